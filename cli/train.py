@@ -19,12 +19,12 @@ _SETTINGS = "steps, tokens, horizons=[8,16,32], lora=16, answer_lm, ..., of its 
 @setup_options
 @click.option("--with", "objective", default="logo-grpo", help="logo-grpo, grpo, grpo-session, grpo-cumulative, local")
 @click.option("--train-set", "settings", multiple=True, metavar="NAME=VALUE", help=_SETTINGS)
+@click.option("--trainer", type=click.Choice(("local", "trl")), help="our own, or TRL's: weights in shards, vLLM")
 @click.option("--out", help="folder for the program [default: in the run's folder under runs/local]")
-def command(method: str, planned: bool, objective: str, out: str | None, **values: Any) -> None:
+def command(method: str, planned: bool, objective: str, trainer: str | None, out: str | None, **values: Any) -> None:
     """Train the model behind METHOD on its memory operations, and save model and program.
 
-    With `--lm local:tiny` a model of half a million weights is made and warmed up first. Several processes:
-    `torchrun --nproc-per-node 8 -m mempiler train ...`.
+    With `--lm local:tiny` a model is made and warmed up first. Several processes: `torchrun -m mempiler train ...`.
     """
     from ..engines.local.engine import follow
     from ..runs.planning import plan_train
@@ -34,6 +34,7 @@ def command(method: str, planned: bool, objective: str, out: str | None, **value
     if not planned and follow():
         return
     given = {"objective": objective, **parse_settings(values.pop("settings"))}
+    given |= {"trainer": trainer} if trainer else {}
     if said("threads"):
         given["threads"] = values["threads"]
     course, setup = TrainingConfig.for_model(values["lm"]).changed(given), make_setup(values)

@@ -22,15 +22,17 @@ from ..engines.spending import token_prices
 from ..errors import UserError
 from ..optimizers.compile import Compilation, plan_job
 from ..optimizers.cost_estimate import NOTHING, Range, effort
+from ..optimizers.logo_grpo.journal import FILE
 from ..optimizers.logo_grpo.policy import by_history
 from ..optimizers.logo_grpo.settings import TrainingSettings
 from ..programs.adapter import adapter as make_adapter
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
-from ..records import History
+from ..records import History, read_json
 from .experiment import Part, chosen_examples
 from .external import plannable
 from .folder import RunFolder
+from .home import home
 from .registry import program_folder
 from .runtime import Runtime
 from .setup import Setup
@@ -125,7 +127,8 @@ def plan_compile(method: str, setup: Setup, how: Compilation) -> Plan:
 def plan_train(method: str, setup: Setup, course: TrainingConfig) -> Plan:
     """The plan of a training: its steps and validations, and the test questions before and after.
 
-    A budget of tokens says how many completions there can be, not how long they are.
+    A budget of tokens says how many completions there can be, not how long they are. Hours follow from the completions
+    a second of the last training of this model that is kept here, cost from the course's `usd_per_hour`.
     """
     benchmark = setup.load()
     split = setup.split(benchmark)
@@ -137,7 +140,25 @@ def plan_train(method: str, setup: Setup, course: TrainingConfig) -> Plan:
     validated = Range(checked.low * checks.low, checked.high * checks.high)
     phases = {"scoring before": scored, "training": calls, "validating": validated, "scoring after": scored}
     calls = sum(phases.values(), NOTHING)
-    return _plan(phases, Range(calls.low * size.each * 0.5, calls.high * size.each * 2), size, setup)
+    found = _plan(phases, Range(calls.low * size.each * 0.5, calls.high * size.each * 2), size, setup)
+    rate = trained_rate(setup.lm)
+    if rate is None:
+        return found
+    seconds = found.calls.times(1 / rate)
+    usd = found.usd if course.usd_per_hour is None else seconds.times(course.usd_per_hour / 3600)
+    return replace(found, minutes=seconds.times(1 / 60), usd=usd)
+
+
+def trained_rate(lm: str) -> float | None:
+    """Completions a second, steps and all, of the last training of a model whose journal is kept here."""
+    for path in sorted(home().glob(f"*/training/{FILE}"), reverse=True):
+        if RunFolder(path.parent.parent).read()["settings"].get("lm") != lm:
+            continue
+        rows = [row for row in read_json(path)["rows"] if "completions" in row]
+        seconds = sum(row["seconds"] for row in rows)
+        if seconds:
+            return sum(row["completions"] for row in rows) / seconds
+    return None
 
 
 def _steps(

@@ -41,7 +41,7 @@ from .training_config import TINY, TrainingConfig
 
 _FILED = {"before": "start", "after": "result"}
 """What the rows of a phase are filed under: runs of earlier versions are resumed, too."""
-_FREE_ON_RESUME = {"answer_api_base"}
+_FREE_ON_RESUME = {"answer_api_base", "usd_per_hour"}
 """Fields of a course that a resumed run may change."""
 
 

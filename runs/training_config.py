@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from typing import Any
 
-from pydantic import PositiveInt, ValidationError
+from pydantic import PositiveFloat, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass
 
 from ..errors import UserError, misfit
@@ -45,6 +45,8 @@ class TrainingConfig:
     """Answers the questions that rewards come from; the model itself if None."""
     answer_api_base: str | None = None
     """Address of its server."""
+    usd_per_hour: PositiveFloat | None = None
+    """Of the machine that trains, for plans."""
 
     @classmethod
     def for_model(cls, lm: str) -> TrainingConfig:

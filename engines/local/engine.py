@@ -19,11 +19,8 @@ from ..meter import Meter, MeteredLM
 from . import processes
 from .batching import LIMIT, WINDOW, Batcher
 from .model import MAX_NEW_TOKENS, LocalModel
-from .sampling import Sample, row_seed
+from .sampling import Asked, Sample, row_seed
 from .sft import LocalProvider, finetuned
-
-_Row = tuple[tuple[int, ...], float, int, int]
-"""Prompt, temperature, most tokens, seed."""
 
 
 class LocalEngine:
@@ -38,7 +35,8 @@ class LocalEngine:
 
     def __init__(self, model: LocalModel, seed: int = 0, window: float = WINDOW) -> None:
         self.seed, self.model = seed, model
-        self._batcher: Batcher[_Row, Sample] = Batcher(self._run, window, LIMIT)
+        self.sampler: Any = Batcher[Asked, Sample](self._run, window, LIMIT)
+        """What samples: its `call` takes one row; by default the model, in batches."""
         self._lock = threading.Lock()
         self._seen: Counter[tuple[int, ...]] = Counter()
 
@@ -59,7 +57,7 @@ class LocalEngine:
         config = request.config
         heat = config.temperature or 0.0
         row = (prompt, heat, config.max_tokens or MAX_NEW_TOKENS, self._seed(prompt, config.seed, heat))
-        sample = self._batcher.call(row)
+        sample = self.sampler.call(row)
         if (call := going_on.get()) is not None:
             call.samples.append(sample)
         return Response(
@@ -87,7 +85,7 @@ class LocalEngine:
         """Optimizers copy programs; the copies share one model."""
         return self
 
-    def _run(self, rows: Sequence[_Row]) -> list[Sample]:
+    def _run(self, rows: Sequence[Asked]) -> list[Sample]:
         prompts, heats, limits, seeds = map(list, zip(*rows, strict=True))
         return self.model.sample(prompts, heats, limits, seeds)
 

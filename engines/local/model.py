@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import threading
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -57,6 +58,10 @@ class LocalModel:
         self.version = 0
         """Grows with every change of the weights."""
         self._fingerprint: tuple[int, str] | None = None
+        self.sharded = False
+        """Whether other processes have parts of the weights, which then cannot be read here."""
+        self.whole: Mapping[str, Tensor] | None = None
+        """All weights of a sharded model, where they were collected."""
         self._reference: list[tuple[Any, Tensor]] = []
         self._plain: bool | None = None
         self._prompt_ids = lru_cache(PROMPTS)(partial(_prompt_ids, tokenizer))
@@ -125,10 +130,14 @@ class LocalModel:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the trainable weights, or of all where none is (a sample of each large tensor)."""
+        """A digest of the trainable weights, or of all where none is (a sample of each large tensor).
+
+        Of a sharded model it is a name that no other weights have.
+        """
         with self.lock:
             if self._fingerprint is None or self._fingerprint[0] != self.version:
-                named, digest = list(self.model.named_parameters()), hashlib.sha256()
+                named, digest = [] if self.sharded else list(self.model.named_parameters()), hashlib.sha256()
+                digest.update(uuid.uuid4().bytes if self.sharded else b"")
                 for name, parameter in [(n, p) for n, p in named if p.requires_grad] or named:
                     flat = parameter.detach().reshape(-1)
                     taken = flat[:: max(1, flat.numel() // _WHOLE)].float().cpu().numpy()
@@ -197,10 +206,11 @@ class LocalModel:
             for rows in buckets([len(prompt) for prompt in prompts], len(prompts)):
                 of: list[Any] = [[each[row] for row in rows] for each in (prompts, temperatures, limits, seeds)]
                 found = draw(self.model, of[0], of[1], of[2], of[3], self.ends, self.pad, self.half)
-                drawn |= {row: self._sample(prompts[row], *each) for row, each in zip(rows, found, strict=True)}
+                drawn |= {row: self.completion(prompts[row], *each) for row, each in zip(rows, found, strict=True)}
         return [drawn[row] for row in range(len(prompts))]
 
-    def _sample(self, prompt: Sequence[int], ids: list[int], values: list[float]) -> Sample:
+    def completion(self, prompt: Sequence[int], ids: Sequence[int], values: Sequence[float]) -> Sample:
+        """Tokens that were sampled, with their log-probabilities, as a sample."""
         finished = bool(ids) and ids[-1] in self.ends
         text = self.decode(ids[:-1] if finished else ids)
         return Sample(tuple(prompt), tuple(ids), tuple(values), text, finished)
@@ -229,7 +239,7 @@ class LocalModel:
 
         pairs = list(zip(prompts, completions, strict=True))
         done: dict[int, list[float]] = {}
-        with self.lock, torch.no_grad(), self._weights_of(reference):
+        with self.lock, torch.no_grad(), self.weights_of(reference):
             for numbers in buckets([len(prompt) + len(answer) for prompt, answer in pairs], batch):
                 done |= zip(numbers, in_halves(scored, [pairs[n] for n in numbers]), strict=True)
         return [done[n] for n in range(len(pairs))]
@@ -252,18 +262,22 @@ class LocalModel:
             self._reference = [(p, p.detach().clone()) for p in self.model.parameters() if p.requires_grad]
 
     @contextmanager
-    def _weights_of(self, reference: bool) -> Iterator[None]:
-        """The model has the reference's weights inside, if they are wanted; the caller holds the lock."""
+    def weights_of(self, reference: bool) -> Iterator[None]:
+        """The model has the reference's weights inside, if they are wanted; the caller holds the lock.
+
+        They are exchanged in place: of a sharded model the shards are known by their memory.
+
+        Raises:
+            UserError: There is no reference.
+        """
         if reference and not self._reference:
             raise UserError("the reference is not frozen yet; call freeze_reference() before the first update")
-        kept = [(p, p.data, frozen) for p, frozen in self._reference if reference]
+        exchanged = self._reference if reference else []
         try:
-            for p, _, frozen in kept:
-                p.data = frozen
+            _exchange(exchanged)
             yield
         finally:
-            for p, own, _ in kept:
-                p.data = own
+            _exchange(exchanged)
 
     def parameters(self) -> list[Any]:
         """The trainable weights, as float32 from here on."""
@@ -312,9 +326,16 @@ class LocalModel:
         from .loading import quiet
 
         with self.lock, quiet():
-            self.model.save_pretrained(str(folder))
+            self.model.save_pretrained(str(folder), state_dict=self.whole)
             self.tokenizer.save_pretrained(str(folder))
         return Path(folder)
+
+
+def _exchange(pairs: Sequence[tuple[Any, Tensor]]) -> None:
+    for one, other in pairs:
+        kept = one.detach().clone()
+        one.data.copy_(other)
+        other.copy_(kept)
 
 
 def _prompt_ids(tokenizer: Any, messages: Sequence[tuple[str, str]]) -> tuple[int, ...]:

@@ -56,9 +56,19 @@ class LocalReinforceJob(ReinforceJob):
         train_kwargs: See `settings.Reinforcement`.
     """
 
+    def __new__(cls, lm: Any, train_kwargs: dict[str, Any] | None = None) -> LocalReinforceJob:
+        """A job of the trainer that the settings name."""
+        if (train_kwargs or {}).get("trainer") != "trl":
+            return object.__new__(cls)
+        from .trl_job import TRLJob
+
+        return object.__new__(TRLJob)
+
     def __init__(self, lm: Any, train_kwargs: dict[str, Any] | None = None) -> None:
         super().__init__(lm, train_kwargs)
         self.settings = Reinforcement.parse(train_kwargs)
+        if self.settings.trl and self.settings.trainer != "trl":
+            raise UserError("settings of trl are for trainer = trl")
         self.model: LocalModel = lm.engine.model
         processes.connect()
         processes.tell((self.model.origin, train_kwargs))
@@ -68,9 +78,16 @@ class LocalReinforceJob(ReinforceJob):
     @processes.everywhere
     def initialize(self) -> None:
         """Begins anew: a new optimizer, and the weights of now as reference, where the KL term needs one."""
-        self._update = Update(self.model, self.settings)
+        self._update = self._new_update()
         if self.settings.beta > 0:
             self.model.freeze_reference()
+        self._changed()
+
+    def _new_update(self) -> Update:
+        return Update(self.model, self.settings)
+
+    def _changed(self) -> None:
+        """Tells whoever else samples of the weights."""
 
     @property
     def _running(self) -> Update:
@@ -97,27 +114,34 @@ class LocalReinforceJob(ReinforceJob):
             fitting = [row for row in rows if row.size <= self.model.context]
             done = self._train(self._compared(fitting), update, mean, left_out)
         self.steps += 1
+        self._changed()
         return done
 
+    @processes.everywhere
     def save_checkpoint(self, checkpoint_name: str) -> None:
         """Writes weights, optimizer and counters to `output_dir`/`checkpoint_name`.pt, in one piece.
 
         Raises:
             UserError: There is no `output_dir`, or the job does not run.
         """
-        import torch
-
         update = self._running
         if self.settings.output_dir is None:
             raise UserError("a checkpoint needs a folder; set output_dir in train_kwargs")
         path = Path(self.settings.output_dir) / f"{checkpoint_name}.pt"
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
-        state = {"weights": self.model.state(), "optimizer": update.optimizer.state_dict(), "steps": self.steps}
-        torch.save(state, partial)
-        partial.replace(path)
+        self._save(partial, update)
+        if processes.rank() == 0:
+            partial.replace(path)
         self.checkpoints[checkpoint_name] = str(path)
         self.last_checkpoint = checkpoint_name
+
+    def _save(self, path: Path, update: Update) -> None:
+        import torch
+
+        if processes.rank() == 0:
+            state = {"weights": self.model.state(), "optimizer": update.optimizer.state_dict(), "steps": self.steps}
+            torch.save(state, path)
 
     @processes.everywhere
     def load_checkpoint(self, path: str | Path) -> None:
@@ -126,15 +150,21 @@ class LocalReinforceJob(ReinforceJob):
         Raises:
             UserError: The file is no checkpoint of such a model, or the job does not run.
         """
-        import torch
-
         update = self._running
         try:
-            # Only tensors and plain values are read: no code of the file is run.
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            weights, optimizer, steps = state["weights"], state["optimizer"], int(state["steps"])
+            self._load(path, update)
+        except UserError:
+            raise
         except Exception as error:  # torch raises errors of pickle, which is not imported here
             raise UserError(f"{path}: is no checkpoint of a local job: {one_line(error, 120)}") from error
+        self._changed()
+
+    def _load(self, path: str | Path, update: Update) -> None:
+        import torch
+
+        # Only tensors and plain values are read: no code of the file is run.
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        weights, optimizer, steps = state["weights"], state["optimizer"], int(state["steps"])
         self.model.load_state(weights)
         update.optimizer.load_state_dict(optimizer)
         self.steps = steps
@@ -142,10 +172,14 @@ class LocalReinforceJob(ReinforceJob):
     @processes.everywhere
     def terminate(self) -> None:
         """Releases the optimizer; the trained weights stay in the model, and are written to `output_dir`/model."""
-        if self._update is not None and self.settings.output_dir is not None and processes.rank() == 0:
-            self.model.save(Path(self.settings.output_dir) / "model")
+        if self._update is not None and self.settings.output_dir is not None:
+            self._write(Path(self.settings.output_dir) / "model")
         self._update = None
         processes.leave()
+
+    def _write(self, folder: Path) -> None:
+        if processes.rank() == 0:
+            self.model.save(folder)
 
     def _rows(self, groups: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[Row], int]:
         """All rewards, the completions to train, and how many groups were left out."""
@@ -199,13 +233,17 @@ class LocalReinforceJob(ReinforceJob):
             gap = float((divergence(old, frozen) * mask).sum()) / tokens
         return Step(sum(losses) / len(losses), reward, gap, len(rows), tokens, left_out, update.skipped - skipped)
 
+    def _scores(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of completions, which gradients flow through, and their mask."""
+        prompts, completions = [row.prompt for row in rows], [row.completion for row in rows]
+        return self.model.token_logprobs(prompts, completions, self.settings.temperature)
+
     def _loss(self, rows: Sequence[Row], total: float) -> Tensor:
         """What the rows of one forward pass add to the loss of their batch, whose denominator is `total`."""
         import torch
 
         settings, device = self.settings, self.model.device
-        prompts, completions = [row.prompt for row in rows], [row.completion for row in rows]
-        now, mask = self.model.token_logprobs(prompts, completions, settings.temperature)
+        now, mask = self._scores(rows)
         old, _ = _padded([row.old for row in rows], device)
         gains = torch.tensor([row.advantage for row in rows], device=device)
         frozen = _padded([row.reference for row in rows], device)[0] if settings.beta > 0 else None

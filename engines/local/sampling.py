@@ -44,6 +44,10 @@ class Sample:
     """Whether the model ended it, rather than the limit of tokens."""
 
 
+Asked = tuple[tuple[int, ...], float, int, int]
+"""A call to sample: prompt, temperature, most tokens, seed."""
+
+
 def row_seed(seed: int, prompt: Sequence[int], occurrence: int) -> int:
     """The seed of one row: from a base seed, the prompt, and which of several draws for that prompt it is."""
     told = f"{seed} {occurrence} {' '.join(map(str, prompt))}"

@@ -88,3 +88,7 @@ class Reinforcement(Training):
     """At which completions were sampled: they are scored under the same."""
     num_generations: PositiveInt | None = None
     """Completions of a group, as a trainer announces it; groups of other sizes are trained as well."""
+    trainer: Literal["local", "trl"] = "local"
+    """Our own, or TRL's, which shards weights and has vLLM sample."""
+    trl: Mapping[str, Any] = {}
+    """What `trl.GRPOConfig` takes besides: `fsdp`, `fsdp_config`, `deepspeed`, `use_vllm`, `optim`, ..."""

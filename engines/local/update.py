@@ -79,8 +79,7 @@ class Update:
 
         with self.model.lock, torch.enable_grad():
             found = self._accumulated(rows, loss)
-            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm)
-            if not math.isfinite(float(norm)):
+            if not math.isfinite(self._clipped()):
                 self.skipped += 1
             else:
                 for group in self.optimizer.param_groups:
@@ -89,6 +88,11 @@ class Update:
                 self.model.updated()
             self.optimizer.zero_grad(set_to_none=True)
         return found
+
+    def _clipped(self) -> float:
+        import torch
+
+        return float(torch.nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm))
 
     def _accumulated(self, rows: Sequence[Row], loss: Callable[[Sequence[Row]], Tensor]) -> float:
         """The loss of a batch, with its gradient in the weights."""
@@ -111,7 +115,7 @@ class Update:
             self.optimizer.zero_grad(set_to_none=True)
             try:
                 parts = buckets([row.size for row in rows], self.micro_batch)
-                return sum(self._part([rows[n] for n in part], loss) for part in parts)
+                return float(sum(self._part([rows[n] for n in part], loss) for part in parts))
             except Exception as error:
                 if not memory_ran_out(error):
                     raise

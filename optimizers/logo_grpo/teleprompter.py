@@ -238,7 +238,7 @@ class _Run:
         """Writes the journal, then drops the checkpoints that it no longer names."""
         self.journal.write(progress)
         for name in _checkpoints(before) - _checkpoints(progress):
-            Path(name).unlink(missing_ok=True)
+            self.trainer.drop(name)
         return progress
 
 

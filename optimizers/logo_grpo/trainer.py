@@ -5,6 +5,7 @@ A job takes all groups of a step at once, writes its checkpoints into a folder, 
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -68,6 +69,14 @@ class Trainer:
         """Puts the job back to a checkpoint, and makes the optimizer and the KL term's reference anew from there."""
         self.job.load_checkpoint(checkpoint)
         self.job.initialize()
+
+    def drop(self, checkpoint: str) -> None:
+        """Removes a checkpoint: a file, or a folder of sharded weights."""
+        path = Path(checkpoint)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Ends the job, which writes its model into the folder."""

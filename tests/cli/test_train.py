@@ -95,10 +95,14 @@ def test_the_test_questions_are_scored_before_and_after_and_say_what_it_took(res
 
 def test_the_completions_of_a_training_lie_in_its_plan(start: Path) -> None:
     made = trained(start, "--with", "local")
-    planned = trained(start, "--with", "local", "--plan")["phases"]["training"]["high"]
+    plan = trained(start, "--with", "local", "--plan", "--train-set", "usd_per_hour=36")
+    planned = plan["phases"]["training"]["high"]
     rows = json.loads(Path(made["run"], "training", "train.json").read_text())["rows"]
     completions = sum(row.get("completions", 0) for row in rows)
     assert 0 < completions <= planned < 20 * completions
+    # By the rate of the training above: 36 dollars an hour are 60 cents a minute.
+    assert plan["usd"]["high"] == pytest.approx(0.6 * plan["minutes"]["high"], rel=0.01)
+    assert plan["minutes"]["high"] > 0
 
 
 KILL = """
@@ -115,12 +119,13 @@ main(sys.argv[2:])
 """
 
 
-def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(start, monkeypatch, tmp_path) -> None:
+@pytest.mark.parametrize("trainer", ["local", "trl"])
+def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(start, trainer, monkeypatch, tmp_path) -> None:
     """Killed when the checkpoint of step 2 is written and the journal does not name it yet; with a new adapter."""
     from mempiler.engines.local.model import LocalModel
 
     # Without validation users the last weights are kept.
-    words = ["--with", "grpo", "--threads", "1", "--dev", "0"]
+    words = ["--with", "grpo", "--threads", "1", "--dev", "0", "--trainer", trainer]
     words += [word for each in ("lora=2", "steps=3", "num_rollouts=6") for word in ("--train-set", each)]
     whole = trained(start, *words)
     journal = json.loads((Path(whole["run"]) / "training" / "train.json").read_text())
@@ -135,6 +140,14 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(start, 
     found = [LocalModel.load(each["model"].removeprefix("local:"), device="cpu").fingerprint for each in (whole, again)]
     assert found[0] == found[1]
     assert LocalModel.load(start, device="cpu", lora={"r": 2}, seed=0).fingerprint != found[0]
+
+
+def test_both_trainers_end_with_the_same_scores(start: Path) -> None:
+    words = ["--threads", "1", "--train-set", "steps=2", "--train-set", "num_rollouts=4", "--train-set", "beta=0.02"]
+    one, other = (trained(start, *words, "--trainer", trainer) for trainer in ("local", "trl"))
+    for phase in ("before", "after"):
+        assert one[phase]["score"] == pytest.approx(other[phase]["score"], abs=1e-3)
+    assert one["training"]["validation"] == pytest.approx(other["training"]["validation"], abs=1e-3)
 
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mempiler"]

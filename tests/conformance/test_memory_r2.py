@@ -38,6 +38,8 @@ from mempiler.reading.answer import read_answer
 from mempiler.reading.kinds import UnreadableError
 from mempiler.signatures.memory_r2 import AnswerFromMemories, ManageMemory
 
+from tests.engines.local.groups import policy_rows
+
 CLOSE = 2e-5
 """The released numbers are of 32 bits."""
 PRINTED = 1e-6
@@ -290,45 +292,14 @@ def test_the_policy_loss(case: dict[str, Any], agrees: Callable[..., None]) -> N
     torch = pytest.importorskip("torch", reason="local models need the local extra")
     from mempiler.engines.local.loss import grpo_loss
 
-    given = case["input"]
-    # A row of ours is what is averaged: a turn, or for the other two a trajectory with all its turns.
-    per_turn = given["aggregation"] == "turn" or given["clip_mode"] == "turn"
-    rows = [
-        ([old[n] for n in at], [new[n] for n in at], gains[at[0]])
-        for old, new, gains, turns in zip(
-            *(given[name] for name in ("old_logprobs", "logprobs", "advantages", "turn_of_token")), strict=True
-        )
-        for at in _parts(turns, per_turn)
-    ]
+    rows, settings = policy_rows(case["input"])
     width = max(len(old) for old, _, _ in rows)
-    padded = [
-        [values + [0.0] * (width - len(values)) for values in column] for column in list(zip(*rows, strict=True))[:2]
-    ]
-    mask = [[1.0] * len(old) + [0.0] * (width - len(old)) for old, _, _ in rows]
-    loss = grpo_loss(
-        torch.tensor(padded[1]),
-        torch.tensor(padded[0]),
-        torch.tensor([float(gain) for _, _, gain in rows]),
-        torch.tensor(mask),
-        settings=Reinforcement(
-            clip_low=given["clip"],
-            clip_high=given["clip"],
-            dual_clip=given["dual_clip"],
-            log_ratio_clip=given["log_ratio_clip"],
-            ratio=given["clip_mode"],
-            loss_type="dapo" if given["aggregation"] == "token" else "grpo",
-        ),
-    )
+    old, new = (torch.tensor([row[n] + [0.0] * (width - len(row[n])) for row in rows]) for n in (0, 1))
+    mask = torch.tensor([[1.0] * len(old) + [0.0] * (width - len(old)) for old, _, _ in rows])
+    gains = torch.tensor([float(gain) for _, _, gain in rows])
+    loss = grpo_loss(new, old, gains, mask, settings=Reinforcement(**settings))
     # The other numbers of the released function are for its logs.
     agrees(float(loss), case["expected"]["loss"], within=CLOSE)
-
-
-def _parts(turns: list[int], per_turn: bool) -> list[list[int]]:
-    """Places of the tokens of each turn, or of all turns; -100 marks a token that is not trained."""
-    own = [n for n, turn in enumerate(turns) if turn != -100]
-    return (
-        [[n for n in own if turns[n] == turn] for turn in dict.fromkeys(turns[n] for n in own)] if per_turn else [own]
-    )
 
 
 @pytest.fixture

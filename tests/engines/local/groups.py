@@ -41,3 +41,26 @@ def text_group(model: Any, *texts: str, rewards: Sequence[float], **extra: Any) 
     names = ("prompt_ids", "completion_ids", "logprobs", "reward")
     rows = zip([prompt] * len(texts), answers, values, rewards, strict=True)
     return {"group": [dict(zip(names, row, strict=True)) for row in rows], **extra}
+
+
+def policy_rows(given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Log-probabilities, old and new, and the advantage of each row of a released vector; settings of its loss."""
+    # A row of ours is what is averaged: a turn, or for the other two a trajectory with all its turns.
+    per_turn = given["aggregation"] == "turn" or given["clip_mode"] == "turn"
+    names = ("old_logprobs", "logprobs", "advantages", "turn_of_token")
+    rows = [
+        ([old[n] for n in at], [new[n] for n in at], gains[at[0]])
+        for old, new, gains, turns in zip(*(given[name] for name in names), strict=True)
+        for at in _parts(turns, per_turn)
+    ]
+    same = {name: given[name] for name in ("dual_clip", "log_ratio_clip")}
+    clips = {"clip_low": given["clip"], "clip_high": given["clip"], "ratio": given["clip_mode"]}
+    return rows, {**same, **clips, "loss_type": "dapo" if given["aggregation"] == "token" else "grpo"}
+
+
+def _parts(turns: list[int], per_turn: bool) -> list[list[int]]:
+    """Places of the tokens of each turn, or of all turns; -100 marks a token that is not trained."""
+    own = [n for n, turn in enumerate(turns) if turn != -100]
+    return (
+        [[n for n in own if turns[n] == turn] for turn in dict.fromkeys(turns[n] for n in own)] if per_turn else [own]
+    )

@@ -1,36 +1,48 @@
-"""Several processes take the steps of one; what every trainer does with memory that ends, and gradients without end."""
+"""Both trainers, in one process and in two, take the same steps; rollouts of TRL's by a stand-in for vLLM."""
 
+import ast
+import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
 import torch
-from mempiler.engines.local import processes
+from dspy.utils.exceptions import LMError
+from mempiler.engines.local import processes, reinforce, trl_job, vllm_sampler
 from mempiler.engines.local.engine import follow, local_lm
 from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.update import Update
+from mempiler.errors import UserError
 
-from tests.engines.local.groups import text_group
+from tests.conformance.conftest import vectors
+from tests.engines.local.groups import policy_rows, samples_heard, text_group
 
+pytest.importorskip("trl", reason="the `local` extra is not installed: pip install '.[local]'")
+TRAINERS = ("local", "trl", "sharded")
 TEXTS = ("w7", "w8 w9", "w3 w4 w5", "w6", "w1 w1 w1", "w2 w3", "w4")
 REWARDS = (1.0, 0.0, 0.3, 0.7, 0.5, 0.1, 0.2)
 CASES = [{"ratio": "token", "beta": 0.0}, {"ratio": "turn", "beta": 0.02}]
+VECTORS = [case for case in vectors("memory_r2") if case["id"].startswith("policy-loss-")]
 
 
-def job_of(model: Any, **settings: Any) -> Any:
+def job_of(model: Any, trainer: str = "trl", **settings: Any) -> Any:
     sizes = {"learning_rate": 1e-2, "batch_size": 5, "micro_batch_size": 2, "epochs": 2}
-    return local_lm(model, temperature=1.0).reinforce({**sizes, **settings})
+    return local_lm(model, temperature=1.0).reinforce({"trainer": trainer, **sizes, **settings})
 
 
-def results(folder: Path) -> dict[str, Any]:
+def results(folder: Path, trainer: str) -> dict[str, Any]:
     """By case the losses and weights of two steps on seven records, the run put back to a checkpoint in between."""
     found: dict[str, Any] = {}
     for n, case in enumerate(CASES):
         model = LocalModel.load(folder, lora={"r": 2} if n else None)
-        job, group = job_of(model, output_dir=str(folder / f"{n}"), **case), text_group(model, *TEXTS, rewards=REWARDS)
+        group = text_group(model, *TEXTS, rewards=REWARDS)
+        job = job_of(model, trainer, output_dir=tempfile.mkdtemp(dir=folder), **case)
         losses = [job.step([group]).loss]
         job.save_checkpoint("first")
         job.step([group])
@@ -42,22 +54,67 @@ def results(folder: Path) -> dict[str, Any]:
     return found
 
 
-def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
-    assert one.keys() == other.keys()
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
+def released(folder: Path, trainer: str) -> dict[str, float]:
+    """The losses of a job whose model says what a vector says."""
+    found = {}
+    for number, case in enumerate(VECTORS):
+        rows, settings = policy_rows(case["input"])
+        items = [
+            {"prompt_ids": (number, n), "completion_ids": old, "logprobs": old, "reward": gain}
+            for n, (old, _, gain) in enumerate(rows)
+        ]
+        job = job_of(LocalModel.load(folder), trainer, **settings, epochs=1, micro_batch_size=1)
+        found[case["id"]] = job.step([{"group": items}]).loss
+        job.terminate()
+    return found
 
 
-def torchrun(*words: str) -> list[str]:
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
+def as_told(patch: pytest.MonkeyPatch) -> None:
+    """Has models say what vectors say; advantages are theirs, too."""
+    rows = [(n, row) for n, case in enumerate(VECTORS) for row in enumerate(policy_rows(case["input"])[0])]
+    told = {(n, place): row for n, (place, row) in rows}
+
+    def scores(job: Any, rows: Any) -> Any:
+        said = [told[row.prompt][1] if row.completion else [] for row in rows]
+        values, mask = reinforce._padded(said, "cpu")
+        return values.requires_grad_(), mask
+
+    patch.setattr(reinforce, "advantages", lambda rewards, settings: rewards)
+    for kind in (reinforce.LocalReinforceJob, trl_job.TRLJob):
+        patch.setattr(kind, "_scores", scores)
+
+
+def with_vllm(patch: pytest.MonkeyPatch, generation: Any, **facts: Any) -> None:
+    """Gives jobs a vLLM, and facts about how accelerate keeps weights."""
+    made = trl_job._grpo_trainer
+
+    def trainer(*given: Any) -> Any:
+        found = made(*given)
+        found.args.use_vllm, found.vllm_generation = True, generation
+        vars(found).update(facts)
+        return found
+
+    patch.setattr(trl_job, "_grpo_trainer", trainer)
 
 
 def main(folder: Path) -> None:
     """What each of two processes does; they stay together from one training to the next."""
-    processes.leave = lambda: None
-    if int(os.environ["RANK"]):
-        assert [follow() for _ in CASES] == [True, True]
-    else:
-        torch.save(results(folder), folder / "found")
+    found = {}
+    for trainer in TRAINERS:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(processes, "leave", lambda: None)
+            if trainer == "sharded":  # equal passes, averaged by accelerate; a CPU keeps weights whole
+                idle = SimpleNamespace(mode="server", vllm_client=None, sync_weights=lambda: None)
+                with_vllm(patch, idle, is_fsdp_enabled=True)
+            for made, times in ((results, len(CASES)), (released, len(VECTORS))):
+                if made is released:
+                    as_told(patch)
+                if processes.rank():
+                    assert [follow() for _ in range(times)] == [True] * times
+                else:
+                    found[f"{trainer} {made.__name__}"] = made(folder, "trl" if trainer == "sharded" else trainer)
+    if processes.rank() == 0:
+        torch.save(found, folder / "found")
 
 
 @pytest.fixture
@@ -65,21 +122,162 @@ def folder(make_model: Any, tmp_path: Path) -> Path:
     return make_model().save(tmp_path / "start")
 
 
+def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
+    assert one.keys() == other.keys()
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+def test_both_trainers_take_the_same_steps(folder: Path) -> None:
+    one, other, again = (results(folder, trainer) for trainer in ("local", "trl", "trl"))
+    assert apart(one, other) < 1e-5
+    assert apart(other, again) == 0.0
+
+
+@pytest.mark.parametrize("trainer", ["local", "trl"])
+def test_the_loss_of_a_job_is_the_released_one(folder: Path, trainer: str, monkeypatch: Any) -> None:
+    as_told(monkeypatch)
+    expected = {case["id"]: case["expected"]["loss"] for case in VECTORS}
+    assert released(folder, trainer) == pytest.approx(expected, abs=1e-5)
+
+
 @pytest.mark.slow
 def test_two_processes_take_the_steps_of_one(folder: Path) -> None:
     (folder / "run.py").write_text(
-        "import sys, pathlib\n"
-        f"sys.path.insert(0, {str(Path(__file__).parents[3])!r})\n"
-        "from tests.engines.local import test_trainers\n"
-        f"test_trainers.main(pathlib.Path({str(folder)!r}))\n"
+        f"import sys, pathlib\nsys.path.insert(0, {str(Path(__file__).parents[3])!r})\n"
+        f"from tests.engines.local import test_trainers\ntest_trainers.main(pathlib.Path({str(folder)!r}))\n"
     )
-    done = subprocess.run(torchrun(str(folder / "run.py")), capture_output=True, text=True, timeout=600, check=False)
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(folder / "run.py")]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr
-    assert apart(results(folder), torch.load(folder / "found")) < 1e-5
+    found, one = torch.load(folder / "found", weights_only=False), results(folder, "local")
+    expected = {case["id"]: case["expected"]["loss"] for case in VECTORS}
+    for trainer in TRAINERS:
+        assert apart(one, found[f"{trainer} results"]) < 1e-5, trainer
+        assert found[f"{trainer} released"] == pytest.approx(expected, abs=1e-5), trainer
 
 
-def test_a_gradient_that_is_no_number_is_left_out_and_counted(model: Any, monkeypatch: Any) -> None:
-    job, before, part = job_of(model, epochs=1, batch_size=48), model.fingerprint, Update._part
-    monkeypatch.setattr(Update, "_part", lambda self, rows, loss: part(self, rows, lambda each: loss(each) * torch.inf))
-    assert job.step([text_group(model, *TEXTS, rewards=REWARDS)]).skipped == 1
+@pytest.mark.parametrize("trainer", ["local", "trl"])
+def test_gradients_without_end_and_memory_that_ends(make_model: Any, trainer: str, monkeypatch: Any) -> None:
+    """A gradient that is no number is left out and counted; memory that runs out halves the passes."""
+    model, part, sizes = make_model(), Update._part, list[int]()
+    group, before = text_group(model, *TEXTS, rewards=REWARDS), model.fingerprint
+    job = job_of(model, trainer, epochs=1, batch_size=7, micro_batch_size=4)
+
+    def failing(self: Any, rows: Any, loss: Any) -> float:
+        sizes.append(len(rows))
+        if len(rows) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return part(self, rows, lambda each: loss(each) * torch.inf)
+
+    monkeypatch.setattr(Update, "_part", failing)
+    done = job.step([group])
+    assert (done.rows, done.skipped, sizes) == (7, 1, [4, 2, 2, 2, 1])
     assert model.fingerprint == before
+
+
+@pytest.mark.parametrize(
+    ("trainer", "settings", "told"),
+    [
+        ("trl", {"learning_rate": 1.0}, "learning_rate is not TRL's to decide"),
+        ("trl", {"no_such_setting": 1}, "no_such_setting"),
+        ("trl", {"optim": "no such"}, "no such"),
+        ("local", {"use_vllm": True}, "settings of trl are for trainer = trl"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(model: Any, trainer: str, settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=told) as error:
+        job_of(model, trainer, trl=settings)
+    assert "\n" not in str(error.value)
+
+
+PUBLIC = """
+accelerator args create_optimizer is_deepspeed_enabled is_fsdp_enabled model vllm_generation accumulate backward
+clip_grad_norm_ device get_state_dict gradient_accumulation_steps load_state prepare save_state step wait_for_everyone
+generate base_url llm mode tensor_parallel_size vllm_client
+"""
+
+
+def test_nothing_is_sent_and_no_private_name_of_trl_is_used(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", False)
+    monkeypatch.delenv("HF_HUB_DISABLE_TELEMETRY", raising=False)
+    job_of(model)
+    assert (constants.HF_HUB_DISABLE_TELEMETRY, os.environ["HF_HUB_DISABLE_TELEMETRY"]) == (True, "1")
+    used = {
+        node.attr
+        for module in (trl_job, vllm_sampler)
+        for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text()))
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node.value).split(".")[-1] in ("trl", "accelerator", "generation", "client")
+    }
+    assert used == set(PUBLIC.split())
+
+
+class Generation:
+    """TRL's `VLLMGeneration`: a model here answers its client, or is its engine; pushes need a GPU, and are counted."""
+
+    tensor_parallel_size = 1
+
+    def __init__(self, mode: str, model: Any, patch: pytest.MonkeyPatch) -> None:
+        from trl.generation import vllm_client
+
+        self.mode, self.model, self.llm, self.pushed = mode, model, self, 0
+        self.asked = list[dict[str, Any]]()
+        patch.setattr(vllm_client, "is_vllm_available", lambda *given, **named: True)
+        patch.setattr(requests.Session, "send", lambda session, request, **how: self.answer(request))
+        self.vllm_client = vllm_client.VLLMClient(base_url="http://vllm")
+
+    def sync_weights(self) -> None:
+        self.pushed += 1
+
+    def drawn(self, prompt: Any, asked: dict[str, Any]) -> Any:
+        self.asked.append(asked)
+        return self.model.sample([prompt], [asked["temperature"]], [asked["max_tokens"]], [asked["seed"]])[0]
+
+    def generate(self, prompts: Any, params: Any, use_tqdm: bool) -> list[Any]:
+        found = [self.drawn(each["prompt_token_ids"], how) for each, how in zip(prompts, params, strict=True)]
+        values = [
+            [{0: None, id: SimpleNamespace(logprob=v)} for id, v in zip(one.completion_ids, one.logprobs, strict=True)]
+            for one in found
+        ]
+        outputs = [
+            SimpleNamespace(token_ids=one.completion_ids, logprobs=each)
+            for one, each in zip(found, values, strict=True)
+        ]
+        return [SimpleNamespace(outputs=[one]) for one in outputs]
+
+    def answer(self, request: Any) -> requests.Response:
+        found = requests.Response()
+        found.status_code, said = 200, {"data": [{"id": "tiny"}]}
+        if request.method == "POST":
+            asked = json.loads(request.body)
+            drawn = self.drawn(asked["prompt"][0], asked)
+            tokens, values = [f"token_id:{token}" for token in drawn.completion_ids], [*drawn.logprobs]
+            told = {"tokens": tokens, "token_logprobs": values}
+            told["top_logprobs"] = [{token: value} for token, value in zip(tokens, values, strict=True)]
+            ids = {"prompt_token_ids": asked["prompt"][0], "token_ids": drawn.completion_ids}
+            said = {"choices": [{**ids, "logprobs": told}]}
+        found._content = json.dumps(said).encode()
+        return found
+
+
+@pytest.mark.parametrize("mode", ["server", "colocate"])
+def test_rollouts_come_from_vllm_and_weights_go_there(make_model: Any, mode: str, monkeypatch: Any) -> None:
+    generation, model = Generation(mode, make_model(), monkeypatch), make_model()
+    with_vllm(monkeypatch, generation)
+    lm = local_lm(model, temperature=1.0, max_tokens=6)
+    with samples_heard() as here:
+        lm.copy(rollout_id=3)("w1 w2")
+    job = lm.reinforce({"trainer": "trl"})
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=dict))
+    with samples_heard() as there:
+        lm.copy(rollout_id=3)("w1 w2")
+    assert there == here
+    (asked,) = generation.asked
+    assert (asked["top_k"], asked["stop_token_ids"], asked["logprobs"]) == (0, [1], 0)
+    job.step([text_group(model, *TEXTS, rewards=REWARDS)])
+    assert generation.pushed == 2
+    generation.model = None
+    with pytest.raises(LMError, match="vLLM does not sample" if mode == "server" else None):
+        lm.copy(rollout_id=4)("w1 w2")
