@@ -56,14 +56,6 @@ class LocalReinforceJob(ReinforceJob):
         train_kwargs: See `settings.Reinforcement`.
     """
 
-    def __new__(cls, lm: Any, train_kwargs: dict[str, Any] | None = None) -> LocalReinforceJob:
-        """A job of the trainer that the settings name."""
-        if (train_kwargs or {}).get("trainer") != "trl":
-            return object.__new__(cls)
-        from .trl_job import TRLJob
-
-        return object.__new__(TRLJob)
-
     def __init__(self, lm: Any, train_kwargs: dict[str, Any] | None = None) -> None:
         super().__init__(lm, train_kwargs)
         self.settings = Reinforcement.parse(train_kwargs)

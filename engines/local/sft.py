@@ -67,13 +67,25 @@ def _loss(model: LocalModel, tokens: int, rows: Sequence[Row]) -> Tensor:
     return -found.sum() / tokens
 
 
+class NamedJob(LocalReinforceJob):
+    """Makes a job of the trainer that the settings name."""
+
+    def __new__(cls, lm: Any, train_kwargs: dict[str, Any] | None = None) -> LocalReinforceJob:
+        """Ours, or TRL's."""
+        if (train_kwargs or {}).get("trainer") != "trl":
+            return LocalReinforceJob(lm, train_kwargs)
+        from .trl_job import TRLJob
+
+        return TRLJob(lm, train_kwargs)
+
+
 class LocalProvider(Provider):
     """Says that a model can be trained, and by what."""
 
     def __init__(self) -> None:
         super().__init__()
         self.finetunable = self.reinforceable = True
-        self.ReinforceJob = LocalReinforceJob
+        self.ReinforceJob = NamedJob
 
 
 def finetuned(
