@@ -10,7 +10,8 @@ import hashlib
 import json
 import time
 from contextlib import suppress
-from operator import itemgetter
+from itertools import chain
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -83,13 +84,14 @@ class Claims(Queues):
         hold = f"""UPDATE mempiler_users SET worker = :worker, claimed_until = :now + :lease WHERE {OWN}
             AND "user" IN (SELECT "user" FROM mempiler_users WHERE {OWN} AND {free} {locked}) RETURNING version"""
         about = {"writer": stamp.writer, "embedder": stamp.embedder, "schema": stamp.schema, "states": states}
-        mine, claims = {"worker": worker, "longest": LONGEST_LEASE}, list[Claim]()
+        mine, claims = {"worker": worker, "longest": LONGEST_LEASE, "most": most}, list[Claim]()
         with self._write() as db:
             begun = {} if owner else {row.tenant: row.users for row in run(db, held, longest=LONGEST_LEASE)}
             for names in [{owner.tenant: [owner.user]}] if owner else self._queued(db, states):
                 found = list[tuple[int, float, Owner]]()
                 for tenant, users in names.items():
-                    rows = run(db, ready, tenant=tenant, users=users, most=most, **mine, **about)
+                    parts = (run(db, ready, tenant=tenant, users=some, **mine, **about) for some in batches(users))
+                    rows = sorted(chain.from_iterable(parts), key=attrgetter("claimed_until"))[:most]
                     for turn, row in enumerate(rows, begun.get(tenant, 0) + 1):
                         found.append((turn, row.claimed_until, Owner.stored(row.user, tenant)))
                 for turn, _, one in sorted(found, key=itemgetter(0, 1)):

@@ -46,8 +46,6 @@ _HEAD = f"""
         (SELECT max(number) FROM mempiler_amendments WHERE {OWN}) AS amended
     FROM (SELECT 1 AS one) one LEFT JOIN mempiler_memories m ON m.tenant = :tenant AND m."user" = :user"""
 """What there is to know of a user and their memory beside its text: NULL where there is none."""
-
-
 PART = 64
 """Users of a queue that are looked at together."""
 _NAMES = """

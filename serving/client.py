@@ -14,7 +14,7 @@ import httpx
 
 from .. import __version__
 from ..errors import check_address, check_number
-from ..memory.entries import PAGE, MemoryStatus, Users
+from ..memory.entries import MemoryStatus, Users
 from .requests import AsyncRemoteMemory, Call, RemoteMemory
 
 T = TypeVar("T")
@@ -51,9 +51,13 @@ class Client:
         """
         return RemoteMemory(self.send, user)
 
-    def users(self, after: str = "", limit: int = PAGE) -> list[MemoryStatus]:
-        """The users of the token's tenant in order of their names: so many, 1000 at most, behind the name `after`."""
-        return self.send(_users(after, limit))
+    def users(self) -> list[MemoryStatus]:
+        """The users of the token's tenant, in order of their names."""
+        found, page = list[MemoryStatus](), Users(users=(), next="")
+        while page.next is not None:
+            page = self.send(Call("GET", "/v1/users", Users.model_validate, params={"after": page.next}))
+            found += page.users
+        return found
 
     def send(self, call: Call[T]) -> T:
         """Makes a call.
@@ -93,16 +97,16 @@ class AsyncClient:
         self._retries, self._http = retries, httpx.AsyncClient(**_settings(url, token, timeout))
 
     def memory(self, user: str) -> AsyncRemoteMemory:
-        """The memory of a user, known or not.
-
-        Raises:
-            UserError: The name cannot stand in an address.
-        """
+        """As `Client.memory`."""
         return AsyncRemoteMemory(self.send, user)
 
-    async def users(self, after: str = "", limit: int = PAGE) -> list[MemoryStatus]:
+    async def users(self) -> list[MemoryStatus]:
         """As `Client.users`."""
-        return await self.send(_users(after, limit))
+        found, page = list[MemoryStatus](), Users(users=(), next="")
+        while page.next is not None:
+            page = await self.send(Call("GET", "/v1/users", Users.model_validate, params={"after": page.next}))
+            found += page.users
+        return found
 
     async def send(self, call: Call[T]) -> T:
         """Makes a call; errors as those of `Client.send`."""
@@ -127,11 +131,6 @@ class AsyncClient:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
-
-
-def _users(after: str, limit: int) -> Call[list[MemoryStatus]]:
-    params = {"after": after, "limit": limit}
-    return Call("GET", "/v1/users", lambda found: list(Users(**found).users), params=params)
 
 
 def _settings(url: str, token: str | None, timeout: float) -> dict[str, Any]:

@@ -179,8 +179,12 @@ def test_what_only_a_service_tells(client: Any) -> None:
         assert (ended and ended.position, status and (status.sessions, status.queued)) == (2, (2, 2))
         assert ada.read() == client.get("/v1/users/ada/memory").json()["memory"]
         mine.memory("bob").add(LISBON)
-        pages = [mine.users(), mine.users(limit=1), mine.users("ada", 1), mine.users("bob", 1), other.users()]
-        assert [[one.user for one in page] for page in pages] == [["ada", "bob"], ["ada"], ["bob"], [], []]
+        page = client.get("/v1/users", params={"after": "ada", "limit": 1}).json()
+        assert ([one["user"] for one in page["users"]], page["next"]) == (["bob"], "bob")
+        names = [f"more-{n}" for n in range(100, 200)]
+        for name in names:
+            mine.memory(name).add(LISBON)
+        assert [[one.user for one in each.users()] for each in (mine, other)] == [["ada", "bob", *names], []]
 
 
 def test_both_clients_have_the_verbs_and_arguments_of_a_memory() -> None:
