@@ -214,10 +214,9 @@ class Guard:
         with self._lock:
             if self.dead is not None:
                 raise type(self.dead)(str(self.dead))
-            spent = self._until_now()
             for limits in (self._phase, self.limits):
                 for each, limit in limits.given.items():
-                    if spent_of(spent, each) >= limit:
+                    if spent_of(self._until_now(), each) >= limit:
                         name = each.replace("_", "-")
                         self.refused += 1
                         if limits is self.limits:

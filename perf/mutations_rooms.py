@@ -30,7 +30,12 @@ ROOM_TESTS = {
 BUDGET = of(
     "budget",
     "engines",
-    ("guard", "spent_of(spent, each) >= limit:", "spent_of(spent, each) > limit:", "one call too many"),
+    (
+        "guard",
+        "spent_of(self._until_now(), each) >= limit:",
+        "spent_of(self._until_now(), each) > limit:",
+        "one call too many",
+    ),
     ("guard", "while self.dead is None and self._taken_up():", "while False:", "calls in flight overrun a limit"),
     ("guard", "max(0, limit - spent_of(reserve, each))", "limit", "a phase keeps nothing back"),
     ("guard", "elif self._row >= DEAD_AFTER:", "elif False:", "a dead endpoint is asked on"),

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Generator, Mapping
 from contextlib import nullcontext
-from typing import Any, cast, get_origin
+from typing import Any, Self, cast, get_origin
 
 import dspy
 from dspy.utils.exceptions import (
@@ -100,6 +100,9 @@ class CorrectingAdapter(dspy.ChatAdapter):
             else:
                 next(attempts, None)
                 return found
+
+    def __deepcopy__(self, memo: object = None) -> Self:
+        return self
 
     def _attempts(
         self, lm: Any, lm_kwargs: Mapping[str, Any], signature: Any, inputs: Mapping[str, Any]
@@ -273,9 +276,6 @@ class AutoAdapter(CorrectingAdapter):
         if known is None:
             # The schema was refused and not the prompt.
             self._takes.setdefault(here, False)
-
-    def __deepcopy__(self, memo: object = None) -> AutoAdapter:
-        return self
 
 
 @functools.lru_cache(maxsize=512)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
 
 import dspy
@@ -163,7 +164,7 @@ class Writer(Part):
         """Whether there is anything to prepare."""
         return type(self).prepare is not Writer.prepare
 
-    @property
+    @cached_property
     def asks(self) -> bool:
         """Whether writing takes more than this process: a model, or a system of somebody else's."""
         return bool(self.predictors_below())

@@ -65,8 +65,8 @@ class MemoryProgram(dspy.Module):
         self.task = task
         self.cache = cache or MemoryCache()
         self.shared = SingleFlight(capacity=1024)
-        """What all copies of the program share: its adapter, and what is kept of its durable memories."""
-        self.adapter = adapter
+        """What all copies of the program share: what is kept of its durable memories."""
+        self.adapter, self._adapter = adapter, make_adapter(adapter)
         self.name = name or f"{type(method).__module__}:{type(method).__qualname__}"
         self._stage: Stage = "all"
         self._frozen: frozenset[str] = frozenset()
@@ -175,7 +175,7 @@ class MemoryProgram(dspy.Module):
 
     def asking(self) -> dspy.Adapter:
         """The adapter of `dspy.settings`, or else the program's own: one for all its calls and copies."""
-        return dspy.settings.adapter or self.shared.once(("adapter", self.adapter), lambda: make_adapter(self.adapter))
+        return dspy.settings.adapter or self._adapter
 
     def memory(self, store: Store | str | Path, user: str, tenant: str = "default", lm: Any = None) -> UserMemory:
         """The durable memory of one user, for production.

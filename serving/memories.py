@@ -175,9 +175,9 @@ class Memories:
         Raises:
             UserError: A condition is malformed, or the method cannot leave entries out.
         """
-        within = self.within(view.snapshot.owner, **choice)
-        if within.is_empty:
+        if all(wanted in (None, {}) for wanted in choice.values()):
             return view
+        within = self.within(view.snapshot.owner, **choice)
         left = view.kept.apply_amendment(1 + hash(within) % PARTS, view.method, view.settled, within)
         if left.line is view.settled.line:
             if any(within(entry) is None for entry in view.method.reader.entries(left)):
@@ -305,7 +305,7 @@ class _Cache:
     def of(self, owner: Owner) -> UserCache:
         """What is kept of a user, from now on; the tenant of whom most is kept makes room."""
         with self.lock:
-            kept = self.users.setdefault(owner, UserCache())
+            kept = self.users[owner] = self.users.get(owner) or UserCache()
             self.users.move_to_end(owner)
             if len(self.users) > USERS:
                 [(most, _)] = Counter(one.tenant for one in self.users).most_common(1)

@@ -180,7 +180,7 @@ class HistoryWriter(Writer):
             self.stores.write(memory.history)
         return memory
 
-    @property
+    @cached_property
     def asks(self) -> bool:
         return self.stores is not None
 

@@ -28,6 +28,7 @@ from ...optimizers.logo_grpo.reward import RewardSettings, released_f1
 from ...optimizers.logo_grpo.rollout import head
 from ...optimizers.metric_views import MetricViews
 from ...programs.identity import program_digest
+from ...programs.program import MemoryProgram
 from ...programs.remember import MemoryCache
 from ...records import History, read_json
 from ..experiment import Part
@@ -88,9 +89,10 @@ class Environment:
         if benchmark.scorer.asked:
             raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
         runtime = Runtime(self.setup, Meter(), Guard(), RunFolder(folder))
-        self.program = runtime.program(export.method, benchmark, MemoryCache())
-        adapter = self.setup.adapter or self.program.adapter
-        self.program.adapter = "chat" if adapter == "auto" else adapter
+        made = runtime.program(export.method, benchmark, MemoryCache())
+        adapter = self.setup.adapter or made.adapter
+        adapter = "chat" if adapter == "auto" else adapter
+        self.program = MemoryProgram(made.method, made.task, made.cache, adapter, made.name)
         if not self.program.method.writer.predictors_below():
             raise UserError(f"{export.method} writes without a language model, so there is nothing to train")
         self.digests = {"benchmark_sha256": benchmark.source.sha256, "program": program_digest(self.program)}
