@@ -84,7 +84,7 @@ def _lines(made: Reproduced, whole: bool) -> Iterator[RenderableType]:
         yield f"\n== {found.section.name}: {found.section.title}"
         yield from _printed(made.paper.tables(found.section))
         yield from _ours(found)
-    for each in made.paper.not_drawn if whole else ():
+    for each in made.paper.not_reproduced if whole else ():
         yield f"\nnot drawn: {each.what}: {each.why}"
         yield from _printed(one for key in each.printed for one in made.paper.printed[key])
     yield from ("", *(f"note: {note}" for note in made.notes))

@@ -26,7 +26,7 @@ from ..records import Context, History, Session, Turn, read_json
 from .benchmark import Benchmark
 from .dataset import Note, Reading
 from .judge import AcknowledgementJudge
-from .rows import Place, Row, Text
+from .rows import Location, Row, Text
 from .scorer import Combined, Judged, Score, Scorer, answer_of
 from .text_metrics import explain, sentence_bleu, squad_f1, squad_words
 
@@ -179,7 +179,7 @@ class ImplexConv(Benchmark):
         histories: list[History] = []
         examples: list[dspy.Example] = []
         for number, value in enumerate(raw):
-            place = Place(note, f"item {number}")
+            place = Location(note, f"item {number}")
             row = place.read(_Item, value)
             history = History(id=f"item-{number}", items=tuple(_sessions(row, place)) if row else ())
             if row and not history.items:
@@ -198,7 +198,7 @@ def turns_of(text: str) -> list[tuple[str, str]]:
     return [(speaker, words) for speaker, words in said if words]
 
 
-def _sessions(row: _Item, place: Place) -> Iterator[Session]:
+def _sessions(row: _Item, place: Location) -> Iterator[Session]:
     for n, talk in enumerate(row.conversation, 1):
         said = turns_of(talk)
         if said:
@@ -211,7 +211,7 @@ def _sessions(row: _Item, place: Place) -> Iterator[Session]:
 def _examples(history: History, rows: Sequence[Any], named: str, note: Note) -> Iterator[dspy.Example]:
     plain = {item.id: {turn.id: _plain(turn.text) for turn in item.turns} for item in history.items}
     for number, value in enumerate(rows):
-        place = Place(note, f"{history.id}:{number}")
+        place = Location(note, f"{history.id}:{number}")
         row = place.read(_Question, value)
         if row is None:
             continue
@@ -231,7 +231,7 @@ def _examples(history: History, rows: Sequence[Any], named: str, note: Note) -> 
         ).with_inputs("history", "question", "focus")
 
 
-def _evidence(row: _Question, plain: Mapping[str, Mapping[str, str]], place: Place) -> tuple[str, ...]:
+def _evidence(row: _Question, plain: Mapping[str, Mapping[str, str]], place: Location) -> tuple[str, ...]:
     """The turns of the gold sessions; those a gold text quotes, where it quotes only a part."""
     gold = row.retrieved_conv or ()
     found: list[str] = []

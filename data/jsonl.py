@@ -34,7 +34,7 @@ from ..records import History
 from ..records.own_code import imported
 from .benchmark import Benchmark
 from .dataset import Note, Reading
-from .rows import Listed, Place, Row, Text, Words, json_rows
+from .rows import Listed, Location, Row, Text, Words, json_rows
 from .scorer import Combined, ExactMatch, Judged, Score, Scorer, TokenF1, answer_of, explained
 
 
@@ -95,7 +95,7 @@ class JsonlBenchmark(Benchmark):
         return Reading(tuple(histories.values()), tuple(examples))
 
 
-def _example(row: _Row, id: str, history: History, place: Place) -> dspy.Example:
+def _example(row: _Row, id: str, history: History, place: Location) -> dspy.Example:
     evidence = dict.fromkeys(row.evidence)
     for turn in evidence.keys() - history.turns.keys():
         place.field("evidence").odd("dangling evidence", f"{turn!r} is no turn of the history; dropped")
@@ -105,7 +105,7 @@ def _example(row: _Row, id: str, history: History, place: Place) -> dspy.Example
     return example.with_inputs("history", "question", "focus")
 
 
-def _history(row: _Row, place: Place) -> History | None:
+def _history(row: _Row, place: Location) -> History | None:
     given = [name for name in ("history", "messages") if getattr(row, name) is not None]
     if len(given) != 1:
         place.field("history").fault("wrong value", "give either 'history' or 'messages', and one of them")

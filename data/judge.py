@@ -26,7 +26,7 @@ from ..signatures.judges import (
 )
 
 Asked = TypeVar("Asked")
-Said = TypeVar("Said")
+Reply = TypeVar("Reply")
 Level = Literal["not", "implicitly", "explicitly"]
 Side = Literal["first", "second", "tie"]
 _SIDES: dict[str, Side] = {"w3k8": "first", "t5n1": "second", "tie": "tie"}
@@ -234,7 +234,7 @@ def _references(example: dspy.Example) -> str:
     return str(example.get("reference") or example.get("answer") or "")
 
 
-def ask_all(ask: Callable[[Asked], Said], asked: Sequence[Asked], threads: int) -> list[Said]:
+def ask_all(ask: Callable[[Asked], Reply], asked: Sequence[Asked], threads: int) -> list[Reply]:
     """Asks about many things at once, each in a copy of the caller's context; not to be nested.
 
     Raises:

@@ -31,7 +31,7 @@ from ..records import History, Session, Turn, read_json
 from .benchmark import Benchmark
 from .dataset import Note, Reading
 from .judge import GenerousJudge
-from .rows import MONTHS, Listed, Place, Row, Text, Verbatim
+from .rows import MONTHS, Listed, Location, Row, Text, Verbatim
 from .scorer import Combined, Judged, Score, Scorer, answer_of
 from .text_metrics import bleu1, explain, locomo_f1, locomo_multi_f1, named, squad_words, stem
 
@@ -101,7 +101,7 @@ class _Conversation(Row):
     qa: tuple[Any, ...]
 
 
-class _Said(Row):
+class _Message(Row):
     dia_id: str
     speaker: str
     text: str | None = ""
@@ -165,14 +165,14 @@ class Locomo(Benchmark):
         histories: dict[str, History] = {}
         examples: list[dspy.Example] = []
         for number, value in enumerate(raw, 1):
-            place = Place(note, f"conversation {number}")
+            place = Location(note, f"conversation {number}")
             row = place.read(_Conversation, value)
             if row is None:
                 continue
             if row.sample_id in histories:
                 place.fault("duplicate id", f"sample_id {row.sample_id!r} is used twice")
                 continue
-            place = Place(note, row.sample_id)
+            place = Location(note, row.sample_id)
             history = histories[row.sample_id] = _history(row.conversation, place)
             examples.extend(_examples(history, row.qa, note, evidenced))
         return Reading(tuple(histories.values()), tuple(examples))
@@ -213,7 +213,7 @@ def parse_date(text: str) -> datetime | None:
         return None
 
 
-def _history(talk: Mapping[str, Any], place: Place) -> History:
+def _history(talk: Mapping[str, Any], place: Location) -> History:
     keys = {int(match[1]): match[0] for key in talk if (match := _SESSION.fullmatch(key)) and not match[2]}
     for key in talk:
         match = _SESSION.fullmatch(key)
@@ -231,7 +231,7 @@ def _history(talk: Mapping[str, Any], place: Place) -> History:
     return History(id=place.where, items=tuple(sessions))
 
 
-def _time(text: Any, place: Place) -> datetime | None:
+def _time(text: Any, place: Location) -> datetime | None:
     if text is None:
         place.odd("session without date", "is missing; the session stays undated")
         return None
@@ -241,14 +241,14 @@ def _time(text: Any, place: Place) -> datetime | None:
     return time
 
 
-def _turns(raw: Any, place: Place, known: set[str]) -> Iterator[Turn]:
+def _turns(raw: Any, place: Location, known: set[str]) -> Iterator[Turn]:
     if not isinstance(raw, list):
         place.fault("wrong value", f"is {reprlib.repr(raw)}, expected a list of turns")
         return
     if not raw:
         place.odd("empty session", "has no turns; passed over")
     for number, value in enumerate(raw, 1):
-        turn = place.at(f"turn {number}").read(_Said, value)
+        turn = place.at(f"turn {number}").read(_Message, value)
         if turn is not None and turn.dia_id in known:
             place.at(f"turn {number}").fault("duplicate turn", f"dia_id {turn.dia_id!r} is used twice")
         elif turn is not None:
@@ -260,7 +260,7 @@ def _examples(history: History, rows: Iterable[Any], note: Note, evidenced: bool
     asked: dict[str, str] = {}
     for number, value in enumerate(rows):
         id = f"{history.id}:{number}"
-        place = Place(note, id)
+        place = Location(note, id)
         row = place.read(_Question, value)
         if row is None:
             continue
@@ -283,7 +283,7 @@ def _examples(history: History, rows: Iterable[Any], note: Note, evidenced: bool
         yield example.with_inputs("history", "question", "focus")
 
 
-def _evidence(texts: list[str], history: History, place: Place) -> tuple[str, ...]:
+def _evidence(texts: list[str], history: History, place: Location) -> tuple[str, ...]:
     if not texts:
         place.odd("empty evidence", "names no turn; the question has no recall")
     for text in texts:

@@ -30,7 +30,7 @@ from ..signatures.judges import ABSTENTION, JUDGES, judges_hash
 from .benchmark import Benchmark
 from .dataset import Note, Reading
 from .judge import PromptJudge, Verdict
-from .rows import Listed, Place, Row, Text, Words, stream_list
+from .rows import Listed, Location, Row, Text, Words, stream_list
 from .scorer import Answered, Score, Scorer, answer_of
 from .text_metrics import explain, squad_f1, squad_words
 
@@ -217,7 +217,7 @@ def _feedback(example: dspy.Example, answer: str, value: float) -> str:
     return explain(answer, example.answer, value, example.evidence, squad_words)
 
 
-class _Said(Row):
+class _Message(Row):
     role: Words = ""
     content: Words = ""
     has_answer: bool = False
@@ -231,7 +231,7 @@ class _Row(Row):
     question_date: Any = None
     haystack_session_ids: tuple[str, ...]
     haystack_dates: tuple[Any, ...]
-    haystack_sessions: tuple[tuple[_Said, ...], ...]
+    haystack_sessions: tuple[tuple[_Message, ...], ...]
     answer_session_ids: Listed[str] = ()
 
     @model_validator(mode="after")
@@ -279,7 +279,7 @@ class LongMemEval(Benchmark):
             kind = value.get("question_type") if isinstance(value, dict) else None
             if kind in TYPES and (kind not in wanted or (limit is not None and kept[kind] >= limit)):
                 continue
-            place = Place(note, f"entry {number}")
+            place = Location(note, f"entry {number}")
             row = place.read(_Row, value)
             example = row and _example(row, place, texts)
             if example is not None and example.id in examples:
@@ -309,7 +309,7 @@ def parse_date(text: Any) -> datetime | None:
         return None
 
 
-def _example(row: _Row, place: Place, texts: dict[str, str]) -> dspy.Example | None:
+def _example(row: _Row, place: Location, texts: dict[str, str]) -> dspy.Example | None:
     sessions: list[Session] = []
     names: dict[str, list[str]] = {}
     marked: set[str] = set()
@@ -349,7 +349,7 @@ def _example(row: _Row, place: Place, texts: dict[str, str]) -> dspy.Example | N
     ).with_inputs("history", "question", "date", "focus")
 
 
-def _in_order(row: _Row, place: Place) -> list[tuple[datetime | None, str, tuple[_Said, ...]]]:
+def _in_order(row: _Row, place: Location) -> list[tuple[datetime | None, str, tuple[_Message, ...]]]:
     """The sessions by time; those of one time, and an undated one after its neighbour, as in the file."""
     rows, last = [], datetime.min
     columns = zip(row.haystack_session_ids, row.haystack_dates, row.haystack_sessions, strict=True)

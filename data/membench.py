@@ -34,7 +34,7 @@ from ..records.json_input import read_json
 from .benchmark import Benchmark
 from .dataset import Note, Reading
 from .personamem import RightLetter
-from .rows import Listed, Parsed, Place, Row, Text, Words, read_date
+from .rows import Listed, Location, Parsed, Row, Text, Words, read_date
 from .scorer import Answered, Score, Scorer
 
 TYPES = (
@@ -207,7 +207,7 @@ class MemBench(Benchmark):
         examples: dict[str, dspy.Example] = {}
         files = (sorted(path.glob("*.json")) or sorted(path.glob("*Agent/*.json"))) if path.is_dir() else []
         for file in files or [path]:
-            place = Place(note, file.name if file == path else file.relative_to(path).as_posix())
+            place = Location(note, file.name if file == path else file.relative_to(path).as_posix())
             for kind, of_kind in groupby(_cases(file, place), lambda case: case.labels["category"]):
                 cases = list(of_kind)
                 inside = _counted_inside(cases, place.at(kind))
@@ -235,7 +235,7 @@ class _Case:
 
     id: str
     labels: Mapping[str, str]
-    place: Place
+    place: Location
     row: _Trajectory
 
 
@@ -243,7 +243,7 @@ def _level(kind: str) -> str:
     return "high" if kind.casefold().startswith(("highlevel", "emotion", "preference")) else "low"
 
 
-def _cases(file: Path, within: Place) -> Iterator[_Case]:
+def _cases(file: Path, within: Location) -> Iterator[_Case]:
     raw = read_json(file)
     if not isinstance(raw, dict):
         raise DataError(f"{file}: expected an object of scenarios or types with lists of trajectories")
@@ -266,7 +266,7 @@ def _cases(file: Path, within: Place) -> Iterator[_Case]:
                     yield _Case(id, labels, at, row)
 
 
-def _counted_inside(cases: Sequence[_Case], place: Place) -> bool:
+def _counted_inside(cases: Sequence[_Case], place: Location) -> bool:
     """Whether the target steps of a type are counted in their sessions, not over the whole trajectory.
 
     That is so if more of them are then marked as facts or hold the answer, or as many, and more are there at all.
@@ -316,7 +316,7 @@ def _examples(case: _Case, inside: bool, capacity: int | None) -> Iterator[dspy.
         ).with_inputs("history", "question", "options", "date", "focus")
 
 
-def _sessions(row: _Trajectory, place: Place) -> tuple[list[Session], list[list[Turn]]]:
+def _sessions(row: _Trajectory, place: Location) -> tuple[list[Session], list[list[Turn]]]:
     """The sessions with words, and the turns of every step."""
     sessions: list[Session] = []
     steps: list[list[Turn]] = []

@@ -25,7 +25,7 @@ from ..records import Context, History, Record, Session, Turn, format_time, read
 from .benchmark import Benchmark
 from .dataset import Note, Reading, Source
 from .judge import AcknowledgementJudge, Level, evidence_parts, recall_parts
-from .rows import Date, Listed, Place, Row, Text, Words, natural
+from .rows import Date, Listed, Location, Row, Text, Words, natural
 from .scorer import Combined, Score, Scorer
 from .text_metrics import stems
 
@@ -95,7 +95,7 @@ def _explain(references: Sequence[Reference], levels: Sequence[Level]) -> str:
     return f"{share}: {listed}. Think of what the user will meet on the way, and search for that as well."
 
 
-class _Said(Row):
+class _Message(Row):
     speaker: Words = ""
     text: Words = ""
 
@@ -103,7 +103,7 @@ class _Said(Row):
 class _Session(Row):
     session_id: Words = ""
     date: Date = None
-    turns: Listed[_Said] = ()
+    turns: Listed[_Message] = ()
 
 
 class _Reference(Row):
@@ -157,7 +157,7 @@ class MemoryQuest(Benchmark):
         histories: list[History] = []
         examples: dict[str, dspy.Example] = {}
         for file in files:
-            place = Place(note, file.stem)
+            place = Location(note, file.stem)
             row = place.read(_User, read_json(file))
             user = row and _Past(row, row.user_id or file.stem, place)
             if user and user.history.items:
@@ -174,7 +174,7 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 
 class _Past:
-    def __init__(self, row: _User, id: str, place: Place) -> None:
+    def __init__(self, row: _User, id: str, place: Location) -> None:
         self.row, self.id, self.place = row, id, place
         self.sessions: dict[str, tuple[Session, dict[int, str]]] = {}
         """By the file's id: the session, and the ids of its turns by their places in it."""
@@ -244,7 +244,7 @@ class _Past:
                 ).with_inputs("history", "question", "date", "focus"),
             )
 
-    def _reference(self, row: _Reference, history: History, place: Place) -> Reference:
+    def _reference(self, row: _Reference, history: History, place: Location) -> Reference:
         """A reference with the turns that hold it, as far as the file states them and the history holds them."""
         session, places = self.sessions.get(row.session_id, (None, {}))
         if session is None or session not in history.items:

@@ -34,7 +34,7 @@ from ..records import Action, History
 from .behavior import ChosenOption, RecentRecords, asked, example, records
 from .benchmark import Benchmark
 from .dataset import Note, Reading
-from .rows import Place
+from .rows import Location
 from .scorer import Answered, Confusion, Scorer
 
 RATINGS = ("1", "2", "3", "4", "5")
@@ -119,7 +119,7 @@ class MovieLens(Benchmark):
         if not counting:
             most = max((len(found) for found in tables.ratings.values()), default=0)
             message = f"no user has more than {min_ratings} ratings (most: {most})"
-            Place(note, "ratings.dat").fault("no long history", message)
+            Location(note, "ratings.dat").fault("no long history", message)
         if users is not None and len(counting) > users:
             drawn = set(random.Random(seed).sample(sorted(counting), users))
             counting = [user for user in counting if user in drawn]
@@ -174,7 +174,7 @@ def _tables(files: Mapping[str, bytes], note: Note) -> _Tables:
         tables.profiles[user] = _profile(gender, age, occupation)
     for name, table in (("movies.dat", tables.movies), ("users.dat", tables.profiles)):
         if not table:
-            Place(note, name).fault("empty file", "holds no row")
+            Location(note, name).fault("empty file", "holds no row")
     strange: set[str] = set()
     for place, (user, movie, rating, time) in _rows("ratings.dat", files, 4, note):
         if rating not in RATINGS or not _is_number(time) or int(time) > _LATEST:
@@ -187,7 +187,7 @@ def _tables(files: Mapping[str, bytes], note: Note) -> _Tables:
         # A million of them share their texts.
         tables.ratings.setdefault(user, []).append((int(time), sys.intern(movie), sys.intern(rating)))
     for user in tables.ratings.keys() - tables.profiles.keys():
-        Place(note, f"user {user}").odd("unknown user", "is not in users.dat; the profile stays empty")
+        Location(note, f"user {user}").odd("unknown user", "is not in users.dat; the profile stays empty")
     return tables
 
 
@@ -195,10 +195,10 @@ def _is_number(text: str) -> bool:
     return text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
-def _rows(name: str, files: Mapping[str, bytes], columns: int, note: Note) -> Iterator[tuple[Place, Sequence[str]]]:
+def _rows(name: str, files: Mapping[str, bytes], columns: int, note: Note) -> Iterator[tuple[Location, Sequence[str]]]:
     # Outer columns never hold "::", so what is too much belongs to the title, the second column of movies.dat.
     for number, line in enumerate(io.TextIOWrapper(io.BytesIO(files[name]), "latin-1"), 1):
-        parts, place = line.rstrip("\r\n").split("::"), Place(note, f"{name} line {number}")
+        parts, place = line.rstrip("\r\n").split("::"), Location(note, f"{name} line {number}")
         if len(parts) > columns == 3:
             parts = [parts[0], "::".join(parts[1:-1]), parts[-1]]
         if len(parts) == columns:

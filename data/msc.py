@@ -24,7 +24,7 @@ import dspy
 from ..records import History, Session, Turn
 from .benchmark import Benchmark
 from .dataset import Note, Reading
-from .rows import Listed, Place, Row, Text, Words, json_rows
+from .rows import Listed, Location, Row, Text, Words, json_rows
 from .scorer import Bleu1, Combined, Judged, Scorer, TokenF1
 
 CURRENT = datetime(2024, 3, 1, 12)
@@ -42,13 +42,13 @@ _LENGTH = {
 _LONGEST = timedelta(days=36_500)
 
 
-class _Said(Row):
+class _Message(Row):
     id: Words = ""
     text: Words = ""
 
 
 class _Earlier(Row):
-    dialog: tuple[_Said, ...]
+    dialog: tuple[_Message, ...]
     time_back: Words = ""
 
 
@@ -60,7 +60,7 @@ class _Asked(Row):
 class _Row(Row):
     self_instruct: _Asked
     previous_dialogs: tuple[_Earlier, ...]
-    dialog: Listed[_Said] = ()
+    dialog: Listed[_Message] = ()
     metadata: Any = None
 
 
@@ -107,7 +107,7 @@ def time_back(text: str) -> timedelta | None:
     return total if total <= _LONGEST else None
 
 
-def _history(row: _Row, number: int, place: Place) -> History:
+def _history(row: _Row, number: int, place: Location) -> History:
     times = [*_times(row, place), CURRENT]
     talks = [*(part.dialog for part in row.previous_dialogs), row.dialog]
     items = []
@@ -123,7 +123,7 @@ def _history(row: _Row, number: int, place: Place) -> History:
     return History(id=str(id or f"msc-{number}"), items=tuple(items))
 
 
-def _times(row: _Row, place: Place) -> list[datetime | None]:
+def _times(row: _Row, place: Location) -> list[datetime | None]:
     """When the earlier sessions were; all None when their order and their distances disagree."""
     spans = [time_back(part.time_back) for part in row.previous_dialogs]
     for n, span in enumerate(spans):

@@ -25,7 +25,7 @@ from ..records import History, Session, Turn
 from ..records.json_input import opened
 from .benchmark import Benchmark
 from .dataset import Note, Reading
-from .rows import Parsed, Place, Row, Text, Words, csv_rows, json_object, literal
+from .rows import Location, Parsed, Row, Text, Words, csv_rows, json_object, literal
 from .scorer import Score, Scorer, answer_of
 
 SKILLS: Mapping[str, str] = MappingProxyType(
@@ -237,7 +237,7 @@ def _contexts(path: Path, wanted: set[str], note: Note) -> dict[str, Blocks]:
             key = _CONTEXT_KEY.match(line)
             if not line.strip() or (key is not None and literal(key[1]) not in wanted):
                 continue
-            place = Place(note, f"{path.name}, line {number}")
+            place = Location(note, f"{path.name}, line {number}")
             for id, messages in (json_object(line, place) or {}).items():
                 context = place.read(Messages, {"messages": messages})
                 if context is not None:
@@ -248,7 +248,7 @@ def _contexts(path: Path, wanted: set[str], note: Note) -> dict[str, Blocks]:
 
 
 def _history(
-    row: _Question, place: Place, contexts: Mapping[str, Blocks], histories: dict[tuple[str, int], History]
+    row: _Question, place: Location, contexts: Mapping[str, Blocks], histories: dict[tuple[str, int], History]
 ) -> History | None:
     id, end = row.shared_context_id, row.end_index_in_shared_context
     if id not in contexts:
@@ -267,7 +267,7 @@ def _history(
     return histories[at]
 
 
-def _skill(row: _Question, place: Place) -> str:
+def _skill(row: _Question, place: Location) -> str:
     skill = re.sub(r"\W+", "_", row.question_type.strip().lower())
     skill = _SAME_SKILL.get(skill, skill)
     if skill not in SKILLS:

@@ -28,7 +28,7 @@ from .benchmark import Benchmark
 from .dataset import Note, Reading
 from .judge import AcknowledgementJudge, recall_parts
 from .personamem import Blocks, Message, Messages, RightLetter, chooses
-from .rows import Parsed, Place, Row, Text, Words, csv_rows, literal
+from .rows import Location, Parsed, Row, Text, Words, csv_rows, literal
 from .scorer import Score, Scorer
 
 _UP = 3
@@ -159,7 +159,7 @@ def _example(row: _Row, line: int, history: History) -> dspy.Example:
     ).with_inputs("history", "question", "focus")
 
 
-def _linked(path: Path, link: str, place: Place) -> History | None:
+def _linked(path: Path, link: str, place: Location) -> History | None:
     """The history of a link, below the CSV's folder or one of those above it; a link that leads out is refused."""
     shown, folder, home = reprlib.repr(link), path.parent.resolve(), path.resolve().parent
     bases = (folder, *list(folder.parents)[:_UP])

@@ -1,10 +1,10 @@
 """Reads benchmark files row by row into models, and reports rows that do not fit by line and field.
 
 Example:
-    >>> from mempiler.data.rows import Place, Row, Text
+    >>> from mempiler.data.rows import Location, Row, Text
     >>> class Question(Row):
     ...     question: Text
-    >>> Place(print, "line 2").read(Question, {"question": " "})
+    >>> Location(print, "line 2").read(Question, {"question": " "})
     Finding(kind='wrong value', where="line 2, field 'question'", message='is empty', fatal=True)
 """
 
@@ -100,17 +100,17 @@ R = TypeVar("R", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A place in a file, e.g. "line 3", and who is told what is found there."""
 
     note: Note
     where: str
 
-    def at(self, part: object) -> Place:
+    def at(self, part: object) -> Location:
         """A place inside this one."""
-        return Place(self.note, f"{self.where}, {part}")
+        return Location(self.note, f"{self.where}, {part}")
 
-    def field(self, name: str) -> Place:
+    def field(self, name: str) -> Location:
         """A field of the row at this place."""
         return self.at(f"field {name!r}")
 
@@ -141,7 +141,7 @@ def _message(error: Any) -> str:
     return f"is {reprlib.repr(error['input'])}, expected {expected}"
 
 
-def json_object(line: str, place: Place) -> dict[str, Any] | None:
+def json_object(line: str, place: Location) -> dict[str, Any] | None:
     """The object of a line of JSON; None after a fatal finding."""
     try:
         value = decode(line)
@@ -156,7 +156,7 @@ def json_object(line: str, place: Place) -> dict[str, Any] | None:
     return None
 
 
-def json_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Place, R]]:
+def json_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Location, R]]:
     """The lines of a JSON-lines file that are such a model, with their numbers and places.
 
     Raises:
@@ -164,7 +164,7 @@ def json_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Pla
     """
     # not splitlines: it also cuts at characters that JSON allows inside a string
     for number, line in enumerate(read_text(path).split("\n"), 1):
-        place = Place(note, f"line {number}")
+        place = Location(note, f"line {number}")
         value = json_object(line, place) if line.strip() else None
         row = None if value is None else place.read(model, value)
         if row is not None:
@@ -227,7 +227,7 @@ def _entries(path: Path, file: TextIO, piece: int) -> Iterator[Any]:
         raise DataError(f"{path}: something follows the list after its entry {number}")
 
 
-def csv_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Place, R]]:
+def csv_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Location, R]]:
     """The rows of a CSV file that are such a model, with the line that each ends on; absent cells are "".
 
     Raises:
@@ -249,7 +249,7 @@ def csv_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Plac
                 if None in cells or count < len(names):
                     count += len(cells.get(None) or ())
                     raise DataError(f"{path}: line {line} has {count} cells, the header {len(names)}; mend the line")
-                place = Place(note, f"line {line}")
+                place = Location(note, f"line {line}")
                 row = place.read(model, cells)
                 if row is not None:
                     yield line, place, row

@@ -20,7 +20,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, NonNegativeFloa
 
 from ..data.benchmark import Benchmark
 from ..data.dataset import refuse_fatal
-from ..data.rows import Place, Row, Verbatim, Words, json_rows
+from ..data.rows import Location, Row, Verbatim, Words, json_rows
 from ..engines.spending import Spending, note
 from ..errors import DataError, UserError, one_line
 from ..programs.external.program import WEB, kind_of, takes_embedder, thing_of
@@ -92,7 +92,7 @@ def read_results(path: Path) -> list[HarnessResult]:
     if not listed:
         raise DataError(f"{path}: holds no results as amb or omnimemeval write them")
     note = refuse_fatal(path)
-    found = [Place(note, f"result {number}").read(HarnessResult, each) for number, each in enumerate(listed, 1)]
+    found = [Location(note, f"result {number}").read(HarnessResult, each) for number, each in enumerate(listed, 1)]
     return [each for each in found if each is not None]
 
 

@@ -32,7 +32,7 @@ Name = Annotated[
     Field(min_length=1, max_length=256, pattern=ADDRESSABLE, examples=["ada"]),
     AfterValidator(partial(name_of, "name")),
 ]
-Said = Annotated[Storable, Field(min_length=1, examples=["I moved to Lisbon."])]
+NonEmptyText = Annotated[Storable, Field(min_length=1, examples=["I moved to Lisbon."])]
 Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
 """A name that stays on its line of a prompt."""
 Time = Annotated[Moment, AfterValidator(utc)]
@@ -106,7 +106,7 @@ class SessionMessage(Body):
     """One message of a session."""
 
     role: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w -]+$", examples=["user"])]
-    content: Said
+    content: NonEmptyText
     name: Speaker | None = None
     time: Time | None = None
 
@@ -123,17 +123,17 @@ class NewSession(Body):
 class Question(EntryFilter):
     """A question about what is remembered of a user."""
 
-    question: Said
-    options: list[Said] | None = None
+    question: NonEmptyText
+    options: list[NonEmptyText] | None = None
     """What to choose from, for programs whose task is a choice."""
-    date: Annotated[Said, Field(max_length=64)] | None = None
+    date: Annotated[NonEmptyText, Field(max_length=64)] | None = None
     """When it is asked, in words; now if left out."""
 
 
 class Search(EntryFilter):
     """What to look for in the memory of a user."""
 
-    query: Said
+    query: NonEmptyText
     k: Limit = 10
     """Most entries of the memory, and most turns that are not in it yet."""
 
@@ -141,7 +141,7 @@ class Search(EntryFilter):
 class NewText(Body):
     """What an entry says from now on."""
 
-    text: Annotated[Said, Field(max_length=LONGEST_TEXT, examples=["I moved to Porto."])]
+    text: Annotated[NonEmptyText, Field(max_length=LONGEST_TEXT, examples=["I moved to Porto."])]
     by: By = ""
     """Who says so, for the history."""
 

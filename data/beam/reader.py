@@ -23,7 +23,7 @@ from pydantic import AliasChoices, Field, RootModel, model_validator
 from ...errors import DataError, one_line
 from ...records import History, Session, Turn, read_json
 from ..dataset import Note, Reading
-from ..rows import MONTHS, Parsed, Place, Row, Text, Verbatim, Words, json_rows, natural, stream_list
+from ..rows import MONTHS, Location, Parsed, Row, Text, Verbatim, Words, json_rows, natural, stream_list
 
 Size = Literal["100K", "500K", "1M", "10M"]
 Ability = Literal[
@@ -101,7 +101,7 @@ class _Found:
     """A chat before it is read."""
 
     id: str
-    place: Place
+    place: Location
     entries: Iterable[Any]
     """Batches, or plans with batches."""
     questions: _Questions | None
@@ -161,12 +161,12 @@ def _found(path: Path, note: Note, size: Size | None, files: list[Path]) -> Iter
         files.append(table)
         for row in _rows(table, note):
             id = f"{table.stem.partition('-')[0]}/{row.conversation_id}"
-            yield _Found(id, Place(note, id), row.chat, row.probing_questions)
+            yield _Found(id, Location(note, id), row.chat, row.probing_questions)
 
 
 def _in_folder(folder: Path, names: Sequence[str], note: Note, files: list[Path]) -> _Found:
     id = f"{folder.parent.name}/{folder.name}"
-    place = Place(note, id)
+    place = Location(note, id)
     chats = [folder / name for name in names if (folder / name).is_file()][:1]
     if not chats:
         chats = sorted(folder.glob("plan-*/chat.json"), key=lambda file: natural(file.parent.name))
@@ -185,7 +185,7 @@ def _rows(table: Path, note: Note) -> Iterator[_HubRow]:
         yield from (row for _, _, row in json_rows(table, _HubRow, note))
         return
     for number, value in enumerate(_parquet(table) if table.suffix == ".parquet" else stream_list(table), 1):
-        row = Place(note, f"entry {number}").read(_HubRow, value)
+        row = Location(note, f"entry {number}").read(_HubRow, value)
         if row is not None:
             yield row
 
@@ -215,7 +215,7 @@ class _Chat:
             self.place.fault("no turns", "holds no turn with words")
         self.history = History(id=found.id, items=tuple(self.sessions))
 
-    def _add(self, entry: Any, place: Place) -> None:
+    def _add(self, entry: Any, place: Location) -> None:
         """Adds a batch, or the batches of plans: those that are null are in another entry."""
         if not isinstance(entry, dict) or not entry or not all(map(_PLAN.fullmatch, entry)):
             self._add_batch(place.read(_Batch, entry), place)
@@ -237,7 +237,7 @@ class _Chat:
         first = next((said.id for turn in batch.turns for said in turn), 0)
         return len(self.turns) if first < len(self.turns) else 0
 
-    def _add_batch(self, batch: _Batch | None, place: Place, base: int = 0) -> None:
+    def _add_batch(self, batch: _Batch | None, place: Location, base: int = 0) -> None:
         if batch is None:
             return
         self._date(batch, place)
@@ -247,7 +247,7 @@ class _Chat:
             if turns:
                 self.sessions.append(Session(id=f"D{n}", time=self.time, turns=turns))
 
-    def _date(self, batch: _Batch, place: Place) -> None:
+    def _date(self, batch: _Batch, place: Location) -> None:
         """Takes the date of the batch, which its first message has; one without goes on with that of the last."""
         told = next((said.time_anchor for turn in batch.turns for said in turn if said.time_anchor), batch.time_anchor)
         time, kept = parse_date(told), "the batch keeps the date of the one before it"
@@ -258,7 +258,7 @@ class _Chat:
             place.odd("dates out of order", f"{told} comes after a later date; the order stays")
         self.time = time or self.time
 
-    def _turn(self, id: str, said: _Message, place: Place, base: int) -> Turn:
+    def _turn(self, id: str, said: _Message, place: Location, base: int) -> Turn:
         place = place.at(f"message {said.id}")
         text, suffix = said.content, _SUFFIX.search(said.content)
         if suffix:
@@ -285,7 +285,7 @@ class _Chat:
                 self.place.odd("missing ability", f"has no question of {ability}")
             for n, row in enumerate(rows):
                 id = f"{self.history.id}:{ability}:{n}"
-                evidence = () if ability == ABSTENTION else self._evidence(row, Place(self.place.note, id))
+                evidence = () if ability == ABSTENTION else self._evidence(row, Location(self.place.note, id))
                 yield dspy.Example(
                     id=id,
                     history=self.history,
@@ -297,7 +297,7 @@ class _Chat:
                     rubric=row.rubric,
                 ).with_inputs("history", "question", "focus")
 
-    def _evidence(self, row: _Question, place: Place) -> tuple[str, ...]:
+    def _evidence(self, row: _Question, place: Location) -> tuple[str, ...]:
         """The turns that the ids of a question mean."""
         given = row.source_chat_ids
         counts = [row.total_mentions, len(row.ordering_tested) if isinstance(row.ordering_tested, list) else None]

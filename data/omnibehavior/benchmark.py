@@ -32,7 +32,7 @@ from ...records.context import fitting
 from ..behavior import ChosenOption, RecentRecords, asked, example, records
 from ..benchmark import Benchmark
 from ..dataset import Note, Reading
-from ..rows import Place, Row, Text, read_date
+from ..rows import Location, Row, Text, read_date
 from ..scorer import Answered, Confusion, Scorer
 from .records import (
     QUESTIONS,
@@ -214,7 +214,7 @@ class OmniBehavior(Benchmark):
         if users:
             found = periods.chosen(list(found), users)
         for user in found:
-            place = Place(note, f"user {user.id}")
+            place = Location(note, f"user {user.id}")
             if user.id in known:
                 place.fault("duplicate user", "is in the data twice")
                 continue
@@ -299,13 +299,13 @@ def _users(files: Sequence[Path], periods: Periods, note: Note) -> Iterator[_Use
             raise DataError(f"{file}: is neither {{user: {{action_history}}}} nor {{users: [...]}}; expected {_WANTED}")
         prepared = raw.get("users")
         if isinstance(prepared, list):
-            made = (_prepared(value, Place(note, f"{file.name}, user {n}")) for n, value in enumerate(prepared, 1))
+            made = (_prepared(value, Location(note, f"{file.name}, user {n}")) for n, value in enumerate(prepared, 1))
         else:
-            made = (_raw(id, value, periods, Place(note, f"user {id}")) for id, value in raw.items())
+            made = (_raw(id, value, periods, Location(note, f"user {id}")) for id, value in raw.items())
         yield from (user for user in made if user is not None)
 
 
-def _raw(id: str, value: Any, periods: Periods, place: Place) -> _User | None:
+def _raw(id: str, value: Any, periods: Periods, place: Location) -> _User | None:
     row = place.read(_RawUser, value)
     if row is None:
         return None
@@ -313,7 +313,7 @@ def _raw(id: str, value: Any, periods: Periods, place: Place) -> _User | None:
     return _User(id, row.user_profile, before, since, periods.draw(id, since))
 
 
-def _prepared(value: Any, place: Place) -> _User | None:
+def _prepared(value: Any, place: Location) -> _User | None:
     row = place.read(_Prepared, value)
     if row is None:
         return None
@@ -330,7 +330,7 @@ def _prepared(value: Any, place: Place) -> _User | None:
     return _User(row.user_id, row.user_profile, base, [each for _, each in since], asked_of)
 
 
-def _seen(values: Sequence[Any], place: Place) -> Iterator[tuple[int, Raw]]:
+def _seen(values: Sequence[Any], place: Location) -> Iterator[tuple[int, Raw]]:
     unknown: set[str] = set()
     for number, value in enumerate(values):
         at = place.at(f"record {number + 1}")

@@ -30,7 +30,7 @@ from pydantic import AliasChoices, AliasPath, BeforeValidator, Field
 from ...errors import DataError
 from ...records import AnyItem, History, Logs, Record, Session, Turn, read_json
 from ..dataset import Note
-from ..rows import Date, Listed, Place, Row, Text, Words, natural
+from ..rows import Date, Listed, Location, Row, Text, Words, natural
 
 Language = Literal["zh", "en"]
 Feedback = Literal["pos", "neg", "neu"]
@@ -67,7 +67,7 @@ class Topic(Row):
         """The candidates with their ids, as they are shown."""
         return [f"S{n}: {candidate.solution}" for n, candidate in enumerate(self.candidates, 1)]
 
-    def checked(self, place: Place) -> Topic:
+    def checked(self, place: Location) -> Topic:
         """The topic, after a word on what it lacks."""
         if len(self.needs) != 2:
             place.odd("number of needs", f"has {len(self.needs)} implicit needs, not 2")
@@ -180,7 +180,7 @@ class _Log(Row):
     content: Words = ""
 
 
-class _Said(Row):
+class _Message(Row):
     user: Utterance = ""
     assistant: Utterance = ""
 
@@ -189,7 +189,7 @@ class _Sample(Row):
     sample_id: Words = ""
     dialogue_timestamp: Date = None
     logs: Listed[_Log] = ()
-    dialogue: Annotated[tuple[_Said, ...], BeforeValidator(_values)] = ()
+    dialogue: Annotated[tuple[_Message, ...], BeforeValidator(_values)] = ()
     topics: dict[str, Topic] = {}  # noqa: RUF012
 
 
@@ -234,10 +234,10 @@ def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...],
     for file in files:
         value, sides = read_json(file), _SideFiles(file)
         if not isinstance(value, dict):
-            Place(note, file.name).fault("wrong value", "expected an object with user ids")
+            Location(note, file.name).fault("wrong value", "expected an object with user ids")
             continue
         for name, record in value.items():
-            place = Place(note, name)
+            place = Location(note, name)
             row = place.read(_Record, record)
             if row is None:
                 continue
@@ -251,7 +251,7 @@ def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...],
 
 
 def _user(
-    row: _Record, name: str, id: str, items: list[AnyItem], place: Place, sides: _SideFiles
+    row: _Record, name: str, id: str, items: list[AnyItem], place: Location, sides: _SideFiles
 ) -> Iterator[QueryTopic]:
     """Takes a user's samples in as items; the topics of a query sample are asked between its logs and its dialogue."""
     last: datetime | None = None
@@ -289,7 +289,7 @@ def _user(
         last = time or last
 
 
-def _logs(row: _Sample, number: int, place: Place) -> Logs | None:
+def _logs(row: _Sample, number: int, place: Location) -> Logs | None:
     end, turns = row.dialogue_timestamp, list[Turn]()
     for n, log in enumerate(row.logs, 1):
         time = log.timestamp

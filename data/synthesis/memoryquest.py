@@ -36,7 +36,7 @@ from ...signatures.synthesis_memoryquest import (
     WriteQueries,
 )
 from ..dataset import refuse_fatal
-from ..rows import Place, Row, day, natural
+from ..rows import Location, Row, day, natural
 from .runner import Checked, Runner, Step, whole, write_json
 
 THRESHOLD = 0.3
@@ -117,7 +117,7 @@ def read_profiles(folder: str | Path) -> list[Profile]:
         raise DataError(f"{folder}: no such folder, or none with a user's profile.json in it; is it PersonaLens?")
     profiles: dict[str, Profile] = {}
     for path in files:
-        profile = Place(refuse_fatal(path), "profile").read(Profile, read_json(path))
+        profile = Location(refuse_fatal(path), "profile").read(Profile, read_json(path))
         if profile is not None and profiles.setdefault(profile.user_id, profile) is not profile:
             raise DataError(f"{path}: a second profile of {profile.user_id!r}; remove one")
     return list(profiles.values())

@@ -24,13 +24,13 @@ def sampler(generation: Any, model: LocalModel) -> Any:
         UserError: Colocated, a model is spread over several processes.
     """
     if generation.mode == "server":
-        return Served(generation.vllm_client, model)
+        return ServerSampler(generation.vllm_client, model)
     if generation.tensor_parallel_size > 1:
         raise UserError("vLLM in this process takes vllm_tensor_parallel_size 1; use a server for more")
     return Batcher[Asked, Sample](lambda rows: _colocated(generation.llm, model, rows))
 
 
-class Served:
+class ServerSampler:
     """Samples on a vLLM server, by TRL's client."""
 
     def __init__(self, client: Any, model: LocalModel) -> None:

@@ -56,7 +56,7 @@ def seeds(conclusions: tuple[Conclusion, ...]) -> tuple[Conclusion, ...]:
 
 
 class Theory(Stored):
-    """A summary at one scale, in two parts.
+    """A summary at one scale (an effective theory of the paper), in two parts.
 
     Of an event edge: the fact summary, and the inferred traits. Of a concept: general facts (order parameter Sigma)
     and specific facts (correction Delta). Of a parent: macro-law with core traits, and restrictions.

@@ -74,7 +74,7 @@ class Variant(BaseModel, frozen=True, extra="forbid"):
     """The printed columns that are its own, where a printed row holds several variants."""
 
 
-class Duel(BaseModel, frozen=True, extra="forbid"):
+class Comparison(BaseModel, frozen=True, extra="forbid"):
     """Two variants whose answers a judge compares."""
 
     label: str
@@ -94,7 +94,7 @@ class Section(BaseModel, frozen=True, extra="forbid"):
     columns: tuple[Column, ...]
     printed: tuple[str, ...] = ()
     """Keys of the paper's printed tables."""
-    duels: tuple[Duel, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
     options: Mapping[str, Any] = {}
     """Options of the benchmark in this section."""
     seeds: int | None = None
@@ -108,7 +108,7 @@ class Section(BaseModel, frozen=True, extra="forbid"):
     note: str = ""
 
 
-class NotDrawn(BaseModel, frozen=True, extra="forbid"):
+class NotReproduced(BaseModel, frozen=True, extra="forbid"):
     """What the paper shows and a table of variants cannot."""
 
     what: str
@@ -132,7 +132,7 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
     seeds: int = 1
     offline_test: int | None = None
     """Questions a section where the offline engine answers about a bundled sample, unless --test says otherwise."""
-    not_drawn: tuple[NotDrawn, ...] = ()
+    not_reproduced: tuple[NotReproduced, ...] = ()
 
     def chosen(self, names: Sequence[str]) -> tuple[Section, ...]:
         """The sections of these names; "table2" also means "table2-restate"; all if there are none.

@@ -52,7 +52,7 @@ class SectionResult:
     failed: Mapping[str, str]
     """Variants that ended in an error, with its words."""
     win_rates: Mapping[str, Preferences]
-    """By the label of the duel."""
+    """By the label of the comparison."""
 
     def cells(self, row: VariantResult) -> list[Cell]:
         """The cells of a variant, the paper's beside them."""
@@ -125,7 +125,7 @@ class Reproduced:
         return {
             "paper": self.paper.name,
             "sections": [section.summary() for section in self.sections],
-            "not_drawn": [each.model_dump(mode="json") for each in self.paper.not_drawn],
+            "not_reproduced": [each.model_dump(mode="json") for each in self.paper.not_reproduced],
             "notes": list(self.notes),
             "stopped": self.stopped,
             "run": str(self.run),
@@ -283,16 +283,16 @@ class _Work:
 
     def _win_rates(self, resolved: ResolvedSection, found: Mapping[str, VariantResult]) -> dict[str, Preferences]:
         setup, rates = resolved.setup, dict[str, Preferences]()
-        duels = [duel for duel in resolved.section.duels if {duel.one, duel.other} <= found.keys()]
-        if not setup.judge_lm or not duels or self.guard.limit_hit is not None:
+        pairs = [pair for pair in resolved.section.comparisons if {pair.one, pair.other} <= found.keys()]
+        if not setup.judge_lm or not pairs or self.guard.limit_hit is not None:
             return rates
         model = Runtime(setup, self.meter, self.guard, self.folder).model("judge")
         judge = PreferenceJudge(model, make_adapter(setup.adapter or "chat"))
-        for duel in duels:
-            ends = [recorded(str(found[label].runs[0])) for label in (duel.other, duel.one)]
+        for pair in pairs:
+            ends = [recorded(str(found[label].runs[0])) for label in (pair.other, pair.one)]
             try:
                 with endpoint_errors():
-                    rates[duel.label] = preferences(ends[0], ends[1], judge, setup.threads)
+                    rates[pair.label] = preferences(ends[0], ends[1], judge, setup.threads)
             except BudgetError:
                 break
         return rates

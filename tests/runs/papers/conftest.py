@@ -14,7 +14,7 @@ TURNS = {
     "own": "nothing",
     "columns": [{"name": "all", "printed": ["Avg."]}, {"name": "tokens", "of": "tokens", "digits": 0}],
     "printed": ["table1"],
-    "duels": [{"label": "turns over nothing", "one": "three turns", "other": "nothing"}],
+    "comparisons": [{"label": "turns over nothing", "one": "three turns", "other": "nothing"}],
 }
 SIZES = {
     "name": "sizes",
@@ -44,7 +44,10 @@ def make_paper() -> Callable[..., Paper]:
 
     def make(turns: dict[str, Any] | None = None, own: str = "nothing", **changes: Any) -> Paper:
         if turns is not None:
-            changes |= {"variants": turns, "sections": [{**TURNS, "variants": list(turns), "own": own, "duels": []}]}
+            changes |= {
+                "variants": turns,
+                "sections": [{**TURNS, "variants": list(turns), "own": own, "comparisons": []}],
+            }
         return Paper.model_validate({**PLAIN, **changes})
 
     return make

@@ -110,7 +110,7 @@ def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_ru
     monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path))
     turns = {"three turns": {**PLAIN, "settings": {"colour": 3}}, "the other": {"program": "system:mem0"}}
     paper = make_paper(
-        {**turns, "nothing": {"program": "no-memory"}}, not_drawn=[{"what": "Figure 7", "why": "a picture"}]
+        {**turns, "nothing": {"program": "no-memory"}}, not_reproduced=[{"what": "Figure 7", "why": "a picture"}]
     )
     monkeypatch.setattr("mempiler.runs.papers.paper.read_paper", lambda name: paper)
     code, out, _ = cli("reproduce", "tiny", "--test", "4")

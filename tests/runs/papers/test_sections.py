@@ -108,11 +108,11 @@ def test_what_a_paper_names_is_there(name):
     paper = read_paper(name)
     tables = [table for found in paper.printed.values() for table in found]
     assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
-    shown = {key for each in (*paper.sections, *paper.not_drawn) for key in each.printed}
+    shown = {key for each in (*paper.sections, *paper.not_reproduced) for key in each.printed}
     assert shown == paper.printed.keys()
     for section in paper.sections:
         assert section.own in section.variants
-        assert {end for duel in section.duels for end in (duel.one, duel.other)} <= paper.variants.keys()
+        assert {end for pair in section.comparisons for end in (pair.one, pair.other)} <= paper.variants.keys()
     starts = {variant.tuned.start for variant in paper.variants.values() if variant.tuned}
     assert starts <= {"", *paper.variants}
 
