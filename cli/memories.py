@@ -39,9 +39,9 @@ def command() -> None:
 @options.TENANT
 @options.JSON
 def add(history: str, store: str | None, user: str, tenant: str) -> None:
-    """Store the sessions of a HISTORY file (or chat messages) of a user, queued for `memories rebuild`.
+    """Store the sessions or chat messages of a HISTORY file.
 
-    Sessions of chat messages are named after the file, so that the same file is stored once.
+    They are queued for `memories rebuild`; messages are a session named after the file, so that it is stored once.
     """
     from ..memory.incoming import incoming
     from ..memory.stored import Owner
@@ -87,10 +87,10 @@ def list_users(store: str | None, user: str | None, tenant: str | None) -> None:
 @options.JSON
 @options.asking_options
 def rebuild(program: str, queued: bool, failed: bool, force: bool, **given: Any) -> None:
-    """Write memories with PROGRAM: what is queued, and anew what another program or embedder wrote.
+    """Write memories with PROGRAM: what is queued or out of date.
 
-    Of all tenants and users, unless one is named. Stopped half way, the same command without --force goes on: what it
-    had written is not written again. Turns that could not be taken in before are tried once more.
+    Out of date is what another program or embedder wrote. All tenants and users are meant, unless one is named.
+    Stopped half way, the same command without --force goes on. Turns that were not taken in are tried once more.
     """
     from ..engines.models import endpoint_errors
     from ..programs.threads import gather
@@ -161,9 +161,9 @@ def _written(
 @click.option("--until", metavar="TIME", help="only what is from before this moment")
 @_ENTRIES
 def search(program: str, query: str | None, k: int, where: Any, since: Any, until: Any, **given: Any) -> None:
-    """Find what is nearest to QUERY in a user's memory, written by PROGRAM, and among turns that wait.
+    """Find what is nearest to QUERY in a user's memory.
 
-    Without a QUERY all entries are listed, in the order of their ids.
+    PROGRAM wrote it; turns that wait are searched too. Without a QUERY all entries are listed, in order of their ids.
     """
     from pydantic import ValidationError
 
@@ -188,7 +188,7 @@ def search(program: str, query: str | None, k: int, where: Any, since: Any, unti
 @click.option("--program", type=click.Path(), help="which wrote the memory; where entries were changed")
 @_ENTRIES
 def show(program: str | None, store: str | None, user: str, tenant: str, **reading: Any) -> None:
-    """Show what a user's memory holds, the sessions it was made from, and which entries were changed."""
+    """Show a user's memory, its sessions, and what was changed in it."""
     from ..memory.amending import active_amendments
     from ..serving.memory_view import contents_shown
 
@@ -225,7 +225,7 @@ def show(program: str | None, store: str | None, user: str, tenant: str, **readi
 @click.option("--by", default="", metavar="NAME", help="who says so, for the history")
 @_ENTRIES
 def edit(program: str, entry: str, text: str | None, delete: bool, undo: bool, by: str, **given: Any) -> None:
-    """Change one ENTRY of a user's memory, written by PROGRAM: give it another text, delete it, or undo that."""
+    """Reword or delete an ENTRY of a PROGRAM's memory, or undo that."""
     if (text is not None) + delete + undo != 1:
         raise UserError("say what becomes of the entry: one of --text TEXT, --delete and --undo")
     with _memory(program, **given) as memory:
@@ -268,7 +268,7 @@ def _line(entry: Any) -> str:
 @options.OVERWRITE
 @_ANYBODY
 def export(path: str, overwrite: bool, store: str | None, user: str | None, tenant: str | None) -> None:
-    """Write users as JSON lines to the file PATH, or to standard output if it is `-`."""
+    """Write users as JSON lines to PATH (- is standard output)."""
     from ..records.atomic_file import atomic_write
     from ..runs.home import refuse_foreign
     from ..serving.transfer import MARK, export_users
@@ -289,7 +289,7 @@ def export(path: str, overwrite: bool, store: str | None, user: str | None, tena
 @click.option("--replace", is_flag=True, help="forget users who are there already first")
 @options.JSON
 def import_file(path: TextIO, store: str | None, replace: bool) -> None:
-    """Read users from the JSON lines of the file PATH, or from standard input if it is `-`."""
+    """Read users from the JSON lines of PATH (- is standard input)."""
     from ..serving.transfer import import_users
 
     with open_store(store, make=True) as opened:
@@ -304,9 +304,9 @@ def import_file(path: TextIO, store: str | None, replace: bool) -> None:
 @click.option("--session", help="only this session [default: everything of the user]")
 @options.JSON
 def forget(store: str | None, user: str, tenant: str, session: str | None) -> None:
-    """Delete a user, or one session of theirs; the other sessions are then queued to be remembered anew.
+    """Delete a user, or one session of theirs.
 
-    Exit code 4 says that everything is deleted, and something still holds the bytes: which, and what to do.
+    The others are then queued to be remembered anew. Exit code 4: all is deleted, and something still holds the bytes.
     """
     from ..memory.stored import Owner
 

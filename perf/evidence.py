@@ -4,7 +4,8 @@
 
 Every cell is one `mempiler compile` in a process of its own, with a results folder of its own below OUT; one that was
 killed goes on with `--resume`. A cell without figures is run, one that has them is not; a further one is a further
-entry of "cells" with `on`, `seed`, `lm` and `command`. The file is in the repository, so that runs on several machines
+entry of "cells" with `on`, `seed`, `lm`, `command` and a `variant`, which says what is set otherwise than in the cells
+that it is compared with, or is empty. The file is in the repository, so that runs on several machines
 add up. The site draws the tables of the page from it.
 
 The genuine LoCoMo is not in the repository; a cell keeps its digest. Nothing else may use the cores meanwhile: the
@@ -38,6 +39,8 @@ DATA = Path(__file__).parents[1] / "docs" / "data" / "evidence.json"
 LOCOMO = "locomo2.json"
 """What the genuine file is called in commands."""
 PHASES = ("before", "after")
+ROW = ("method", "on", "adapter", "lm", "variant")
+"""What the cells of a row have in common."""
 KEPT = ("category", "counts", "score", "failure", "context_tokens")
 
 
@@ -139,18 +142,18 @@ def figures(outcome: dict[str, Any], about: dict[str, Any], rows: dict[str, list
 
 def together(cells: Iterable[Cell]) -> list[Cell]:
     """What splits with different test users say together."""
-    splits = _grouped(cells, lambda cell: (cell["method"], cell["on"], cell["with"], cell["adapter"], cell["lm"]))
+    splits = _grouped(cells, lambda cell: (cell["with"], *(cell[name] for name in ROW)))
     return [_pooled(found) for found in splits.values() if len(found) > 1]
 
 
 def overview(cells: Iterable[Cell]) -> list[Cell]:
     """A row per method, benchmark and adapter; a column per optimizer: a score, and whether its interval is above 0."""
-    rows = _grouped(cells, lambda cell: (cell["method"], cell["on"], cell["adapter"], cell["lm"]))
+    rows = _grouped(cells, lambda cell: tuple(cell[name] for name in ROW))
     lines: list[Cell] = []
-    for (method, on, adapter, lm), found in rows.items():
+    for row, found in rows.items():
         by = {name: _pooled(each) for name, each in _grouped(found, lambda cell: cell["with"]).items()}
         first = next(iter(by.values()))
-        line = {"method": method, "on": on, "adapter": adapter, "lm": lm, "n": first["n"], "before": first["before"]}
+        line = dict(zip(ROW, row, strict=True)) | {"n": first["n"], "before": first["before"]}
         line |= {name: "=" if each["same"] else each["after"] for name, each in by.items()}
         above = [name for name, each in by.items() if each["difference"]["interval"][0] > 0]
         lines.append({**line, "above zero": above})
@@ -181,7 +184,7 @@ def adapters(cells: Iterable[Cell]) -> list[Cell]:
 
 def _pooled(cells: Sequence[Cell]) -> Cell:
     """One cell over the splits of several."""
-    first = {name: cells[0][name] for name in ("method", "on", "with", "adapter", "lm")}
+    first = {name: cells[0][name] for name in ("with", *ROW)}
     before, after = ([score for cell in cells for score in _scores(cell, phase)] for phase in PHASES)
     gain = paired(after, before, [str(cell["seed"]) for cell in cells for _ in _scores(cell, "before")]).to_dict()
     about = {"splits": len(cells), "n": len(before), "before": fmean(before), "after": fmean(after)}

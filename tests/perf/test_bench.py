@@ -67,7 +67,7 @@ def test_counts_of_calls_are_those_of_the_page(bench: Any) -> None:
 DATA = ROOT / "docs" / "data" / "evidence.json"
 COMMAND = "mempiler compile turn-rag --on locomo --data locomo2.json --with labeled --lm gguf:qwen2.5-coder-0.5b"
 CELL = {
-    **{"on": "locomo", "seed": 0, "lm": "qwen2.5-coder-0.5b"},
+    **{"on": "locomo", "seed": 0, "lm": "qwen2.5-coder-0.5b", "variant": ""},
     "command": f"{COMMAND} --train 3 --dev 4 --test 4 --threads 2 --force",
 }
 
