@@ -110,7 +110,7 @@ def _ours(found: SectionResult) -> Iterator[RenderableType]:
             for row in found.rows
         ]
         yield table(("variant", "n", *names, f"difference to {found.section.own}"), rows)
-        heads = "variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls"
+        heads = "variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls", "search ms: p50, p95, CPU"
         yield table(heads, map(_taken, found.rows), "what it takes by itself, writing and answering together")
     for label, rate in found.win_rates.items():
         yield f"win rate, {label}: {spanned(rate.rate, rate.interval)} over {rate.n} questions, judged in both orders"
@@ -137,4 +137,5 @@ def _taken(row: VariantResult) -> tuple[str, ...]:
     taken = row.evaluation.taken
     cost = "-" if taken.unpriced else f"{taken.cost:,.4f}"
     sizes = f"{taken.calls:,.0f}", f"{taken.tokens:,.0f}", f"{taken.seconds:,.1f}", cost
-    return (row.label, *sizes, f"{sum(one.failures for one in row.evaluations):,}", f"{row.evaluation.lost:.1%}")
+    search = ", ".join("-" if each is None else f"{each:.1f}" for each in row.evaluation.search_ms().values())
+    return (row.label, *sizes, f"{sum(one.failures for one in row.evaluations):,}", f"{row.evaluation.lost:.1%}", search)

@@ -97,6 +97,7 @@ class SectionResult:
             "cells": {name: asdict(cell) for name, cell in zip(names, self.cells(row), strict=True)},
             "difference": None if found is None else {"to": self.section.own, **found.to_dict()},
             "takes": asdict(row.evaluation.taken),
+            "search_ms": row.evaluation.search_ms(),
             "failures": sum(each.failures for each in row.evaluations),
             "lost": max(each.lost for each in row.evaluations),
         }
