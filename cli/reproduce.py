@@ -85,7 +85,7 @@ def _lines(made: Reproduced, whole: bool) -> Iterator[RenderableType]:
         yield from _printed(made.paper.tables(found.section))
         yield from _ours(found)
     for each in made.paper.not_reproduced if whole else ():
-        yield f"\nnot drawn: {each.what}: {each.why}"
+        yield f"\nnot reproduced: {each.what}: {each.why}"
         yield from _printed(one for key in each.printed for one in made.paper.printed[key])
     yield from ("", *(f"note: {note}" for note in made.notes))
     if made.stopped:
@@ -138,4 +138,5 @@ def _taken(row: VariantResult) -> tuple[str, ...]:
     cost = "-" if taken.unpriced else f"{taken.cost:,.4f}"
     sizes = f"{taken.calls:,.0f}", f"{taken.tokens:,.0f}", f"{taken.seconds:,.1f}", cost
     search = ", ".join("-" if each is None else f"{each:.1f}" for each in row.evaluation.search_ms().values())
-    return (row.label, *sizes, f"{sum(one.failures for one in row.evaluations):,}", f"{row.evaluation.lost:.1%}", search)
+    failed = f"{sum(one.failures for one in row.evaluations):,}"
+    return row.label, *sizes, failed, f"{row.evaluation.lost:.1%}", search

@@ -119,7 +119,7 @@ def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_ru
     assert "failed: three turns: " in shown
     assert "colour" in shown
     assert " nothing 4 " in shown
-    assert "not drawn: Figure 7: a picture" in shown
+    assert "not reproduced: Figure 7: a picture" in shown
     assert "the other is left out: system:mem0 is not installed; run: mempiler fetch system:mem0" in shown
 
 
