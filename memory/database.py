@@ -6,12 +6,13 @@ the database takes. An SQLite file belongs on a local disk, and has one writer a
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -34,7 +35,6 @@ BATCH = 500
 """Values of one list; SQLite takes some 30,000."""
 _SERVER_NOW = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
 
-_NO_TURN = nullcontext()
 _FIXES = {
     "database is locked": "another process holds the file; try again, or use PostgreSQL for several workers",
     "disk is full": "free some space on the disk of {disk} and try again",
@@ -61,8 +61,8 @@ class Database:
         if self._server:
             reader = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             bare = self._engine.execution_options(isolation_level="AUTOCOMMIT")
-        # Who waits for SQLite's own lock sleeps and tries again, and among many threads may never be lucky.
-        self._turn: AbstractContextManager[Any] = _NO_TURN if self._server else threading.Lock()
+        turn = partial(_in_turn, threading.Lock(), f"{self._engine.url.database}-lock")
+        self._turn: Callable[[], AbstractContextManager[Any]] = nullcontext if self._server else turn
         self._write = partial(self._on, self._engine, "" if self._server else "BEGIN IMMEDIATE", self._turn)
         """A transaction that writes; it is committed, and flushed to the disk, when the block ends."""
         self._read = partial(self._on, reader, "" if self._server else "BEGIN")
@@ -93,11 +93,11 @@ class Database:
 
     @contextmanager
     def _on(
-        self, engine: Engine, begin: str = "", turn: AbstractContextManager[Any] = _NO_TURN
+        self, engine: Engine, begin: str = "", turn: Callable[[], AbstractContextManager[Any]] = nullcontext
     ) -> Generator[Connection]:
         """A transaction; what the database raises is one line, a `StoreError`, and everything is rolled back then."""
         try:
-            with turn, engine.connect() as db:
+            with turn(), engine.connect() as db:
                 if begin:
                     db.exec_driver_sql(begin)
                 yield db
@@ -142,6 +142,16 @@ def _engine(url: str | Path, timeout: float) -> Engine:
         raise MissingDependencyError("psycopg", "postgres") from error
 
 
+@contextmanager
+def _in_turn(threads: threading.Lock, path: str) -> Generator[None]:
+    """A turn to write to an SQLite file, among all threads of all processes: SQLite lets who waits sleep and retry."""
+    with threads, ExitStack() as held:
+        with suppress(OSError):
+            held.callback(os.close, file := os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def _keep_private(path: Path) -> None:
     """Sees to it that only the owner of an SQLite file may read it; SQLite gives its log the same rights."""
     if path.name.startswith("file:"):
@@ -151,7 +161,7 @@ def _keep_private(path: Path) -> None:
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     with suppress(OSError):
-        for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
+        for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal", "-lock"))):
             if file.exists() and stat.S_IMODE(file.stat().st_mode) & 0o077:
                 file.chmod(0o600)
 

@@ -91,9 +91,7 @@ def _items(before: Sequence[Any], after: Sequence[Any]) -> list[list[Any]]:
 
 
 def _until(items: Sequence[Any], place: int, stay: set[int]) -> int:
-    while place < len(items) and id(items[place]) not in stay:
-        place += 1
-    return place
+    return next((n for n in range(place, len(items)) if id(items[n]) in stay), len(items))
 
 
 def _keys(before: dict[Any, Any], after: dict[Any, Any]) -> Change | None:
@@ -104,9 +102,8 @@ def _keys(before: dict[Any, Any], after: dict[Any, Any]) -> Change | None:
         return {"value": to_jsonable_python(after)}
     within = {key: _change(before[key], value) for key, value in after.items() if key in before}
     within = {key: change for key, change in within.items() if change is not None}
-    if not (gone or put or within):
-        return None
-    return {"keys": {"gone": gone, "put": to_jsonable_python(put), "in": within}}
+    found = {"keys": {"gone": gone, "put": to_jsonable_python(put), "in": within}}
+    return found if gone or put or within else None
 
 
 def _applied(value: Any, change: Change) -> Any:

@@ -20,7 +20,6 @@ PAGE = 100
 MOST = 1000
 """Most entries of one search, or of one page."""
 
-
 _ZONED = PlainSerializer(lambda time: time.replace(tzinfo=UTC), return_type=datetime, when_used="json")
 Moment = Annotated[datetime, AfterValidator(utc), _ZONED]
 
@@ -152,9 +151,8 @@ class EntryChange(_Frozen):
     what: Literal["written", "update", "delete", "undo"] = Field(examples=["update"])
     text: str = Field(examples=["Ada: I moved to Lisbon."])
     """What it said before."""
-    new: str | None = Field(
-        default=None, description="What it said after an update.", examples=["Ada: I moved to Porto."]
-    )
+    new: str | None = Field(default=None, examples=["Ada: I moved to Porto."])
+    """What it said after an update."""
     at: Moment | None = None
     """When; of "written", when it is of."""
     by: str = ""

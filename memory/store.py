@@ -34,7 +34,7 @@ from .store_claims import (
     record,
     refuse,
 )
-from .store_reading import Reading, metadata_of, open_sessions
+from .store_reading import metadata_of, open_sessions
 from .stored import Contents, Owner, StoredItem
 
 MOST_AMENDMENTS = 10_000
@@ -43,7 +43,7 @@ NEVER = 2**31 - 1
 """More than anybody can have been forgotten."""
 
 
-class Store(Reading, Claims):
+class Store(Claims):
     """Raw items, queues and memories of many users in one database; for any number of threads and processes.
 
     Args:

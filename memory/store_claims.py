@@ -25,7 +25,7 @@ from . import store_tables as t
 from .database import OWN, among, batches, put, run
 from .entries import Receipt
 from .incoming import name_of
-from .store_reading import Queues, amendments_of
+from .store_reading import Reading, amendments_of
 from .stored import LONGEST_LEASE, Change, Claim, Document, Owner, Stamp
 
 KEPT = 86_400.0
@@ -39,7 +39,7 @@ READER = "somebody reads the store, so its log cannot be emptied; run it again l
 LARGE = "the file is too large to be rewritten while others write; when nobody does, run: sqlite3 FILE VACUUM"
 
 
-class Claims(Queues):
+class Claims(Reading):
     """What a `Store` does for those who write memories, and to forget."""
 
     def claim(
@@ -226,7 +226,7 @@ class Claims(Queues):
                 number = run(db, "SELECT max(number) FROM mempiler_forgotten WHERE erased = 0").scalar()
             if number is None:
                 return True, ""
-            with self._turn, self._look() as connection:
+            with self._turn(), self._look() as connection:
                 # What is set on it must not come to another call from the pool.
                 connection.detach()
                 held = _rewritten(connection)

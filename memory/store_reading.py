@@ -57,32 +57,6 @@ _NAMES = """
 """Tenants or users with items in a state, each found by the index behind the one before, however many items it has."""
 
 
-class Queues(Database):
-    """Who has something queued."""
-
-    def _queued(self, db: Connection, states: Sequence[str]) -> Iterator[dict[str, list[str]]]:
-        """Names of users who may have something to do, by tenant: of a long queue a part, from where the last ended."""
-        found, left = dict[str, list[str]](), dict[tuple[str, str], int]()
-        for row in run(db, 'SELECT tenant, "user" FROM mempiler_memories WHERE settled_position < position'):
-            found.setdefault(row.tenant, []).append(row.user)
-        for state in states:
-            for tenant in run(db, _NAMES.format("tenant", "1 = 1"), state=state, last="", most=sys.maxsize).scalars():
-                left[state, tenant] = 1 + ((state, tenant) in self._passed)
-        while found or left:
-            for queue in list(left):
-                about = {"state": queue[0], "tenant": queue[1], "last": self._passed.pop(queue, ""), "most": PART}
-                users = run(db, _NAMES.format('"user"', "tenant = :tenant"), **about).scalars().all()
-                found.setdefault(queue[1], []).extend(users)
-                if len(users) == PART:
-                    self._passed[queue] = users[-1]
-                elif left[queue] > 1:
-                    left[queue] -= 1
-                else:
-                    del left[queue]
-            yield found
-            found = {}
-
-
 class Reading(Database):
     """What a `Store` reads."""
 
@@ -262,6 +236,28 @@ class Reading(Database):
             of_items = {item.position: said[item.item.id] for item in items if item.item.id in said}
             of_open = {session.id: said[session.id] for session in opened if session.id in said}
             return Contents(owner, tuple(items), tuple(opened), made, tuple(rows), of_items, of_open)
+
+    def _queued(self, db: Connection, states: Sequence[str]) -> Iterator[dict[str, list[str]]]:
+        """Names of users who may have something to do, by tenant: of a long queue a part, from where the last ended."""
+        found, left = dict[str, list[str]](), dict[tuple[str, str], int]()
+        for row in run(db, 'SELECT tenant, "user" FROM mempiler_memories WHERE settled_position < position'):
+            found.setdefault(row.tenant, []).append(row.user)
+        for state in states:
+            for tenant in run(db, _NAMES.format("tenant", "1 = 1"), state=state, last="", most=sys.maxsize).scalars():
+                left[state, tenant] = 1 + ((state, tenant) in self._passed)
+        while found or left:
+            for queue in list(left):
+                about = {"state": queue[0], "tenant": queue[1], "last": self._passed.pop(queue, ""), "most": PART}
+                users = run(db, _NAMES.format('"user"', "tenant = :tenant"), **about).scalars().all()
+                found.setdefault(queue[1], []).extend(users)
+                if len(users) == PART:
+                    self._passed[queue] = users[-1]
+                elif left[queue] > 1:
+                    left[queue] -= 1
+                else:
+                    del left[queue]
+            yield found
+            found = {}
 
 
 def open_sessions(db: Connection, owner: Owner) -> list[Session]:

@@ -41,8 +41,7 @@ class Owner:
     def stored(cls, user: str, tenant: str) -> Owner:
         """An owner as a store has it: names from before a rule must not hide a whole store."""
         owner = object.__new__(cls)
-        object.__setattr__(owner, "user", user)
-        object.__setattr__(owner, "tenant", tenant)
+        owner.__dict__.update(user=user, tenant=tenant)
         return owner
 
 

@@ -179,9 +179,7 @@ def _service(given: Namespace) -> Iterator[Row]:
     note = "errors and leaks 0; p99 {p99:.2f} s"
     one, two = (partial(service.crowd, workers) for workers in (1, 2))
     yield Row("service", "200 users at once, p50", "1 process", one, "p50", 0.5, "s", note=note, bound=bound)
-    bound = (
-        f"{share}; of two processes one writes to an SQLite file at a time, and the other sleeps until it looks again"
-    )
+    bound = f"{share}; of two processes one writes to an SQLite file at a time"
     row = partial(Row, "service", unit="x", above=True, note=note, bound=bound)
     yield row("service: requests of 2 processes over 1", "200 users", two, "over one", 1.5)
 

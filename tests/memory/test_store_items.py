@@ -99,10 +99,12 @@ def test_open_session_is_read_at_once_and_becomes_an_item(store: Store) -> None:
         store.append(ADA, "chat", hello)
 
 
-def test_threads_of_one_process_wait_for_one_another_not_for_the_lock_of_the_file(tmp_path: Path) -> None:
+def test_writers_of_a_file_wait_for_one_another_not_for_the_lock_of_sqlite(tmp_path: Path) -> None:
     """SQLite's own lock is had by luck: with a wait of 50 ms, some of 32 threads never got it."""
-    with Store(tmp_path / "s.sqlite", timeout=0.05) as store, ThreadPoolExecutor(32) as pool:
-        list(pool.map(lambda n: store.add(Owner(f"user-{n % 32}"), session(f"note {n}")), range(160)))
+    path = tmp_path / "s.sqlite"
+    with Store(path, timeout=0.05) as store, Store(path, timeout=0.05) as other, ThreadPoolExecutor(32) as pool:
+        writers = [pool.submit((store, other)[n % 2].add, Owner(f"user-{n % 32}"), session(f"{n}")) for n in range(160)]
+        assert all(writer.result().new for writer in writers)
         assert sum(user.sessions for user in store.users()) == 160
 
 
@@ -234,7 +236,7 @@ def test_database_and_its_log_are_private_and_become_it(tmp_path: Path) -> None:
     def modes() -> dict[str, int]:
         return {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
 
-    private = dict.fromkeys(("s.sqlite", "s.sqlite-shm", "s.sqlite-wal"), 0o600)
+    private = dict.fromkeys(("s.sqlite", "s.sqlite-lock", "s.sqlite-shm", "s.sqlite-wal"), 0o600)
     with Store(tmp_path / "s.sqlite") as store:
         store.add(ADA, session("hello", id="s"))
         assert modes() == private
