@@ -65,6 +65,8 @@ def keep(found: dict[str, Any], path: Path) -> None:
     """Writes cells, and the tables over all that have figures; a line each."""
     done = [cell for cell in found["cells"] if "before" in cell]
     found |= {"overview": overview(done), "together": together(done), "adapters": adapters(done)}
+    genuine = sorted((cell for cell in done if cell["on"] == "locomo"), key=lambda cell: cell["difference"]["mean"])
+    found |= {"worst": questions(genuine[0]), "best": questions(genuine[-1])}
     between = ",\n"
     parts = (f'"{name}": [\n{between.join(map(json.dumps, rows))}\n]' for name, rows in found.items())
     path.write_text(f"{{{between.join(parts)}}}\n", encoding="utf-8")
@@ -180,6 +182,17 @@ def adapters(cells: Iterable[Cell]) -> list[Cell]:
                 line |= {f"lost, {name}": cell[f"lost, {phase}"], f"unwritten, {name}": cell["unwritten"]}
             lines.append(line)
     return lines
+
+
+def questions(cell: Cell) -> list[Cell]:
+    """The questions of a cell that count, in their order, without their texts."""
+    named = {"evidence shown": "shown", "words": "answer_words", "score": "score"}
+    before, after = (cell["questions"][phase] for phase in PHASES)
+    counted = [(n, category) for n, category in enumerate(before["category"]) if before["counts"][n]]
+    pairs = [{name: [before[of][n], after[of][n]] for name, of in named.items()} for n, _ in counted]
+    return [
+        {"question": n + 1, "category": category, **pair} for (n, category), pair in zip(counted, pairs, strict=True)
+    ]
 
 
 def _pooled(cells: Sequence[Cell]) -> Cell:
