@@ -40,7 +40,7 @@ HEAD = """# Costs
 What Mempiler itself costs, without the language model. `python perf/bench.py --write docs/costs.md` makes this page
 and measures the peers in the same run. CPU is the process's total, the median of repeated runs. Models are stubs that
 answer at once or after a fixed time. The same machine can be twice as fast on another day, so compare a row with its
-peer. A row that misses its aim says what limits it.
+peer.
 """
 ADD = "2 calls of DSPy's and 5 transactions; of 12,000 facts 2 ms of faiss, .6 of moving the index, Python's collector"
 HITS = "at 9,500, of 17 ms for 40 probes: faiss 10.5, 1,200 hits 3, ordering 1.7; of .4 for one: faiss .24, hits .07"

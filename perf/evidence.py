@@ -66,7 +66,8 @@ def keep(found: dict[str, Any], path: Path) -> None:
     done = [cell for cell in found["cells"] if "before" in cell]
     found |= {"overview": overview(done), "together": together(done), "adapters": adapters(done)}
     genuine = sorted((cell for cell in done if cell["on"] == "locomo"), key=lambda cell: cell["difference"]["mean"])
-    found |= {"worst": questions(genuine[0]), "best": questions(genuine[-1])}
+    found |= {"worst": [row for cell in genuine[:1] for row in questions(cell)]}
+    found |= {"best": [row for cell in genuine[-1:] for row in questions(cell)]}
     between = ",\n"
     parts = (f'"{name}": [\n{between.join(map(json.dumps, rows))}\n]' for name, rows in found.items())
     path.write_text(f"{{{between.join(parts)}}}\n", encoding="utf-8")

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -61,7 +62,8 @@ def pytest_collection_finish() -> None:
     """Makes every tracking store of this process a copy of one, and frees the collector of what all tests import."""
     if tracking := sys.modules.get("mempiler.runs.tracking"):
         _STORE.parent.mkdir(exist_ok=True)
-        tracking.make_database(f"sqlite:///{_STORE}")
+        with warnings.catch_warnings(action="ignore"):
+            tracking.make_database(f"sqlite:///{_STORE}")
         tracking._tables = lambda path: shutil.copy(_STORE, path)
     gc.freeze()
     # A tenth of all the time is the collector's otherwise.
