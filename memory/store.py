@@ -48,7 +48,7 @@ class Store(Claims):
 
     Args:
         url: The path of an SQLite file, or `postgresql://user:password@host/database`.
-        timeout: Seconds to wait for a lock or a connection before a `StoreError`.
+        timeout: Seconds to wait for a connection, or a lock of another program, before a `StoreError`.
 
     Raises:
         UserError: No such kind of store.
