@@ -19,6 +19,7 @@ Usage:
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -79,7 +80,7 @@ def run(cell: Cell, chosen: argparse.Namespace) -> None:
     words = [model if word.startswith("gguf:") else word for word in shlex.split(cell["command"])]
     shown = [re.sub(r"^gguf:.*/", "gguf:", word) for word in words]
     words = [chosen.locomo if word == LOCOMO else word for word in words]
-    home = (chosen.out / re.sub(r"\W+", "-", cell["command"]) / "home").resolve()
+    home = (chosen.out / hashlib.sha256(cell["command"].encode()).hexdigest()[:16] / "home").resolve()
     print(f"{time.strftime('%H:%M')} {cell['command']}", flush=True)
     # The last run that is there was stopped, killed, or failed.
     resumed = [f"--resume={path.parent.name}" for path in sorted(home.glob("*/run.json"))[-1:]]
