@@ -9,7 +9,6 @@ of the budget after the scoring that must follow is set aside (`reserve`).
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 
 import dspy
 
-from ..data.benchmark import Benchmark
 from ..data.dataset import Split
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, keep
@@ -26,14 +24,13 @@ from ..errors import BrokenRunError, UserError
 from ..optimizers.compile import Compilation, compile_program, plan_job
 from ..optimizers.history import Candidate, CandidateHistory
 from ..optimizers.proposals import ATTEMPTS
-from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .artifact import check_writable, save
 from .experiment import Note, Scoring
 from .manifest import Manifest, is_intact
 from .mlflow_log import show
 from .pages.html import keep_page
-from .pages.page import Page, difference_line, known_facts, program_changes, run_page, spent_line, states
+from .pages.page import difference_line, program_changes, run_page, spent_line, states
 from .promotion import Promotion, promotion, reserve
 from .registry import pinned
 from .results import Evaluation, counts_of, difference, refuse_broken, totals
@@ -223,10 +220,7 @@ class _Compile:
                 made["lms"] = {**self.manifest.lms, "task": outcome.model}
             save(kept, self.folder, self.manifest.model_copy(update=made))
             _log(tracker, outcome)
-            given = {"with": how.optimizer, "stage": how.stage, "optimizer_set": chosen["settings"]}
-            ran = runtime.facts(tracker, "compile", str(self.scoring.thing), given)
-            page = _page(outcome, self.start, kept, benchmark, logged, ran)
-            tracker.files(keep_page(runtime.folder.path, page))
+            self._keep_page(tracker, outcome, kept)
             with runtime.context(self.start):
                 # The alias `best` moves only to a program that was kept for its gain.
                 best = ((kept, "best"),) if outcome.promoted else ()
@@ -287,6 +281,24 @@ class _Compile:
         )
         return outcome, kept or start
 
+    def _keep_page(self, tracker: Tracker, outcome: Compiled, kept: MemoryProgram) -> None:
+        how, shown = self.how, outcome.program
+        if shown.is_absolute() and shown.is_relative_to(outcome.run):
+            shown = shown.relative_to(outcome.run)
+        self.scoring.keep_page(
+            tracker,
+            {"with": how.optimizer, "stage": how.stage, "optimizer_set": dict(how.settings or {})},
+            kept,
+            {"before": outcome.before} | ({"after": outcome.after} if outcome.promoted else {}),
+            "test questions",
+            [("Program", str(shown)), ("LM calls, whole run", spent_line(outcome.usage))],
+            notes=outcome.troubles.lines(outcome.run.name),
+            verdict=difference_line(outcome.difference, outcome.refused),
+            changes=program_changes(states(self.start), states(kept)),
+            candidates=outcome.candidates,
+            min_n=outcome.difference.min_n,
+        )
+
     def _check(self, found: Evaluation) -> None:
         """Ends a compile whose score is broken, unless it is forced; `show --failed` reads what is kept here."""
         folder = self.scoring.runtime.folder
@@ -316,28 +328,9 @@ def _log(tracker: Tracker, outcome: Compiled) -> None:
             tracker.evaluation(name, each)
     tracker.difference(outcome.difference)
     tracker.metrics({"promoted": float(outcome.promoted), **totals(outcome.usage)})
-    tracker.candidates(outcome.candidates)
+    candidates = [asdict(candidate) for candidate in outcome.candidates]
+    tracker.steps("candidate", candidates, "number")
+    if candidates:
+        tracker.data("candidates.jsonl", candidates)
     tracker.data("outcome.json", outcome.summary())
     tracker.files(outcome.program, "program")
-
-
-def _page(
-    outcome: Compiled,
-    start: MemoryProgram,
-    kept: MemoryProgram,
-    benchmark: Benchmark,
-    logged: Mapping[str, Any],
-    ran: Sequence[tuple[str, str]],
-) -> Page:
-    phases = {"before": outcome.before} | ({"after": outcome.after} if outcome.promoted else {})
-    shown = outcome.program
-    if shown.is_absolute() and shown.is_relative_to(outcome.run):
-        shown = shown.relative_to(outcome.run)
-    facts = [*ran, ("Program", str(shown)), ("Data", f"{benchmark.source.name}, test questions")]
-    facts += known_facts(logged, program_digest(kept))
-    facts += [("LM calls, whole run", spent_line(outcome.usage))]
-    notes = [*outcome.troubles.lines(outcome.run.name)]
-    verdict = difference_line(outcome.difference, outcome.refused)
-    changes = program_changes(states(start), states(kept))
-    more = verdict, changes, outcome.candidates, outcome.difference.min_n
-    return run_page("compile", outcome.run.name, phases, facts, notes, *more)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,7 @@ from .registry import pinned
 from .results import Evaluation
 from .runtime import Parent, Runtime
 from .setup import Setup, parameters, replayed_setup
+from .tracking import Tracker
 from .workers import share
 
 Part = Literal["all", "train", "dev", "test"]
@@ -139,6 +141,31 @@ class Scoring:
             lambda: self.note(f"{told}, sessions remembered"),
         )
 
+    def keep_page(
+        self,
+        tracker: Tracker,
+        chosen: Mapping[str, Any],
+        program: MemoryProgram,
+        phases: Mapping[str, Evaluation],
+        questions: str,
+        facts: Sequence[tuple[str, str]] = (),
+        **about: Any,
+    ) -> None:
+        """Makes the page of the run, keeps it in the run's folder, and logs it.
+
+        `chosen` are options of its command, `program` is what it ends with, `about` are other arguments of `run_page`.
+        """
+        command, folder = tracker.tags["command"], self.runtime.folder.path
+        told = [
+            ("Command", self.runtime.setup.command_line(command, name_in_tables(self.thing), chosen)),
+            ("Date", f"{datetime.now():%Y-%m-%d %H:%M}"),
+            ("MLflow run", tracker.address),
+            ("Data", f"{self.benchmark.source.name}, {questions}"),
+            *known_facts(tracker.parameters, program_digest(program)),
+            *facts,
+        ]
+        tracker.files(keep_page(folder, run_page(command, folder.name, phases, told, **about)))
+
 
 def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.Example], part: Part) -> Evaluation:
     runtime, benchmark = scoring.runtime, scoring.benchmark
@@ -147,13 +174,9 @@ def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.E
     with runtime.context(program), runtime.tracked("evaluate", f"{program.name}-{benchmark.name}", logged) as tracker:
         found = scoring(program, examples, part, "evaluating").model_copy(update={"run_id": tracker.run_id})
         tracker.evaluation("evaluation", found)
-        prompts = states(program)
-        facts = runtime.facts(tracker, "evaluate", name_in_tables(scoring.thing), {"part": part})
-        facts += [("Data", f"{benchmark.source.name}, questions: {part}")]
-        facts += known_facts(logged, program_digest(program))
-        name, same = runtime.folder.path.name, program_changes(prompts, prompts)
+        same = program_changes(states(program), states(program))
         notes = scoring.thing.notes if isinstance(scoring.thing, Answers) else []
-        page = run_page("evaluate", name, {"score": found}, facts, notes, changes=same)
-        tracker.files(keep_page(runtime.folder.path, page))
+        told = f"questions: {part}"
+        scoring.keep_page(tracker, {"part": part}, program, {"score": found}, told, notes=notes, changes=same)
         show(tracker, benchmark, found, ((program, None),), "evaluation", runtime.setup.traces)
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -114,15 +113,6 @@ class Runtime:
             tracker.params(parameters)
             yield tracker
 
-    def facts(self, tracker: Tracker, command: str, program: str, chosen: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """What its page says first; arguments as of `Setup.command_line`."""
-        begun = f"{datetime.now():%Y-%m-%d %H:%M}"
-        return [
-            ("Command", self.setup.command_line(command, program, chosen)),
-            ("Date", begun),
-            ("MLflow run", tracker.address),
-        ]
-
     def model(self, role: Role = "task") -> MeteredLM:
         """The language model of a role."""
         setup, roles = self.setup, self.setup.roles
@@ -139,7 +129,7 @@ class Runtime:
         if self.replay is not None:
             name = self.replay.model(role, name)
         if name == "local:tiny":
-            from .tiny import tiny_folder
+            from ..optimizers.demonstrations import tiny_folder
 
             name = f"local:{tiny_folder(setup.seed)}"
         made = language_model(

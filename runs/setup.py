@@ -26,11 +26,10 @@ from .statistics import MIN_N
 
 Workers = int | str
 """A number of processes, or the address of a Ray cluster."""
-_FREE = "allow_code threads workers limits resume timeout retries lm_deadline traces"
 _REPLAYED = ("lm", "prompt_lm", "judge_lm", "answer_lm", "embedder", "reranker", "adapter", "lm_settings")
 """Fields of a setup that a replay takes from the run."""
 _FREE_ON_RESUME = {
-    *_FREE.split(),
+    *("allow_code", "threads", "workers", "limits", "resume", "timeout", "retries", "lm_deadline", "traces"),
     *(f"{role}api_base" for role in ("", "prompt_", "judge_", "answer_", "embedder_")),
 }
 """Fields of a setup that a resumed run may change: they do not decide its result."""
@@ -127,9 +126,6 @@ class Setup:
     @cached_property
     def _benchmark(self) -> Benchmark:
         return load_benchmark(self.benchmark, self.data, **self.options)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_benchmark"}
 
     def load(self, compiling: bool = False) -> Benchmark:
         """The benchmark, which is read once.

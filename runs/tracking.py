@@ -18,13 +18,12 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ..errors import UserError, one_line
-from ..optimizers.history import Candidate
 from .home import home, make_folder
 from .results import Evaluation, totals
 from .statistics import Difference
@@ -67,6 +66,8 @@ class Tracker:
     run_id: str = field(default="", init=False)
     failed: str | None = field(default=None, init=False)
     """The store's failure; no calls follow it."""
+    parameters: Mapping[str, Any] = field(default_factory=dict, init=False)
+    """What was logged of the run's settings."""
 
     def __enter__(self) -> Tracker:
         self.client = client()
@@ -121,6 +122,7 @@ class Tracker:
         """Logs parameters; long values are cut."""
         from mlflow.entities import Param
 
+        self.parameters = values
         params = [Param(name, str(value)[:PARAM_LIMIT]) for name, value in values.items()]
         for n in range(0, len(params), 100):
             self._send("log_batch", params=params[n : n + 100])
@@ -162,23 +164,13 @@ class Tracker:
         ends = {} if found.interval is None else {"low": found.interval.low, "high": found.interval.high}
         self.metrics({"difference": found.mean} | {f"difference_{end}": value for end, value in ends.items()})
 
-    def candidates(self, candidates: Sequence[Candidate]) -> None:
-        """Logs an optimizer's candidates: a metric series each of score, calls and cost, and a table."""
+    def steps(self, prefix: str, rows: Sequence[Mapping[str, Any]], step: str = "step") -> None:
+        """Logs rows as series: every number of a row, at that which `step` names."""
         self._series(
-            (f"candidate.{name}", getattr(candidate, name), candidate.number)
-            for candidate in candidates
-            for name in ("score", "calls", "cost")
-        )
-        if candidates:
-            self.data("candidates.jsonl", [asdict(candidate) for candidate in candidates])
-
-    def steps(self, prefix: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Logs the rows of a training as series: every number of a row, at the row's `step`."""
-        self._series(
-            (f"{prefix}.{name}", value, int(row["step"]))
+            (f"{prefix}.{name}", value, int(row[step]))
             for row in rows
             for name, value in row.items()
-            if name != "step" and isinstance(value, int | float)
+            if name != step and isinstance(value, int | float)
         )
 
     def data(self, name: str, value: Any) -> None:

@@ -6,16 +6,15 @@ checkpoint, and what was scored is read from the run's store.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import dspy
+from pydantic_core import to_jsonable_python
 
-from ..data.benchmark import Benchmark
 from ..data.dataset import Split
 from ..data.memory_env import MemoryEnv
 from ..engines.meter import Meter
@@ -24,15 +23,12 @@ from ..errors import UserError
 from ..optimizers.logo_grpo.journal import Progress
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
 from ..optimizers.metric_views import MetricViews
-from ..programs.identity import program_digest
 from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
 from .artifact import check_writable, save
-from .evaluate import evaluate
-from .experiment import Note
+from .experiment import Note, Scoring
 from .manifest import Manifest
-from .pages.html import keep_page
-from .pages.page import Page, difference_line, known_facts, run_page
+from .pages.page import difference_line
 from .results import Evaluation, difference
 from .runtime import Parent, Runtime
 from .setup import Setup, data_of, parameters
@@ -109,35 +105,31 @@ def run_train(
     if benchmark.scorer.asked:
         raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
     # What decides the result: a resumed run is compared with what its folder holds.
-    decisive = _plain({name: value for name, value in asdict(course).items() if name not in _FREE_ON_RESUME})
+    decisive = {name: value for name, value in to_jsonable_python(course).items() if name not in _FREE_ON_RESUME}
     del decisive["settings"]["threads"]
     runtime = Runtime.start(setup, "train", method, decisive, meter, parent)
     with runtime.folder.recording():
         program = runtime.program(method, benchmark)
         folder = Path(out) if out else runtime.folder.program
         check_writable(folder)
-        job = _Job(runtime, program, benchmark, setup.split(benchmark), course, note)
+        # A training may begin from a model whose answers cannot be read.
+        asking = replace(runtime, setup=replace(setup, max_lost=1.0, threads=course.settings.threads))
+        job = _Job(runtime, Scoring(asking, benchmark, note, method), program, setup.split(benchmark), course)
         outcome = job.tracked(folder)
     runtime.folder.update(status="finished", result=outcome.summary())
     return outcome
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """As JSON has it, which knows no tuples."""
-    return json.loads(json.dumps(values))
-
-
 @dataclass
 class _Job:
     runtime: Runtime
+    scoring: Scoring
     program: MemoryProgram
-    benchmark: Benchmark
     split: Split
     course: TrainingConfig
-    note: Note
 
     def tracked(self, folder: Path) -> Trained:
-        runtime, course, benchmark = self.runtime, self.course, self.benchmark
+        runtime, course, benchmark = self.runtime, self.course, self.scoring.benchmark
         logged = parameters(self.program, runtime.setup, benchmark)
         logged |= {f"train.{name}": value for name, value in asdict(course).items()}
         title = f"{self.program.name}-{benchmark.name}-{course.objective}"
@@ -149,7 +141,7 @@ class _Job:
             name, where = f"{LOCAL}{model / 'model'}", (folder, runtime.folder.path, tracker.run_id)
             gap = difference(before.counted, after.counted, runtime.setup.min_n)
             outcome = Trained(before, after, gap, training, name, *where)
-            optimizer = {"name": course.objective, "seed": runtime.setup.seed, "settings": _plain(asdict(course))}
+            optimizer = {"name": course.objective, "seed": runtime.setup.seed, "settings": to_jsonable_python(course)}
             scores = {key: outcome.summary()[key] for key in ("before", "after", "difference")}
             made = {"benchmark": data_of(benchmark, self.split), "optimizer": optimizer, "scores": scores}
             save(self.program, folder, Manifest(method="", task="", lms={"task": name}, **made))
@@ -158,33 +150,33 @@ class _Job:
             tracker.evaluation("after", after)
             tracker.difference(gap)
             tracker.data("outcome.json", outcome.summary())
-            ran = runtime.facts(tracker, "train", self.program.name, {"with": course.objective})
-            tracker.files(keep_page(runtime.folder.path, self._page(outcome, logged, ran)))
+            told = ((key.replace("_", " "), value) for key, value in training.items() if key != "remarks")
+            self.scoring.keep_page(
+                tracker,
+                {"with": course.objective},
+                self.program,
+                {"before": before, "after": after},
+                "test questions",
+                [("Program", folder.name), ("Training", ", ".join(f"{key} {value}" for key, value in told))],
+                notes=training["remarks"],
+                verdict=difference_line(gap),
+            )
             tracker.files(folder, "program")
             tracker.files(model / "model", "model")
         return outcome
-
-    def _page(self, outcome: Trained, logged: Mapping[str, Any], ran: Sequence[tuple[str, str]]) -> Page:
-        found = {key: value for key, value in outcome.training.items() if key != "remarks"}
-        facts = [*ran, ("Program", outcome.program.name)]
-        facts += [("Data", f"{self.benchmark.source.name}, test questions")]
-        facts += known_facts(logged, program_digest(self.program))
-        facts += [("Training", ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in found.items()))]
-        phases, notes = {"before": outcome.before, "after": outcome.after}, outcome.training["remarks"]
-        return run_page("train", outcome.run.name, phases, facts, notes, difference_line(outcome.difference))
 
     def _lm(self) -> Any:
         from ..engines.local.model import LocalModel
 
         setup, course, start = self.runtime.setup, self.course, self.runtime.setup.lm.removeprefix(LOCAL)
         if setup.lm == TINY:
-            from .tiny import tiny_folder
+            from ..optimizers.demonstrations import tiny_folder
 
             method = self.program.method
-            if not isinstance(method, MemoryR2) or not isinstance(self.benchmark, MemoryEnv):
+            if not isinstance(method, MemoryR2) or not isinstance(self.scoring.benchmark, MemoryEnv):
                 known = "local:tiny knows nothing but memory-r2 on memory-env"
                 raise UserError(f"{known}; take these, or a model that has read something: --lm local:NAME")
-            self.note("warm-up")
+            self.scoring.note("warm-up")
             start = str(tiny_folder(setup.seed, method))
         lora = {"r": course.lora} if course.lora else None
         loaded = LocalModel.load(start, lora=lora, seed=setup.seed, dtype=course.dtype)
@@ -198,7 +190,8 @@ class _Job:
 
     def _train(self, lm: Any, folder: Path) -> tuple[Progress, dict[str, Any]]:
         settings, began, spent = self.course.settings, time.perf_counter(), 0.0
-        told, budget = self.note(self.course.objective), settings.curriculum.tokens
+        told, budget = self.scoring.note(self.course.objective), settings.curriculum.tokens
+        benchmark = self.scoring.benchmark
 
         def on_row(row: Mapping[str, Any]) -> None:
             nonlocal spent
@@ -207,10 +200,8 @@ class _Job:
                 told(min(int(spent), budget), budget)
 
         kwargs = {"seed": settings.seed, **self.course.train_kwargs}
-        given = self.benchmark.questions_after, self._reader(), folder, on_row
-        teleprompter = LoGoGRPO(
-            MetricViews(self.benchmark).number, settings, kwargs, *given, counts=self.benchmark.counts
-        )
+        given = benchmark.questions_after, self._reader(), folder, on_row
+        teleprompter = LoGoGRPO(MetricViews(benchmark).number, settings, kwargs, *given, counts=benchmark.counts)
         with dspy.context(lm=lm, **self._context()), endpoint_errors():
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
         progress = teleprompter.progress
@@ -221,15 +212,12 @@ class _Job:
 
     def _scored(self, lm: Any, phase: str) -> Evaluation:
         """The greedy answers to the test questions; where a reader answers, the model writes the memories alone."""
-        program, reader, threads = self.program, self._reader(), self.course.settings.threads
-        told = self.note(f"test questions, {phase}")
+        program, reader = self.program, self._reader()
         with dspy.context(lm=lm, **self._context()), endpoint_errors():
             if reader is not None and program.all_predictors().keys() - program.writer_names():
                 program = program.staged("read")
-            given = self.benchmark, self.split.test, self.runtime.meter, threads, told, self.runtime.folder.store.rows
             with dspy.context(lm=reader or lm):
-                # A training may begin from a model whose answers cannot be read.
-                return evaluate(program, *given, _FILED[phase], max_lost=1.0)
+                return self.scoring(program, self.split.test, _FILED[phase], f"test questions, {phase}")
 
     def _context(self) -> dict[str, Any]:
         adapter = self.runtime.adapter(self.runtime.setup.adapter or self.program.adapter)

@@ -2,8 +2,8 @@
 
 A word has one id everywhere, so that copying it is the same act in a chat, a memory or JSON; what stands between the
 values of JSON answers (`", "content": "`) is one token each. The chat template keeps only the first line of a system
-message: rules in prose are useless to a model that has read nothing. Without training (`runs.tiny`) it answers noise. A
-width below 128 did not learn the synthetic world.
+message: rules in prose are useless to a model that has read nothing. Without training (`optimizers.demonstrations`) it
+answers noise. A width below 128 did not learn the synthetic world.
 """
 
 from __future__ import annotations

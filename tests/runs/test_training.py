@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import tomllib
-from functools import partial
 from pathlib import Path
 
 import mempiler
@@ -12,8 +11,9 @@ import pytest
 from mempiler.cli import main
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.settings import Reinforcement
+from mempiler.optimizers import demonstrations
+from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
-from mempiler.runs import tiny
 from mempiler.runs.exports.environment import Environment
 from mempiler.runs.training_config import OBJECTIVES, TrainingConfig
 
@@ -109,19 +109,18 @@ def test_a_training_has_the_released_batches_and_the_tiny_model_its_own():
 
 def test_every_session_is_shown() -> None:
     method = MemoryR2(embedder(), MemoryR2Settings(**MemoryR2.preset("memory-env")))
-    for shown in tiny.demonstrations(method, 0, users=4, extractions=1.0):
-        ids = {int(id) for messages, _ in shown for id in re.findall(r"D(\d+):", messages[-1]["content"])}
-        assert ids == set(range(1, 9))
+    shown = demonstrations.demonstrate(method, CompactAdapter(), 4)
+    ids = {int(id) for messages, _ in shown for id in re.findall(r"D(\d+):", messages[-1]["content"])}
+    assert ids == set(range(1, 9))
 
 
 @pytest.mark.slow
 def test_the_tiny_model_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the `local` extra is not installed: pip install '.[local]'")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(tiny, "demonstrations", partial(tiny.demonstrations, users=4))
-    for name, value in {"STEPS": 2, "POOR_STEPS": 1, "BATCH": 2}.items():
-        monkeypatch.setattr(tiny, name, value)
-    folder = tiny.tiny_folder()
+    for name, value in {"USERS": 4, "STEPS": 2, "POOR_STEPS": 1, "BATCH": 2}.items():
+        monkeypatch.setattr(demonstrations, name, value)
+    folder = demonstrations.tiny_folder()
     made = (folder / "config.json").stat().st_mtime_ns
-    assert (tiny.tiny_folder(), (folder / "config.json").stat().st_mtime_ns) == (folder, made)
+    assert (demonstrations.tiny_folder(), (folder / "config.json").stat().st_mtime_ns) == (folder, made)
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
