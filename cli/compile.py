@@ -35,8 +35,7 @@ def command(method: str, planned: bool, settings: tuple[str, ...], **values: Any
 
     setup = make_setup(values)
     first_line(setup, method)
-    seeded = {"seed": setup.seed, "threads": setup.threads, "settings": parse_settings(settings)}
-    how = Compilation(values.pop("optimizer"), values.pop("stage"), **seeded)
+    how = Compilation(values.pop("optimizer"), values.pop("stage"), settings=parse_settings(settings))
     if planned:
         from ..runs.planning import plan_compile
 

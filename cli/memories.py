@@ -190,6 +190,7 @@ def search(program: str, query: str | None, k: int, where: Any, since: Any, unti
 def show(program: str | None, store: str | None, user: str, tenant: str, **reading: Any) -> None:
     """Show a user's memory, its sessions, and what was changed in it."""
     from ..memory.amending import active_amendments
+    from ..runs.artifact import open_program
     from ..serving.memory_view import contents_shown
 
     with open_store(store) as opened:
@@ -200,7 +201,7 @@ def show(program: str | None, store: str | None, user: str, tenant: str, **readi
             told = "give --program, which wrote the memory; `mempiler memories export` writes all that is stored"
             raise UserError(f"entries of user {user!r} were changed: {told}")
         if changes and program is not None:
-            loaded = options.open_saved(program, **reading).program
+            loaded = open_program(program, **reading).program
             found = contents_shown(loaded.memory(opened, user, tenant).look(), found)
     document = found.document
     memory = json.loads(document.settled or document.memory) if document else None
@@ -251,8 +252,9 @@ def _all(memory: Any, chosen: Any) -> Iterator[Any]:
 def _memory(program: str, store: str | None, user: str, tenant: str, **reading: Any) -> Generator[Any]:
     """The memory of a user who is known; refuses others."""
     from ..engines.models import endpoint_errors
+    from ..runs.artifact import open_program
 
-    loaded = options.open_saved(program, **reading).program
+    loaded = open_program(program, **reading).program
     with open_store(store) as opened, endpoint_errors():
         _users(opened, tenant, user)
         yield loaded.memory(opened, user, tenant)

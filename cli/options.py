@@ -21,7 +21,6 @@ from .printing import choose_json
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from ..runs.artifact import LoadedProgram
     from ..runs.setup import Setup
 
 
@@ -81,7 +80,7 @@ reading_options = adds(
     _RERANKER,
     ALLOW_CODE,
 )
-"""Adds the options by which a saved program is loaded that is asked nothing; `open_saved` takes them."""
+"""Adds the options by which a saved program is loaded that is asked nothing; `open_program` takes them."""
 asking_options = adds(
     click.option("--lm", help="the model that is asked; not needed with the offline engine"),
     API_BASE,
@@ -91,8 +90,6 @@ asking_options = adds(
 """Adds the options by which a saved program is loaded and asked; `open_asked` takes them."""
 
 _EMBEDDER = "`minilm`, `e5`, `onnx:DIR`, `fastembed:NAME`, `offline` (compares spelling), or an embedding model's name"
-_SILENCE = "read timeout in seconds"
-_DEADLINE = "seconds per call, including retries"
 _LOST = "mark the run as broken above this share of failed questions, or of lost answers"
 _ADAPTER = "auto, chat, json or compact [default: auto for named models, else chat, or the saved program's]"
 _TRACES = "questions whose traces MLflow gets, wrong answers first"
@@ -125,9 +122,9 @@ setup_options = adds(
     click.option("--seed", type=int, default=0, help="seed of the split and the optimizer"),
     click.option("--max-lost", type=click.FloatRange(0, 1), default=0.1, help=_LOST),
     click.option("--threads", type=click.IntRange(1), default=8, help="questions in flight"),
-    click.option("--timeout", type=SECONDS, default=TIMEOUT, help=_SILENCE),
+    click.option("--timeout", type=SECONDS, default=TIMEOUT, help="read timeout in seconds"),
     click.option("--retries", type=_COUNT, default=RETRIES, help="retries per failed call"),
-    click.option("--lm-deadline", type=SECONDS, default=DEADLINE, help=_DEADLINE),
+    click.option("--lm-deadline", type=SECONDS, default=DEADLINE, help="seconds per call, including retries"),
     click.option("--max-usd", type=float, help="stop at this cost in US dollars"),
     click.option("--max-calls", type=_COUNT, help="stop after this many calls, including embedders'"),
     click.option("--max-tokens", type=_COUNT, help="stop after this many tokens"),
@@ -162,29 +159,18 @@ def said(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
-def open_saved(
-    program: str, embedder: str | None, embedder_api_base: str | None, reranker: str | None, allow_code: bool
-) -> LoadedProgram:
-    """A saved program, by its folder or as models:/NAME@ALIAS."""
-    from ..runs.artifact import chosen_embedder, open_program
-    from ..runs.registry import program_folder
-
-    folder = program_folder(program) or program
-    return open_program(folder, allow_code, chosen_embedder(folder, embedder, embedder_api_base, reranker))
-
-
-ASKING = ("lm", "api_base", "lm_settings", "embedder", "embedder_api_base", "reranker", "allow_code")
-"""What `asking_options` give."""
+READING = ("allow_code", "embedder", "embedder_api_base", "reranker")
+"""What `reading_options` give."""
 
 
 def open_asked(program: str, given: Mapping[str, Any], **how: Any) -> tuple[Any, str, Any]:
-    """A saved program, the name of its language model, and that model, as the `ASKING` options among `given` say."""
+    """A saved program, the name of its language model, and that model, as the `asking_options` among `given` say."""
     from ..engines.models import language_model
+    from ..runs.artifact import open_program
 
-    lm, api_base, lm_settings, *reading = (given[name] for name in ASKING)
-    opened = open_saved(program, *reading)
-    name = opened.model(lm)
-    return opened.program, name, language_model(name, api_base=api_base, **parse_settings(lm_settings), **how)
+    opened = open_program(program, **{name: given[name] for name in READING})
+    name, settings = opened.model(given["lm"]), parse_settings(given["lm_settings"])
+    return opened.program, name, language_model(name, api_base=given["api_base"], **settings, **how)
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:

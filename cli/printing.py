@@ -101,9 +101,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str | None
 
 
 def spanned(value: float | None, span: Any = None, form: str = "{:.3f}") -> str:
-    """A number with its interval, of which both may be missing."""
+    """A number with its interval, of which both may be missing; a number of things as it is."""
+    if value is None or isinstance(value, int):
+        return "-" if value is None else str(value)
     ends = "" if span is None or span.low is None else f" [{form.format(span.low)}, {form.format(span.high)}]"
-    return "-" if value is None else f"{form.format(value)}{ends}"
+    return f"{form.format(value)}{ends}"
 
 
 def show_plan(plan: Plan, notes: Iterable[str] = ()) -> None:

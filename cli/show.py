@@ -171,7 +171,7 @@ def page_lines(page: Page) -> Iterator[RenderableType]:
     for phase, found in page.phases.items():
         if found.aggregate:
             title = f"{phase}, over all answers" if len(page.phases) > 1 else "over all answers"
-            yield table((title, ""), [(name, _counted(value)) for name, value in found.aggregate.items()])
+            yield table((title, ""), [(name, spanned(value)) for name, value in found.aggregate.items()])
     if page.verdict:
         yield page.verdict
     if page.questions:
@@ -227,8 +227,3 @@ def _context(page: Page) -> Table:
 
 def _gap(found: Difference) -> str:
     return spanned(found.mean if found.n else None, found.interval, "{:+.3f}")
-
-
-def _counted(value: float) -> str:
-    """A number of things as it is, others as scores."""
-    return str(value) if isinstance(value, int) else spanned(value)

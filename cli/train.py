@@ -27,9 +27,9 @@ def command(method: str, planned: bool, objective: str, trainer: str | None, out
     With `--lm local:tiny` a model is made and warmed up first. Several processes: `torchrun -m mempiler train ...`.
     """
     from ..engines.local.engine import follow
+    from ..optimizers.logo_grpo.training_config import TrainingConfig
     from ..runs.planning import plan_train
     from ..runs.train import run_train
-    from ..runs.training_config import TrainingConfig
 
     if not planned and follow():
         return

@@ -119,12 +119,16 @@ def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None
         ProgramError: The folder was altered, is of another version, or does not fit this code.
         DataError: It holds no saved program.
     """
-    return open_program(folder, allow_code, embedder).program
+    return _opened(program_folder(folder) or Path(folder), allow_code, embedder).program
 
 
-def open_program(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> LoadedProgram:
-    """As `load`, with what is known of the folder."""
+def open_program(folder: str | Path, allow_code: bool = False, **chosen: str | None) -> LoadedProgram:
+    """As `load`, with what is known of the folder, and an embedder that is chosen as `chosen_embedder` says."""
     folder = program_folder(folder) or Path(folder)
+    return _opened(folder, allow_code, chosen_embedder(folder, **chosen))
+
+
+def _opened(folder: Path, allow_code: bool, embedder: Embedder | None) -> LoadedProgram:
     manifest, states = read_manifest(folder), read_states(folder)
     if manifest.method.startswith(WEB) or manifest.method.endswith(ANSWERS):
         raise ProgramError(f"{folder}: its method {manifest.method!r} is an address or a file; no saved program is one")
@@ -140,14 +144,17 @@ def open_program(folder: str | Path, allow_code: bool = False, embedder: Embedde
 
 
 def chosen_embedder(
-    folder: str | Path, name: str | None, api_base: str | None, reranker: str | None = None
+    folder: str | Path,
+    embedder: str | None = None,
+    embedder_api_base: str | None = None,
+    reranker: str | None = None,
 ) -> Embedder | None:
     """The embedder that whoever runs a saved program chose for it, for `load`.
 
     Args:
         folder: The program's.
-        name: Of the embedder.
-        api_base: Address of an OpenAI-compatible server, which then knows the program's embedder by its name.
+        embedder: Its name.
+        embedder_api_base: Address of an OpenAI-compatible server, which then knows the program's embedder by its name.
         reranker: As `engines.embedders.embedder` takes it.
 
     Returns:
@@ -157,9 +164,9 @@ def chosen_embedder(
     made_with = manifest.embedder
     if made_with in IN_PROCESS:
         return make_embedder(made_with, None, reranker) if reranker else embedder_of(Path(folder), manifest)
-    if made_with is None or (made_with != name and not api_base):
+    if made_with is None or (made_with != embedder and not embedder_api_base):
         return None
-    return make_embedder(made_with, api_base, reranker)
+    return make_embedder(made_with, embedder_api_base, reranker)
 
 
 def check_writable(folder: str | Path) -> None:

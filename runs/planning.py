@@ -25,6 +25,7 @@ from ..optimizers.cost_estimate import NOTHING, Range, effort
 from ..optimizers.logo_grpo.journal import FILE
 from ..optimizers.logo_grpo.policy import by_history
 from ..optimizers.logo_grpo.settings import TrainingSettings
+from ..optimizers.logo_grpo.training_config import TrainingConfig
 from ..programs.adapter import adapter as make_adapter
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
@@ -36,7 +37,6 @@ from .home import home
 from .registry import program_folder
 from .runtime import Runtime
 from .setup import Setup
-from .training_config import TrainingConfig
 
 SAMPLED_ITEMS = 3
 """Items of a history that are written to measure what writing takes."""
@@ -99,7 +99,7 @@ def plan_compile(method: str, setup: Setup, how: Compilation) -> Plan:
     split = setup.split(benchmark)
     program = start_program(method, setup, benchmark)
     with dspy.context(lm=language_model()):
-        job = plan_job(program, benchmark, split.train, how)
+        job = plan_job(program, benchmark, split.train, replace(how, seed=setup.seed, threads=setup.threads))
     size = _measured(program, benchmark, split.train, conversing=False)
     visible = {name for name, _ in job.student.named_predictors()}
     done = effort(how.optimizer, job.settings, len(job.train), len(job.val), len(visible))

@@ -18,7 +18,7 @@ from typing import Any
 from .. import __version__
 from ..errors import ProgramError, UserError, one_line
 from ..programs.program import MemoryProgram
-from .artifact import chosen_embedder, open_program
+from .artifact import open_program
 from .manifest import MANIFEST, STATE, Manifest, read_manifest, read_states
 from .promotion import refusal
 from .registered_model import ENTRY, PAST
@@ -85,7 +85,7 @@ def register(
         raise ProgramError(f"{program}: no saved program here; give the folder that `mempiler compile` made")
     manifest = read_manifest(folder)
     # Nothing is sent to the embedder here, so the folder may name it.
-    opened = open_program(folder, allow_code, chosen_embedder(folder, manifest.embedder, None))
+    opened = open_program(folder, allow_code, embedder=manifest.embedder)
     told = gate(manifest, *_current(name, alias), force=force, min_n=min_n)
     known = _known(name, manifest.manifest_sha256)
     number = known or _version(folder, opened.program, manifest, name, told)

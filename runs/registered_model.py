@@ -27,7 +27,7 @@ from ..programs.recording import failure_of
 from ..programs.remember import MemoryCache
 from ..programs.threads import gather
 from ..records import History
-from .artifact import chosen_embedder, open_program
+from .artifact import open_program
 
 ENTRY = '''"""Entry of a program that `mempiler publish` made; what it does is in mempiler.runs.registered_model."""
 
@@ -65,8 +65,8 @@ class Served:
 
     def __init__(self, folder: str | Path) -> None:
         given = os.environ.get
-        embedder = chosen_embedder(folder, given("MEMPILER_EMBEDDER"), given("MEMPILER_EMBEDDER_API_BASE"))
-        opened = open_program(folder, given("MEMPILER_ALLOW_CODE") == "1", embedder)
+        chosen = {name: given(f"MEMPILER_{name.upper()}") for name in ("embedder", "embedder_api_base")}
+        opened = open_program(folder, given("MEMPILER_ALLOW_CODE") == "1", **chosen)
         # Keeps user content out of DSPy's disk cache on the server.
         name, api_base = opened.model(given("MEMPILER_LM")), given("MEMPILER_API_BASE")
         self.program, self.lm = opened.program, language_model(name, api_base=api_base, cache=False)

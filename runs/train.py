@@ -22,6 +22,7 @@ from ..engines.models import LOCAL, endpoint_errors, is_local
 from ..errors import UserError
 from ..optimizers.logo_grpo.journal import Progress
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
+from ..optimizers.logo_grpo.training_config import TINY, TrainingConfig
 from ..optimizers.metric_views import MetricViews
 from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
@@ -33,7 +34,6 @@ from .results import Evaluation, difference
 from .runtime import Parent, Runtime
 from .setup import Setup, data_of, parameters
 from .statistics import Difference
-from .training_config import TINY, TrainingConfig
 
 _FILED = {"before": "start", "after": "result"}
 """What the rows of a phase are filed under: runs of earlier versions are resumed, too."""

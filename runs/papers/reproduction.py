@@ -18,6 +18,7 @@ from ...engines.meter import Meter
 from ...engines.models import endpoint_errors
 from ...errors import BudgetError, EndpointError, MempilerError, Stopped, UserError, one_line
 from ...optimizers.compile import Compilation
+from ...optimizers.logo_grpo.training_config import TrainingConfig
 from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import digest, jsonable
 from ...programs.remember import MemoryCache
@@ -34,7 +35,6 @@ from ..setup import Setup
 from ..statistics import Difference
 from ..tracking import Tracker
 from ..train import run_train
-from ..training_config import TrainingConfig
 from .cells import Aggregate, Cell, VariantResult
 from .paper import LOGO, Paper, Section, Tuning
 from .sections import ResolvedSection, repeated, resolve_sections, settings_of

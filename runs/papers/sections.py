@@ -11,13 +11,13 @@ from ...data.catalog import benchmark_class
 from ...engines.models import OFFLINE, is_local, is_offline
 from ...errors import UnknownNameError, UserError
 from ...optimizers.compile import Compilation
+from ...optimizers.logo_grpo.training_config import TrainingConfig
 from ...programs.catalog import method_class, settings_model
 from ...systems.catalog import shipped
 from ..experiment import Part
 from ..external import SYSTEM, plannable
 from ..planning import Plan, plan_compile, plan_evaluate, plan_train
 from ..setup import Setup
-from ..training_config import TrainingConfig
 from .paper import LOGO, Paper, Section, Variant
 
 
@@ -150,7 +150,7 @@ def _tuning(label: str, variant: Variant, setup: Setup, told: dict[str, None]) -
     try:
         if tuned.optimizer == LOGO:
             return [plan_train(program, setup, TrainingConfig.for_model(setup.lm).changed(tuned.settings))]
-        how = Compilation(tuned.optimizer, tuned.stage, settings=dict(tuned.settings), seed=setup.seed)
+        how = Compilation(tuned.optimizer, tuned.stage, settings=dict(tuned.settings))
         return [plan_compile(program, setup, how)]
     except UserError as error:
         told[f"not counted: the tuning of {label}: {error}"] = None

@@ -12,10 +12,10 @@ from mempiler.cli import main
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.settings import Reinforcement
 from mempiler.optimizers import demonstrations
+from mempiler.optimizers.logo_grpo.training_config import OBJECTIVES, TrainingConfig
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from mempiler.runs.exports.environment import Environment
-from mempiler.runs.training_config import OBJECTIVES, TrainingConfig
 
 SAMPLE = next((Path(mempiler.__file__).parent / "data" / "samples").glob("locomo*.json"))
 ENV = ["--on", "memory-env", "--option", "users=10", "--option", "sessions=2"]

@@ -11,11 +11,11 @@ import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.optimizers.logo_grpo.reward import Answered, RewardSettings, chosen, penalty, reward, session_rewards
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
+from mempiler.optimizers.logo_grpo.training_config import TrainingConfig
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.recording import Call
 from mempiler.runs.setup import Setup
 from mempiler.runs.train import _Job, run_train
-from mempiler.runs.training_config import TrainingConfig
 
 from tests.optimizers.logo_grpo.conftest import fields
 

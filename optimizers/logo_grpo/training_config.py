@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import PositiveFloat, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass
 
-from ..errors import UserError, misfit
-from ..optimizers.logo_grpo.reward import RewardSettings, SessionReward
-from ..optimizers.logo_grpo.settings import Curriculum, Objective, TrainingSettings
+from ...errors import UserError, misfit
+from .reward import RewardSettings, SessionReward
+from .settings import Curriculum, Objective, TrainingSettings
 
 TINY = "local:tiny"
 """The model that a training creates and warms up itself."""
