@@ -113,7 +113,7 @@ def run_train(
         folder = Path(out) if out else runtime.folder.program
         check_writable(folder)
         # A training may begin from a model whose answers cannot be read.
-        asking = replace(runtime, setup=replace(setup, max_lost=1.0, threads=course.settings.threads))
+        asking = replace(runtime, setup=replace(setup, max_lost=1.0, threads=course.settings.threads, workers=1))
         job = _Job(runtime, Scoring(asking, benchmark, note, method), program, setup.split(benchmark), course)
         outcome = job.tracked(folder)
     runtime.folder.update(status="finished", result=outcome.summary())
