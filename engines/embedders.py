@@ -17,13 +17,14 @@ import zlib
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from cachetools import LRUCache
 
 from ..errors import DataError, EndpointError, UserError, check_address
 from ..records.items import folded
+from ..records.scope import SharedByCopies
 from .encoder import Encoded, Encoder
 from .endpoint.embeddings import EndpointEmbedding
 from .rerankers import TOKENS, FastEmbed, TokenMatch, fastembed_vectors
@@ -65,7 +66,7 @@ ONNX, FASTEMBED = "onnx:", "fastembed:"
 NO_RERANKER = "none"
 
 
-class TextEmbedder:
+class TextEmbedder(SharedByCopies):
     """An embedder with a cache in memory; make one with `embedder`.
 
     Args:
@@ -141,10 +142,6 @@ class TextEmbedder:
         with self._lock:
             self._cache.clear()
         _features.cache_clear()
-
-    def __deepcopy__(self, memo: object = None) -> Self:
-        # DSPy copies programs freely; an embedder has no state but its cache, and sharing that is the point of it.
-        return self
 
     def embed_as_given(self, texts: Sequence[str], queries: bool = False) -> np.ndarray:
         """Embeds texts that begin as a query or a passage already; otherwise as `embed`."""

@@ -26,6 +26,7 @@ from dspy.utils.exceptions import (
 )
 
 from ..errors import BudgetError, EndpointError, MempilerError, UserError, check_number, one_line
+from ..records.scope import SharedByCopies
 from .endpoint.loop import AbandonedCallError, arun, run
 from .spending import WORKING_FOR, Spending
 
@@ -158,7 +159,7 @@ async def _come(turn: Future[None]) -> None:
     await asyncio.shield(asyncio.wrap_future(turn))
 
 
-class Guard:
+class Guard(SharedByCopies):
     """Admits or refuses calls; shared by all models of a run and safe under threads.
 
     Args:
@@ -321,9 +322,6 @@ class Guard:
             yield
         finally:
             self._phase = Limits()
-
-    def __deepcopy__(self, memo: object = None) -> Guard:
-        return self
 
     def __reduce__(self) -> tuple[type[Guard], tuple[Limits, int]]:
         return Guard, (self.limits, self.in_flight)

@@ -17,7 +17,7 @@ from dspy.utils.exceptions import LMError
 
 from ..errors import UserError
 from ..reading.answer import marked
-from ..records.scope import holding
+from ..records.scope import SharedByCopies, holding
 from .call import HEARING, Call, going_on
 from .endpoint.endpoint import BODY, Engine
 from .endpoint.loop import in_thread
@@ -30,7 +30,7 @@ PROMPT = 2
 """How many times its estimated tokens are reserved for a prompt: tokenizers differ."""
 
 
-class Meter:
+class Meter(SharedByCopies):
     """Thread-safe counters of one run."""
 
     def __init__(self) -> None:
@@ -52,9 +52,6 @@ class Meter:
         """Counts a predictor call by how it ended."""
         of_kinds = Counter({(predictor, kind): count for kind, count in faults.items()})
         self.include(Usage(answers=Counter({(predictor, outcome): 1}), faults=of_kinds))
-
-    def __deepcopy__(self, memo: object = None) -> Meter:
-        return self
 
     def __reduce__(self) -> tuple[type[Meter], tuple[()]]:
         return Meter, ()

@@ -22,6 +22,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from ..errors import MissingDependencyError, StoreError, UserError
+from ..records.scope import SharedByCopies
 from .store_tables import bring_up
 from .stored import Owner
 
@@ -49,7 +50,7 @@ _FIXES = {
 }
 
 
-class Database:
+class Database(SharedByCopies):
     """An open database with the tables of a store; see `Store`."""
 
     def __init__(self, url: str | Path, timeout: float = 30.0) -> None:
@@ -87,9 +88,6 @@ class Database:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def __deepcopy__(self, memo: object = None) -> Self:
-        return self
 
     @contextmanager
     def _on(

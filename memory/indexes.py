@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..records import Hit
+from ..records.scope import SharedByCopies
 from .deltas import shared
 from .index import Embedder, Entry, Index, Where, query_vectors
 
@@ -36,21 +37,18 @@ def timed() -> Generator[None]:
 
 
 @dataclass(eq=False)
-class Lineage:
+class Lineage(SharedByCopies):
     """What the versions of a memory have in common; it lives as long as any of them, and their indexes with it."""
 
     indexes: weakref.WeakKeyDictionary[Indexes, _Followed] = field(
         default_factory=lambda: weakref.WeakKeyDictionary[Indexes, _Followed]()
     )
 
-    def __deepcopy__(self, memo: object = None) -> Lineage:
-        return self
-
     def __reduce__(self) -> tuple[type[Lineage], tuple[()]]:
         return Lineage, ()
 
 
-class Indexes:
+class Indexes(SharedByCopies):
     """The indexes of one method's memories.
 
     Args:
@@ -101,9 +99,6 @@ class Indexes:
     def entries(self, memory: Any) -> list[Entry]:
         """What the index of a memory holds, in its order; no index is made."""
         return [entry for part in self._parts(memory) for entry in self._made(memory, part)]
-
-    def __deepcopy__(self, memo: object = None) -> Indexes:
-        return self
 
     def _at(self, followed: _Followed, memory: Any) -> Index:
         """The index, moved to a memory; locked."""

@@ -21,6 +21,7 @@ from dspy.dsp.utils.settings import main_thread_config
 from ..engines.spending import Spending
 from ..memory.memory import Memory
 from ..records import Context, Failure, History, Item
+from ..records.scope import SharedByCopies
 from .fold import NOTHING, StepResult, Steps, close, fold, run_step, take
 from .identity import digest, jsonable, writer_key
 from .method import Writer
@@ -68,7 +69,7 @@ class Node:
         return nodes[::-1]
 
 
-class MemoryCache:
+class MemoryCache(SharedByCopies):
     """Memories by writer and history prefix, each written once however many threads ask.
 
     Args:
@@ -113,9 +114,6 @@ class MemoryCache:
         key = writer_key(writer)
         prefixes = {prefix for history in histories for prefix in history.prefixes}
         return sum(self._nodes.peek((key, prefix)) is None for prefix in prefixes)
-
-    def __deepcopy__(self, memo: object = None) -> MemoryCache:
-        return self
 
 
 class _SharedSteps(Steps):

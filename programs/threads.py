@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import dspy
 
-from ..records.scope import Place, holding, place
+from ..records.scope import Place, SharedByCopies, holding, place
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(WIDTH, thread_name_prefix="mempiler-gather")
 
 
-class SingleFlight:
+class SingleFlight(SharedByCopies):
     """A thread-safe map whose values are each computed once, by the first of many threads that ask for one.
 
     The others wait and share its value or its failure. A failure is not kept: the next caller retries.
@@ -138,6 +138,3 @@ class SingleFlight:
         with self._lock:
             for key in [key for key, future in self._futures.items() if future.done() and unwanted(key)]:
                 del self._futures[key]
-
-    def __deepcopy__(self, memo: object = None) -> SingleFlight:
-        return self

@@ -1,4 +1,4 @@
-"""Sets context variables for a block of code, and for threads started with a copy of its context."""
+"""What a block of code and copies of a program share: context variables, also of threads, and things."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Self, TypeVar
 
 T = TypeVar("T")
 
@@ -20,6 +20,13 @@ def holding(variable: ContextVar[T], value: T) -> Generator[None]:
         yield
     finally:
         variable.reset(token)
+
+
+class SharedByCopies:
+    """Something that copies of a program share: a deep copy of it is itself."""
+
+    def __deepcopy__(self, memo: object = None) -> Self:
+        return self
 
 
 @dataclass(frozen=True)

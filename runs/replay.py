@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from dspy.clients.call_result import CallResult
@@ -24,6 +24,7 @@ from ..engines.meter import MeteredLM
 from ..engines.models import is_local
 from ..engines.vectors import CachedVectors
 from ..errors import UserError
+from ..records.scope import SharedByCopies
 from .folder import RUN, RunFolder
 from .run_store import VectorTable
 
@@ -31,7 +32,7 @@ QUOTED = 80
 """Characters of a prompt that a message quotes."""
 
 
-class Replay:
+class Replay(SharedByCopies):
     """A run whose answers are given again; may be used from many threads.
 
     Args:
@@ -97,9 +98,6 @@ class Replay:
         error = UserError(f"--replay {name}: {what}; data, options, prompts or earlier answers differ from that run's")
         self._guard.stop(error)
         return error
-
-    def __deepcopy__(self, memo: object = None) -> Self:
-        return self
 
 
 def note_model(folder: RunFolder, role: str, asked: str, lm: MeteredLM) -> None:

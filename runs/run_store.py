@@ -38,6 +38,7 @@ from ..programs.remember import Node, Step
 from ..programs.state import dump_values, load_values, signature_of
 from ..programs.threads import SingleFlight
 from ..records import Item
+from ..records.scope import SharedByCopies
 from .rows import Row
 
 _TABLES = "CREATE TABLE IF NOT EXISTS {name} (scope TEXT, id TEXT, value TEXT, PRIMARY KEY (scope, id)) WITHOUT ROWID"
@@ -131,7 +132,7 @@ class RunStore:
 
 
 @dataclass(eq=False)
-class AnswerTable:
+class AnswerTable(SharedByCopies):
     """Answers of LM calls.
 
     Where DSPy's own LM cache is on, equal calls are one call, here as there. Where it is off, the second of two equal
@@ -170,9 +171,6 @@ class AnswerTable:
     def all(self, key: str) -> list[dict[str, Any]]:
         """The records of all calls of a digest, in the order in which they were made."""
         return self.store.all("answers", key)
-
-    def __deepcopy__(self, memo: object = None) -> AnswerTable:
-        return self
 
 
 @dataclass(eq=False)

@@ -9,14 +9,14 @@ stored.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from dspy.utils.exceptions import LMTransportError
 from fastapi.responses import Response
 
-from ..engines.endpoint.endpoint import Reply, Upstream
+from ..engines.endpoint.endpoint import Upstream
 from ..engines.endpoint.loop import Deadline
 from ..records import Context
 from .bodies import ChatRequest
@@ -43,19 +43,19 @@ class Relay:
     def answer(self, deadline: Deadline, send: Send | None = None) -> Response:
         """Recalls, asks and stores, in a thread of its own; the response where it is none of a stream."""
         self._context = self.talk.recall()
-        with self.upstream.ask(payload(self.talk.body, self._context)) as reply:
-            headers = {name: value for name, value in reply.headers.items() if name.startswith(_HEADERS)}
-            if request_id := reply.headers.get("x-request-id"):
+        with self.upstream.ask(payload(self.talk.body, self._context)) as (status, given, lines):
+            headers = {name: value for name, value in given.items() if name.startswith(_HEADERS)}
+            if request_id := given.get("x-request-id"):
                 headers["x-upstream-request-id"] = request_id
-            kind = reply.headers.get("content-type", "application/json")
-            if reply.status == 200 and send and kind.startswith("text/event-stream"):
+            kind = given.get("content-type", "application/json")
+            if status == 200 and send and kind.startswith("text/event-stream"):
                 send(headers)
-                self._stream(reply, deadline, send)
+                self._stream(lines, deadline, send)
                 return Response()
-            content = b"".join(reply.lines)
-            if reply.status == 200:
+            content = b"".join(lines)
+            if status == 200:
                 content, kind = self._whole(content, deadline), "application/json"
-            return Response(content, reply.status, {**headers, "content-type": kind})
+            return Response(content, status, {**headers, "content-type": kind})
 
     def _whole(self, content: bytes, deadline: Deadline) -> bytes:
         """A completion, its text stored, with Mempiler's own field."""
@@ -68,9 +68,9 @@ class Relay:
         self.upstream.count(completion.get("usage"))
         return json.dumps(completion).encode()
 
-    def _stream(self, reply: Reply, deadline: Deadline, send: Send) -> None:
+    def _stream(self, lines: Iterator[bytes], deadline: Deadline, send: Send) -> None:
         usage, ended = None, False
-        for line in reply.lines:
+        for line in lines:
             event, ended = _event(line), ended or line.strip() == b"data: [DONE]"
             usage = event.get("usage") or usage
             if self._takes_in(event):

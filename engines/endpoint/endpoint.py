@@ -43,7 +43,7 @@ from dspy.lm15 import (
 )
 from dspy.utils.exceptions import LMAuthError, LMTransportError
 
-from ...records.scope import holding
+from ...records.scope import SharedByCopies, holding
 from ..spending import MOST_TOLD, litellm_module
 from . import DEADLINE, RETRIES, TIMEOUT
 from .loop import aiterate, arun, iterate, run
@@ -125,7 +125,7 @@ class Client:
 
 
 @dataclass(eq=False, repr=False)
-class Engine:
+class Engine(SharedByCopies):
     """Asks for a model by its name in DSPy; errors are those of `dspy.lm15`. Copies of a model share it."""
 
     model: str
@@ -241,9 +241,6 @@ class Engine:
         found = self.__dict__[name] = getattr(dspy.LM(self.model), name)
         return found
 
-    def __deepcopy__(self, memo: object = None) -> Engine:
-        return self
-
     def __reduce__(self) -> tuple[type[Engine], tuple[Any, ...]]:
         return Engine, (self.model, self.address, self.key, self.silence, self.seconds, self.retries)
 
@@ -281,15 +278,8 @@ def _router(**settings: Any) -> AsyncLMRouter:
     return AsyncLMRouter(RouterConfig(providers=declared, **settings))
 
 
-@dataclass(frozen=True)
-class Reply:
-    """What an endpoint answers, while it is read."""
-
-    status: int
-    headers: Mapping[str, str]
-    """Names in small letters."""
-    lines: Iterator[bytes]
-    """The body as it comes, cut behind newlines."""
+Reply = tuple[int, Mapping[str, str], Iterator[bytes]]
+"""Status, headers with names in small letters, and the body as it comes, cut behind newlines."""
 
 
 class Upstream:
@@ -307,10 +297,7 @@ class Upstream:
 
     @contextmanager
     def ask(self, body: Mapping[str, Any]) -> Generator[Reply]:
-        """Sends a request of chat completions.
-
-        Args:
-            body: As the endpoint takes it; its `model` is replaced.
+        """Sends a request of chat completions, as the endpoint takes it; its `model` is replaced.
 
         Raises:
             LMError: It cannot be reached, is cut off, silent, or refuses the key; what it says of that is not told.
@@ -324,7 +311,7 @@ class Upstream:
             closing(iterate(self._parts(body), self.lm.engine.seconds)) as parts,
         ):
             status, headers = next(parts)
-            yield Reply(status, headers, _lines(parts))
+            yield status, headers, _lines(parts)
         if status >= 500:
             guard.failed(LMTransportError(f"status {status}", model=self.model))
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from dspy.clients.provider import TrainingJob
 from dspy.lm15 import ContextLengthError, Message, Request, Response, Usage, response_to_events
 
+from ...records.scope import SharedByCopies
 from ..call import going_on
 from ..meter import Meter, MeteredLM
 from . import processes
@@ -23,7 +24,7 @@ from .sampling import Asked, Sample, row_seed
 from .sft import LocalProvider, finetuned
 
 
-class LocalEngine:
+class LocalEngine(SharedByCopies):
     """A DSPy engine that samples a local model; a batch waits `window` seconds for further calls."""
 
     supports_function_calling: ClassVar[bool] = False
@@ -80,10 +81,6 @@ class LocalEngine:
     def load_state(cls, state: Mapping[str, Any]) -> LocalEngine:
         """Loads the model anew."""
         return cls(LocalModel.load(state["name"]), state["seed"])
-
-    def __deepcopy__(self, memo: object) -> LocalEngine:
-        """Optimizers copy programs; the copies share one model."""
-        return self
 
     def _run(self, rows: Sequence[Asked]) -> list[Sample]:
         prompts, heats, limits, seeds = map(list, zip(*rows, strict=True))

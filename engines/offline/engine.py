@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 
 from dspy import lm15
 
+from ...records.scope import SharedByCopies
 from .view import (
     TEXT,
     Schema,
@@ -35,7 +36,7 @@ _OPTION = re.compile(r"\([a-z]\)|[^\s，、。；：]+$")
 _ID = re.compile(r"(?:^|_)ids?$")
 
 
-class OfflineEngine:
+class OfflineEngine(SharedByCopies):
     """A DSPy engine that answers from the prompt alone."""
 
     supports_function_calling: ClassVar[bool] = False
@@ -86,10 +87,6 @@ class OfflineEngine:
                 self._seen.clear()
             self._seen[key] += chosen is None
             return int.from_bytes(key[:8], "big") * 1_000_003 + (self._seen[key] if chosen is None else chosen)
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Optimizers copy programs; the copies share one engine and its counts."""
-        return self
 
     def __reduce__(self) -> tuple[type[Self], tuple[()]]:
         return type(self), ()

@@ -26,6 +26,7 @@ from typing import Any
 from ...engines.spending import Spending, measure_usage, note
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...records import Failure, History, Item
+from ...records.scope import SharedByCopies
 from ..recording import ExternalError, failure_of, record_failure
 from ..threads import SingleFlight
 
@@ -101,7 +102,7 @@ class _Store:
     """What it did not take of it."""
 
 
-class Stores:
+class Stores(SharedByCopies):
     """The stores of one system; a method raises `ExternalError` where the system fails.
 
     `make` makes the system of one history; it is given its folder, if it has a parameter `folder`.
@@ -158,9 +159,6 @@ class Stores:
             return ExternalError(f"{self.name}: took none of {len(history)} sessions: {store.failures[-1].message}")
         store.taken = work.taken
         return store
-
-    def __deepcopy__(self, memo: object = None) -> Stores:
-        return self
 
 
 def parameters(thing: Any) -> Mapping[str, inspect.Parameter]:

@@ -358,8 +358,8 @@ def test_tokens_that_no_call_takes_are_not_counted() -> None:
 def test_what_does_not_end_is_ended(fault: str, settings: dict[str, Any], error: type[Exception]) -> None:
     with StubServer(every(fault)) as server:
         upstream, begun = reach(server, **settings), time.monotonic()
-        with pytest.raises(error), upstream.ask(HI) as reply:
-            b"".join(reply.lines)
+        with pytest.raises(error), upstream.ask(HI) as (_, _, lines):
+            b"".join(lines)
         assert time.monotonic() - begun < 15
         assert upstream.lm.meter.read().failed == 1
         assert upstream.lm.guard.lane(upstream.lm.endpoint).free == upstream.lm.guard.in_flight
@@ -367,6 +367,6 @@ def test_what_does_not_end_is_ended(fault: str, settings: dict[str, Any], error:
 
 def test_an_answer_that_is_left_early_leaves_nothing() -> None:
     with StubServer(every("trickle")) as server:
-        with reach(server).ask(HI) as reply:
-            assert reply.status == 200
+        with reach(server).ask(HI) as (status, _, _):
+            assert status == 200
         assert until(20, lambda: not connections(server))
