@@ -76,7 +76,6 @@ class TextEmbedder(SharedByCopies):
         kept: Keeps vectors from one process to the next; None for those that cost too little.
         query: What a query begins with, and what a passage begins with, for models that tell them apart.
         passage: See `query`.
-        encoder: What `compute` calls, where it knows of tokens.
     """
 
     reranker: Any = None
@@ -90,7 +89,6 @@ class TextEmbedder(SharedByCopies):
         kept: CachedVectors | None = None,
         query: str = "",
         passage: str = "",
-        encoder: Encoder | None = None,
     ) -> None:
         self.name = name
         self.dimension = dimension
@@ -99,7 +97,8 @@ class TextEmbedder(SharedByCopies):
         self.query, self.passage = query, passage
         self.account = compute if isinstance(compute, EndpointEmbedding) else None
         """Counts what an endpoint takes; None where there is none."""
-        self.encoder = encoder
+        self.encoder: Encoder | None = compute if hasattr(compute, "words") else None
+        """What knows of tokens; None where vectors are all that is made."""
         self._cache: LRUCache[str, Encoded] = LRUCache(ROOM, _bytes)
         self._lock = threading.Lock()
 
@@ -173,12 +172,9 @@ class TextEmbedder(SharedByCopies):
         found = {text: row for text, row in found.items() if self.dimension in (0, len(row.vector))}
         new = [text for text in texts if text not in found]
         if new:
-            computed = self._computed(new)
-            length = len(computed[new[0]].vector)
-            if any(len(row.vector) != length for row in found.values()):
-                new, found = texts, {}
-                computed = self._computed(texts)
-            found.update(computed)
+            found |= self._computed(new)
+        if len({len(row.vector) for row in found.values()}) > 1:
+            new, found = texts, self._computed(texts)
         rows.update(found)
         with self._lock:
             self.dimension = len(found[texts[0]].vector)
@@ -264,16 +260,9 @@ def _encoder(name: str) -> TextEmbedder:
         if missing := [file for file in files if not file.is_file()]:
             raise DataError(f"{missing[0]}: no such file; give onnx:DIR with model.onnx and tokenizer.json in it")
         digests = [digest_of(file) for file in files]
-    encode = Encoder(files[0], files[1], longest)
-
-    @functools.cache
-    def checked() -> Encoder:
-        if found is not None:
-            verify(found)
-        return encode
-
+    encode = Encoder(files[0], files[1], longest, lambda: None if found is None else verify(found))
     kept = CachedVectors(f"{digests} {longest} tokens", tokens=True)
-    return TextEmbedder(name, lambda texts: checked()(texts), 0, kept, query, passage, encode)
+    return TextEmbedder(name, encode, 0, kept, query, passage)
 
 
 def hashed(texts: Sequence[str]) -> np.ndarray:

@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,16 +47,17 @@ class Encoder:
         model: The ONNX file.
         tokenizer: `tokenizer.json`.
         longest: Most tokens of a text; the rest is not read.
+        check: Looks at the files before they are read.
 
     Raises:
         MissingDependencyError: The extra `models` is not installed.
     """
 
-    def __init__(self, model: Path, tokenizer: Path, longest: int) -> None:
+    def __init__(self, model: Path, tokenizer: Path, longest: int, check: Callable[[], None]) -> None:
         for package in ("onnxruntime", "tokenizers"):
             with needing(package, "models"):
                 __import__(package)
-        self._model, self._tokenizer, self._longest = model, tokenizer, longest
+        self._model, self._tokenizer, self._longest, self._check = model, tokenizer, longest, check
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(min(cores, THREADS))
         self._lock = threading.Lock()
@@ -70,7 +71,7 @@ class Encoder:
         Raises:
             DataError: The files are no model of this kind.
         """
-        self._ready()
+        self._ready()  # before a place is held
         # onnxruntime plans its memory by shape: texts of one length after each other cost less than as they come.
         places = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         run = self._pool.map if len(texts) > 1 else map
@@ -101,6 +102,7 @@ class Encoder:
         import onnxruntime
         import tokenizers
 
+        self._check()
         try:
             tokenizer = tokenizers.Tokenizer.from_file(str(self._tokenizer))
         except Exception as error:  # Its errors have no class of their own.
@@ -117,8 +119,7 @@ class Encoder:
             raise DataError(f"{self._model}: onnxruntime cannot load it: {one_line(error, 200)}") from error
 
     def _encode(self, text: str) -> Encoded:
-        assert self._loaded is not None
-        tokenizer, session = self._loaded
+        tokenizer, session = self._ready()
         tokens = tokenizer.encode(text)
         with self._lock:
             self._tokens += len(tokens.ids)

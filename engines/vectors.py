@@ -57,14 +57,12 @@ class CachedVectors:
         self._begins = "" if identity is None else f"{identity}\0"
 
     def read(self, texts: Sequence[str], queries: bool = False) -> dict[str, Encoded]:
-        """The vectors that are there, by text, all of one length; none of `queries` that are for a user."""
+        """The vectors that are there, by text; none of `queries` that are for a user."""
         shelf = self._shelf(queries)
         if shelf is None:
             return {}
         keys = {self._key(text): text for text in texts}
-        found = {keys[key]: self._read(content) for key, content in shelf.read(list(keys)).items()}
-        length = len(next((each.vector for each in found.values()), ()))
-        return {text: each for text, each in found.items() if len(each.vector) == length}
+        return {keys[key]: self._read(content) for key, content in shelf.read(list(keys)).items()}
 
     def write(self, used: Mapping[str, Encoded], new: Collection[str], queries: bool = False) -> None:
         """Keeps the new vectors; of a user all that were used, since another one's text may have been the same."""

@@ -180,7 +180,7 @@ def test_a_query_of_twenty_times_the_turns_costs_twice_as_much_at_most() -> None
     draw, costs, shares = np.random.default_rng(1), dict[int, float](), 1 / np.arange(1, 5001)
     queries = [f"What did Ann say of {' '.join(f'w{n}' for n in draw.choice(5000, 6))} in May 2023?" for _ in range(60)]
     for size in (600, 12_000):
-        made = TextEmbedder("drawn", encoder, 384, encoder=encoder)
+        made = TextEmbedder("drawn", encoder, 384)
         made.reranker = TokenMatch(made)
         index, drawn = Index(made, hybrid=True), draw.choice(5000, (size, 25), p=shares / shares.sum())
         entries = list[Entry]()
