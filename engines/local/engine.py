@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from dspy.clients.provider import TrainingJob
@@ -36,7 +36,7 @@ class LocalEngine(SharedByCopies):
 
     def __init__(self, model: LocalModel, seed: int = 0, window: float = WINDOW) -> None:
         self.seed, self.model = seed, model
-        self.sampler: Any = Batcher[Asked, Sample](self._run, window, LIMIT)
+        self.sampler: Any = Batcher[Asked, Sample](model.sample, window, LIMIT)
         """What samples: its `call` takes one row; by default the model, in batches."""
         self._lock = threading.Lock()
         self._seen: Counter[tuple[int, ...]] = Counter()
@@ -81,10 +81,6 @@ class LocalEngine(SharedByCopies):
     def load_state(cls, state: Mapping[str, Any]) -> LocalEngine:
         """Loads the model anew."""
         return cls(LocalModel.load(state["name"]), state["seed"])
-
-    def _run(self, rows: Sequence[Asked]) -> list[Sample]:
-        prompts, heats, limits, seeds = map(list, zip(*rows, strict=True))
-        return self.model.sample(prompts, heats, limits, seeds)
 
     def _seed(self, prompt: tuple[int, ...], seed: int | None, temperature: float) -> int:
         if temperature <= 0:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from .batching import buckets, in_halves
-from .sampling import Sample, computing, draw, is_plain, token_logprobs
+from .sampling import Asked, Sample, computing, draw, is_plain, token_logprobs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -172,42 +172,26 @@ class LocalModel:
         """The text of a completion, without special tokens."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-    def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        temperatures: Sequence[float],
-        limits: Sequence[int],
-        seeds: Sequence[int],
-    ) -> list[Sample]:
-        """Completes prompts, those of similar length as one batch.
-
-        Args:
-            prompts: Token ids of each prompt.
-            temperatures: Of each; 0 takes the likeliest token.
-            limits: Most new tokens of each; cut to what the context holds.
-            seeds: Of each, see `sampling.row_seed`.
-
-        Returns:
-            One sample per prompt, in order.
+    def sample(self, rows: Sequence[Asked]) -> list[Sample]:
+        """Completes prompts, those of similar length as one batch; answers end where the context is full.
 
         Raises:
             UserError: A prompt is empty, or fills the context.
         """
         import torch
 
-        for prompt in prompts:
+        for prompt, *_ in rows:
             if not 0 < len(prompt) < self.context:
                 raise UserError(
                     f"a prompt of {len(prompt)} tokens does not fit {self.name}, which holds {self.context}"
                 )
-        limits = [min(limit, self.context - len(prompt)) for limit, prompt in zip(limits, prompts, strict=True)]
+        rows = [(prompt, heat, min(most, self.context - len(prompt)), seed) for prompt, heat, most, seed in rows]
         drawn: dict[int, Sample] = {}
         with self.lock, torch.no_grad():
-            for rows in buckets([len(prompt) for prompt in prompts], len(prompts)):
-                of: list[Any] = [[each[row] for row in rows] for each in (prompts, temperatures, limits, seeds)]
-                found = draw(self.model, of[0], of[1], of[2], of[3], self.ends, self.pad, self.half)
-                drawn |= {row: self.completion(prompts[row], *each) for row, each in zip(rows, found, strict=True)}
-        return [drawn[row] for row in range(len(prompts))]
+            for numbers in buckets([len(prompt) for prompt, *_ in rows], len(rows)):
+                found = draw(self.model, [rows[n] for n in numbers], self.ends, self.pad, self.half)
+                drawn |= {n: self.completion(rows[n][0], *each) for n, each in zip(numbers, found, strict=True)}
+        return [drawn[n] for n in range(len(rows))]
 
     def completion(self, prompt: Sequence[int], ids: Sequence[int], values: Sequence[float]) -> Sample:
         """Tokens that were sampled, with their log-probabilities, as a sample."""

@@ -44,8 +44,8 @@ class Sample:
     """Whether the model ended it, rather than the limit of tokens."""
 
 
-Asked = tuple[tuple[int, ...], float, int, int]
-"""A call to sample: prompt, temperature, most tokens, seed."""
+Asked = tuple[Sequence[int], float, int, int]
+"""A call to sample: token ids of the prompt, temperature (0: the likeliest token), most new tokens, `row_seed`."""
 
 
 def row_seed(seed: int, prompt: Sequence[int], occurrence: int) -> int:
@@ -55,25 +55,19 @@ def row_seed(seed: int, prompt: Sequence[int], occurrence: int) -> int:
 
 
 def draw(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    heats: Sequence[float],
-    limits: Sequence[int],
-    seeds: Sequence[int],
-    ends: frozenset[int],
-    pad: int,
-    half: bool = False,
+    model: Any, asked: Sequence[Asked], ends: frozenset[int], pad: int, half: bool = False
 ) -> list[tuple[list[int], list[float]]]:
-    """Completes prompts, given as token ids, as one batch; rows are filled up with `pad`, and end with one of `ends`.
+    """Completes prompts as one batch; rows are filled up with `pad`, and end with one of `ends`.
 
     Returns:
         Of each prompt the tokens that were drawn, and their log-probabilities.
     """
     import torch
 
+    prompts, heats, limits, _ = zip(*asked, strict=True)
     device, front = next(model.parameters()).device, max(map(len, prompts))
     drawn: list[tuple[list[int], list[float]]] = [([], []) for _ in prompts]
-    uniforms = _uniforms(heats, limits, seeds).to(device)
+    uniforms = _uniforms(asked).to(device)
     warmth = torch.tensor(heats, device=device, dtype=torch.float32)
     live = list(range(len(prompts)))
     rows = [[pad] * (front - len(p)) + list(p) for p in prompts]
@@ -107,12 +101,13 @@ def draw(
     return drawn
 
 
-def _uniforms(heats: Sequence[float], limits: Sequence[int], seeds: Sequence[int]) -> Tensor:
+def _uniforms(asked: Sequence[Asked]) -> Tensor:
     # Made on the CPU, so that every device draws alike.
     import torch
 
-    found = torch.zeros(len(seeds), max(1, *limits), dtype=torch.float64)
-    for row, (heat, limit, seed) in enumerate(zip(heats, limits, seeds, strict=True)):
+    longest = max(limit for _, _, limit, _ in asked)
+    found = torch.zeros(len(asked), max(1, longest), dtype=torch.float64)
+    for row, (_, heat, limit, seed) in enumerate(asked):
         if heat > 0 and limit > 0:
             generator = torch.Generator().manual_seed(seed)
             found[row, :limit] = torch.rand(limit, generator=generator, dtype=torch.float64)

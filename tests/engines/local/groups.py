@@ -23,8 +23,7 @@ def samples_heard() -> Iterator[list[Any]]:
 
 def sample(model: Any, prompts: Any, temperature: float = 0.0, tokens: int = 512, seed: int = 0) -> Any:
     """Completes prompts, each with a seed of its own that follows from one."""
-    count, seeds = len(prompts), [row_seed(seed, prompt, n) for n, prompt in enumerate(prompts)]
-    return model.sample(prompts, [temperature] * count, [tokens] * count, seeds)
+    return model.sample([(each, temperature, tokens, row_seed(seed, each, n)) for n, each in enumerate(prompts)])
 
 
 def sampled_group(lm: Any, count: int, reward: Callable[[Any], float]) -> dict[str, Any]:

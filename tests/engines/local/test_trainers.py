@@ -233,7 +233,7 @@ class Generation:
 
     def drawn(self, prompt: Any, asked: dict[str, Any]) -> Any:
         self.asked.append(asked)
-        return self.model.sample([prompt], [asked["temperature"]], [asked["max_tokens"]], [asked["seed"]])[0]
+        return self.model.sample([(prompt, asked["temperature"], asked["max_tokens"], asked["seed"])])[0]
 
     def generate(self, prompts: Any, params: Any, use_tqdm: bool) -> list[Any]:
         found = [self.drawn(each["prompt_token_ids"], how) for each, how in zip(prompts, params, strict=True)]
