@@ -23,9 +23,6 @@ from .sampling import Asked, Sample, computing, draw, is_plain, token_logprobs
 if TYPE_CHECKING:
     from torch import Tensor
 
-_Pair = tuple[Sequence[int], Sequence[int]]
-"""Token ids of a prompt and of its completion."""
-
 TINY = 50_000_000
 """Parameters below which one CPU thread is faster than several (0.7M parameters, two busy cores: four times)."""
 MAX_NEW_TOKENS = 512
@@ -216,17 +213,17 @@ class LocalModel:
         """
         import torch
 
-        def scored(pairs: Sequence[_Pair]) -> list[list[float]]:
-            asked, answers = [prompt for prompt, _ in pairs], [answer for _, answer in pairs]
-            found, _ = self.token_logprobs(asked, answers, temperature)
+        def scored(rows: Sequence[int]) -> list[list[float]]:
+            answers = [completions[n] for n in rows]
+            found, _ = self.token_logprobs([prompts[n] for n in rows], answers, temperature)
             return [values[: len(ids)] for values, ids in zip(found.tolist(), answers, strict=True)]
 
-        pairs = list(zip(prompts, completions, strict=True))
         done: dict[int, list[float]] = {}
+        lengths = [len(prompt) + len(answer) for prompt, answer in zip(prompts, completions, strict=True)]
         with self.lock, torch.no_grad(), self.weights_of(reference):
-            for numbers in buckets([len(prompt) + len(answer) for prompt, answer in pairs], batch):
-                done |= zip(numbers, in_halves(scored, [pairs[n] for n in numbers]), strict=True)
-        return [done[n] for n in range(len(pairs))]
+            for rows in buckets(lengths, batch):
+                done |= zip(rows, in_halves(scored, rows), strict=True)
+        return [done[n] for n in range(len(prompts))]
 
     def token_logprobs(
         self,
