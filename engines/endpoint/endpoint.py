@@ -228,11 +228,8 @@ class Engine(SharedByCopies):
             if _priced(client.provider, response.model, client.model):
                 priced = estimate_cost(response, provider=client.provider, requested_model=client.model)
                 parts[-1].cost, parts[-1].cost_details = priced
-        if parts:
-            whole = combine(parts, model_type="chat")
-            result.cost, result.cost_details = whole.cost, whole.cost_details
-            if not result.cache_hit:
-                result.usage = whole.usage
+        whole = combine(parts, model_type="chat")
+        result.cost, result.cost_details, result.usage = whole.cost, whole.cost_details, whole.usage
 
     def __getattr__(self, name: str) -> Any:
         # What DSPy asks an engine of its model, `supported_params` and the like.
