@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Generator, Mapping
 from contextlib import nullcontext
-from typing import Any, Self, cast, get_origin
+from typing import Any, cast, get_origin
 
 import dspy
 from dspy.utils.exceptions import (
@@ -29,6 +29,7 @@ from ..errors import UnknownNameError
 from ..reading.answer import LONGEST, CutText, Layout, read_answer, repeats
 from ..reading.kinds import UnreadableError, annotated
 from ..reading.markers import neutral
+from ..records.scope import SharedByCopies
 from .compact_adapter import CompactAdapter
 from .recording import CALL, CutShortError, kind_of
 from .streaming import ANSWERING, streamed
@@ -46,7 +47,7 @@ _IDLE = frozenset(
 """Keywords that strict schemas may not hold, or that tell a decoder nothing; the reader checks values anyway."""
 
 
-class CorrectingAdapter(dspy.ChatAdapter):
+class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
     """`dspy.ChatAdapter` that reads tolerantly and asks again; also mixed into others that lay out the prompt.
 
     Attributes:
@@ -100,9 +101,6 @@ class CorrectingAdapter(dspy.ChatAdapter):
             else:
                 next(attempts, None)
                 return found
-
-    def __deepcopy__(self, memo: object = None) -> Self:
-        return self
 
     def _attempts(
         self, lm: Any, lm_kwargs: Mapping[str, Any], signature: Any, inputs: Mapping[str, Any]
