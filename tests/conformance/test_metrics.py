@@ -21,9 +21,9 @@ from mempiler.errors import DataError
 from mempiler.programs.adapter import adapter
 from mempiler.reading.answer import read_answer
 from mempiler.reading.kinds import UnreadableError
-from mempiler.runs.results import Evaluation
-from mempiler.runs.rows import Row
 from mempiler.signatures.answering import ChooseFromContext
+
+from tests.runs.evaluations import evaluation, row
 
 Agrees = Callable[..., None]
 RULES = {
@@ -90,11 +90,12 @@ def test_the_verdict_of_a_reply(case: dict[str, Any], agrees: Agrees, scripted: 
 @pytest.mark.vectors("longmemeval_metrics", "sums-*")
 def test_sums(case: dict[str, Any], agrees: Agrees) -> None:
     rows = [
-        answered(row["question_id"], float(row["correct"]), category=row["question_type"])
-        for row in case["input"]["rows"]
+        row(one["question_id"], right, category=one["question_type"], parts={"accuracy": right})
+        for one in case["input"]["rows"]
+        for right in [float(one["correct"])]
     ]
     sums = LongMemEval.load().scorer.aggregate(rows)
-    types = evaluation(*rows, expected=TYPES).by_category()
+    types = evaluation(rows, expected=TYPES).by_category()
     agrees(
         {
             "task_averaged": sums["task-averaged accuracy"],
@@ -107,11 +108,9 @@ def test_sums(case: dict[str, Any], agrees: Agrees) -> None:
 
 @pytest.mark.vectors("longmemeval_metrics", "retrieval-report-*")
 def test_the_mean_of_a_retrieval_metric(case: dict[str, Any], agrees: Agrees) -> None:
-    rows = [
-        answered(row["question_id"], 0.0, recall={"recall_all@5": row["value"]})
-        for row in case["input"]["recall_all_at_5"]
-    ]
-    agrees(evaluation(*rows).retrieval()["recall_all@5"])
+    asked = case["input"]["recall_all_at_5"]
+    rows = (row(one["question_id"], recall={"recall_all@5": one["value"]}) for one in asked)
+    agrees(evaluation(rows).retrieval()["recall_all@5"])
 
 
 def written(folder: Path, question: Mapping[str, str]) -> Path:
@@ -130,31 +129,6 @@ def written(folder: Path, question: Mapping[str, str]) -> Path:
     path = folder / "longmemeval_oracle.json"
     path.write_text(json.dumps([row]), encoding="utf-8")
     return path
-
-
-def answered(id: str, accuracy: float, **changes: Any) -> Row:
-    """A question that was answered."""
-    whole = {"group": id, "category": "multi-session", "counts": True, "question": "?", "gold": "", "answer": ""}
-    found = {"score": accuracy, "parts": {"accuracy": accuracy}, "recall": {}, "sources": (), "seconds": 0.0}
-    return Row(id=id, **{**whole, **found, **changes})
-
-
-def evaluation(*rows: Row, expected: tuple[str, ...] = ()) -> Evaluation:
-    """The rows as an evaluation."""
-    return Evaluation(
-        program="p",
-        benchmark="longmemeval",
-        lm="lm",
-        embedder=None,
-        comparable=False,
-        rows=rows,
-        calls={},
-        tokens={},
-        cost=None,
-        write_failures=0,
-        seconds=0.0,
-        expected=expected,
-    )
 
 
 @pytest.mark.vectors("locomo_metrics", "answer-*")

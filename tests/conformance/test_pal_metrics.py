@@ -25,6 +25,8 @@ from mempiler.runs.rows import Row
 from mempiler.signatures.behavior import chosen_option
 from mempiler.signatures.pal import SelectSolutions
 
+from tests.runs.evaluations import row
+
 Agrees = Callable[..., None]
 SOLUTIONS = [f"S{n}: solution {n}" for n in range(1, 9)]
 
@@ -169,14 +171,10 @@ NAMES = {"Accuracy": "ACC", "F1": "F1"}
 
 def answered(question: dict[str, Any], failed: bool, n: int) -> Row:
     """A question of a report as a row; a probability of a half or more is the answer Yes, as released."""
-    value = question["predicted_value"]
+    value, gold = question["predicted_value"], OPTIONS[not question["true_value"]]
     answer = "hard to tell" if value is None else OPTIONS[value < 0.5]
     failure = Failure(kind="error", where="answer", message="no answer") if failed else None
-    gold = OPTIONS[not question["true_value"]]
-    return Row(
-        id=str(n), group="u", category=question["field"], counts=True, question="", gold=gold, answer=answer,
-        score=0.0, parts={}, recall={}, sources=(), seconds=0.0, failure=failure,
-    )  # fmt: skip
+    return row(str(n), category=question["field"], gold=gold, answer=answer, parts={}, failure=failure)
 
 
 def table(found: dict[str, float]) -> dict[str, float | None]:
