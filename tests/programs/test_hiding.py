@@ -15,9 +15,9 @@ from mempiler import Entry, Session, Store, Turn, build
 from mempiler.engines.embedders import embedder
 from mempiler.memory.amending import Amendment, Amendments, writing_under
 from mempiler.programs.adapter import JsonAdapter, adapter, output_schema
-from mempiler.programs.baselines.written import BankMemory, Digest, SummaryMemory
+from mempiler.programs.baselines.written import SummaryMemory
 from mempiler.programs.catalog import needs_embedder
-from mempiler.programs.h2memory.memory import Background, HeterogeneousMemory, Principle, Situation, Topic
+from mempiler.programs.h2memory.memory import Background, HeterogeneousMemory, Situation
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.pgr.memory import PersonalMemory
 from mempiler.programs.pramem.memory import Experience, ExperienceMemory
@@ -157,11 +157,11 @@ def test_an_amended_fact_is_consolidated_with_none(scripted: Any) -> None:
     assert lm.engine.calls["merged_fact"] == 1
 
 
-SAFE, RAIN = "The code of the safe is falcon", "It rained in the mountains"
+SAFE, RAIN = SECRET, "It rained in the mountains"
 
 
-def deleted(id: str, kind: str, turns: tuple[str, ...], text: str = SAFE) -> Amendment:
-    return Amendment(1, "delete", id, kind, text, turns)
+def deleted(id: str, kind: str, turns: tuple[str, ...]) -> Amendment:
+    return Amendment(1, "delete", id, kind, SAFE, turns)
 
 
 def entries(method: str, memory: Any, *rows: Amendment) -> dict[str, str]:
@@ -193,26 +193,12 @@ def lived() -> HeterogeneousMemory:
             "work": Background(text=f"guards: {SAFE}", situations=("s1",)),
             "leisure": Background(text="walks in the mountains", situations=("s2",)),
         },
-        topics=(Topic(id="t1", need=f"to know: {SAFE}", sources=("D1:1",)),),
-        principles=(Principle(id="p1", need_type=f"Need: to know: {SAFE}, and others", members=("t1",)),),
-    )
-
-
-def banked() -> BankMemory:
-    turns = (Entry(id=f"D1:{n}", text=text, kind="turn", sources=(f"D1:{n}",)) for n, text in ((1, SAFE), (2, RAIN)))
-    return BankMemory(
-        pieces=tuple(turns),
-        digests=(Digest(session="D1", sources=("D1:1", "D1:2")),),
-        events=f"Ada told: {SAFE}.",
-        portrait="Ada likes the mountains.",
     )
 
 
 CASES: dict[str, tuple[str, Callable[[], Any], Amendment]] = {
     "graph": ("rgmem", graph, deleted("e1", "fact", ("D1:1",))),
     "situation": ("h2memory", lived, deleted("s1", "situation", ("L1",))),
-    "topic": ("h2memory", lived, deleted("t1", "topic", ("D1:1",), f"Need: to know: {SAFE}")),
-    "bank": ("memory-bank", banked, deleted("D1:1", "turn", ("D1:1",))),
     "summary": (
         "recursive-summary",
         lambda: SummaryMemory(

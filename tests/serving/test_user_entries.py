@@ -72,9 +72,11 @@ def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str,
     add(memory, "D1", *CODE)
     add(memory, "D2", PIANO)
     assert (SECRET in told(memory, QUESTION), SECRET in shown(memory)) == (True, True)
+    before = set(everything(memory))
     while held := [entry.id for entry in everything(memory).values() if SECRET in entry.text]:
         assert memory.delete(held[-1], by="Ada").what == "delete"
     deleted = {row.entry for row in store.amendments(memory.owner)}
+    assert before - set(everything(memory)) == deleted, "and nothing else"
 
     def gone() -> bool:
         other = memory_of(store, method)  # a program of its own sees what another process sees
