@@ -9,7 +9,6 @@ from typing import Any
 
 import dspy
 import pytest
-from dspy.utils.exceptions import AdapterParseError
 from mempiler import UserError
 from mempiler.data.catalog import benchmark
 from mempiler.data.palbench.benchmark import NeedsJudge, words
@@ -165,16 +164,6 @@ def test_judges_see_their_own_measure_samples_differ_and_equal_dialogues_tie_wit
     prompts = [text for _, text in lm.engine.prompts]
     assert len(prompts) == 6
     assert all((measure in text) and ("NEEDS" in text) + ("PREFERENCES" in text) == 1 for text in prompts)
-
-
-def test_an_unreadable_judgement_is_asked_for_again(scripted: Any) -> None:
-    good = {"analysis_1": "a", "analysis_2": "b", "comparison": "c", "scores": {"assistant_1": "7", "assistant_2": 2.6}}
-    lm = scripted(lambda kind, text, n: good if n > 2 else "nonsense")
-    judge = NeedUnderstandingJudge(lm, dspy.ChatAdapter(use_json_adapter_fallback=False))
-    assert judge(PERSONA, "a", "b", 1) == (7, 2.6)
-    never = NeedUnderstandingJudge(scripted(lambda *call: "nonsense"), judge._adapter)
-    with pytest.raises(AdapterParseError):
-        never(PERSONA, "a", "b", 1)
 
 
 def _set_up(rival: Any = None, **options: Any) -> Any:

@@ -6,7 +6,7 @@ from datetime import datetime
 import dspy
 import numpy as np
 import pytest
-from mempiler import UserError, build, load, save
+from mempiler import build, load, save
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import needs_embedder
 from mempiler.programs.pgr.memory import PersonalFact, PersonalMemory, merge_groups
@@ -95,12 +95,6 @@ def made(name, **config):
     return build(name, embedder=embedder() if needs_embedder(name) else None, **config)
 
 
-@pytest.mark.parametrize("name", ["pgr+pgr+turn-rag", "pgr+pgr"])
-def test_a_policy_does_not_stand_on_itself(name):
-    with pytest.raises(UserError, match=r"^predictors .*imagine and .*imagine have equal signatures,.*$"):
-        made(name)
-
-
 def test_a_policy_stands_on_another_one(scripted, make_history):
     def reply(kind, text, n):
         return {"tree": [{"action_id": "A1", "action": "meet in Quito"}]} if kind == "tree" else {kind: "x"}
@@ -180,14 +174,6 @@ def test_an_update_unites_dates_sessions_and_turns_and_keeps_the_old_wording():
     assert (updated.sessions, updated.sources) == (("D1", "D3"), ("D1:1", "D3:2"))
     assert updated.entities == ("Lisbon", "Porto")
     assert [time.day for time in updated.dates] == [1, 9]
-
-
-def test_several_updates_of_one_fact_at_once_are_new_facts_and_leave_it_as_it_was():
-    changes = [change(f"Ann saw place {n}", "Activity", (), ["D3:1"], "f1") for n in range(18)]
-    memory = BASE.upsert(changes, [session(3, 9)])
-    assert memory.facts[:2] == BASE.facts
-    assert [fact.info for fact in memory.facts[2:]] == [change.info for change in changes]
-    assert memory.upsert(changes[:1], [session(4)]).facts[0].frequency == 2
 
 
 @pytest.mark.parametrize(

@@ -69,14 +69,6 @@ def test_pgr_falls_back_on_the_facts_nearest_to_the_query_below_tau() -> None:
     assert {hit.score for hit in found.hits} == {0.0}
 
 
-def test_what_a_memory_bank_forgot_is_not_shown_for_want_of_a_hit() -> None:
-    program = build("memory-bank")
-    with dspy.context(lm=language_model("offline")):
-        memory = program.remember(history(STORY)).memory
-        query = program.task.query({"question": "Zebra?", "date": "1 March 2034"}, (), (), ("Ada",))
-        assert program.answer(memory, query).context.hits == ()
-
-
 def test_the_newest_turns_that_wait_come_before_those_of_the_memory(tmp_path: Path) -> None:
     memory = build("turn-rag").memory(tmp_path / "m.sqlite", "ada", lm=language_model("offline"))
     memory.add([{"role": "user", "name": "Ada", "content": "The kettle whistles."}])

@@ -119,7 +119,7 @@ def raising(error: BaseException) -> Any:
     ("optimizer", "reply", "error", "status"),
     [
         (raising(KeyboardInterrupt()), learning, KeyboardInterrupt, "KILLED"),
-        (raising(RuntimeError("it broke")), learning, RuntimeError, "FAILED"),
+        (raising(RuntimeError("it\nbroke")), learning, RuntimeError, "FAILED"),
         (learning, raising(ServerError("is down")), EndpointError, "FAILED"),
     ],
 )
@@ -128,7 +128,9 @@ def test_out_holds_a_program_however_the_compile_ends(tmp_path, scene, monkeypat
     with pytest.raises(error):
         run_compile("turn-rag", scene(reply), Compilation("broken"), out=tmp_path / "out")
     assert load(tmp_path / "out").task.answer.demos == []
-    assert last_run().info.status == status
+    run = last_run()
+    told = run.data.tags["error"]
+    assert (run.info.status, told == "", "\n" in told) == (status, status == "KILLED", False)
 
 
 @pytest.mark.parametrize(

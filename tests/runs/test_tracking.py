@@ -10,7 +10,6 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,19 +42,6 @@ def evaluation_of(*categories: str) -> Evaluation:
 
 def artifact(run_id: str, name: str, folder: Path) -> Path:
     return Path(client().download_artifacts(run_id, name, str(folder)))
-
-
-@pytest.mark.parametrize(
-    ("error", "status"), [(None, "FINISHED"), (ValueError("broken\nhere"), "FAILED"), (KeyboardInterrupt(), "KILLED")]
-)
-def test_a_run_ends_as_its_block_does(error, status):
-    tracker = Tracker("test-status")
-    with suppress(ValueError, KeyboardInterrupt), tracker:
-        if error:
-            raise error
-    run = client().get_run(tracker.run_id)
-    assert run.info.status == status
-    assert run.data.tags.get("error") == ("broken here" if status == "FAILED" else "" if error else None)
 
 
 def test_an_evaluation_is_logged_with_every_row(tmp_path):

@@ -11,14 +11,12 @@ from typing import Any
 import dspy
 import mempiler
 import pytest
-from dspy.utils.exceptions import LMInvalidRequestError
 from mempiler import History, Hit, MemoryProgram, Session, Store, Turn, UserMemory, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.endpoint.loop import THREADS
 from mempiler.engines.guard import Guard
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
-from mempiler.memory.stored import Owner
 from mempiler.programs.catalog import needs_embedder
 
 METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
@@ -153,21 +151,6 @@ def test_documents_of_other_versions_are_refused_with_the_remedy(path: Path, ver
     if version == 0:
         memory.rebuild()
         assert memory.ask("Where did Ada move?").context.sources == ("D1:1",)
-
-
-def test_session_that_cannot_be_written_holds_up_nobody(store: Store, scripted: Any) -> None:
-    def reply(kind: str, text: str, n: int) -> Any:
-        if "poison" in text:
-            raise LMInvalidRequestError("refused", model="scripted/test")
-        return {kind: "fine"}
-
-    memory = program("recursive-summary").memory(store, "ada", lm=scripted(reply))
-    memory.add(said("poison"), id="bad")
-    memory.add(said("I moved to Lisbon."), id="good")
-    bad, good = store.items(Owner("ada"))
-    assert (bad.item.id, bad.state, "refused" in bad.error) == ("bad", "partial", True)
-    assert (good.item.id, good.state) == ("good", "remembered")
-    assert "bad:1" in memory.recall("poison").sources
 
 
 def test_a_window_of_time_is_searched_to_its_end(ada: UserMemory) -> None:

@@ -263,17 +263,6 @@ def test_other_requests_are_refused() -> None:
             assert (found.status_code, reason in found.text) == (status, True), path
 
 
-def test_many_threads_are_answered_and_counted() -> None:
-    meter = Meter()
-    with measure_usage() as work, serving(language_model("offline", meter)) as proxy:
-        asking = [threading.Thread(target=proxy.answer, args=("chat/completions", CHAT)) for _ in range(16)]
-        for each in asking:
-            each.start()
-        for each in asking:
-            each.join()
-    assert meter.read().calls["task"] == work.taken.calls == 16
-
-
 ROOT = Path(environment.__file__).parent
 PAGE = (ROOT.parent / "docs" / "systems.md").read_text(encoding="utf-8")
 
