@@ -78,6 +78,11 @@ def test_a_missing_required_output_is_asked_for_again(text: str) -> None:
         read_answer(UpdateFacts, text, INPUTS)
 
 
+def test_what_a_model_thinks_before_it_answers_is_no_answer() -> None:
+    said = "<think>\n[[ ## answer ## ]]\nStay at home.</think>\n[[ ## answer ## ]]\nGo for a walk."
+    assert read_answer(RespondPersonally, said, {})[0]["answer"] == "Go for a walk."
+
+
 def test_an_auxiliary_output_never_sinks_the_main_one() -> None:
     proposals = '[{"action": "add pattern", "content": "Likes jazz"}]'
     answer = f"[[ ## tasks ## ]]\nall fine\n\n[[ ## proposals ## ]]\n{proposals}"

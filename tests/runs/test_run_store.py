@@ -8,12 +8,13 @@ from contextlib import closing
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
-from mempiler import DataError, Memory, Writer, build, predictor
+from mempiler import DataError, Memory, UserError, Writer, build, predictor
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.programs.recording import record_failure
 from mempiler.programs.remember import MemoryCache
 from mempiler.records import Failure
+from mempiler.runs.folder import RunFolder
 from mempiler.runs.run_store import RunStore
 from mempiler.signatures.answering import AnswerFromContext
 
@@ -164,6 +165,14 @@ def test_only_rows_of_the_same_phase_that_have_an_answer_are_known(tmp_path):
         assert list(store.rows.known("before", ["q0", "failed"])) == ["q0"]
         assert store.rows.known("after", ["q0", "failed"]) == {}
         assert store.part("variant").rows.known("before", ["q0"]) == {}
+
+
+def test_a_run_is_resumed_with_the_settings_it_was_started_with_and_no_others():
+    run = RunFolder.create("evaluate-turn-rag", {"lm": "offline", "seed": 1}).path.name
+    assert RunFolder.resume(run, {"lm": "offline", "seed": 1}).path.name == run
+    for other in ({"lm": "offline", "seed": 2}, {"lm": "offline"}):
+        with pytest.raises(UserError, match=r"was started with seed = 1, not (2|None)"):
+            RunFolder.resume(run, other)
 
 
 def test_a_damaged_value_or_file_is_one_line(tmp_path):
