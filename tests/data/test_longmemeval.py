@@ -10,29 +10,13 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.longmemeval import LongMemEval, LongMemEvalPreference
 from mempiler.errors import DataError, UnknownNameError
 
-from .forms import FORMS, Change, lines, load, put, write
+from .forms import FORMS, Change, load, put, write
 
 (ROW,) = FORMS["longmemeval"]["longmemeval_oracle.json"]
 
 
 def unanswerable(row: Any) -> None:
     row.update(question_id="q1_abs", answer="You said nothing of plants.")
-
-
-def test_a_full_row_tells_nowhere_where_the_evidence_is(tmp_path: Path) -> None:
-    (example,) = load(tmp_path, "longmemeval").examples
-    assert set(example.inputs().keys()) == {"history", "question", "date", "focus"}
-    assert (example.id, example.answer, example.category) == ("q1", "3", "multi-session")
-    assert (example.date, example.abstention) == ("10 April 2023, Monday 23:07", False)
-    assert lines(example) == [
-        "[D1:1] assistant: Hello!",
-        "[D1:2] user: Hi.",
-        "[D2:1] user: Two palms came home with me.",
-        "[D3:1] user: I bought a fern.",
-        "[D3:2] assistant: Nice.",
-    ]
-    assert (example.focus, example.answer_sessions) == (("D2:1", "D3:1"), ("D2", "D3"))
-    assert "answer_" not in example.history.model_dump_json()
 
 
 def unmark(row: Any) -> None:

@@ -4,7 +4,7 @@ import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.errors import UserError
 
-from .forms import FORMS, lines, load, write
+from .forms import FORMS, lines, write
 
 FORM = FORMS["membench"]["simple.json"]["roles"][0]
 PLAIN, FACT = FORM["message_list"][1][0], FORM["message_list"][0][1]
@@ -35,13 +35,6 @@ def test_every_form_is_read_with_its_agent_its_days_and_its_evidence(tmp_path, n
     (example,) = benchmark("membench", write(tmp_path, {f"{name}.json": content})).examples
     assert (example.id, list(example.evidence)) == (id, evidence)
     assert lines(example)[-len(evidence)] == "[D2:1] (1 October 2024, Tuesday 08:05) user: She sings. (place: Faro)"
-
-
-def test_a_question_has_lettered_options_and_a_time_that_cannot_be_read_stays_in_words(tmp_path):
-    (example,) = load(tmp_path, "membench").examples
-    assert example.options == ["(a) Cook", "(b) Vet", "(c) Judge, Poet", "(d) Baker"]
-    assert (example.answer, example.date) == ("(b)", "2 October 2024, Wednesday 09:00")
-    assert lines(example)[-1] == "[D2:1] user: It rains. (place: Faro; time: noon)"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from mempiler.data.judge import Level, Verdict
 from mempiler.data.memoryquest import MemoryQuest
 
 from .conftest import Fixed, fixed_levels
-from .forms import FORMS, changed, load, put, write
+from .forms import FORMS, changed, lines, load, put, write
 
 USER = FORMS["memoryquest"]["user1.json"]
 
@@ -22,13 +22,10 @@ def retrieved(*sources: str, **notes: str) -> dspy.Prediction:
     return dspy.Prediction(answer="Rest.", context=Context(hits=hits, notes=notes))
 
 
-def test_an_example_holds_what_was_before_the_query(tmp_path: Path) -> None:
+def test_sessions_come_in_the_order_of_their_dates(tmp_path: Path) -> None:
     (example,) = load(tmp_path, "memoryquest", lambda row: row["sessions"].reverse()).examples
-    assert (example.id, example.question, example.date) == ("ann:q1", "Plan my week", "1 June 2024, Saturday")
-    assert [session.id for session in example.history.items] == ["D1", "D2"]
-    assert example.answer.splitlines()[0] == "(5 March 2024, Tuesday) Has a bad knee"
-    assert (example.focus, example.profile) == (("D1:3", "D2:1"), "age: 40\nfood: Cooks.")
-    assert set(example.inputs()) == {"history", "question", "date", "focus"}
+    assert [turn[:6] for turn in lines(example)] == ["[D1:1]", "[D1:2]", "[D1:3]", "[D2:1]"]
+    assert lines(example)[-1].endswith("I work at night.")
 
 
 @pytest.mark.parametrize(
@@ -121,15 +118,6 @@ WORDS = ("f1", "bleu1", "bleu2", "bleu3", "rouge_l")
 )
 def test_a_session_is_cut_at_its_speakers(text: str, turns: list[tuple[str, str]]) -> None:
     assert turns_of(text) == turns
-
-
-def test_a_full_row(tmp_path: Path) -> None:
-    (example,) = load(tmp_path, "implexconv").examples
-    assert set(example.inputs().keys()) == {"history", "question", "focus"}
-    assert (example.id, example.question, example.answer) == ("item-0:0", "Which sport?", "Archery.")
-    assert (example.category, example.reference) == ("opposed", "Archery. (The reason: The ankle is torn.)")
-    assert example.focus == ("D2:1", "D2:2")
-    assert [session.id for session in example.history] == ["D1", "D2"]
 
 
 @pytest.mark.parametrize(("name", "kind"), [("ImplexConv_opposed", "opposed"), ("x", "supportive")])

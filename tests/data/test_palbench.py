@@ -79,13 +79,6 @@ def test_queries_and_golds_of_the_parts(tmp_path: Path) -> None:
     assert [item.id for item in shown["recent"]] == ["L3"]
 
 
-def test_side_files_in_any_folder_give_the_persona(tmp_path: Path) -> None:
-    first, second = (example.asked.persona for example in load(tmp_path, "palbench.restate").examples)
-    assert first.profile.splitlines() == ["gender: f", "personality: Openness low"]
-    assert (first.situation, "noise" in first.preferences, "elsewhere" in first.needs) == ("moved", True, True)
-    assert (second.situation, "need 3b" in second.needs, "liked 3a" in second.preferences) == ("", True, True)
-
-
 @pytest.mark.parametrize(("language", "files"), [(None, ["zh"]), ("zh", ["zh"]), ("en", ["en"]), ("all", ["zh", "en"])])
 def test_a_folder_holds_both_languages(tmp_path: Path, language: str | None, files: list[str]) -> None:
     chinese = copy.deepcopy(RECORD)

@@ -12,7 +12,7 @@ from mempiler.data.personamem_v2 import PersonaMemV2
 from mempiler.runs.evaluate import evaluate
 
 from .conftest import fixed_levels
-from .forms import FORMS, encoded, lines, load, write
+from .forms import FORMS, encoded, load, write
 
 FORM = FORMS["personamem"]
 ((ROW,), (CONTEXT,)) = FORM.values()
@@ -21,22 +21,6 @@ FORM = FORMS["personamem"]
 def loaded(folder, *changes, **options):
     rows = [{**ROW, "question_id": f"q{n}", **change} for n, change in enumerate(changes)]
     return benchmark("personamem", write(folder, {**FORM, "questions_32k.csv": rows}), **options)
-
-
-def test_a_full_row_and_a_system_message_that_begins_a_session(tmp_path):
-    (example,) = load(tmp_path, "personamem").examples
-    assert set(example.inputs().keys()) == {"history", "question", "options", "focus"}
-    assert (example.id, example.question, example.answer, example.topic) == ("q1", "What now?", "(b)", "music")
-    assert example.options == ["(a) Jazz.", "(b) It's silence.", "(c) Rock.", "(d) Pop."]
-    assert (example.category, example.user, example.focus) == ("suggest_new_ideas", "7", ())
-    assert lines(example) == [
-        "[D1:1] system: Current user persona: Ann",
-        "[D1:2] user: I like jazz.",
-        "[D1:3] assistant: Noted.",
-        "[D2:1] system: Current user persona: Ann",
-        "[D2:2] user: I gave up jazz.",
-        "[D2:3] user: It was too loud.",
-    ]
 
 
 def test_longer_histories_share_the_sessions_of_shorter_ones(tmp_path):
@@ -119,15 +103,6 @@ CSV, TALK = SECOND
 def rows_of(folder, *changes, **options):
     rows = [{**ASKED, **change} for change in changes]
     return benchmark("personamem-v2", write(folder, {**SECOND, CSV: rows}), **options)
-
-
-def test_a_full_row(tmp_path):
-    (example,) = load(tmp_path, "personamem-v2").examples
-    assert set(example.inputs().keys()) == {"history", "question", "focus"}
-    assert (example.question, example.answer) == ("Where should I stay? It's late.", "On the camp site.")
-    assert (example.reference, example.category, example.user) == ("Prefers tents", "neutral_pref", "7")
-    assert example.focus == ("D1:2",)
-    assert lines(example)[1] == "[D1:2] user: I sleep best in a tent."
 
 
 def test_cells_may_be_a_python_dict_json_or_text_and_rows_that_are_not_asked_are_told(tmp_path):

@@ -3,7 +3,7 @@
 import copy
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
@@ -185,17 +185,6 @@ def test_those_used_least_recently_go_first_and_a_look_is_a_use() -> None:
     assert flight.peek("a") == "A"
     flight.once("c", "c".upper)
     assert [flight.peek(key) for key in ("a", "b", "c")] == ["A", None, "C"]
-
-
-def test_a_new_value_does_not_look_at_all_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[object] = []
-    done = Future.done
-    monkeypatch.setattr(Future, "done", lambda future: looked.append(future) or done(future))
-    flight = SingleFlight(capacity=100)
-    for n in range(300):
-        flight.once(n, lambda: 1)
-    assert sum(flight.peek(n) is not None for n in range(300)) == 100
-    assert len(looked) <= 300
 
 
 def made(**config: Any) -> MemoryProgram:
