@@ -2,8 +2,7 @@
 
 import ast
 import fnmatch
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from mempiler.reading.answer import read_answer
 from mempiler.reading.kinds import UnreadableError
 from mempiler.signatures.answering import ChooseFromContext
 
+from tests.data.forms import load
 from tests.runs.evaluations import evaluation, row
 
 Agrees = Callable[..., None]
@@ -60,7 +60,7 @@ def test_dcg(case: dict[str, Any], agrees: Agrees) -> None:
 
 @pytest.mark.vectors("longmemeval_metrics", "judge-single-*", "judge-multi-*", "judge-temporal-*", "judge-knowledge-*")
 def test_the_prompt_of_a_question(case: dict[str, Any], agrees: Agrees, tmp_path: Path, scripted: Any) -> None:
-    loaded = LongMemEval.load(written(tmp_path, case["input"]))
+    loaded = load(tmp_path, "longmemeval", lambda row: row.update(case["input"]))
     lm, systems = scripted(lambda *call: {"verdict": "yes"}), list[str]()
     complete = lm.engine.complete
     lm.engine.complete = lambda request: (systems.append(str(request.system)), complete(request))[1]
@@ -73,7 +73,7 @@ def test_the_prompt_of_a_question(case: dict[str, Any], agrees: Agrees, tmp_path
 @pytest.mark.vectors("longmemeval_metrics", "judge-unknown-*")
 def test_an_unknown_type_is_refused(case: dict[str, Any], agrees: Agrees, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="question_type"):
-        LongMemEval.load(written(tmp_path, case["input"]))
+        load(tmp_path, "longmemeval", lambda row: row.update(case["input"]))
     agrees(True, "error" in case["expected"])
 
 
@@ -111,24 +111,6 @@ def test_the_mean_of_a_retrieval_metric(case: dict[str, Any], agrees: Agrees) ->
     asked = case["input"]["recall_all_at_5"]
     rows = (row(one["question_id"], recall={"recall_all@5": one["value"]}) for one in asked)
     agrees(evaluation(rows).retrieval()["recall_all@5"])
-
-
-def written(folder: Path, question: Mapping[str, str]) -> Path:
-    """A file with one question."""
-    said = {"role": "user", "content": "We moved in May.", "has_answer": True}
-    row = {
-        **question,
-        "question": "When did we move?",
-        "answer": "May",
-        "question_date": "2023/04/10 (Mon) 23:07",
-        "haystack_dates": ["2023/03/01 (Wed) 09:30"],
-        "haystack_session_ids": ["answer_a"],
-        "haystack_sessions": [[said]],
-        "answer_session_ids": ["answer_a"],
-    }
-    path = folder / "longmemeval_oracle.json"
-    path.write_text(json.dumps([row]), encoding="utf-8")
-    return path
 
 
 @pytest.mark.vectors("locomo_metrics", "answer-*")
