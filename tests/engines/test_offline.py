@@ -107,35 +107,6 @@ def test_of_a_list_of_words_or_letters_one_is_chosen(question: str, options: Any
     assert predict(signature, records=rated, question=question, options=options).answer == answer
 
 
-class Entry(pydantic.BaseModel):
-    id: str
-    text: str
-    speaker: str
-
-
-class Operation(pydantic.BaseModel):
-    op: Literal["INSERT", "UPDATE", "DELETE"]
-    memory_id: str | None = None
-    content: str
-    speaker: str
-
-
-def entries(*rows: tuple[str, str, str]) -> list[Entry]:
-    return [Entry(id=id, text=text, speaker=speaker) for id, text, speaker in rows]
-
-
-def test_facts_become_operations_on_the_memories_that_are_like_them() -> None:
-    kinds: dict[str, Any] = {name: (list[Entry], dspy.InputField()) for name in ("facts", "memories")}
-    manage = make_signature({**kinds, "operations": (list[Operation], dspy.OutputField())}, "Manage memories.")
-    facts = entries(("D1:1", "Ann moved to Rome in May", "Ann"), ("D1:2", "Bob bought a drum", "Bob"))
-    memories = entries(("m7", "Ann moved to Rome", "Ann"), ("m8", "Bob cooks on Sundays", "Bob"))
-    found = predict(manage, facts=facts, memories=memories).operations
-    assert [(each.op, each.content, each.speaker, each.memory_id) for each in found] == [
-        ("INSERT", "Ann moved to Rome in May", "Ann", "m7"),
-        ("INSERT", "Bob bought a drum", "Bob", None),
-    ]
-
-
 TOLD = (
     "[D1:1] (8 May 2023, Monday 13:56) Ann: I moved to Rome last week.\n"
     "[D1:2] (8 May 2023, Monday 13:56) Bob: My dog Rex likes long walks. He is old."

@@ -1,6 +1,5 @@
 """Mutations fit the sources, and a mutant is told from what the tests of its method notice."""
 
-import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +73,8 @@ def test_a_text_that_is_gone_twice_there_or_unchanged_is_told(mutants, mutation,
 def test_a_mutant_is_noticed_or_survives_and_is_not_run_again(mutants, mutation, nursery, tmp_path):
     unnoticed = replace(mutation, old="OTHER = 4", new="OTHER = 5", breaks="nothing that is tested")
     results = tmp_path / "results.jsonl"
+    # A test that noticed it last and is gone is none that notices it.
+    nursery.noticers = {"pramem: nothing that is tested": "tests/gone.py::test_limit"}
     found = list(mutants.outcomes(nursery, [mutation, unnoticed], results))
     assert [each.noticed for each in found] == ["", f"{TEST}::test_limit", ""]
     assert found[1].line().endswith(f"{TEST}::test_limit")
@@ -92,21 +93,3 @@ def test_a_mutant_is_noticed_or_survives_and_is_not_run_again(mutants, mutation,
     del nursery.outcome
     with pytest.raises(SystemExit, match="test_limit fails without any mutation"):
         list(mutants.outcomes(nursery, [mutation], tmp_path / "broken.jsonl"))
-
-
-@pytest.mark.parametrize("last", [f"{TEST}::test_limit", "tests/gone.py::test_limit"])
-def test_the_test_that_noticed_a_mutant_last_is_run_first_and_the_others_where_it_does_not(
-    mutants, mutation, nursery, tmp_path, monkeypatch, last
-):
-    monkeypatch.setattr(mutants, "NOTICED", tmp_path / "noticed.json")
-    monkeypatch.setattr(mutants, "MUTATIONS", (mutation,))
-    mutants.NOTICED.write_text(json.dumps({"pramem: the limit is ignored": last, "pramem: is no more": last}))
-    nursery.noticers = mutants.noticers()
-    ran: list[list[str]] = []
-    failing = nursery._failing
-    nursery._failing = lambda tests: ran.append(list(tests)) or failing(tests)
-    found = nursery.outcome("pramem", mutation)
-    assert found.noticed == f"{TEST}::test_limit"
-    assert ran == ([[last]] if last == found.noticed else [[last], [TEST]])
-    mutants.keep([found])
-    assert mutants.noticers() == {"pramem: the limit is ignored": found.noticed}
