@@ -42,6 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 LOCOMO_ON = ["evaluate", "turn-rag", "--on", "locomo"]
+OWN_SERVER = ["--lm", "openai/own", "--api-base", "http://own/v1"]
 COMPILE = ["compile", "turn-rag", "--on", "locomo"]
 JUDGE = ["evaluate", "judge", "--on", "judge-check"]
 TRAIN = ["train", "memory-r2", "--on", "memory-env", "--lm"]
@@ -86,6 +87,11 @@ SAYS = [
     (["serve", "folder", "--lm-deadline", "60"], "--lm-deadline 60 must be less than --timeout 60"),
     (["evaluate", "turn-rag", "--on", "longmemeval", "--test", "1"], "--judge-lm, or take --option metric=f1"),
     ([*LOCOMO_ON, "--lm", "openai/gpt-x", "--test", "3"], "OPENAI_API_KEY"),
+    *(
+        ([*LOCOMO_ON, *OWN_SERVER, "--lm-set", each], f"--lm-set {each.partition('=')[0]}")
+        for each in ("temperature=11", "top_p=x", "n=2", "model=x")
+    ),
+    *(([*LOCOMO_ON, "--lm-set", each], f"--lm-set {each[:5]}") for each in ("top_p=.5", "min_p=.5")),
     (["compile", "memory-r2", "--on", "locomo", "--lm", "openai/gpt-x"], "OPENAI_API_KEY"),
     ([*JUDGE, "--data", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
     ([*JUDGE, "--data", "half.csv"], "half.csv: line 1"),
@@ -137,7 +143,7 @@ def test_a_dead_port_is_one_line(here, cli, monkeypatch, command):
 NUMBERS = {
     "max-usd": ("nan", "inf", "-1", "x"),
     "max-lost": ("nan", "1.1"),
-    "lm-set": ("temperature=nan", "temperature=11", "model=x", "n=2", "top_p=.5", "temperature"),
+    "lm-set": ("temperature=nan", "temperature"),
     "timeout": ("nan", "0", "1e300"),
     "max-calls": ("nan", "-1", "1.5"),
     "train": ("-1", "x"),

@@ -16,7 +16,6 @@ from typing import Any
 
 import psutil
 import pytest
-from mempiler import Store
 from mempiler.cli import stop_line
 from mempiler.errors import Stopped
 from mempiler.runs.tracking import Tracker, client
@@ -49,27 +48,6 @@ def test_a_process_that_waits_for_its_model_ends_at_once(tmp_path: Path, stub: C
     assert process.returncode == 130
     goes_on = f"the same command with --resume {run.name} goes on"
     assert err == f"mempiler: stopped; what was done is kept in {run}; {goes_on}\n"
-
-
-@pytest.mark.slow
-def test_an_interrupted_import_leaves_nobody_and_is_done_again(tmp_path: Path) -> None:
-    said = [{"id": "D1:1", "speaker": "Ada", "text": "x" * 1000}]
-    item = {"position": 1, "item": {"kind": "session", "id": "D1", "turns": said}, "state": "queued"}
-    users = [{"tenant": "acme", "user": f"user {n}", "items": [item], "open": [], "document": None} for n in range(400)]
-    lines = [json.dumps(line) + "\n" for line in ({"mempiler": "memories", "schema": 1}, *users)]
-    command = [sys.executable, "-m", "mempiler", "memories", "import", "-", "--store", str(tmp_path / "s.sqlite")]
-    process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True)
-    assert process.stdin
-    process.stdin.write("".join(lines[:-1]))  # more than a pipe holds: when that returns, most are read
-    process.stdin.flush()
-    process.send_signal(signal.SIGINT)
-    process.wait(30)
-    out, err = process.communicate()
-    assert (process.returncode, out, err) == (130, "", "mempiler: stopped\n")
-    with Store(tmp_path / "s.sqlite") as store:
-        assert store.users() == []
-        done = subprocess.run(command, input="".join(lines), capture_output=True, text=True, timeout=60)
-        assert (done.returncode, done.stderr, len(store.users())) == (0, "", 400)
 
 
 @pytest.mark.parametrize("module", ["click", "mempiler.cli.memories", "sqlalchemy"])

@@ -170,19 +170,6 @@ def test_every_setting_reaches_the_body_and_tells_answers_apart(ask: Any) -> Non
         assert len(server.texts) == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        *(("openai/own", each) for each in ({"temperature": 11}, {"top_p": "x"}, {"n": 2}, {"model": "x"})),
-        ("offline", {"top_p": 0.5}),
-        ("offline", {"min_p": 0.5}),
-    ],
-)
-def test_a_setting_that_cannot_hold_is_refused(name: str, settings: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=f"--lm-set {next(iter(settings))}"):
-        language_model(name, api_base="http://own/v1", **settings)
-
-
 LEFT = """
 import sys, threading, time
 from contextlib import suppress

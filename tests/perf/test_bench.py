@@ -1,16 +1,13 @@
-"""perf/: rows and tables are those of the pages; a row tells what it measured, a cell is run once."""
+"""perf/: rows and tables are those of the pages; what searches find and take."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,20 +37,6 @@ def test_the_page_has_every_row(bench: Any) -> None:
     assert declared == {(row[0].removeprefix(" "), row[1]) for row in cells if row[0] not in (" work", " ---")}
 
 
-@pytest.mark.parametrize(
-    ("ours", "above", "holds"), [(2.0, False, "yes"), (4.0, False, "NO"), (4.0, True, "yes"), (2.0, True, "NO")]
-)
-def test_a_row_tells_ours_beside_its_peer_and_what_bounds_it(bench: Any, ours: float, above: bool, holds: str) -> None:
-    row = bench.Row(
-        *("search", "query", "10", lambda: {"ours": ours, "faiss": 2.0, "n": 7.0}, "ours", 1.5),
-        **{"peers": ["faiss", "bm25s"], "of": "faiss", "above": above, "bound": "{n:.0f} hits"},
-    )
-    *_, aim, unit, verdict, notes = row.cells()
-    assert (aim, unit, verdict) == (">=3" if above else "<=3", "CPU ms", holds)
-    assert notes.startswith(f"faiss 2 ({ours / 2:g} x); bm25s not here")
-    assert notes.endswith("7 hits") is (holds == "NO")
-
-
 @pytest.mark.slow
 def test_counts_of_calls_are_those_of_the_page(bench: Any) -> None:
     page = (ROOT / "docs/costs.md").read_text(encoding="utf-8")
@@ -65,68 +48,12 @@ def test_counts_of_calls_are_those_of_the_page(bench: Any) -> None:
 
 
 DATA = ROOT / "docs" / "data" / "evidence.json"
-COMMAND = "mempiler compile turn-rag --on locomo --data locomo2.json --with labeled --lm gguf:qwen2.5-coder-0.5b"
-CELL = {
-    **{"on": "locomo", "seed": 0, "lm": "qwen2.5-coder-0.5b", "variant": ""},
-    "command": f"{COMMAND} --train 3 --dev 4 --test 4 --threads 2 --force",
-}
 
 
-@pytest.fixture
-def evidence(cli: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The script, with the offline engine in the place of the model, its commands in this process."""
+def test_tables_over_all_cells_are_those_of_the_documentation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "perf"))
     import evidence
 
-    def offline(command: list[str], env: dict[str, str], **settings: Any) -> Any:
-        swapped = [{"gguf:qwen2.5-coder-0.5b": "offline"}.get(part, part) for part in command[3:]]
-        home = Path(env["MEMPILER_HOME"])
-        with monkeypatch.context() as patch:
-            patch.setenv("MEMPILER_HOME", str(home))
-            return subprocess.CompletedProcess(command, *cli(*swapped))
-
-    monkeypatch.setattr(evidence, "subprocess", SimpleNamespace(run=offline))
-    yield evidence
-    del sys.modules["evidence"]
-
-
-@pytest.fixture
-def run(evidence: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Runs the script over one cell; gives what the file holds then."""
-    data = tmp_path / "evidence.json"
-    data.write_text(json.dumps({"cells": [CELL]}))
-
-    def started(*arguments: str) -> dict[str, Any]:
-        sample = ROOT / "data" / "samples" / "locomo.json"
-        given = [f"--locomo={sample}", f"--data={data}", f"--out={tmp_path}", *arguments]
-        monkeypatch.setattr(sys, "argv", ["evidence", *given])
-        evidence.main()
-        return json.loads(data.read_text())
-
-    return started
-
-
-def test_a_cell_is_run_once_and_goes_on_where_it_was(run: Any, tmp_path: Path) -> None:
-    first = run()
-    (cell,) = first["cells"]
-    assert (cell["method"], cell["with"], cell["n"], cell["went on"]) == ("turn-rag", "labeled", 3, False)
-    assert str(tmp_path) not in json.dumps(first), "figures are to be read elsewhere"
-    assert "--data locomo2.json" in cell["command"]
-    assert [len(cell["questions"][phase]["score"]) for phase in ("before", "after")] == [4, 4]
-    assert run() == first
-    (again,) = run("--again")["cells"]
-    assert again["went on"]
-    assert again["questions"] == cell["questions"]
-    assert len(list(tmp_path.glob("*/home/*/run.json"))) == 1
-
-
-def test_a_cell_that_fails_says_why(run: Any) -> None:
-    (cell,) = run("--file", "none.gguf")["cells"]
-    assert "none.gguf" in cell["failed"]
-    assert "before" not in cell
-
-
-def test_tables_over_all_cells_are_those_of_the_documentation(evidence: Any, tmp_path: Path) -> None:
     found = json.loads(DATA.read_text(encoding="utf-8"))
     bare = {name: found[name] for name in ("cells", "weights")}
     evidence.keep(bare, tmp_path / "again.json")
