@@ -51,20 +51,11 @@ def named(columns: Mapping[str, float]) -> dict[str, float]:
     return {name.lower(): value / 100 for name, value in columns.items()}
 
 
-@pytest.mark.vectors("pal_metrics", "bleu-*")
+@pytest.mark.vectors("pal_metrics", "bleu-*", "restate-batch-*")
 def test_bleu(case: dict[str, Any], agrees: Agrees) -> None:
     scorer, given = RestatementBleu("bleu1"), case["input"]
-    found = scorer.score(about(requirement=given["reference"]), Prediction(answer=given["candidate"]))
-    agrees(named(scorer.aggregate(rows([found.parts]))))
-
-
-@pytest.mark.vectors("pal_metrics", "restate-batch-*")
-def test_bleu_of_several_topics(case: dict[str, Any], agrees: Agrees) -> None:
-    scorer = RestatementBleu("bleu1")
-    found = [
-        scorer.score(about(requirement=gold), Prediction(answer=said)).parts
-        for _, _, gold, said in case["input"]["rows"]
-    ]
+    pairs = [row[2:] for row in given["rows"]] if "rows" in given else [(given["reference"], given["candidate"])]
+    found = [scorer.score(about(requirement=gold), Prediction(answer=said)).parts for gold, said in pairs]
     agrees(named(scorer.aggregate(rows(found))))
 
 

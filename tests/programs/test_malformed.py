@@ -61,7 +61,7 @@ LOST: Mapping[str, Callable[[str], str]] = {
 
 
 class SpoiledEngine(OfflineEngine):
-    """The offline engine, whose answers with these output fields become what `change` makes of them."""
+    """The offline engine, whose answers with these output fields, or with any, become what `change` makes of them."""
 
     def __init__(self, fields: Fields = (), change: Callable[[str], str] = str) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class SpoiledEngine(OfflineEngine):
     def complete(self, request: Any) -> Any:
         response, names = super().complete(request), tuple(read_prompt(request).outputs)
         self.asked[names] = None
-        if names != self.fields:
+        if self.fields and names != self.fields:
             return response
         reason = "length" if self.change is cut else "stop"
         return replace(
@@ -155,19 +155,6 @@ def test_no_prompt_loses_anything_silently(method: str) -> None:
 WRITERS = ("memory-r2", "pgr", "fact-store", "rgmem", "h2memory", "condition-mem", "recursive-summary")
 
 
-class Moody(OfflineEngine):
-    """The offline engine, which refuses to write while it is unwell."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.well = False
-
-    def complete(self, request: Any) -> Any:
-        response = super().complete(request)
-        refusal = type(response.message).assistant("I cannot help with that.")
-        return response if self.well else replace(response, message=refusal)
-
-
 def talk() -> list[Session]:
     said = (
         ("I moved to Lisbon with my dog Rex.", "How do you like it so far?", "The hills hurt my knee."),
@@ -182,7 +169,10 @@ def talk() -> list[Session]:
 
 @pytest.fixture
 def moody() -> Callable[[], MeteredLM]:
-    return lambda: MeteredLM("moody/test", Meter(), engine=Moody(), cache=False, temperature=0.0)
+    """Makes a model that refuses to write until its engine changes nothing any more."""
+    return lambda: MeteredLM(
+        "moody/test", Meter(), engine=SpoiledEngine(change=LOST["refusal"]), cache=False, temperature=0.0
+    )
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -193,7 +183,7 @@ def test_what_was_left_is_found_and_written_once_the_model_is_well(name: str, mo
         memory.add(session)
     assert [(each.item.id, each.state) for each in store.items(Owner("ada"))] == [("D1", "partial"), ("D2", "partial")]
     assert "D1:1" in memory.recall("Where is Rex the dog?").sources
-    lm.engine.well = True
+    lm.engine.change = str
     memory.retry()
     assert [each.state for each in store.items(Owner("ada"))] == ["remembered", "remembered"]
     assert memory.read().unwritten == ()

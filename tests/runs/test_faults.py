@@ -173,20 +173,20 @@ def largest(found: Evaluation) -> dict[str, float]:
     return {"max_usd": max(row.cost or 0 for row in found.rows), "max_tokens": tokens, "max_calls": 0}
 
 
-@pytest.mark.parametrize(("name", "limit"), LIMITS)
-def test_sixty_four_threads_overrun_a_limit_by_one_call_at_most(stub: Any, name: str, limit: float) -> None:
-    found = run(stub(delay=0.2), 64, **{name: limit})
+@pytest.mark.parametrize(
+    ("name", "limit", "usage", "threads"),
+    [*((*each, True, 64) for each in LIMITS), *((*each, False, threads) for each in LIMITS[:2] for threads in (1, 64))],
+)
+def test_a_limit_is_overrun_by_one_call_at_most_where_the_endpoint_tells_no_usage_too(
+    stub: Any, name: str, limit: float, usage: bool, threads: int
+) -> None:
+    server = stub(usage=usage, delay=0.2 if usage else 0.0)
+    found = run(server, threads, **{name: limit})
     assert found.stopped == f"budget reached: {name.replace('_', '-')} {limit:g}"
     assert limit <= spent(found)[name] <= limit + largest(found)[name]
-    assert "estimated" not in spent_line(found.spent)
-
-
-@pytest.mark.parametrize("threads", [1, 64])
-@pytest.mark.parametrize(("name", "limit"), LIMITS[:2])
-def test_a_limit_holds_where_the_endpoint_tells_no_usage(stub: Any, name: str, limit: float, threads: int) -> None:
-    server = stub(usage=False)
-    found = run(server, threads, **{name: limit})
-    assert limit <= spent(found)[name] <= limit + largest(found)[name]
+    if usage:
+        assert "estimated" not in spent_line(found.spent)
+        return
     calls, asked = found.calls["task"], sum(map(len, server.texts)) / 4
     assert calls == found.tokens["estimated_calls"] == len(server.texts) < 30
     assert asked <= found.tokens["input"] <= 1.3 * asked
