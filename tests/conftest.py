@@ -163,24 +163,6 @@ class ScriptedEngine:
 
 
 @pytest.fixture
-def listening() -> Any:
-    """The offline engine, and what it was asked, in `prompts`."""
-    from mempiler.engines.offline.engine import OfflineEngine
-
-    class Listening(OfflineEngine):
-        def __init__(self) -> None:
-            super().__init__()
-            self.prompts: list[str] = []
-
-        def complete(self, request: Any) -> Any:
-            said = (each.text or "" for each in request.messages)
-            self.prompts.append("\n".join([str(request.system or ""), *said]))
-            return super().complete(request)
-
-    return Listening
-
-
-@pytest.fixture
 def scripted() -> Callable[..., Any]:
     """Makes a metered LM over a scripted engine; the LM cache is off unless asked for."""
     from mempiler.engines.meter import Meter, MeteredLM
@@ -190,6 +172,15 @@ def scripted() -> Callable[..., Any]:
         return MeteredLM("scripted/test", Meter(), engine=ScriptedEngine(reply, delay), **settings)
 
     return make
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Any]:
+    """An empty store."""
+    from mempiler import Store
+
+    with Store(tmp_path / "memories.sqlite") as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

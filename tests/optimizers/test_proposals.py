@@ -15,7 +15,7 @@ from mempiler.engines.models import language_model
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.optimizers.compile import Compilation, compile_program
 
-from ..runs.evaluations import break_optimizer, own_questions, script_models
+from ..runs.evaluations import Listening, break_optimizer, own_questions, script_models
 
 SETTINGS = {
     "mipro": ["num_candidates=3", "num_trials=2", "max_tries=4", "max_bootstrapped_demos=1", "max_labeled_demos=2"],
@@ -179,12 +179,10 @@ def questions():
 
 
 @pytest.mark.parametrize(("method", "name"), COMPILED)
-def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history(
-    questions, listening, tmp_path, method, name
-):
+def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history(questions, tmp_path, method, name):
     found, train, asked = questions
     how = Compilation(name, settings=SMALL.get(name), threads=4)
-    engine = listening()
+    engine = Listening()
     prompt_lm = MeteredLM("offline/x", Meter(), "prompt", engine=engine, temperature=0.0, cache=False)
     with dspy.context(lm=language_model(), disable_history=True, trace=None):
         compiled = compile_program(build(method, embedder=embedder()), found, train, how, prompt_lm)

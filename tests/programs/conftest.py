@@ -2,9 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -42,15 +41,6 @@ def graph_paths() -> Any:
     events = st.lists(st.sampled_from(["Run", "Swim", "Read"]), max_size=3).map(tuple)
     bases = st.sampled_from([*BASES[:2], "Elsewhere"])
     return st.lists(st.builds(GraphPath, bases, concepts, events, st.just(("label",))), max_size=3)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Any]:
-    """An empty store."""
-    from mempiler import Store
-
-    with Store(tmp_path / "memories.sqlite") as opened:
-        yield opened
 
 
 @pytest.fixture

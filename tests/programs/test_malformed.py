@@ -13,7 +13,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import ContextLengthError, InvalidRequestError, Message
-from mempiler import History, Session, Store, Turn, build
+from mempiler import History, Store, build
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
@@ -155,16 +155,13 @@ def test_no_prompt_loses_anything_silently(method: str) -> None:
 WRITERS = ("memory-r2", "pgr", "fact-store", "rgmem", "h2memory", "condition-mem", "recursive-summary")
 
 
-def talk() -> list[Session]:
+def talk() -> History:
     said = (
         ("I moved to Lisbon with my dog Rex.", "How do you like it so far?", "The hills hurt my knee."),
         ("The dentist was fine after all.", "And the knee?", "I run again, in the light shoes."),
     )
-    turns = {
-        f"D{s}": tuple(Turn(id=f"D{s}:{n}", speaker="Ada", text=text) for n, text in enumerate(texts, 1))
-        for s, texts in enumerate(said, 1)
-    }
-    return [Session(id=id, turns=found) for id, found in turns.items()]
+    rows = [[{"role": "user", "name": "Ada", "content": text} for text in texts] for texts in said]
+    return History.parse(rows, id="ada")
 
 
 @pytest.fixture
@@ -194,9 +191,8 @@ def test_what_was_left_is_found_and_written_once_the_model_is_well(name: str, mo
 
 def test_an_endless_loop_of_tries_costs_two_rounds_and_no_more(moody: Any) -> None:
     lm = moody()
-    history = History(id="ada", items=tuple(talk()))
     with dspy.context(lm=lm):
-        memory = build("condition-mem").remember(history).memory
+        memory = build("condition-mem").remember(talk()).memory
     # Each session as it came and in two halves, each asked twice.
     assert sum(lm.meter.read().calls.values()) == 2 * 3 * 2
     assert {each.tries for each in memory.unwritten} == {2}

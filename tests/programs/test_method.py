@@ -30,19 +30,7 @@ from mempiler.signatures.answering import AnswerFromContext
 from mempiler.testing import check_method
 from pydantic import ConfigDict, create_model
 
-
-class Note(dspy.Signature):
-    """Write down what is worth keeping."""
-
-    dialogue: str = dspy.InputField()
-    note: str = dspy.OutputField()
-
-
-class Notes(Memory):
-    notes: tuple[Entry, ...] = ()
-
-    def entries(self) -> tuple[Entry, ...]:
-        return self.notes
+from tests.test_testing import NOTE, Notes
 
 
 class NoteWriter(Writer):
@@ -50,7 +38,7 @@ class NoteWriter(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.think = dspy.ChainOfThought(Note)
+        self.think = dspy.ChainOfThought(NOTE)
 
     def prepare(self, item: Item) -> Any:
         return self.attempt(self.think, dialogue="\n".join(item.lines()))
@@ -74,7 +62,7 @@ class Unsaid(Writer):
 
 def asking(*places: str) -> Method:
     """A method with one prompt at some places in it."""
-    method, ask = Method(KeepTurns(), EntryReader()), predictor(Note)
+    method, ask = Method(KeepTurns(), EntryReader()), predictor(NOTE)
     for place in places:
         getattr(method, place, method).ask = ask
     return method

@@ -10,6 +10,7 @@ import pytest
 from mempiler.data.dataset import Source
 from mempiler.data.locomo import Locomo
 from mempiler.engines.meter import MeteredLM
+from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import MempilerError
 from mempiler.optimizers import runners
 from mempiler.optimizers.catalog import OPTIMIZERS, Optimizer
@@ -89,6 +90,19 @@ def break_optimizer(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
     """Lets the catalog have an optimizer `broken`, which is run like this."""
     monkeypatch.setitem(OPTIMIZERS, "broken", Optimizer("broken", {}, "nothing", "nothing"))
     monkeypatch.setattr(runners, "run_broken", run, raising=False)
+
+
+class Listening(OfflineEngine):
+    """The offline engine, and what it was asked, in `prompts`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompts: list[str] = []
+
+    def complete(self, request: Any) -> Any:
+        said = (each.text or "" for each in request.messages)
+        self.prompts.append("\n".join([str(request.system or ""), *said]))
+        return super().complete(request)
 
 
 def script_models(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:

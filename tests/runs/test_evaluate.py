@@ -33,7 +33,7 @@ from mempiler.serving.bodies import Question
 from mempiler.serving.service import Service
 from mempiler.serving.settings import Settings
 
-from .evaluations import asked, locomo, refusal, row
+from .evaluations import Listening, asked, locomo, refusal, row
 from .evaluations import evaluation as made
 
 
@@ -347,7 +347,7 @@ def fields_of(example: dspy.Example) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("method", "name"), CASES)
-def test_the_prompts_of_a_question_are_the_same_on_every_path(method, name, listening, tmp_path) -> None:
+def test_the_prompts_of_a_question_are_the_same_on_every_path(method, name, tmp_path) -> None:
     questions = benchmark(name)
     example = next(each for each in questions.examples if questions.counts(each))
     # Asked at a date: a service would say the present one.
@@ -358,7 +358,7 @@ def test_the_prompts_of_a_question_are_the_same_on_every_path(method, name, list
     ways += [over_http] if fields_of(example).keys() <= Question.model_fields.keys() else []
     with Store(tmp_path / "memories.sqlite") as store:
         for way in ways:
-            engine = listening()
+            engine = Listening()
             lm = MeteredLM("offline/test", Meter(), engine=engine, cache=False, temperature=0.0)
             with dspy.context(lm=lm, trace=None, disable_history=True):
                 way(build(method, questions.task, embedder(), **SMALLER.get(method, {})), questions, example, store)

@@ -40,13 +40,6 @@ def turns(store: Store) -> list[str]:
     return [f"{turn.speaker}: {turn.text}" for item in (*items, *store.read(ADA).open) for turn in item.turns]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    with Store(tmp_path / "memories.sqlite") as opened:
-        yield opened
-
-
 def service_over(
     store: Store, folder: Path, lm: Any = None, program: Any = None, tokens: bool = True, spans: Any = None, **s: Any
 ) -> Any:
