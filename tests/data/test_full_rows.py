@@ -1,4 +1,4 @@
-"""What each reader makes of its form, whole: the examples as `full_rows.json` has them, reviewed.
+"""What each reader makes of its form, whole: the examples as `full_rows.jsonl` has them, reviewed.
 
 The file is made anew by: MEMPILER_ROWS=write python -m pytest FILE
 """
@@ -12,10 +12,17 @@ import pytest
 from mempiler import History
 from mempiler.data.catalog import benchmark
 
-from .forms import FORMS, write
+from .forms import FORMS, PREPARED, write
 
-PATH = Path(__file__).with_name("full_rows.json")
+PATH = Path(__file__).with_name("full_rows.jsonl")
 WRITES = os.environ.get("MEMPILER_ROWS") == "write"
+
+
+FILES = {
+    **FORMS,
+    "omnibehavior, prepared": PREPARED,
+    **{f"palbench.{part}": FORMS["palbench.restate"] for part in ("generate", "select", "dialogue")},
+}
 
 
 def shown(value: Any) -> Any:
@@ -25,13 +32,16 @@ def shown(value: Any) -> Any:
     return json.loads(json.dumps(value, default=lambda other: other.model_dump(mode="json")))
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_a_full_row_is_read_as_was_reviewed(tmp_path: Path, name: str) -> None:
-    found = [
-        {"inputs": sorted(each.inputs().keys()), **{field: shown(value) for field, value in sorted(each.items())}}
-        for each in benchmark(name, write(tmp_path, FORMS[name])).examples[:2]
-    ]
-    reviewed = json.loads(PATH.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", FILES)
+def test_full_rows_are_read_as_was_reviewed(tmp_path: Path, name: str) -> None:
+    found, before = list[dict[str, Any]](), None
+    for each in benchmark(name.partition(",")[0], write(tmp_path, FILES[name])).examples:
+        fields = {field: shown(value) for field, value in sorted(each.items())}
+        same = {"history": "that of the example before"} if each.history is before else {}
+        found.append({"of": name, "inputs": sorted(each.inputs().keys()), **fields, **same})
+        before = each.history
+    rows = [json.loads(line) for line in PATH.read_text(encoding="utf-8").splitlines()]
     if WRITES:
-        PATH.write_text(json.dumps({**reviewed, name: found}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert WRITES or found == reviewed[name]
+        rows = [*(row for row in rows if row["of"] != name), *found]
+        PATH.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    assert found == [row for row in rows if row["of"] == name]

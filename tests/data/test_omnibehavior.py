@@ -103,16 +103,6 @@ def test_users_are_drawn_from_those_with_enough_to_ask_and_a_history_may_be_the_
         assert [action.time.day for action in found] == [1, 2][-kept:]
 
 
-def test_a_prepared_file_says_itself_what_is_asked(tmp_path):
-    first, second = liked(prepared(tmp_path))
-    assert [(each.id, each.answer) for each in (first, second)] == [
-        ("p1:3:video_liked", "No"),
-        ("p1:5:video_liked", "Yes"),
-    ]
-    assert [action.id for action in actions(first.history)] == ["p1:1", "p1:2"]
-    assert [action.id for action in actions(second.recent)] == ["p1:3", "p1:4"]
-
-
 def test_a_check_goes_on_and_a_test_action_that_is_no_place_is_refused(tmp_path):
     def change(user):
         user["test_time_all_actions"][0]["type"] = "Walking"

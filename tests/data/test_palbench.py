@@ -65,16 +65,7 @@ def test_logs_precede_the_dialogue_of_their_session_and_none_after_it_is_in_a_hi
     assert "later" not in texts(history)
 
 
-def test_queries_and_golds_of_the_parts(tmp_path: Path) -> None:
-    restate, generate, select, dialogue = (loaded(tmp_path, part).examples[0] for part in PARTS)
-    assert (restate.question, restate.answer) == ("query 2", "requirement 2")
-    assert (generate.question, generate.answer) == ("requirement 2", "liked 2a")
-    assert (select.question, select.answer) == ("requirement 2", ["S7", "S8"])
-    assert select.options[0] == "S1: hated 2a"
-    assert (dialogue.question, dialogue.answer) == ("query 2", "requirement 2")
-    assert {"requirement 2", "liked 2a"}.isdisjoint(map(str, dialogue.inputs().toDict().values()))
-    assert [each.focus for each in (restate, generate, select, dialogue)] == [("L3:2",), (), (), ("L3:2",)]
-    assert "recent" not in select.inputs()
+def test_logs_of_now_are_shown_with_a_selection_on_demand(tmp_path: Path) -> None:
     shown = loaded(tmp_path, "select", show_logs=True).examples[0].inputs()
     assert [item.id for item in shown["recent"]] == ["L3"]
 
