@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,14 @@ GIVEN = Namespace(only=None, data=None, conversation=None, mem0="nowhere")
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Imports a script of `perf`."""
     monkeypatch.syspath_prepend(str(ROOT / "perf"))
-    import bench
-
-    return bench
+    return importlib.import_module
 
 
-def test_the_page_has_every_row(bench: Any) -> None:
+def test_the_page_has_every_row(script: Any) -> None:
+    bench = script("bench")
     page = (ROOT / "docs/costs.md").read_text(encoding="utf-8")
     declared = {(row.work, row.at) for part in bench.PARTS for row in bench.PARTS[part](GIVEN)}
     cells = [line.strip("|").split(" | ") for line in page.splitlines() if line.startswith("| ")]
@@ -38,7 +39,8 @@ def test_the_page_has_every_row(bench: Any) -> None:
 
 
 @pytest.mark.slow
-def test_counts_of_calls_are_those_of_the_page(bench: Any) -> None:
+def test_counts_of_calls_are_those_of_the_page(script: Any) -> None:
+    bench = script("bench")
     page = (ROOT / "docs/costs.md").read_text(encoding="utf-8")
     rows = {
         row.work: row.cells() for row in bench.PARTS["calls"](GIVEN) if "way" not in row.work and "once" in row.value
@@ -50,13 +52,10 @@ def test_counts_of_calls_are_those_of_the_page(bench: Any) -> None:
 DATA = ROOT / "docs" / "data" / "evidence.json"
 
 
-def test_tables_over_all_cells_are_those_of_the_documentation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "perf"))
-    import evidence
-
+def test_tables_over_all_cells_are_those_of_the_documentation(script: Any, tmp_path: Path) -> None:
     found = json.loads(DATA.read_text(encoding="utf-8"))
     bare = {name: found[name] for name in ("cells", "weights")}
-    evidence.keep(bare, tmp_path / "again.json")
+    script("evidence").keep(bare, tmp_path / "again.json")
     assert json.loads((tmp_path / "again.json").read_text()) == found
     (row,) = [each for each in found["overview"] if (each["method"], each["adapter"]) == ("h2memory", "chat")]
     assert row["above zero"] == ["labeled", "bootstrap-random"]
@@ -66,16 +65,9 @@ def test_tables_over_all_cells_are_those_of_the_documentation(monkeypatch: pytes
     assert all(each["difference"]["mean"] == pytest.approx(each["chat"] - each["auto"]) for each in starts)
 
 
-@pytest.fixture
-def retrieval(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "perf"))
-    import retrieval
-
-    return retrieval
-
-
 @pytest.mark.parametrize("name", ["longmemeval", "memoryquest"])
-def test_turns_that_lend_their_scores_find_no_less(retrieval: Any, name: str) -> None:
+def test_turns_that_lend_their_scores_find_no_less(script: Any, name: str) -> None:
+    retrieval = script("retrieval")
     told = retrieval.histories(name)
     raw, lent = (
         np.concatenate([retrieval.indexed(Index(lent=lent), asked)[0] for asked in told]).mean(axis=0)

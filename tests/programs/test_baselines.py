@@ -11,9 +11,9 @@ from mempiler.programs.baselines.written import Strength
 from mempiler.records import format_time
 
 
-def session(n: int, *texts: str, id: str = "", speakers: tuple[str, str] = ("Bob", "Ann")) -> Session:
+def session(n: int, *texts: str, speakers: tuple[str, str] = ("Bob", "Ann"), **changed: Any) -> Session:
     turns = tuple(Turn(id=f"D{n}:{t}", speaker=speakers[t % 2], text=text) for t, text in enumerate(texts, start=1))
-    return Session(id=id or f"D{n}", time=datetime(2024, n, 3), turns=turns)
+    return Session(**{"id": f"D{n}", "time": datetime(2024, n, 3), "turns": turns, **changed})
 
 
 HISTORY = History(
@@ -196,19 +196,12 @@ def test_the_forgetting_curve_by_hand(days: int, strength: int, retention: float
         assert Strength(strength, last).retention(after(days), 5.0) == pytest.approx(retention, abs=1e-6)
 
 
-def talk(n: int, day: int, *texts: str) -> Session:
-    turns = tuple(
-        Turn(id=f"D{n}:{t}", speaker=("assistant", "user")[t % 2], text=text) for t, text in enumerate(texts, 1)
-    )
-    return Session(id=f"D{n}", time=after(day), turns=turns)
-
-
 PEPPER = History(
     id="ann",
     items=(
-        talk(1, 0, "My greyhound Pepper limps.", "Let a vet look at the paw."),
-        talk(2, 2, "Pepper the greyhound limps again.", "See the vet once more."),
-        talk(3, 4, "I bake rye bread.", "Let it cool."),
+        session(1, "My greyhound Pepper limps.", "Let a vet look at the paw.", time=after(0), **TALK),
+        session(2, "Pepper the greyhound limps again.", "See the vet once more.", time=after(2), **TALK),
+        session(3, "I bake rye bread.", "Let it cool.", time=after(4), **TALK),
     ),
 )
 

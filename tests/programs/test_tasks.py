@@ -37,20 +37,6 @@ OPTIONS = [f"S{n}: way {n}" for n in range(1, 9)]
 LOGS = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
 
 
-@pytest.mark.parametrize(
-    ("name", "fields", "missing"),
-    [
-        ("memory-lookup", {}, "question"),
-        ("multiple-choice", {"question": "Where?"}, "options"),
-        ("multiple-choice", {"question": "Where?", "options": []}, "options"),
-    ],
-)
-def test_a_missing_field_is_one_line_that_names_it(name: str, fields: dict[str, Any], missing: str) -> None:
-    with pytest.raises(UserError) as caught:
-        task(name)().query(fields)
-    assert str(caught.value) == f"task {name} needs {missing}; pass {missing}=..."
-
-
 def test_the_query_of_an_example_holds_what_is_known_of_the_question_and_no_evidence(make_history: Any) -> None:
     known = {"question": "Who?", "options": [1, "two"], "date": datetime(2023, 5, 8), "mood": "calm"}
     given = {"history": make_history(2), "recent": (LOGS,), "focus": ("D1:1",), **known}

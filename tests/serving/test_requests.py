@@ -141,7 +141,9 @@ def test_options_reach_a_task_that_chooses(connect: Any, scripted: Any) -> None:
     assert (
         client.post(path, json={"question": "Where?", "options": ["(a) Oslo", "(b) Lisbon"]}).json()["answer"] == "(b)"
     )
-    assert "options" in client.post(path, json={"question": "Where?"}).json()["error"]["message"]
+    for none in ({}, {"options": []}):
+        refused = client.post(path, json={"question": "Where?", **none}).json()["error"]["message"]
+        assert "task multiple-choice needs options; pass options=..." in refused
     chat = client.chat("Where?")
     assert (chat.status_code, "does not chat" in chat.text) == (400, True)
 
