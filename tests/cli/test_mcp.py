@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,10 +80,9 @@ def test_what_one_process_was_told_another_one_knows(program: Path, tmp_path: Pa
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> Iterator[Any]:
+def memory(store: mempiler.Store) -> mempiler.UserMemory:
     """The memory of a user, under the engine that needs no model."""
-    with mempiler.Store(tmp_path / "memories.sqlite") as store:
-        yield mempiler.build("turn-rag").memory(store, "ada", lm=language_model("offline"))
+    return mempiler.build("turn-rag").memory(store, "ada", lm=language_model("offline"))
 
 
 @pytest.fixture

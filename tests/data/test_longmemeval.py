@@ -1,7 +1,6 @@
 """LongMemEval: what its reader makes of the files, words and judges, retrieval by sessions, preferences alone."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dspy
@@ -82,15 +81,6 @@ def test_retrieval_of_a_question_is_by_sessions_of_its_hits(tmp_path: Path) -> N
     assert (found["ndcg@5"], found["recall_all@5"]) == (1.0, 1.0)
     loaded = load(tmp_path, "longmemeval", unanswerable)
     assert loaded.scorer.retrieval(loaded.examples[0], [("D2:1",)]) == {}
-
-
-def test_abstention_is_a_sum_of_its_own() -> None:
-    loaded = LongMemEval.load(metric="f1")
-    rows: list[Any] = [
-        SimpleNamespace(id=id, category="t", parts={"f1": value}) for id, value in (("q_abs", 1.0), ("q", 0.0))
-    ]
-    sums = {"task-averaged F1": 0.5, "overall F1": 0.5, "abstention F1": 1.0}
-    assert loaded.scorer.aggregate(rows) == sums
 
 
 def test_preferences_alone_want_a_personal_response() -> None:

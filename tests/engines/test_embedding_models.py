@@ -147,14 +147,6 @@ def test_a_saved_program_may_name_a_model_of_this_process(tiny: Path, tmp_path: 
 # The vectors on disk
 
 
-def test_the_next_process_computes_nothing_again(asked: list[str]) -> None:
-    first = embedder("minilm").embed(TEXTS)
-    assert np.array_equal(embedder("minilm").embed(TEXTS), first)
-    assert sorted(asked) == sorted(TEXTS[:4])
-    embedder("e5").embed(TEXTS[:1])
-    assert asked[4:] == ["passage: Ann moved to Lisbon."]
-
-
 @pytest.mark.parametrize("harm", ["cut", "noise", "row", "folder"])
 def test_a_damaged_file_costs_time_and_nothing_else(asked: list[str], harm: str) -> None:
     first = embedder("minilm").embed(TEXTS)

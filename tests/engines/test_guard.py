@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from dspy.lm15 import AuthError, ConfigurationError, NotConfiguredError, ServerError
-from dspy.utils.exceptions import LMAuthError, LMError, LMServerError
+from dspy.utils.exceptions import LMError, LMServerError
 from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
 from mempiler.engines.guard import DEAD_AFTER, CallSlots, Guard, Limits
 from mempiler.engines.spending import Spending, Usage, computing, measure_usage, working_for
@@ -126,15 +126,6 @@ def test_an_answer_in_between_starts_the_row_anew(good):
     guard.worked(1, None)
     assert fail(guard, DEAD_AFTER - 1) is None
     assert isinstance(fail(guard), EndpointError)
-
-
-def test_a_refused_key_ends_the_run_at_once_and_the_first_reason_stands():
-    guard = Guard()
-    with pytest.raises(UserError, match="refuses the key: no such key"):
-        guard.failed(LMAuthError("no such\nkey"))
-    assert "no such key" in str(fail(guard, DEAD_AFTER, "another reason"))
-    with pytest.raises(UserError, match="refuses the key"):
-        guard.admit()
 
 
 def test_only_failures_of_the_endpoint_count():

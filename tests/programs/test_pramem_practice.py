@@ -7,7 +7,7 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler import Action, Store, build
+from mempiler import Action, build
 from mempiler.programs.pramem import method as pramem_method
 from mempiler.programs.pramem.adjustment import adjust, adjusted
 from mempiler.programs.pramem.memory import COMMON_BIASES, ExperienceMemory, Proposal
@@ -182,16 +182,15 @@ def test_an_ablation_takes_its_prompts_away_and_leaves_the_others(practised, set
         assert "thinking" not in less.texts("proposals")[0]
 
 
-def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, tmp_path):
+def test_a_stored_memory_goes_on_practising_where_it_stopped(scripted, store):
     nothing = {"decisions": "-", "changes": []}
     lm, items = scripted(practice_script(decisions=nothing)), behavior(60).items
-    with Store(tmp_path / "memories.sqlite") as store:
-        for part in (items[:4], items[4:]):
-            memory = pramem(rounds=80).memory(store, "ann", lm=lm)
-            for item in part[:-1]:
-                memory.add(item, remember=False)
-            memory.add(part[-1])
-        found = memory.read()
+    for part in (items[:4], items[4:]):
+        memory = pramem(rounds=80).memory(store, "ann", lm=lm)
+        for item in part[:-1]:
+            memory.add(item, remember=False)
+        memory.add(part[-1])
+    found = memory.read()
     places = [int(record[1:]) for record in records(found)]
     assert (sorted(places[:25]), sorted(places[25:])) == (list(range(6, 31)), list(range(31, 61)))
     assert found.practised == found.total == 60

@@ -17,8 +17,8 @@ from mempiler.reading.answer import Layout, read_answer
 from mempiler.reading.ids import Shown
 from mempiler.reading.kinds import UnreadableError
 from mempiler.reading.markers import neutral
-from mempiler.reading.partial import PartialAnswer, followed
-from mempiler.signatures.answering import AnswerFromContext, ChooseFromContext, RespondPersonally
+from mempiler.reading.partial import PartialAnswer
+from mempiler.signatures.answering import ChooseFromContext, RespondPersonally
 from mempiler.signatures.pgr import UpdateFacts
 from pydantic import BaseModel
 
@@ -196,12 +196,6 @@ def test_answer_in_plain_words_is_given_whole(layout: Layout, reasoning: str, an
 def test_what_may_yet_change_is_held_back(layout: Layout, text: str, given: str) -> None:
     assert "".join(grown(text, [], layout)) == given
     assert "".join(grown(text, list(range(len(text))), layout)) == given
-
-
-def test_choices_and_lists_are_not_followed() -> None:
-    assert followed(AnswerFromContext, "answer")
-    assert not followed(ChooseFromContext, "answer")
-    assert not followed(AnswerFromContext, "reasoning")
 
 
 @pytest.mark.parametrize("name", HOSTILE)

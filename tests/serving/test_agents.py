@@ -2,7 +2,6 @@
 
 import asyncio
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import mempiler
@@ -87,9 +86,9 @@ def test_no_request_opens_a_stream_without_an_end(connect: Any) -> None:
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> mempiler.UserMemory:
+def memory(store: Store) -> mempiler.UserMemory:
     """An empty memory of Ada's."""
-    return mempiler.build("turn-rag").memory(tmp_path / "memories.sqlite", "ada", lm=language_model("offline"))
+    return mempiler.build("turn-rag").memory(store, "ada", lm=language_model("offline"))
 
 
 def test_tool_takes_a_query_and_a_number_and_says_plain_lines(memory: mempiler.UserMemory) -> None:

@@ -203,10 +203,10 @@ def test_answer_held_to_a_schema_comes_as_it_is_written(reach: Reach, store: Sto
     assert turns(store) == ["user: Where did I move?", 'assistant: answer: "To Lisbon"\n']
 
 
-def events(texts: Sequence[str], reason: str | None = None) -> bytes:
-    """The events of a stream; one that ends too early, without a reason."""
-    deltas = [*({"delta": {"content": text}} for text in texts), *([{"finish_reason": reason}] if reason else [])]
-    return b"".join(b"data: " + json.dumps({"choices": [delta]}).encode() + b"\n\n" for delta in deltas)
+def events(texts: Sequence[str]) -> bytes:
+    """The events of a stream that ends too early, without a reason."""
+    said = (json.dumps({"choices": [{"delta": {"content": text}}]}) for text in texts)
+    return b"".join(b"data: " + each.encode() + b"\n\n" for each in said)
 
 
 @pytest.mark.parametrize(("fault", "status"), [(None, 502), ("500", 502), ("400", 422), ("dead", 502)])
