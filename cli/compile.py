@@ -39,8 +39,7 @@ def command(method: str, planned: bool, settings: tuple[str, ...], **values: Any
     if planned:
         from ..runs.planning import plan_compile
 
-        show_plan(plan_compile(method, setup, how))
-        return
+        return show_plan(plan_compile(method, setup, how))
     with progress(setup.limits) as (note, meter):
         done = run_compile(method, setup, how, note=note, meter=meter, **values)
     more = [f"trained model: {done.model}"] if done.model else []

@@ -49,8 +49,7 @@ def command(program: str, planned: bool, part: Any, check: bool, **values: Any) 
     if planned:
         from ..runs.planning import plan_evaluate
 
-        show_plan(plan_evaluate(program, setup, part))
-        return
+        return show_plan(plan_evaluate(program, setup, part))
     folder = program_folder(program) if part == "all" else None
     if folder is not None and compiled_on(folder, setup.load()):
         Output(stderr=True).print("note: it was compiled on this file; --part test leaves its training questions out")

@@ -54,8 +54,7 @@ def command(
     shown = replace(setup, benchmark=chosen[0].benchmark, data=", ".join(named) or None)
     first_line(shown, counts=False)
     if planned:
-        show_plan(*plan_paper(found, setup, sections, files, seeds))
-        return
+        return show_plan(*plan_paper(found, setup, sections, files, seeds))
     with progress(setup.limits) as (note, meter):
         made = reproduce(found, setup, sections, files, seeds, note, meter)
     report(made.summary(), _lines(made, whole=not sections))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -32,7 +33,8 @@ def command(method: str, planned: bool, objective: str, trainer: str | None, out
     from ..runs.train import run_train
 
     if not planned and follow():
-        return
+        # At once: threads of torch's that wind down abort a process now and then, and torchrun then ends the first one.
+        os._exit(0)
     given = {"objective": objective, **parse_settings(values.pop("settings"))}
     given |= {"trainer": trainer} if trainer else {}
     if said("threads"):
@@ -40,8 +42,7 @@ def command(method: str, planned: bool, objective: str, trainer: str | None, out
     course, setup = TrainingConfig.for_model(values["lm"]).changed(given), make_setup(values)
     first_line(setup, method)
     if planned:
-        show_plan(plan_train(method, setup, course))
-        return
+        return show_plan(plan_train(method, setup, course))
     with progress(setup.limits) as (note, meter):
         done = run_train(method, setup, course, out, note, meter)
     report(done.summary(), run_lines(done.run, f"model: {done.model}", f"program: {done.program}"))

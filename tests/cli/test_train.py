@@ -153,20 +153,16 @@ def test_both_trainers_end_with_the_same_scores(start: Path) -> None:
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mempiler"]
 
 
-def test_two_processes_train_as_one_and_when_one_is_killed_all_end_with_one_line(start, monkeypatch, tmp_path) -> None:
+@pytest.mark.parametrize("trainer", ["local", "trl"])
+def test_two_processes_one_of_which_is_killed_resume_to_the_weights_of_one(start, trainer, monkeypatch, tmp_path):
+    """When one is killed all end with one line."""
     from mempiler.engines.local.model import LocalModel
 
-    words = ["--with", "grpo", "--threads", "1", "--dev", "0", "--train-set", "num_rollouts=3", "--train-set"]
+    words = ["--with", "grpo", "--threads", "1", "--dev", "0", "--trainer", trainer]
+    words = command(start, *words, "--train-set", "num_rollouts=3", "--train-set", "steps=12", "--json")
+    alone = json.loads(printed(*words)[1])
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
-    alone = trained(start, *words, "steps=2")
-    done = subprocess.run([*TORCHRUN, *command(start, "--json", *words, "steps=2")], capture_output=True, check=True)
-    one, other, begun = (
-        LocalModel.load(name.removeprefix("local:"), device="cpu").state()
-        for name in (alone["model"], json.loads(done.stdout)["model"], str(start))
-    )
-    assert max(float((one[name] - other[name]).abs().max()) for name in begun) < 1e-5
-    assert max(float((one[name] - begun[name]).abs().max()) for name in begun) > 1e-5
-    with subprocess.Popen([*TORCHRUN, *command(start, *words, "steps=999")], stderr=subprocess.PIPE, text=True) as run:
+    with subprocess.Popen([*TORCHRUN, *words], stderr=subprocess.PIPE, text=True) as run:
         while not [*tmp_path.glob("*/training/step-[3-9].pt")]:
             time.sleep(0.1)
         (second,) = [each for each in psutil.Process(run.pid).children() if each.environ().get("RANK") == "1"]
@@ -174,6 +170,14 @@ def test_two_processes_train_as_one_and_when_one_is_killed_all_end_with_one_line
         said = run.communicate(timeout=600)[1].splitlines()
     (line,) = [line for line in said if line.startswith("mempiler: ")]
     assert line.startswith(("mempiler: another process of the training has ended", "mempiler: stopped"))
+    (broken,) = tmp_path.glob("*-train-*")
+    done = subprocess.run([*TORCHRUN, *words, "--resume", str(broken)], capture_output=True, check=True)
+    one, other, begun = (
+        LocalModel.load(name.removeprefix("local:"), device="cpu").state()
+        for name in (alone["model"], json.loads(done.stdout)["model"], str(start))
+    )
+    assert max(float((one[name] - other[name]).abs().max()) for name in begun) < 1e-5
+    assert max(float((one[name] - begun[name]).abs().max()) for name in begun) > 1e-5
 
 
 def test_the_program_names_the_model_and_is_asked(result: dict[str, Any], tmp_path: Path) -> None:

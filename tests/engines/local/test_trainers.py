@@ -32,7 +32,10 @@ VECTORS = [case for case in vectors("memory_r2") if case["id"].startswith("polic
 
 
 def job_of(model: Any, trainer: str = "trl", **settings: Any) -> Any:
-    sizes = {"learning_rate": 1e-2, "batch_size": 5, "micro_batch_size": 2, "epochs": 2}
+    sizes: dict[str, Any] = {"learning_rate": 1e-2, "batch_size": 5, "micro_batch_size": 2, "epochs": 2}
+    if trainer == "sharded":
+        wrapped = {"version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}
+        trainer, sizes["trl"] = "trl", {"fsdp": True, "fsdp_config": wrapped}
     return local_lm(model, temperature=1.0).reinforce({"trainer": trainer, **sizes, **settings})
 
 
@@ -41,16 +44,18 @@ def results(folder: Path, trainer: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for n, case in enumerate(CASES):
         model = LocalModel.load(folder, lora={"r": 2} if n else None)
-        group = text_group(model, *TEXTS, rewards=REWARDS)
-        job = job_of(model, trainer, output_dir=tempfile.mkdtemp(dir=folder), **case)
+        group, out = text_group(model, *TEXTS, rewards=REWARDS), tempfile.mkdtemp(dir=folder)
+        job = job_of(model, trainer, output_dir=out, **case)
         losses = [job.step([group]).loss]
+        assert trainer != "sharded" or {type(each.data).__name__ for each in job.wrapped.parameters()} == {"DTensor"}
         job.save_checkpoint("first")
         job.step([group])
         job.load_checkpoint(job.checkpoints["first"])
         losses.append(job.step([group]).loss)
-        found |= {f"{n} {name}": weights for name, weights in model.state().items()}
-        found[f"{n} losses"] = torch.tensor(losses)
         job.terminate()
+        written = LocalModel.load(f"{out}/model").state()
+        found |= {f"{n} {name}": weights for name, weights in written.items()}
+        found[f"{n} losses"] = torch.tensor(losses)
     return found
 
 
@@ -84,35 +89,50 @@ def as_told(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(kind, "_scores", scores)
 
 
-def with_vllm(patch: pytest.MonkeyPatch, generation: Any, **facts: Any) -> None:
-    """Gives jobs a vLLM, and facts about how accelerate keeps weights."""
+def with_vllm(patch: pytest.MonkeyPatch, generation: Any) -> None:
+    """Gives jobs a vLLM."""
     made = trl_job._grpo_trainer
 
     def trainer(*given: Any) -> Any:
         found = made(*given)
         found.args.use_vllm, found.vllm_generation = True, generation
-        vars(found).update(facts)
         return found
 
     patch.setattr(trl_job, "_grpo_trainer", trainer)
+
+
+def shard_on_a_cpu(patch: pytest.MonkeyPatch) -> None:
+    """Has accelerate keep weights in shards where there is no accelerator, too."""
+    from accelerate import state
+
+    made = state.AcceleratorState.__init__
+
+    def init(self: Any, *given: Any, fsdp_plugin: Any = None, **named: Any) -> None:
+        made(self, *given, fsdp_plugin=fsdp_plugin, **named)
+        if fsdp_plugin is not None:
+            self.distributed_type, self.fsdp_plugin = state.DistributedType.FSDP, fsdp_plugin
+            state.PartialState().distributed_type = state.DistributedType.FSDP
+
+    patch.setattr(state.AcceleratorState, "__init__", init)
 
 
 def main(folder: Path) -> None:
     """What each of two processes does; they stay together from one training to the next."""
     found = {}
     for trainer in TRAINERS:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(processes, "leave", lambda: None)
-            if trainer == "sharded":  # equal passes, averaged by accelerate; a CPU keeps weights whole
-                idle = SimpleNamespace(mode="server", vllm_client=None, sync_weights=lambda: None)
-                with_vllm(patch, idle, is_fsdp_enabled=True)
-            for made, times in ((results, len(CASES)), (released, len(VECTORS))):
+        for made, times in ((released, len(VECTORS)), (results, len(CASES))):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(processes, "leave", lambda: None)
                 if made is released:
                     as_told(patch)
+                if trainer == "sharded":
+                    idle = SimpleNamespace(mode="server", vllm_client=None, sync_weights=lambda: None)
+                    with_vllm(patch, idle)
+                    shard_on_a_cpu(patch)
                 if processes.rank():
                     assert [follow() for _ in range(times)] == [True] * times
                 else:
-                    found[f"{trainer} {made.__name__}"] = made(folder, "trl" if trainer == "sharded" else trainer)
+                    found[f"{trainer} {made.__name__}"] = made(folder, trainer)
     if processes.rank() == 0:
         torch.save(found, folder / "found")
 
