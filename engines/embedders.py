@@ -97,7 +97,7 @@ class TextEmbedder(SharedByCopies):
         self.query, self.passage = query, passage
         self.account = compute if isinstance(compute, EndpointEmbedding) else None
         """Counts what an endpoint takes; None where there is none."""
-        self.encoder: Encoder | None = compute if hasattr(compute, "words") else None
+        self.encoder: Encoder | None = compute if isinstance(compute, Encoder) else None
         """What knows of tokens; None where vectors are all that is made."""
         self._cache: LRUCache[str, Encoded] = LRUCache(ROOM, _bytes)
         self._lock = threading.Lock()
