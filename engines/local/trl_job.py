@@ -11,18 +11,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import MissingDependencyError, UserError, one_line
 from . import processes
-from .batching import chunks, memory_ran_out
+from .batching import chunks
 from .loading import quiet
 from .model import LocalModel
 from .reinforce import LocalReinforceJob
 from .settings import Reinforcement
-from .update import Row, Update, checkpointed
+from .update import Row, Sharded, Update
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,43 +139,6 @@ class TRLJob(LocalReinforceJob):
         return found
 
 
-class Sharded(Update):
-    """Steps of the optimizer that accelerate prepared, on weights in shards."""
-
-    def __init__(self, job: TRLJob) -> None:
-        super().__init__(job.model, job.settings)
-        self.job = job
-
-    def _accumulated(self, rows: Sequence[Row], loss: Callable[[Sequence[Row]], Tensor]) -> float:
-        import torch
-
-        accelerator, found = self.job.accelerator, torch.zeros(1)
-        order = self.job.filled(sorted(rows, key=lambda row: -row.size))
-        parts = chunks(processes.share(order), self.micro_batch)
-        accelerator.gradient_accumulation_steps, accelerator.step = len(parts), 0
-        # Gradients are averaged over processes, and by accelerate, but not by DeepSpeed, over passes.
-        scale = processes.count() * (1 if self.job.trl.is_deepspeed_enabled else len(parts))
-        try:
-            for part in parts:
-                with accelerator.accumulate(self.job.wrapped):
-                    with checkpointed(self._again):
-                        share = loss(part)
-                    accelerator.backward(share * scale)
-                    found += share.detach().cpu()
-        except Exception as error:
-            if not memory_ran_out(error):
-                raise
-            # The other processes wait in the middle of a pass.
-            smaller = f"; train with micro_batch_size = {self.micro_batch // 2}" if self.micro_batch > 1 else ""
-            raise UserError(f"memory ran out in training on {self.micro_batch} sharded completions{smaller}") from error
-        processes.summed([found])
-        return float(found)
-
-    def _clipped(self) -> float:
-        norm = self.job.accelerator.clip_grad_norm_(self.job.wrapped.parameters(), self.settings.max_grad_norm)
-        return float(norm) if norm is not None else 0.0
-
-
 def _grpo_trainer(settings: Reinforcement, model: LocalModel) -> Any:
     from huggingface_hub import constants
 
@@ -188,11 +152,13 @@ def _grpo_trainer(settings: Reinforcement, model: LocalModel) -> Any:
 
     if wrong := sorted(set(settings.trl) & {*DECIDED}):
         raise UserError(f"trl: {wrong[0]} is not TRL's to decide; see --train-set, or leave it out")
-    size, same = settings.micro_batch_size, ("learning_rate", "weight_decay", "seed", "max_grad_norm", "output_dir")
+    size, same = settings.micro_batch_size, ("learning_rate", "weight_decay", "seed", "max_grad_norm")
     own = {name: getattr(settings, name) for name in same} | {"temperature": settings.temperature or 1.0, "beta": 0.0}
     own |= {"per_device_train_batch_size": size, "num_generations": 2, "bf16": model.half, "report_to": "none"}
     own |= {"generation_batch_size": 2 * size * processes.count(), "gradient_checkpointing": False}
     own |= {"use_cpu": model.device.type == "cpu", "save_strategy": "no"}
+    # Without a folder TRL makes one of its own in the current one; nothing is written there.
+    own |= {"output_dir": settings.output_dir or tempfile.gettempdir()}
     try:
         # Both arguments are needed, and unused: rewards and rows are ours.
         rows: Any = Dataset.from_dict({"prompt": [""]})

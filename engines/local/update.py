@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from . import processes
-from .batching import buckets, memory_ran_out
+from .batching import buckets, chunks, memory_ran_out
 from .model import LocalModel
 from .settings import Training
 
@@ -134,6 +134,43 @@ class Update:
             found = loss(rows)
         found.backward()
         return float(found.detach())
+
+
+class Sharded(Update):
+    """Steps of the optimizer that accelerate prepared, on weights in shards; `job` is a `trl_job.TRLJob`."""
+
+    def __init__(self, job: Any) -> None:
+        super().__init__(job.model, job.settings)
+        self.job = job
+
+    def _accumulated(self, rows: Sequence[Row], loss: Callable[[Sequence[Row]], Tensor]) -> float:
+        import torch
+
+        accelerator, found = self.job.accelerator, torch.zeros(1)
+        order = self.job.filled(sorted(rows, key=lambda row: -row.size))
+        parts = chunks(processes.share(order), self.micro_batch)
+        accelerator.gradient_accumulation_steps, accelerator.step = len(parts), 0
+        # Gradients are averaged over processes, and by accelerate, but not by DeepSpeed, over passes.
+        scale = processes.count() * (1 if self.job.trl.is_deepspeed_enabled else len(parts))
+        try:
+            for part in parts:
+                with accelerator.accumulate(self.job.wrapped):
+                    with checkpointed(self._again):
+                        share = loss(part)
+                    accelerator.backward(share * scale)
+                    found += share.detach().cpu()
+        except Exception as error:
+            if not memory_ran_out(error):
+                raise
+            # The other processes wait in the middle of a pass.
+            smaller = f"; train with micro_batch_size = {self.micro_batch // 2}" if self.micro_batch > 1 else ""
+            raise UserError(f"memory ran out in training on {self.micro_batch} sharded completions{smaller}") from error
+        processes.summed([found])
+        return float(found)
+
+    def _clipped(self) -> float:
+        norm = self.job.accelerator.clip_grad_norm_(self.job.wrapped.parameters(), self.settings.max_grad_norm)
+        return float(norm) if norm is not None else 0.0
 
 
 def layers(model: Any) -> list[Any]:

@@ -14,7 +14,7 @@ import pytest
 import requests
 import torch
 from dspy.utils.exceptions import LMError
-from mempiler.engines.local import processes, reinforce, trl_job, vllm_sampler
+from mempiler.engines.local import processes, reinforce, trl_job, update, vllm_sampler
 from mempiler.engines.local.engine import follow, local_lm
 from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.update import Update
@@ -226,7 +226,7 @@ def test_nothing_is_sent_and_no_private_name_of_trl_is_used(model: Any, monkeypa
     assert (constants.HF_HUB_DISABLE_TELEMETRY, os.environ["HF_HUB_DISABLE_TELEMETRY"]) == (True, "1")
     used = {
         node.attr
-        for module in (trl_job, vllm_sampler)
+        for module in (trl_job, update, vllm_sampler)
         for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text()))
         if isinstance(node, ast.Attribute)
         and ast.unparse(node.value).split(".")[-1] in ("trl", "accelerator", "generation", "client")
