@@ -16,7 +16,7 @@ import pytest
 from dspy.lm15 import AuthError, ConfigurationError, NotConfiguredError, ServerError
 from dspy.utils.exceptions import LMError, LMServerError
 from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
-from mempiler.engines.guard import DEAD_AFTER, CallSlots, Guard, Limits
+from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, CallSlots, Guard, Limits
 from mempiler.engines.spending import Spending, Usage, computing, measure_usage, working_for
 from mempiler.errors import BudgetError, EndpointError, MempilerError, UserError
 from mempiler.runs.setup import Setup
@@ -126,6 +126,14 @@ def test_an_answer_in_between_starts_the_row_anew(good):
     guard.worked(1, None)
     assert fail(guard, DEAD_AFTER - 1) is None
     assert isinstance(fail(guard), EndpointError)
+
+
+def test_half_of_the_calls_may_fail_but_not_more():
+    guard = Guard()
+    for _ in range(SHARE_FROM):
+        guard.worked(1, None)
+        assert fail(guard) is None
+    assert "failed 21 of 41 calls" in str(fail(guard))
 
 
 def test_only_failures_of_the_endpoint_count():

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from mempiler.engines.embedders import TextEmbedder
-from mempiler.engines.encoder import WIDTH, Encoded
+from mempiler.engines.encoder import WIDTH, Encoded, Encoder
 from mempiler.engines.rerankers import TokenMatch
 from mempiler.memory.bm25 import LENT
 from mempiler.memory.index import DIALOGUE, Entry, Index
@@ -52,6 +55,59 @@ def test_counts_of_calls_are_those_of_the_page(script: Any) -> None:
 DATA = ROOT / "docs" / "data" / "evidence.json"
 
 
+COMMAND = "mempiler compile turn-rag --on locomo --data locomo2.json --with labeled --lm gguf:qwen2.5-coder-0.5b"
+CELL = {
+    **{"on": "locomo", "seed": 0, "lm": "qwen2.5-coder-0.5b", "variant": ""},
+    "command": f"{COMMAND} --train 3 --dev 4 --test 4 --threads 2 --force",
+}
+
+
+@pytest.fixture
+def evidence(cli: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script, with the offline engine in the place of the model, its commands in this process."""
+    found = script("evidence")
+
+    def offline(command: list[str], env: dict[str, str], **settings: Any) -> Any:
+        swapped = [{"gguf:qwen2.5-coder-0.5b": "offline"}.get(part, part) for part in command[3:]]
+        home = Path(env["MEMPILER_HOME"])
+        with monkeypatch.context() as patch:
+            patch.setenv("MEMPILER_HOME", str(home))
+            return subprocess.CompletedProcess(command, *cli(*swapped))
+
+    monkeypatch.setattr(found, "subprocess", SimpleNamespace(run=offline))
+    return found
+
+
+@pytest.fixture
+def run(evidence: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Runs the script over one cell; gives what the file holds then."""
+    data = tmp_path / "evidence.json"
+    data.write_text(json.dumps({"cells": [CELL]}))
+
+    def started(*arguments: str) -> dict[str, Any]:
+        sample = ROOT / "data" / "samples" / "locomo.json"
+        given = [f"--locomo={sample}", f"--data={data}", f"--out={tmp_path}", *arguments]
+        monkeypatch.setattr(sys, "argv", ["evidence", *given])
+        evidence.main()
+        return json.loads(data.read_text())
+
+    return started
+
+
+def test_a_cell_is_run_once_and_goes_on_where_it_was(run: Any, tmp_path: Path) -> None:
+    first = run()
+    (cell,) = first["cells"]
+    assert (cell["method"], cell["with"], cell["n"], cell["went on"]) == ("turn-rag", "labeled", 3, False)
+    assert str(tmp_path) not in json.dumps(first), "figures are to be read elsewhere"
+    assert "--data locomo2.json" in cell["command"]
+    assert [len(cell["questions"][phase]["score"]) for phase in ("before", "after")] == [4, 4]
+    assert run() == first
+    (again,) = run("--again")["cells"]
+    assert again["went on"]
+    assert again["questions"] == cell["questions"]
+    assert len(list(tmp_path.glob("*/home/*/run.json"))) == 1
+
+
 def test_tables_over_all_cells_are_those_of_the_documentation(script: Any, tmp_path: Path) -> None:
     found = json.loads(DATA.read_text(encoding="utf-8"))
     bare = {name: found[name] for name in ("cells", "weights")}
@@ -77,10 +133,12 @@ def test_turns_that_lend_their_scores_find_no_less(script: Any, name: str) -> No
     assert lent[0] > raw[0]
 
 
-class Drawn:
+class Drawn(Encoder):
     """Stands for an encoder: its pass of a query multiplies as much as MiniLM's, ten million numbers a word."""
 
     layers = np.ones((384, 27_648), np.float32)
+
+    def __init__(self) -> None: ...
 
     def __call__(self, texts: Sequence[str]) -> list[Encoded]:
         draw = np.random.default_rng(len(texts))
