@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 @click.option("--failed", is_flag=True, help="the questions and memory writes that failed, and what was repaired")
 @click.option("--category", help="the questions of a category")
 @click.option("--question", "id", metavar="ID", help="one question: what was recalled, and the prompt")
-@click.option("--prompts", is_flag=True, help="of a saved program: what each of its predictors is asked with, whole")
+@click.option("--prompts", is_flag=True, help="of a saved program, or a run's: what each predictor is asked with, whole")
 @JSON
 def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
     """Show what came out of a RUN, which questions it got wrong, and why; or the prompts of a saved program.
 
     RUN is its folder, the end of the folder's name, its MLflow run id, or `last`. The same and more is in the page
-    report.html of the run's folder. With --prompts it is the folder of a program, or its address.
+    report.html of the run's folder. With --prompts it may be the folder of a program, or its address, too.
     """
     from ..runs.folder import RUN, RunFolder
     from ..runs.pages.html import HTML
@@ -41,9 +41,12 @@ def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
 
     if prompts:
         from ..programs.state import prompts_text
-        from ..runs.artifact import read_states
+        from ..runs.manifest import read_states
+        from ..runs.registry import program_folder
 
-        Output().print(prompts_text(read_states(run)), end="")
+        saved = program_folder(run)
+        saved = RunFolder.open(run).program if saved is None or (saved / RUN).is_file() else saved
+        Output().print(prompts_text(read_states(saved)), end="")
         return
     folder = RunFolder.open(run)
     page, html = open_page(folder), folder.path / HTML

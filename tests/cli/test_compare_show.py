@@ -217,3 +217,11 @@ def test_the_prompts_of_a_program_are_plain_text(cli: Call, tmp_path: Path) -> N
     code, out, _ = cli("show", tmp_path / "program", "--prompts")
     assert (code, out.splitlines()[:2]) == (0, ["task.answer", "==========="])
     assert cli("show", tmp_path, "--prompts")[0] == 2
+
+
+def test_the_prompts_of_a_run_are_those_of_its_program(cli: Call, tmp_path: Path) -> None:
+    folder = RunFolder.create("compile", {})
+    save(build("turn-rag"), folder.program)
+    for name in (folder.path, "last"):
+        code, out, _ = cli("show", name, "--prompts")
+        assert (code, out.splitlines()[:1]) == (0, ["task.answer"])
