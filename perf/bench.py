@@ -5,9 +5,9 @@ once. Parts run one after the other, each in a process of its own. Walls are of 
 nothing else on the cores.
 
     memory    what grows with a memory: adds, questions, queues; beside mem0
-    search    words and vectors; beside bm25s, rank-bm25 and faiss
+    search    words and vectors; beside rank-bm25 and faiss
     calls     how many calls of a model there are, where a memory is written once
-    evaluate  what is around calls of a model; beside dspy.Evaluate
+    evaluate  what is around calls of a model; beside dspy.Evaluate and dspy.LM
     service   requests over HTTP, many users
     runs      the store of runs
     start     the first question of a process
@@ -15,7 +15,6 @@ nothing else on the cores.
 Usage:
     $ python perf/bench.py --write docs/costs.md
     $ python perf/bench.py --only search
-    $ python perf/bench.py --only calls --data locomo2.json --conversation conv-30
     $ python perf/bench.py --only "turn-rag, next ask|sparse query"
 """
 
@@ -38,13 +37,13 @@ from pathlib import Path
 HEAD = """# Costs
 
 What Mempiler itself costs, without the language model. `python perf/bench.py --write docs/costs.md` makes this page
-and measures the peers in the same run. CPU is the process's total, the median of repeated runs. Models are stubs that
-answer at once or after a fixed time. The same machine can be twice as fast on another day, so compare a row with its
-peer.
+and measures the peers in the same run. Milliseconds are of CPU, the process's total, medians of repeated runs. Models
+are stubs that answer at once or after a fixed time. The same machine can be twice as fast on another day, so compare a
+row with its peer.
 """
-ADD = "2 calls of DSPy's and 5 transactions; of 12,000 facts 2 ms of faiss, .6 of moving the index, Python's collector"
-HITS = "at 9,500, of 17 ms for 40 probes: faiss 10.5, 1,200 hits 3, ordering 1.7; of .4 for one: faiss .24, hits .07"
-QUESTION = "a third is the call in DSPy, a fifth the search, an eighth each the run's store and what its page keeps"
+ADD = "2 calls of DSPy's, 5 transactions, faiss, Python's collector"
+HITS = "after faiss, hits are made and put in order"
+QUESTION = "a third is DSPy's call, a fifth the search"
 REQUESTS = {
     "chat": (6, "HTTP and loop .24, two writes .17, DSPy's call .15, recall .13, view .08, stub .06"),
     "ask": (4, "HTTP and loop .33, DSPy's call .24, recall .15, view .12, stub .10, evidence .06"),
@@ -73,7 +72,7 @@ class Row:
     measure: Callable[[], Mapping[str, float]]
     value: str
     aim: float | None = None
-    unit: str = "CPU ms"
+    unit: str = "ms"
     peers: Sequence[str] = ()
     of: str = ""
     above: bool = False
@@ -96,7 +95,7 @@ class Row:
 
 def _peer(name: str, ours: float, found: Mapping[str, float]) -> str:
     """What a peer took, and how many times as much ours takes."""
-    return f"{name} {found[name]:.3g} ({ours / found[name]:.2g} x)" if found.get(name) else f"{name} not here"
+    return f"{name} {found[name]:.3g} ({ours / found[name]:.2g}x)" if found.get(name) else f"{name} not here"
 
 
 def _memory(given: Namespace) -> Iterator[Row]:
@@ -119,10 +118,9 @@ def _memory(given: Namespace) -> Iterator[Row]:
 def _search(given: Namespace) -> Iterator[Row]:
     from measures import search
 
-    yield Row("search", "H2Memory k-means, 8 groups", "300 x 384", search.k_means, "cpu", 30, bound="ten starts")
     for size, aim in ((1_000, 0.2), (10_000, 0.5), (100_000, 1.0)):
         measure = partial(search.words, size)
-        yield Row("search", "sparse query", f"{size:,}", measure, "query", aim, peers=["bm25s", "rank-bm25"])
+        yield Row("search", "sparse query", f"{size:,}", measure, "query", aim, peers=["rank-bm25"])
         yield from _changes("sparse", size)
     for size in (9_500, 100_000):
         for work, probes in (("dense query", 1), ("dense, 40 probes", 40)):
@@ -144,20 +142,17 @@ def _changes(kind: str, size: int) -> Iterator[Row]:
 def _calls(given: Namespace) -> Iterator[Row]:
     from measures import calls
 
-    about, at = (given.data, given.conversation), given.conversation or "first of the sample"
-    row, peers = partial(Row, "calls", at=at, measure=partial(calls.remembered, *about)), ["rebuilt", "rebuilt, cached"]
+    peers = ["rebuilt", "rebuilt, cached"]
+    row = partial(Row, "calls", at="first of the sample", measure=calls.remembered)
     yield row("memory-r2, all questions of a conversation", value="once", unit="LM calls", peers=peers)
     yield row("  wall", value="once, s", unit="s", peers=[f"{name}, s" for name in peers])
-    for way in calls.WAYS:
-        row = partial(Row, "calls", at=at, measure=partial(calls.written, *about, way), unit="LM calls")
-        yield row(f"memory-r2 writes a conversation, {way}", value="calls", note="{tokens:,.0f} tokens of prompts")
 
 
 def _evaluate(given: Namespace) -> Iterator[Row]:
-    from measures import calls
+    from measures import calls, endpoint
 
     measure, peers = partial(calls.evaluation, 1, 300, 0.0), ["dspy.Evaluate, CPU ms"]
-    yield Row("evaluate", "evaluate: a question", "turn-rag", measure, "CPU ms", 2.5, peers=peers, bound=QUESTION)
+    yield Row("evaluate", "evaluate: a question", "turn-rag", measure, "CPU ms", 1.5, peers=peers, bound=QUESTION)
     for threads, questions, aim in ((32, 640, 0.92), (128, 1280, 0.8)):
         row = partial(Row, "evaluate", above=True, peers=["dspy.Evaluate"], unit="ideal/wall")
         measure = partial(calls.evaluation, threads, questions, calls.LATENCY)
@@ -166,6 +161,11 @@ def _evaluate(given: Namespace) -> Iterator[Row]:
     bound = "{calls:.0f} calls at 128 in flight take {least:.1f} s; {cpu:.1f} s of CPU"
     row = partial(Row, "evaluate", at="40 users", measure=partial(calls.users, 40), unit="x", bound=bound)
     yield row("two sessions each: wall over one user's", value="ratio", aim=1.3, note="one user {one:.2f} s")
+    for many, gathered in ((1, False), (8, False), (32, False), (128, False), (128, True)):
+        measure, at = partial(endpoint.calls, many, gathered), f"{many} {'gathered' if gathered else 'threads'}"
+        share = "of ideal {share:.2f}, dspy.LM {their_share:.2f}"
+        row = partial(Row, "evaluate", at=at, measure=measure, peers=["dspy.LM"], of="dspy.LM", note=share)
+        yield row("call over HTTP, 100 ms", value="ours", aim=1)
 
 
 def _service(given: Namespace) -> Iterator[Row]:
@@ -199,15 +199,12 @@ def _runs(given: Namespace) -> Iterator[Row]:
 def _start(given: Namespace) -> Iterator[Row]:
     from measures import service
 
-    row = partial(Row, "start", measure=partial(service.start, *service.EVALUATE), aim=2, unit="CPU s")
-    peers = ["import dspy", "import MLflow and its store"]
-    yield row("evaluate of 5 questions", "store is there", value="again", peers=peers)
-    bound = "MLflow makes its tables in sixty migrations, once a results folder"
-    yield row("evaluate of 5 questions", "no store yet", value="first", bound=bound)
-    for name in ("list", "--help"):
-        yield row(
-            f"mempiler {name}", "", measure=partial(service.start, "-m", "mempiler", name), value="again", aim=0.4
-        )
+    row, peers = partial(Row, "start", unit="CPU s"), ["import dspy", "import MLflow and its store"]
+    evaluate, note = partial(service.start, *service.EVALUATE), "MLflow makes its tables, once a results folder"
+    yield row("evaluate of 5 questions", "store is there", evaluate, "again", 3, peers=peers)
+    yield row("evaluate of 5 questions", "no store yet", evaluate, "first", note=note)
+    for name, aim in (("list", 0.4), ("--help", 0.1)):
+        yield row(f"mempiler {name}", "", partial(service.start, "-m", "mempiler", name), "again", aim)
 
 
 PARTS: Mapping[str, Callable[[Namespace], Iterator[Row]]] = {
@@ -239,7 +236,7 @@ def measured(part: str, given: Namespace) -> tuple[float, list[tuple[str, ...]]]
 
 def section(part: str, load: float, found: Sequence[Sequence[str]]) -> str:
     """The rows of a part as they stand on a page."""
-    lines = [f"## {part.capitalize()}", "", f"Load {load:.1f} when it began.", "", f"| {' | '.join(COLUMNS)} |"]
+    lines = [f"## {part.capitalize()}", "", f"Load {load:.1f}.", "", f"| {' | '.join(COLUMNS)} |"]
     lines += ["| --- | ---: | ---: | ---: | --- | --- | --- |", *(f"| {' | '.join(row)} |" for row in found)]
     return "\n".join(lines)
 
@@ -249,14 +246,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="All rows of the table of costs.")
     parser.add_argument("--only", metavar="PATTERN", help=f"a part ({', '.join(PARTS)}), or a pattern of rows")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables into a page; all parts")
-    parser.add_argument("--data", help="calls: a LoCoMo file [default: the bundled sample]")
-    parser.add_argument("--conversation", help="calls: which [default: the first]")
     parser.add_argument("--mem0", default="/tmp/mem0/bin/python", help="an interpreter with mem0ai and faiss-cpu")
-    parser.add_argument("--peers", default="/tmp/peers", help="a folder with bm25s, if it is installed nowhere else")
     given = parser.parse_args()
     if given.only and given.write:
         parser.error("--write takes all parts, without --only")
-    sys.path.append(given.peers)
     page = [HEAD]
     with tempfile.TemporaryDirectory() as folder:
         # Read when DSPy and faiss are imported; a cache of earlier runs would answer everything.

@@ -3,13 +3,12 @@
     copy of the repository ── a mutation ──> the test that noticed it last ──> the tests of its group ──> noticed by
                                                                                                 └──> SURVIVED
 
-Before the mutants of a group, its tests have to pass on the unchanged copy. Mutants run one after the other. What is
-known of a mutant is kept in a file, and not run again unless the mutated source or a test has changed; so a run that
-was ended can be started again. `noticed.json` holds the test that noticed each mutant last.
+Before the mutants of a group, its tests have to pass on the unchanged copy. Mutants run one after the other, all of
+them in six minutes. `noticed.json` holds the test that noticed each mutant last.
 
 Usage:
     $ python perf/mutants.py                         # all
-    $ python perf/mutants.py rgmem queue --timeout 300 --results /tmp/mutants.jsonl
+    $ python perf/mutants.py rgmem queue --timeout 300
 
 Exits with 1 if a mutant survived.
 """
@@ -17,7 +16,6 @@ Exits with 1 if a mutant survived.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
@@ -26,8 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -65,8 +62,6 @@ class Outcome:
 
     method: str
     breaks: str
-    digest: str
-    """Of the mutated source and the tests."""
     noticed: str
     """The first test that failed; "" where all passed."""
     seconds: float
@@ -108,13 +103,6 @@ class MutantTree:
         self.library.mkdir()
         (self.library / "mempiler").symlink_to(self.copy)
 
-    def digest(self, method: str, mutation: Mutation | None = None) -> str:
-        """Names what is run: the mutated source, and the tests."""
-        parts = [(self.copy / path).read_text(encoding="utf-8") for path in self.tests(method)]
-        if mutation is not None:
-            parts.append(self._mutated(mutation))
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
     def tests(self, method: str, file: str = "") -> list[str]:
         """The test files of a method, in order, but first those that have the name of a source file in theirs."""
         groups = (sorted(self.copy.glob(pattern)) for pattern in TESTS[method])
@@ -123,24 +111,21 @@ class MutantTree:
 
     def outcome(self, method: str, mutation: Mutation | None = None) -> Outcome:
         """Runs the tests of a method on a mutant, or on the unchanged copy."""
-        began, digest = time.monotonic(), self.digest(method, mutation)
+        began = time.monotonic()
         if mutation is None:
             noticed = self._failing(self.tests(method))
         else:
             last = self.noticers.get(f"{method}: {mutation.breaks}")
             path = self.copy / mutation.file
             whole = path.read_text(encoding="utf-8")
-            path.write_text(self._mutated(mutation), encoding="utf-8")
+            path.write_text(whole.replace(mutation.old, mutation.new), encoding="utf-8")
             try:
                 noticed = self._failing([last]) if last else ""
                 noticed = noticed or self._failing(self.tests(method, mutation.file))
             finally:
                 path.write_text(whole, encoding="utf-8")
         breaks = mutation.breaks if mutation else UNCHANGED
-        return Outcome(method, breaks, digest, noticed, time.monotonic() - began)
-
-    def _mutated(self, mutation: Mutation) -> str:
-        return (self.copy / mutation.file).read_text(encoding="utf-8").replace(mutation.old, mutation.new)
+        return Outcome(method, breaks, noticed, time.monotonic() - began)
 
     def _failing(self, tests: Sequence[str]) -> str:
         """The first failing test; "" if there is none."""
@@ -163,40 +148,20 @@ class MutantTree:
         return next(failed, f"pytest ended with {run.returncode}").partition(" - ")[0]
 
 
-def outcomes(nursery: MutantTree, chosen: Sequence[Mutation], results: Path) -> Iterator[Outcome]:
-    """What becomes of the mutants, those known from a results file included; a method whose tests fail ends it.
+def outcomes(nursery: MutantTree, chosen: Sequence[Mutation]) -> Iterator[Outcome]:
+    """What becomes of the mutants; a method whose tests fail ends it.
 
     Raises:
         SystemExit: The tests of a method fail without any mutation.
     """
-    known = _known(results)
     for method in dict.fromkeys(each.method for each in chosen):
-        for mutation in (None, *(each for each in chosen if each.method == method)):
-            breaks = mutation.breaks if mutation else UNCHANGED
-            found = known.get((method, breaks, nursery.digest(method, mutation)))
-            if found is None:
-                found = nursery.outcome(method, mutation)
-                with results.open("a", encoding="utf-8") as file:
-                    file.write(f"{json.dumps(asdict(found))}\n")
-            yield found
-            if mutation is None:
-                # A slow machine must not pass for a test that hangs.
-                nursery.timeout = max(nursery.timeout, SLOWER * found.seconds)
-            if mutation is None and found.noticed:
-                raise SystemExit(f"{method}: {found.noticed} fails without any mutation")
-
-
-def _known(results: Path) -> dict[tuple[str, str, str], Outcome]:
-    """What a results file holds; a line that a killed run left unfinished is ended, and passed over."""
-    text = results.read_text(encoding="utf-8") if results.exists() else ""
-    if text and not text.endswith("\n"):
-        with results.open("a", encoding="utf-8") as file:
-            file.write("\n")
-    found: list[Outcome] = []
-    for line in text.splitlines():
-        with suppress(ValueError):
-            found.append(Outcome(**json.loads(line)))
-    return {(each.method, each.breaks, each.digest): each for each in found}
+        found = nursery.outcome(method)
+        yield found
+        if found.noticed:
+            raise SystemExit(f"{method}: {found.noticed} fails without any mutation")
+        # A slow machine must not pass for a test that hangs.
+        nursery.timeout = max(nursery.timeout, SLOWER * found.seconds)
+        yield from (nursery.outcome(method, each) for each in chosen if each.method == method)
 
 
 def noticers() -> dict[str, str]:
@@ -217,9 +182,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Breaks one mechanism at a time; which test notices?")
     parser.add_argument("methods", nargs="*", metavar="GROUP", help=f"some of {', '.join(TESTS)} [default: all]")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one mutant [default: %(default)g]")
-    parser.add_argument(
-        "--results", type=Path, default=Path("mutants.jsonl"), help="kept results [default: %(default)s]"
-    )
     given = parser.parse_args()
     chosen = [each for each in MUTATIONS if each.method in (given.methods or TESTS)]
     if wrong := misplaced(chosen):
@@ -227,7 +189,7 @@ def main() -> int:
     noticed = survived = 0
     done: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
-        for found in outcomes(MutantTree(Path(folder), given.timeout), chosen, given.results):
+        for found in outcomes(MutantTree(Path(folder), given.timeout), chosen):
             print(found.line(), flush=True)
             done.append(found)
             if found.breaks != UNCHANGED:

@@ -10,7 +10,7 @@ import contextvars
 import gc
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -35,23 +35,18 @@ from measures.scripted import ScriptedEngine, asking, cpu_ms, scripted, timed
 
 Found = dict[str, float]
 LATENCY, ROUNDS = 0.2, 3
-WAYS: Mapping[str, Mapping[str, Any]] = {
-    "as released": {},
-    "parts of 4 turns": {"chunk_turns": 4, "earlier": False, "same_speaker": False},
-    "single agent": {"single_agent": True},
-}
-"""Settings of Memory-R2: 4 parts a session with the earlier ones as context and related memories of the fact's speaker;
-as it was cut before; one prompt in the place of extractor and manager."""
 
 
 @cache
-def remembered(file: str | None, conversation: str | None) -> Found:
+def remembered() -> Found:
     """LM calls and seconds of all questions about a conversation, where its memory is written once or each time.
 
     Raises:
         RuntimeError: The answers are not the same.
     """
-    examples = _questions(file, conversation)
+    loaded = Locomo.load()
+    first = loaded.group(loaded.examples[0])
+    examples = [example for example in loaded.examples if loaded.group(example) == first]
     ways = {"once": _asked(examples, True, False), "rebuilt": _asked(examples, False, False)}
     ways["rebuilt, cached"] = _asked(examples, False, True)
     if len({answers for *_, answers in ways.values()}) > 1:
@@ -61,20 +56,10 @@ def remembered(file: str | None, conversation: str | None) -> Found:
 
 
 @cache
-def written(file: str | None, conversation: str | None, way: str) -> Found:
-    """Calls and prompt tokens of Memory-R2's writing a conversation; a part without facts asks no manager."""
-    lm = language_model("offline", cache=False)
-    with asking(lm):
-        build("memory-r2", **WAYS[way]).remember(_questions(file, conversation)[0].history)
-    usage = lm.meter.read()
-    return {"calls": sum(usage.calls.values()), "tokens": usage.input_tokens}
-
-
-@cache
 def evaluation(threads: int, questions: int, latency: float) -> Found:
     """Questions of turn RAG about five memories that are there, with the run's store; beside `dspy.Evaluate`."""
     with tempfile.TemporaryDirectory() as folder:
-        _evaluated(Path(folder), 4, 8, 0.0)  # what is imported and compiled at the first call
+        _evaluated(Path(folder), 4, 100, 0.0)  # what is imported and compiled when it is first needed
         _by_dspy(4, 8, 0.0)
         both = [
             (_evaluated(Path(folder), threads, questions, latency), _by_dspy(threads, questions, latency))
@@ -114,12 +99,6 @@ def run_store(method: str, count: int, sessions: int) -> Found:
             read.append(second / without)
         size, text = path.stat().st_size, sum(len(turn.text) for past in pasts for turn, _ in past.turns.values())
     return {"file": size / text, "new": median(new), "read": median(read), "input": text / 1e6}
-
-
-def _questions(file: str | None, conversation: str | None) -> list[Any]:
-    loaded = Locomo.load(file)
-    wanted = conversation or loaded.group(loaded.examples[0])
-    return [example for example in loaded.examples if loaded.group(example) == wanted]
 
 
 def _asked(examples: Sequence[Any], remember: bool, cached: bool) -> tuple[int, float, tuple[str, ...]]:

@@ -98,6 +98,6 @@ def _mem0(size: int, interpreter: str) -> Found:
     """What mem0 takes, where an interpreter has it."""
     if not Path(interpreter).exists():
         return {}
-    command = [interpreter, str(Path(__file__).with_name("mem0.py")), str(size)]
+    command = [interpreter, str(Path(__file__).with_name("mem0ai.py")), str(size)]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
     return {f"mem0, {name}": taken for name, taken in json.loads(told).items()}

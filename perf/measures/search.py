@@ -1,4 +1,4 @@
-"""Measures search by words, vectors and both, beside rank-bm25, bm25s and faiss in the same run.
+"""Measures search by words, vectors and both, beside rank-bm25 and faiss in the same run.
 
 Documents are twelve words drawn by Zipf's law from 20,000, queries six; vectors have 384 numbers. Both sides are timed
 in turns, so that a busy machine slows them alike. Ours are searches of a whole index: texts are cut into words, thirty
@@ -17,21 +17,12 @@ from typing import Any
 import numpy as np
 from mempiler.memory.bm25 import K1, B
 from mempiler.memory.index import DIALOGUE, Entry, Index
-from mempiler.programs.h2memory.principles import clusters
 
 from measures.scripted import cpu_ms
 
 Found = dict[str, float]
 WORDS, LENGTH, TERMS, K, DIMENSION = 20_000, 12, 6, 30, 384
 ROUNDS = 15
-
-
-@cache
-def k_means() -> Found:
-    """Groups of 300 vectors."""
-    vectors = Drawn(300).vectors
-    clusters(vectors, 8, seed=0)
-    return {"cpu": median(cpu_ms(lambda: clusters(vectors, 8, seed=0)) for _ in range(ROUNDS))}
 
 
 @cache
@@ -42,7 +33,6 @@ def words(size: int) -> Found:
     searches: dict[str, Callable[[list[str]], Any]] = {
         "query": lambda query: index.search([" ".join(query)], K),
         "rank-bm25": _rank_bm25(documents),
-        **_bm25s(documents),
     }
     taken = {name: list[float]() for name in searches}
     for query in queries:
@@ -144,17 +134,6 @@ def _one_thread() -> Iterator[None]:
     faiss.omp_set_num_threads(1)
     yield
     faiss.omp_set_num_threads(before)
-
-
-def _bm25s(documents: list[list[str]]) -> dict[str, Callable[[list[str]], Any]]:
-    """bm25s, where it is installed: `pip install --target /tmp/peers --no-deps bm25s`."""
-    try:
-        import bm25s  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return {}
-    retriever: Any = bm25s.BM25(k1=K1, b=B)
-    retriever.index(documents, show_progress=False)
-    return {"bm25s": lambda query: retriever.retrieve([query], k=K, show_progress=False)}
 
 
 def _rank_bm25(documents: list[list[str]]) -> Callable[[list[str]], Any]:

@@ -70,26 +70,16 @@ def test_a_text_that_is_gone_twice_there_or_unchanged_is_told(mutants, mutation,
     assert len(mutants.misplaced([replace(mutation, new=mutation.old)], tmp_path)) == 1
 
 
-def test_a_mutant_is_noticed_or_survives_and_is_not_run_again(mutants, mutation, nursery, tmp_path):
+def test_a_mutant_is_noticed_or_survives(mutants, mutation, nursery):
     unnoticed = replace(mutation, old="OTHER = 4", new="OTHER = 5", breaks="nothing that is tested")
-    results = tmp_path / "results.jsonl"
     # A test that noticed it last and is gone is none that notices it.
     nursery.noticers = {"pramem: nothing that is tested": "tests/gone.py::test_limit"}
-    found = list(mutants.outcomes(nursery, [mutation, unnoticed], results))
+    found = list(mutants.outcomes(nursery, [mutation, unnoticed]))
     assert [each.noticed for each in found] == ["", f"{TEST}::test_limit", ""]
     assert found[1].line().endswith(f"{TEST}::test_limit")
     assert found[2].line().endswith("SURVIVED")
     assert (nursery.copy / mutation.file).read_text() == "LIMIT = 3\nOTHER = 4\n"
 
-    # As a run leaves it that is killed in the middle of a line: only that mutant is run again.
-    *whole, last = results.read_text().splitlines(keepends=True)
-    results.write_text("".join(whole) + last[:20])
-    again = list(mutants.outcomes(nursery, [mutation, unnoticed], results))
-    assert (again[:2], again[2].noticed) == (found[:2], "")
-    nursery.outcome = None
-    assert list(mutants.outcomes(nursery, [mutation, unnoticed], results)) == again
-
     (nursery.copy / mutation.file).write_text("LIMIT = 4\n")
-    del nursery.outcome
     with pytest.raises(SystemExit, match="test_limit fails without any mutation"):
-        list(mutants.outcomes(nursery, [mutation], tmp_path / "broken.jsonl"))
+        list(mutants.outcomes(nursery, [mutation]))

@@ -5,7 +5,7 @@ milliseconds of an add and of a search after it, medians, beside so many entries
 
 Usage:
     $ python -m venv /tmp/mem0 && /tmp/mem0/bin/pip install mem0ai faiss-cpu
-    $ /tmp/mem0/bin/python perf/measures/mem0.py 1000
+    $ /tmp/mem0/bin/python perf/measures/mem0ai.py 1000
 """
 
 from __future__ import annotations
