@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--failed", is_flag=True, help="the questions and memory writes that failed, and what was repaired")
 @click.option("--category", help="the questions of a category")
 @click.option("--question", "id", metavar="ID", help="one question: what was recalled, and the prompt")
-@click.option("--prompts", is_flag=True, help="of a saved program, or a run's: what each predictor is asked with, whole")
+@click.option("--prompts", is_flag=True, help="of a saved program, or a run's: all that each predictor is asked with")
 @JSON
 def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
     """Show what came out of a RUN, which questions it got wrong, and why; or the prompts of a saved program.
