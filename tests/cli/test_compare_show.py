@@ -222,6 +222,6 @@ def test_the_prompts_of_a_program_are_plain_text(cli: Call, tmp_path: Path) -> N
 def test_the_prompts_of_a_run_are_those_of_its_program(cli: Call, tmp_path: Path) -> None:
     folder = RunFolder.create("compile", {})
     save(build("turn-rag"), folder.program)
-    for name in (folder.path, "last"):
+    for name in (folder.path, folder.path.name):
         code, out, _ = cli("show", name, "--prompts")
         assert (code, out.splitlines()[:1]) == (0, ["task.answer"])
