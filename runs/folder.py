@@ -123,6 +123,13 @@ class RunFolder:
         """Where a compile saves its program by default."""
         return self.path / "program"
 
+    @property
+    def saved(self) -> Path:
+        """Where its program is: there, or in the folder that was named for it."""
+        result = self.read().get("result")
+        named = result.get("program") if isinstance(result, dict) else None
+        return Path(str(named)) if named and not self.program.is_dir() else self.program
+
     @cached_property
     def store(self) -> RunStore:
         """The run's SQLite file."""

@@ -20,7 +20,6 @@ from mempiler.engines.models import language_model
 
 from measures.scripted import asking, timed
 
-Found = dict[str, float]
 LATENCY, EACH, ROUNDS = 0.1, 10, 3
 SAID = {"message": {"role": "assistant", "content": "[[ ## answer ## ]]\nyes"}, "index": 0, "finish_reason": "stop"}
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
@@ -29,7 +28,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d
 
 
 @cache
-def calls(side_by_side: int, gathered: bool = False) -> Found:
+def calls(side_by_side: int, gathered: bool = False) -> dict[str, float]:
     """CPU milliseconds of a call in so many threads or coroutines and the share of the ideal wall, ours and DSPy's."""
     found = dict[str, list[tuple[float, float]]]()
     with _server() as address:
@@ -37,7 +36,7 @@ def calls(side_by_side: int, gathered: bool = False) -> Found:
         lms = {"ours": language_model("openai/stub", **about), "dspy.LM": dspy.LM("openai/stub", api_key="x", **about)}
         for n, (name, lm) in itertools.product(range(ROUNDS + 1), lms.items()):
             took = timed(partial(_asked, lm, side_by_side, gathered))
-            found.setdefault(name, []).extend([took] if n else [])  # first come imports, and connections
+            found.setdefault(name, []).extend([took] if n else [])  # the first imports and connects
     taken = {name: [median(each) for each in zip(*times, strict=True)] for name, times in found.items()}
     share, their_share = (EACH * LATENCY / wall for wall, _ in taken.values())
     cpu = {name: 1000 * cpu / (EACH * side_by_side) for name, (_, cpu) in taken.items()}
@@ -68,8 +67,10 @@ def _server() -> Iterator[str]:
     ours, its = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(its.send,), daemon=True)
     process.start()
-    yield f"http://127.0.0.1:{ours.recv()}/v1"
-    process.kill()
+    try:
+        yield f"http://127.0.0.1:{ours.recv()}/v1"
+    finally:
+        process.kill()
 
 
 def _serve(tell: Callable[[int], None]) -> None:

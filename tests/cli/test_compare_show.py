@@ -225,3 +225,8 @@ def test_the_prompts_of_a_run_are_those_of_its_program(cli: Call, tmp_path: Path
     for name in (folder.path, folder.path.name):
         code, out, _ = cli("show", name, "--prompts")
         assert (code, out.splitlines()[:1]) == (0, ["task.answer"])
+    folder.program.rename(tmp_path / "named")
+    folder.update(result={"program": str(tmp_path / "named")})
+    assert cli("show", folder.path, "--prompts")[:2] == (0, out)
+    folder.update(result={"program": "turn-rag"})
+    assert cli("show", folder.path, "--prompts")[0] == 2
