@@ -50,6 +50,8 @@ _OBJECTS = {
     "val_evaluation_policy": "gepa.strategies.eval_policy",
 }
 """Settings that may be an object, and the module of its class."""
+_LEAST = {"breadth": 2, **dict.fromkeys(("k", "max_tries", "bsize", "num_candidates", "minibatch_size"), 1)}
+"""What numbers are at least; any other is 0 or more."""
 
 
 def further(name: str) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def checked(name: str, defaults: Mapping[str, Any], given: Mapping[str, Any]) ->
     """The settings of an optimizer: the catalog's defaults, and what is given.
 
     Raises:
-        UserError: One is unknown, or of the wrong kind: a constructor would trip over it when something is paid.
+        UserError: One is unknown, of the wrong kind, or too small: DSPy would trip over it when something is paid.
     """
     known = {**defaults, **{key: value for key, value in further(name).items() if key not in defaults}}
     if unknown := set(given) - set(known):
@@ -85,6 +87,8 @@ def _check(name: str, key: str, value: Any, default: Any) -> None:
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise UserError(f"optimizer {name!r}: {key} = {value!r}: {reason}; its default is {default!r}") from None
+    if isinstance(value, int) and value < (least := _LEAST.get(key, 0)):
+        raise UserError(f"optimizer {name!r}: {key} = {value}: it is {least} or more; its default is {default!r}")
 
 
 def taken(function: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:

@@ -261,9 +261,11 @@ def trained_lm(program: MemoryProgram, start: Any) -> Any:
 
 
 def check_mipro(job: Job) -> None:
-    """Without optuna, MIPROv2 would fail only after its paid proposals."""
+    """Without optuna, MIPROv2 would fail only after its paid proposals; without bootstrapped demos, at them."""
     if importlib.util.find_spec("optuna") is None:
         raise MissingDependencyError("optuna", "dev")
+    if job.settings["max_labeled_demos"] and not job.settings["max_bootstrapped_demos"]:
+        raise UserError("mipro: max_bootstrapped_demos = 0 goes with max_labeled_demos = 0; give it 1 or more")
 
 
 def check_better_together(job: Job) -> None:

@@ -44,7 +44,7 @@ from mempiler import Session, Store, Turn
 from mempiler.memory import store_claims
 from mempiler.memory.memory import TurnMemory
 from mempiler.memory.stored import Owner
-from mempiler.programs.baselines.retrieval import TurnRAG
+from mempiler.programs.baselines.retrieval import TurnRAG, TurnWriter
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.serving.memories import Memories
@@ -60,7 +60,7 @@ OVER = "over"
 DAY = 86_400.0
 
 
-class SlowTurns(TurnRAG):
+class SlowWriter(TurnWriter):
     """Keeps every turn, and takes its time as a language model would; settles, so that this path is killed as well."""
 
     delay = 0.0
@@ -87,8 +87,8 @@ def sessions(count: int, users: int) -> list[tuple[str, Session]]:
 
 def program(delay: float) -> MemoryProgram:
     """The program that all workers run."""
-    method = SlowTurns()
-    method.delay = delay
+    method, writer = TurnRAG(), SlowWriter()
+    method.writer, writer.delay = writer, delay
     return MemoryProgram(method, QuestionAnswering())
 
 
