@@ -50,8 +50,11 @@ _OBJECTS = {
     "val_evaluation_policy": "gepa.strategies.eval_policy",
 }
 """Settings that may be an object, and the module of its class."""
-_LEAST = {"breadth": 2, **dict.fromkeys(("k", "max_tries", "bsize", "num_candidates", "minibatch_size"), 1)}
-"""What numbers are at least; any other is 0 or more."""
+_NOT_ZERO = {
+    *("k", "max_tries", "bsize", "num_candidates", "minibatch_size", "minibatch_full_eval_steps"),
+    *("view_data_batch_size", "reflection_minibatch_size", "merge_val_overlap_floor"),
+}
+"""Numbers that are 1 or more (`breadth`: 2); any other is 0 or more."""
 
 
 def further(name: str) -> dict[str, Any]:
@@ -87,7 +90,7 @@ def _check(name: str, key: str, value: Any, default: Any) -> None:
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise UserError(f"optimizer {name!r}: {key} = {value!r}: {reason}; its default is {default!r}") from None
-    if isinstance(value, int) and value < (least := _LEAST.get(key, 0)):
+    if isinstance(value, int) and value < (least := 2 if key == "breadth" else int(key in _NOT_ZERO)):
         raise UserError(f"optimizer {name!r}: {key} = {value}: it is {least} or more; its default is {default!r}")
 
 
