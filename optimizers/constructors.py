@@ -52,9 +52,10 @@ _OBJECTS = {
 """Settings that may be an object, and the module of its class."""
 _NOT_ZERO = {
     *("k", "max_tries", "bsize", "num_candidates", "minibatch_size", "minibatch_full_eval_steps"),
-    *("view_data_batch_size", "reflection_minibatch_size", "merge_val_overlap_floor"),
+    *("view_data_batch_size", "reflection_minibatch_size", "merge_val_overlap_floor", "max_full_evals"),
+    "temperature_for_sampling",
 }
-"""Numbers that are 1 or more (`breadth`: 2); any other is 0 or more."""
+"""Numbers that are more than 0; of the others those that count are 0 or more, and `breadth` is 2 or more."""
 
 
 def further(name: str) -> dict[str, Any]:
@@ -90,8 +91,12 @@ def _check(name: str, key: str, value: Any, default: Any) -> None:
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise UserError(f"optimizer {name!r}: {key} = {value!r}: {reason}; its default is {default!r}") from None
-    if isinstance(value, int) and value < (least := 2 if key == "breadth" else int(key in _NOT_ZERO)):
-        raise UserError(f"optimizer {name!r}: {key} = {value}: it is {least} or more; its default is {default!r}")
+    if not isinstance(value, int | float) or (isinstance(default, float) and key not in _NOT_ZERO):
+        return
+    least = 2 if key == "breadth" else 0
+    if value < least or (value == 0 and key in _NOT_ZERO):
+        wanted = "more than 0" if key in _NOT_ZERO else f"{least} or more"
+        raise UserError(f"optimizer {name!r}: {key} = {value}: it is {wanted}; its default is {default!r}")
 
 
 def taken(function: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:

@@ -268,6 +268,13 @@ def check_mipro(job: Job) -> None:
         raise UserError("mipro: max_bootstrapped_demos = 0 goes with max_labeled_demos = 0; give it 1 or more")
 
 
+def check_gepa(job: Job) -> None:
+    """Its budget is given in one way."""
+    given = [name for name in ("auto", "max_full_evals", "max_metric_calls") if job.settings.get(name)]
+    if len(given) > 1:
+        raise UserError(f"gepa takes one of {', '.join(given)}; leave out the others")
+
+
 def check_better_together(job: Job) -> None:
     """Every step of a strategy is an optimizer whose own needs are met."""
     for step in strategy_steps(job.settings):
