@@ -33,6 +33,13 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     return importlib.import_module
 
 
+def test_writes_that_are_killed_take_time(script: Any) -> None:
+    kill = script("kill")
+    writer, begun = kill.program(0.02).method.writer, time.perf_counter()
+    writer.settle(writer.write(writer.Memory(), kill.sessions(1, 1)[0][1]))
+    assert time.perf_counter() - begun >= 0.03
+
+
 def test_the_page_has_every_row(script: Any) -> None:
     bench = script("bench")
     page = (ROOT / "docs/costs.md").read_text(encoding="utf-8")
