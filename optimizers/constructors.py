@@ -13,6 +13,7 @@ import ast
 import functools
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,12 +51,12 @@ _OBJECTS = {
     "val_evaluation_policy": "gepa.strategies.eval_policy",
 }
 """Settings that may be an object, and the module of its class."""
-_NOT_ZERO = {
+_SOME = (
     *("k", "max_tries", "bsize", "num_candidates", "minibatch_size", "minibatch_full_eval_steps"),
     *("view_data_batch_size", "reflection_minibatch_size", "merge_val_overlap_floor", "max_full_evals"),
-    "temperature_for_sampling",
-}
-"""Numbers that are more than 0; of the others those that count are 0 or more, and `breadth` is 2 or more."""
+)
+_LEAST = {**dict.fromkeys(_SOME, 1), "breadth": 2, "temperature_for_sampling": 0.001}
+"""What numbers are at least; any other that counts is 0 or more."""
 
 
 def further(name: str) -> dict[str, Any]:
@@ -91,12 +92,9 @@ def _check(name: str, key: str, value: Any, default: Any) -> None:
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise UserError(f"optimizer {name!r}: {key} = {value!r}: {reason}; its default is {default!r}") from None
-    if not isinstance(value, int | float) or (isinstance(default, float) and key not in _NOT_ZERO):
-        return
-    least = 2 if key == "breadth" else 0
-    if value < least or (value == 0 and key in _NOT_ZERO):
-        wanted = "more than 0" if key in _NOT_ZERO else f"{least} or more"
-        raise UserError(f"optimizer {name!r}: {key} = {value}: it is {wanted}; its default is {default!r}")
+    least = _LEAST.get(key, -math.inf if isinstance(default, float) else 0)
+    if isinstance(value, int | float) and value < least:
+        raise UserError(f"optimizer {name!r}: {key} = {value}: it is {least} or more; its default is {default!r}")
 
 
 def taken(function: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:

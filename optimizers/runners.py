@@ -260,12 +260,18 @@ def trained_lm(program: MemoryProgram, start: Any) -> Any:
     return next((lm for lm in bound if lm is not None and start is not None and lm.model != start.model), None)
 
 
+def check_bootstrap_random(job: Job) -> None:
+    """DSPy draws how many bootstrapped demos a set has, from one on."""
+    if not job.settings["max_bootstrapped_demos"]:
+        raise UserError("max_bootstrapped_demos = 0: each set of demos has 1 or more; for none choose --with labeled")
+
+
 def check_mipro(job: Job) -> None:
-    """Without optuna, MIPROv2 would fail only after its paid proposals; without bootstrapped demos, at them."""
+    """Without optuna, MIPROv2 would fail only after its paid proposals."""
     if importlib.util.find_spec("optuna") is None:
         raise MissingDependencyError("optuna", "dev")
-    if job.settings["max_labeled_demos"] and not job.settings["max_bootstrapped_demos"]:
-        raise UserError("mipro: max_bootstrapped_demos = 0 goes with max_labeled_demos = 0; give it 1 or more")
+    if job.settings["max_labeled_demos"]:
+        check_bootstrap_random(job)
 
 
 def check_gepa(job: Job) -> None:

@@ -44,6 +44,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 LOCOMO_ON = ["evaluate", "turn-rag", "--on", "locomo"]
 OWN_SERVER = ["--lm", "openai/own", "--api-base", "http://own/v1"]
 COMPILE = ["compile", "turn-rag", "--on", "locomo"]
+NO_BOOTSTRAPPED = ["--optimizer-set", "max_bootstrapped_demos=0"]
 GEPA_TWICE = ["--optimizer-set", "auto=light", "--optimizer-set", "max_metric_calls=9"]
 JUDGE = ["evaluate", "judge", "--on", "judge-check"]
 TRAIN = ["train", "memory-r2", "--on", "memory-env", "--lm"]
@@ -69,9 +70,9 @@ SAYS = [
     ([*COMPILE, "--stage", "write"], "no prompt to tune in stage 'write'"),
     ([*COMPILE, "--optimizer-set", "rounds=2"], "no setting 'rounds'"),
     ([*COMPILE, "--optimizer-set", "max_rounds=two"], "max_rounds = 'two': Input should be a valid integer"),
-    ([*COMPILE, "--optimizer-set", "max_tries=0"], "max_tries = 0: it is more than 0"),
     ([*COMPILE, "--optimizer-set", "max_labeled_demos=-1"], "max_labeled_demos = -1: it is 0 or more"),
-    ([*COMPILE, "--with", "mipro", "--optimizer-set", "max_bootstrapped_demos=0"], "goes with max_labeled_demos = 0"),
+    ([*COMPILE, "--with", "mipro", *NO_BOOTSTRAPPED], "each set of demos has 1 or more"),
+    ([*COMPILE, "--with", "bootstrap-random", *NO_BOOTSTRAPPED], "each set of demos has 1 or more"),
     ([*COMPILE, "--with", "copro", "--optimizer-set", "breadth=1"], "breadth = 1: it is 2 or more; its default is 4"),
     ([*COMPILE, "--with", "gepa", *GEPA_TWICE], "gepa takes one of auto, max_metric_calls; leave out the others"),
     ([*COMPILE, "--out", "folder"], "folder: exists and is no saved program"),
