@@ -223,8 +223,7 @@ class Reader(Part):
     def amended(self, memory: Any, amend: Amend) -> Any:
         """The memory with what is left of its entries; one that no entry changes in may be any equal one.
 
-        Everything that `entries` gives, and that `recall` shows, is asked for. Default: every field of entries, or of
-        what the memory makes them of (`Memory.parts`).
+        All that `entries` gives and `recall` shows is asked for. Default: every field of entries, or of `Memory.parts`.
 
         Args:
             memory: A settled memory; it is only read from then on.
@@ -359,14 +358,15 @@ class Method(Part):
         """Refuses a method that is put together wrongly, in one line that names the mistake.
 
         Raises:
-            UserError: A half is missing or of the wrong kind, or a predictor is below neither half, or below both.
+            UserError: A half is missing or wrong, its work is defined here, or a predictor is not below exactly one.
         """
         name = type(self).__name__
         for half, kind in (("writer", Writer), ("reader", Reader)):
             if not isinstance(getattr(self, half, None), kind):
-                raise UserError(
-                    f"{name}: self.{half} is no {kind.__name__}; give super().__init__ a writer and a reader"
-                )
+                told = f"self.{half} is no {kind.__name__}; give super().__init__ a writer and a reader"
+                raise UserError(f"{name}: {told}")
+            for each in sorted({"prepare", "write", "settle", "search"} & {*dir(kind)} & {*dir(self)}):
+                raise UserError(f"{name}: {each} is the {half}'s; nothing calls it here")
         if not isinstance(getattr(self.writer, "Memory", None), type):
             raise UserError(f"{type(self.writer).__name__}: names no Memory; set Memory to the class of what it writes")
         adopt(self)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import dspy
 import pytest
@@ -68,6 +68,7 @@ def asking(*places: str) -> Method:
     return method
 
 
+UNUSED = "nothing calls it here"
 HALVES, ALONE = "give super().__init__ a writer and a reader", "a predictor is below the half that calls it, alone"
 
 
@@ -81,15 +82,13 @@ def halfless() -> Method:
     ("make", "message"),
     [
         (halfless, f"self.reader is no Reader; {HALVES}"),
-        (
-            lambda: Method(EntryReader(), EntryReader()),  # pyright: ignore[reportArgumentType]
-            f"self.writer is no Writer; {HALVES}",
-        ),
+        (lambda: Method(cast(Any, EntryReader()), EntryReader()), f"self.writer is no Writer; {HALVES}"),
         (lambda: Method(Unsaid(), EntryReader()), "names no Memory; set Memory to the class of what it writes"),
+        (lambda: type("S", (Method,), {"search": 0})(KeepTurns(), EntryReader()), f"search is the reader's; {UNUSED}"),
         (lambda: asking("method"), f"ask is below neither writer nor reader; {ALONE}"),
         (lambda: asking("writer", "reader"), f"writer.ask is below writer and reader; {ALONE}"),
     ],
-    ids=["no reader", "two readers", "no memory", "below neither", "below both"],
+    ids=["no reader", "two readers", "no memory", "search of a method", "below neither", "below both"],
 )
 def test_a_method_put_together_wrongly_is_refused_in_one_line(make: Callable[[], Method], message: str) -> None:
     with pytest.raises(UserError) as caught:
