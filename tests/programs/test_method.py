@@ -68,8 +68,8 @@ def asking(*places: str) -> Method:
     return method
 
 
-UNUSED = "nothing calls it here"
-HALVES, ALONE = "give super().__init__ a writer and a reader", "a predictor is below the half that calls it, alone"
+HALVES, UNUSED = "give super().__init__ a writer and a reader", "nothing calls it here"
+ALONE = "a predictor is below the half that calls it, alone"
 
 
 def halfless() -> Method:
