@@ -365,7 +365,7 @@ class Method(Part):
             if not isinstance(getattr(self, half, None), kind):
                 told = f"self.{half} is no {kind.__name__}; give super().__init__ a writer and a reader"
                 raise UserError(f"{name}: {told}")
-            for each in sorted({"prepare", "write", "settle", "search"} & {*dir(kind)} & {*dir(self)}):
+            for each in sorted({"prepare", "write", "settle", "search"} & {*dir(kind)} & {*dir(type(self))}):
                 raise UserError(f"{name}: {each} is the {half}'s; nothing calls it here")
         if not isinstance(getattr(self.writer, "Memory", None), type):
             raise UserError(f"{type(self.writer).__name__}: names no Memory; set Memory to the class of what it writes")
