@@ -122,7 +122,7 @@ class StoreError(MempilerError):
 
 
 class BrokenRunError(MempilerError):
-    """Raised if more questions of a run failed than `--max-lost` allows; nothing rests on its score."""
+    """Raised if more questions of a run failed than `--max-lost` allows, or its optimizer did; nothing rests on it."""
 
     exit_code = 4
 

@@ -31,7 +31,6 @@ def command(method: str, planned: bool, settings: tuple[str, ...], **values: Any
     """
     from ..optimizers.compile import Compilation
     from ..runs.compile import run_compile
-    from ..runs.results import refuse_broken
 
     setup = make_setup(values)
     first_line(setup, method)
@@ -46,5 +45,4 @@ def command(method: str, planned: bool, settings: tuple[str, ...], **values: Any
     if done.stopped:
         more.append(f"stopped by a limit: {done.stopped}; --resume {done.run.name} goes on")
     report(done.summary(), run_lines(done.run, *more, f"program: {done.program}"))
-    for found in (done.dev[0], done.before, done.after):
-        refuse_broken(found, done.run.name)
+    done.refuse_broken()

@@ -102,6 +102,19 @@ class Compiled:
         """Why the start was kept; None where the compiled program was."""
         return None if self.promoted else self.decided.refused
 
+    def refuse_broken(self) -> None:
+        """Ends a compile that tells nothing, by its run's name.
+
+        Raises:
+            BrokenRunError: A scoring is broken, or the optimizer failed before it had scored a candidate.
+        """
+        for found in (self.dev[0], self.before, self.after):
+            refuse_broken(found, self.run.name)
+        told = self.troubles
+        if told.ended is not None and not told.rescued:
+            again = f"--resume {self.run.name} tries again"
+            raise BrokenRunError(f"broken run: {told.optimizer} failed and nothing was compiled; {again}")
+
     def gate(self) -> dict[str, Any]:
         """What the kept program scored on the dev questions: what programs are compared by when one is registered.
 

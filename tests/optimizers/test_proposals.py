@@ -68,8 +68,8 @@ def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any,
         told = [word for setting in SETTINGS.get(name, []) for word in ("--optimizer-set", setting)]
         about = ["--on", "jsonl", "--data", data, "--lm", "scripted/test", "--train", "16"]
         given = ["--with", name, *about, "--threads", "1", "--min-n", "8", *told, *words]
-        _, out, _ = cli("compile", "turn-rag", *given)
-        return json.loads(out) if "--json" in words else {"out": out}
+        code, out, _ = cli("compile", "turn-rag", *given)
+        return json.loads(out) if "--json" in words else {"code": code, "out": out}
 
     return run
 
@@ -134,14 +134,14 @@ def breaks(score: Any, error: BaseException) -> Any:
 def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_with, tmp_path, monkeypatch):
     break_optimizer(monkeypatch, breaks(evaluated, BrokenError("two\nlines")))
     model, again, out = Model(0), Model(0), str(tmp_path / "out")
-    table = compile_with("broken", model, "--out", out)["out"]
+    code, table = compile_with("broken", model, "--out", out).values()
     run = re.findall(
         r"^broken ended before its time \(BrokenError: two lines\): the best candidate so far goes on; "
         r"--resume (\S+) tries again$",
         table,
         re.MULTILINE,
     )
-    assert f"LM calls, whole run: {model.answers} task; " in table
+    assert (code, f"LM calls, whole run: {model.answers} task; " in table) == (0, True)
     assert BETTER in load(out).task.answer.signature.instructions
     resumed = compile_with("broken", again, "--json", "--out", out, "--resume", run[0])
     assert (resumed["optimizer"]["ended"], resumed["optimizer"]["rescued"]) == ("BrokenError: two lines", True)
@@ -154,8 +154,8 @@ def test_an_optimizer_that_breaks_before_it_scored_anything_leaves_the_start(com
         programs[0](**job.train[0].inputs())
 
     break_optimizer(monkeypatch, breaks(asks_once, BrokenError()))
-    table = compile_with("broken", Model(0), "--out", str(tmp_path / "out"))["out"]
-    assert "broken ended before its time (BrokenError): no candidate was scored yet, so the start goes on" in table
+    code, table = compile_with("broken", Model(0), "--out", str(tmp_path / "out")).values()
+    assert (code, "(BrokenError): no candidate was scored yet, so the start goes on" in table) == (4, True)
     assert BETTER not in load(tmp_path / "out").task.answer.signature.instructions
 
 
