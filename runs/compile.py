@@ -24,6 +24,7 @@ from ..errors import BrokenRunError, UserError
 from ..optimizers.compile import Compilation, compile_program, plan_job
 from ..optimizers.history import Candidate, CandidateHistory
 from ..optimizers.proposals import ATTEMPTS
+from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .artifact import check_writable, save
 from .experiment import Note, Scoring
@@ -56,7 +57,7 @@ class OptimizerProblems:
     """Proposals that could not be read after the last attempt."""
 
     rescued: bool
-    """Whether a candidate had been scored by then, which goes on in place of a result."""
+    """Whether something was compiled by then, which goes on in place of a result."""
     notes: tuple[str, ...] = ()
     """What else there is to know of the demos, a line each."""
 
@@ -64,7 +65,7 @@ class OptimizerProblems:
         """What tables say of it, one line each; `run` can be resumed."""
         found, again = [], f"--resume {run} tries again"
         if self.ended is not None:
-            taken = "the best candidate so far" if self.rescued else "no candidate was scored yet, so the start"
+            taken = "the best candidate so far" if self.rescued else "the start"
             found.append(f"{self.optimizer} ended before its time ({self.ended}): {taken} goes on; {again}")
         if self.unreadable:
             rest = f", {self.given_up} proposals were given up; {again}" if self.given_up else ""
@@ -106,7 +107,7 @@ class Compiled:
         """Ends a compile that tells nothing, by its run's name.
 
         Raises:
-            BrokenRunError: A scoring is broken, or the optimizer failed before it had scored a candidate.
+            BrokenRunError: A scoring is broken, or the optimizer failed and left the start as it was.
         """
         for found in (self.dev[0], self.before, self.after):
             refuse_broken(found, self.run.name)
@@ -258,6 +259,7 @@ class _Compile:
                 compiled = compile_program(start, score.benchmark, split.train, how, model, history)
             if history.ended is not None or history.proposals.given_up:
                 runtime.folder.update(**{RETRY_COUNT: 1 + _retry_count(runtime)})
+        changed = compiled is not None and program_digest(compiled) != program_digest(start)
         trained = None if history.trained is None else keep(history.trained, runtime.folder.path / "model")
         with dspy.context(lm=history.trained or dspy.settings.lm):
             second = None if compiled is None else score(compiled, split.dev, "dev", "dev questions, after")
@@ -288,7 +290,7 @@ class _Compile:
                 history.ended,
                 history.proposals.unreadable,
                 history.proposals.given_up,
-                rescued=history.ended is not None and history.best() is not None,
+                rescued=history.ended is not None and (trained is not None or changed),
                 notes=tuple(history.notes),
             ),
         )

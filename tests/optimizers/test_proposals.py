@@ -149,13 +149,10 @@ def test_an_optimizer_that_breaks_leaves_its_best_candidate_and_says_so(compile_
     assert json.loads((Path(resumed["run"]) / "run.json").read_text())["status"] == "stopped"
 
 
-def test_an_optimizer_that_breaks_before_it_scored_anything_leaves_the_start(compile_with, tmp_path, monkeypatch):
-    def asks_once(job: Any, programs: list[Any]) -> None:
-        programs[0](**job.train[0].inputs())
-
-    break_optimizer(monkeypatch, breaks(asks_once, BrokenError()))
+def test_an_optimizer_that_breaks_before_it_compiled_anything_is_a_broken_run(compile_with, tmp_path, monkeypatch):
+    break_optimizer(monkeypatch, breaks(lambda job, programs: evaluated(job, programs[:1]), BrokenError()))
     code, table = compile_with("broken", Model(0), "--out", str(tmp_path / "out")).values()
-    assert (code, "(BrokenError): no candidate was scored yet, so the start goes on" in table) == (4, True)
+    assert (code, "broken ended before its time (BrokenError): the start goes on" in table) == (4, True)
     assert BETTER not in load(tmp_path / "out").task.answer.signature.instructions
 
 
