@@ -63,9 +63,6 @@ class Limits:
         """Those that there are, by name."""
         return {name: limit for name, limit in vars(self).items() if limit is not None}
 
-    def __bool__(self) -> bool:
-        return bool(self.given)
-
 
 _SPENT = {"max_usd": "cost", "max_calls": "calls", "max_tokens": "tokens", "max_minutes": "minutes"}
 """What of a `Spending` each limit holds for."""
@@ -233,7 +230,7 @@ class Guard(SharedByCopies):
 
         A call that takes more than is expected may overrun a limit by the difference, too.
         """
-        if not self.limits:
+        if not self.limits.given:
             yield
             return
         with self._lock:

@@ -99,7 +99,7 @@ class MeteredLM(dspy.LM):
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         # Where there are limits a call may have to wait for those in flight.
-        if self.replay is not None or self.answers is not None or self._blocks or self.guard.limits:
+        if self.replay is not None or self.answers is not None or self._blocks or self.guard.limits.given:
             with dspy.context(send_stream=None):  # a thread has no way to the stream of a loop
                 return await in_thread(lambda: self(prompt, messages=messages, **kwargs))
         call = Call(self, prompt, messages, kwargs)
@@ -230,7 +230,7 @@ class MeteredLM(dspy.LM):
 
     def _expected(self, call: Call) -> Spending:
         """What a call takes at most, going by the length of its prompt and of the answers so far."""
-        if not self.guard.limits:
+        if not self.guard.limits.given:
             return Spending()
         most = call.request.get("max_tokens") or call.request.get("max_completion_tokens")
         asked, answer = PROMPT * call.prompt_tokens, call.n * max(most or ANSWER, self.meter.longest)

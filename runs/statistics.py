@@ -133,7 +133,12 @@ def interval(values: Sequence[float], groups: Sequence[str], level: float = 0.95
     Raises:
         UserError: The lengths differ, a score is not finite, or the level is out of range.
     """
-    scores = _checked(values, groups)
+    scores = np.asarray(values, dtype=float)
+    if len(scores) != len(groups):
+        raise UserError(f"{len(scores)} scores but {len(groups)} groups; give one group per score")
+    if not np.isfinite(scores).all():
+        place = int(np.flatnonzero(~np.isfinite(scores))[0])
+        raise UserError(f"score {place} is {scores[place]}; give a failed question 0 or leave it out")
     if not 0 < level < 1:
         raise UserError(f"level {level} is not between 0 and 1; 0.95 is usual")
     if len(scores) < 2:
@@ -170,16 +175,6 @@ def paired(a: Sequence[float], b: Sequence[float], groups: Sequence[str], min_n:
         p=_permutation_test(differences, groups) if wins or losses else 1.0,
         min_n=min_n,
     )
-
-
-def _checked(values: Sequence[float], groups: Sequence[str]) -> NDArray[np.float64]:
-    scores = np.asarray(values, dtype=float)
-    if len(scores) != len(groups):
-        raise UserError(f"{len(scores)} scores but {len(groups)} groups; give one group per score")
-    if not np.isfinite(scores).all():
-        place = int(np.flatnonzero(~np.isfinite(scores))[0])
-        raise UserError(f"score {place} is {scores[place]}; give a failed question 0 or leave it out")
-    return scores
 
 
 def _resampled_means(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:

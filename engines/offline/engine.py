@@ -152,7 +152,12 @@ def _value(view: View, name: str, schema: Schema, unit: Unit | None) -> Any:
         return {n: _value(view, n, part, unit) for n, part in parts.items()}
     if kind in ("integer", "number"):
         return max(schema.get("minimum", 0), min(0, schema.get("maximum", 0)))
-    return _text(view, name, unit)
+    role = name.rpartition("_")[2]
+    if _ID.search(role):
+        return _id(view, name, unit)
+    if unit is None:
+        return answer(view, name)
+    return {"speaker": unit.speaker, "time": unit.when, "date": unit.when}.get(role, unit.body)
 
 
 def _list(view: View, name: str, schema: Schema, unit: Unit | None) -> list[Any]:
@@ -178,12 +183,3 @@ def _id(view: View, name: str, unit: Unit | None) -> str:
     scored = [(view.weight(text & stems(other.said)), other.id) for other in units or view.material]
     # What shares less than half of the weight is not alike.
     return max([(view.weight(text) / 2, ""), *scored], key=lambda pair: pair[0])[1]
-
-
-def _text(view: View, name: str, unit: Unit | None) -> str:
-    role = name.rpartition("_")[2]
-    if _ID.search(role):
-        return _id(view, name, unit)
-    if unit is None:
-        return answer(view, name)
-    return {"speaker": unit.speaker, "time": unit.when, "date": unit.when}.get(role, unit.body)

@@ -107,7 +107,7 @@ def test_a_limit_that_stops_nothing_is_refused_by_name(name: str, value: Any) ->
     with pytest.raises(UserError, match=f"{name} = .*give a finite number"):
         limits(**{name: value})
     assert Limits(max_usd=0)
-    assert not Limits()
+    assert not Limits().given
 
 
 def test_a_phase_keeps_back_what_comes_after_it():
