@@ -4,6 +4,7 @@ runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
     run.json       command, its settings, status, MLflow run id
     report.html    what came of it, to look at; report.json.gz is what the page shows
     run.sqlite     LM answers, memories, answered questions
+    run.lock       held by the process that works on it
     program/       the saved program of a compile, unless --out names another folder
     parts/NAME/    of a reproduce: the same for each variant, without a store of its own
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -161,17 +162,36 @@ class RunFolder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Says in `run.json` why a run ended that did not finish; a killed process leaves it "running"."""
+        """Says in `run.json` why a run ended that did not finish; a killed process leaves it "running".
+
+        Raises:
+            UserError: Another process works on it.
+        """
+        with self._alone():
+            try:
+                yield
+            except KeyboardInterrupt as stop:
+                with suppress(MempilerError):
+                    self.update(status="stopped", error="stopped by the user")
+                raise Stopped(f"what was done is kept in {self.resumed}", ("--resume", self.resumed.name)) from stop
+            except BaseException as error:
+                with suppress(MempilerError):
+                    self.update(status="failed", error=one_line(error, 500))
+                raise
+
+    def _alone(self) -> ExitStack:
+        """Keeps other processes from a run and its parts; they would pay for the same once more."""
+        from filelock import FileLock, Timeout
+
+        stack = ExitStack()
         try:
-            yield
-        except KeyboardInterrupt as stop:
-            with suppress(MempilerError):
-                self.update(status="stopped", error="stopped by the user")
-            raise Stopped(f"what was done is kept in {self.resumed}", ("--resume", self.resumed.name)) from stop
-        except BaseException as error:
-            with suppress(MempilerError):
-                self.update(status="failed", error=one_line(error, 500))
-            raise
+            if self.whole is None:
+                stack.enter_context(FileLock(self.path / "run.lock", timeout=0))
+        except OSError as error:
+            why = "still runs in another process; wait for its end, or stop it"
+            why = why if isinstance(error, Timeout) else f"cannot be locked: {error.strerror or error}"
+            raise UserError(f"run {self.path.name} {why}") from error
+        return stack
 
     def write(self, record: dict[str, Any]) -> None:
         """Replaces `run.json` at once."""

@@ -102,8 +102,7 @@ def test_what_is_kept_grows_with_the_history_and_not_with_its_square(scripted, f
 
 
 def test_a_memory_is_not_put_together_from_what_does_not_belong_together(scripted, make_history, tmp_path):
-    path, lm = tmp_path / "run.sqlite", numbered(scripted)
-    history = make_history(4)
+    path, lm, history = tmp_path / "run.sqlite", numbered(scripted), make_history(4)
     with dspy.context(lm=lm):
         remembered(path, Paired(), history)
         with closing(sqlite3.connect(path)) as database:
@@ -149,8 +148,7 @@ def test_equal_calls_share_an_answer_only_where_the_lm_cache_is_on(scripted, tmp
 
 
 def test_an_answer_is_found_again_at_another_address_and_with_another_key(stub, tmp_path):
-    server, settings = stub(), {"cache": False, "num_retries": 0}
-    said = []
+    server, settings, said = stub(), {"cache": False, "num_retries": 0}, []
     for url, key in ((server.url, "one"), ("http://127.0.0.1:9/v1", "two")):
         answers = RunStore(tmp_path / "run.sqlite").answers
         said.append(MeteredLM(server.model, Meter(), answers=answers, api_base=url, api_key=key, **settings)("Where?"))
@@ -167,12 +165,17 @@ def test_only_rows_of_the_same_phase_that_have_an_answer_are_known(tmp_path):
         assert store.part("variant").rows.known("before", ["q0"]) == {}
 
 
-def test_a_run_is_resumed_with_the_settings_it_was_started_with_and_no_others():
+def test_a_run_is_resumed_with_the_settings_it_was_started_with_and_by_one_process():
     run = RunFolder.create("evaluate-turn-rag", {"lm": "offline", "seed": 1}).path.name
     assert RunFolder.resume(run, {"lm": "offline", "seed": 1}).path.name == run
     for other in ({"lm": "offline", "seed": 2}, {"lm": "offline"}):
         with pytest.raises(UserError, match=r"was started with seed = 1, not (2|None)"):
             RunFolder.resume(run, other)
+    held = RunFolder.open(run).recording
+    with held(), pytest.raises(UserError, match=f"{run} still runs in another process"), held():
+        pass
+    with held():  # it has ended
+        pass
 
 
 def test_a_damaged_value_or_file_is_one_line(tmp_path):
