@@ -113,8 +113,8 @@ class Compiled:
             refuse_broken(found, self.run.name)
         told = self.troubles
         if told.ended is not None and not told.rescued:
-            again = f"--resume {self.run.name} tries again"
-            raise BrokenRunError(f"broken run: {told.optimizer} failed and nothing was compiled; {again}")
+            failed = f"{told.optimizer} failed ({told.ended}) and nothing was compiled"
+            raise BrokenRunError(f"broken run: {failed}; --resume {self.run.name} tries again")
 
     def gate(self) -> dict[str, Any]:
         """What the kept program scored on the dev questions: what programs are compared by when one is registered.

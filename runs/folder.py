@@ -93,7 +93,6 @@ class RunFolder:
                     f"run {folder.path.name} was started with {key} = {before.get(key)!r}, not {settings.get(key)!r}; "
                     "resume it with the same command, or start a new run"
                 )
-        folder.update(status="running")
         return folder
 
     def part(self, name: str, settings: dict[str, Any]) -> RunFolder:
@@ -168,6 +167,7 @@ class RunFolder:
             UserError: Another process works on it.
         """
         with self._alone():
+            self.update(status="running")
             try:
                 yield
             except KeyboardInterrupt as stop:
