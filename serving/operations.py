@@ -25,9 +25,10 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest, multiprocess
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
 
@@ -148,14 +149,11 @@ class Metrics:
         Args:
             counts: What the store holds; None where it does not answer.
         """
-        own, held = self._own, CollectorRegistry()
-        if folder := os.environ.get(SHARED_FOLDER):
-            _leave_out_the_dead(Path(folder))
-            own = CollectorRegistry()
-            multiprocess.MultiProcessCollector(own, folder)
+        folder, told = os.environ.get(SHARED_FOLDER), CollectorRegistry()
+        shared = [str(path) for path in Path(folder).glob("*.db") if _readable(path)] if folder else []
         # Values of their own would be written where other processes look.
-        held.register(_Held(counts))
-        return generate_latest(own) + generate_latest(held)
+        told.register(_Told(shared, counts))
+        return (b"" if folder else generate_latest(self._own)) + generate_latest(told)
 
 
 class RequestLog:
@@ -235,28 +233,31 @@ def set_up(level: str = "info") -> None:
         found.propagate = True
 
 
-def _leave_out_the_dead(folder: Path) -> None:
-    """Takes back what processes that were killed are at."""
-    for path in folder.glob("gauge_live*.db"):
-        pid = int(path.stem.rpartition("_")[2])
-        try:
-            os.kill(pid, 0)
-        except (ProcessLookupError, PermissionError):  # of the latter another's process has the number by now
-            multiprocess.mark_process_dead(pid, str(folder))
+def _readable(path: Path) -> bool:
+    """Whether a process has written to its file, which for a moment is empty and so unreadable to prometheus-client."""
+    try:
+        if path.stem.startswith("gauge_live"):
+            os.kill(int(path.stem.rpartition("_")[2]), 0)
+        return path.stat().st_size > 0
+    except (ProcessLookupError, PermissionError, FileNotFoundError):  # Its number may be of another's process by now.
+        path.unlink(missing_ok=True)
+        return False
 
 
-class _Held(Collector):
-    def __init__(self, counts: dict[str, int] | None) -> None:
-        self._counts = counts
+class _Told(Collector):
+    """What the processes of a service counted, by their files, and what the store holds."""
+
+    def __init__(self, shared: list[str], counts: dict[str, int] | None) -> None:
+        self._shared, self._counts = shared, counts
 
     def collect(self) -> Iterator[Metric]:
-        found = self._counts
-        yield GaugeMetricFamily("mempiler_store_up", "Whether the store answered this request.", found is not None)
-        if found is not None:
-            yield GaugeMetricFamily("mempiler_users", "Users of the store.", found["users"])
+        yield from MultiProcessCollector.merge(self._shared)
+        yield GaugeMetricFamily("mempiler_store_up", "Whether the store answered.", self._counts is not None)
+        if self._counts is not None:
+            yield GaugeMetricFamily("mempiler_users", "Users of the store.", self._counts["users"])
             sessions = GaugeMetricFamily("mempiler_sessions", "Sessions of the store, by state.", labels=["state"])
             for state in get_args(State):
-                sessions.add_metric([state], found[state])
+                sessions.add_metric([state], self._counts[state])
             yield sessions
 
 

@@ -72,21 +72,12 @@ class Hostile:
         host = self._client.base_url.host, self._client.base_url.port
         head = "".join(f"{name}: {value}\r\n" for name, value in self._headers.items())
         with contextlib.suppress(OSError), socket.create_connection(host, timeout=3) as connection:
-            connection.sendall(
-                f"POST /v1/users/a/ask HTTP/1.1\r\nHost: x\r\n{head}Content-Length: 900\r\n\r\n{{".encode()
-            )
+            head = f"POST /v1/users/a/ask HTTP/1.1\r\nHost: x\r\n{head}Content-Length: 900\r\n\r\n{{"
+            connection.sendall(head.encode())
             time.sleep(1)
 
     def garbage(self, n: int) -> None:
-        bodies = (
-            "[" * 100_000,
-            '{"a":' * 50_000,
-            "\ud800",
-            "{}",
-            "\0",
-            '{"messages": [{"role": 1e999}]}',
-            "x" * 999_000,
-        )
+        bodies = "[" * 100_000, '{"a":' * 50_000, "\ud800", "{}", "\0", '{"messages": [{"role": 1e999}]}', "x" * 999_000
         paths = ("/v1/users/ada/sessions", "/v1/chat/completions", "/v1/mcp", "/v1/users/%00/ask", "/v1/users/a/b/c")
         content, kind = bodies[n % 7].encode("utf-8", "surrogatepass"), {"Content-Type": "application/json"}
         self.send("POST", paths[n % 5], content=content, headers={**kind, "Accept": "*/*"})
@@ -192,18 +183,9 @@ def soak(folder: Path, seconds: float, store: str | None = None, seed: int = 0) 
     """Each attack for so many seconds, and a kill now and then; what it came to."""
     generator, told = random.Random(seed), multiprocessing.get_context("spawn").Value("b", False)
     with StubServer(fault, answer=answer) as model:
-        options = [
-            "--lm",
-            model.model,
-            "--api-base",
-            model.url,
-            "--lm-deadline",
-            "20",
-            "--timeout",
-            "30",
-            "--lm-retries",
-        ]
-        with Served(folder, [*options, "0", "--mcp"], store, method="recursive-summary") as served:
+        options = ["--lm", model.model, "--api-base", model.url, "--lm-deadline", "20", "--timeout", "30"]
+        options += ["--lm-retries", "0", "--mcp"]
+        with Served(folder, options, store, method="recursive-summary") as served:
             victim = Victim(served)
             threads = [threading.Thread(target=work) for work in (victim.ask, victim.tell)]
             given = (served.address, served.tokens["acme"], served.store, seconds, told)
@@ -237,9 +219,8 @@ def verified(store: str, victim: Victim, crossed: bool) -> dict[str, Any]:
         summary = build("recursive-summary").memory(opened, "victim", "globex").read().summary.split()  # pyright: ignore
         of = Owner("talker", "globex")
         talked = [*(one.item for one in opened.items(of)), *opened.read(of).open]
-    said = [
-        word for one in talked for turn in one.turns if turn.speaker == "user" for word in MARKER.findall(turn.text)
-    ]
+    turns = (turn for one in talked for turn in one.turns if turn.speaker == "user")
+    said = [word for turn in turns for word in MARKER.findall(turn.text)]
     lost = (set(victim.sessions) - set(summary)) | (set(victim.chats) - set(said))
     doubled = [len(found) - len(set(found)) for found in (summary, said)]
     cuts = {what: statistics.quantiles(took, n=20, method="inclusive")[-1] for what, took in victim.times.items()}

@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from mempiler import Store, StoreError
+from mempiler.serving.operations import SHARED_FOLDER
+from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from sqlalchemy import event
 
 from .conftest import service_over, serving, within
@@ -65,6 +68,17 @@ def test_a_store_that_is_down_costs_its_own_values_only(client: Any, scraped: An
     assert found["mempiler_store_up"] == 0
     assert "mempiler_users" not in found
     assert 'mempiler_requests_in_progress{pool="asking"}' in found
+
+
+def test_a_process_that_died_as_it_made_its_file_hides_no_other(scraped: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """prometheus-client reads no empty file (its issue 1199); of the second no process is left, nor what it was at."""
+    monkeypatch.setenv(SHARED_FOLDER, str(tmp_path))
+    (tmp_path / "counter_1.db").touch()
+    for name in ("gauge_livesum_99999999", "counter_2"):
+        shared = MmapedDict(tmp_path / f"{name}.db")
+        shared.write_value(mmap_key(name, name, [], [], ""), 3.0, 0.0)
+        shared.close()
+    assert [name for name in scraped() if name[-1].isdigit()] == ["counter_2"]
 
 
 def test_what_clients_choose_makes_no_new_values(client: Any, scraped: Any, caplog: pytest.LogCaptureFixture) -> None:

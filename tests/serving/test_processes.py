@@ -5,6 +5,7 @@ less than 200 MB and the log has less than 1 MB; afterwards all is well in 20 s.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -36,8 +37,12 @@ def children(parent: int) -> list[int]:
 
 
 def processes(parent: int) -> set[int]:
-    """The processes that answer for one that does not."""
-    return {pid for pid in children(parent) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    """The processes that answer for one that does not; one that was killed may end while it is looked at."""
+    found = set[int]()
+    for pid in children(parent):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found |= {pid} if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes() else set()
+    return found
 
 
 @pytest.fixture
