@@ -234,7 +234,7 @@ def set_up(level: str = "info") -> None:
 
 
 def _readable(path: Path) -> bool:
-    """Whether a process has written to its file, which for a moment is empty and so unreadable to prometheus-client."""
+    """Whether a file of a process can be read: it is empty at first. Gauges of a process that is gone are removed."""
     try:
         if path.stem.startswith("gauge_live"):
             os.kill(int(path.stem.rpartition("_")[2]), 0)

@@ -106,7 +106,7 @@ def test_a_limit_that_stops_nothing_is_refused_by_name(name: str, value: Any) ->
     limits: Any = Limits if name.startswith("max_") and name != "max_lost" else partial(Setup, "locomo")
     with pytest.raises(UserError, match=f"{name} = .*give a finite number"):
         limits(**{name: value})
-    assert Limits(max_usd=0)
+    assert Limits(max_usd=0).given == {"max_usd": 0}
     assert not Limits().given
 
 
