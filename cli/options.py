@@ -90,6 +90,7 @@ asking_options = adds(
 """Adds the options by which a saved program is loaded and asked; `open_asked` takes them."""
 
 _EMBEDDER = "`minilm`, `e5`, `onnx:DIR`, `fastembed:NAME`, `offline` (compares spelling), or an embedding model's name"
+_METRIC = "what scores, where the benchmark has several, e.g. judge; with jsonl also module:function, yours"
 _LOST = "mark the run as broken above this share of failed questions, or of lost answers"
 _ADAPTER = "auto, chat, json or compact [default: auto for named models, else chat, or the saved program's]"
 _TRACES = "questions whose traces MLflow gets, wrong answers first"
@@ -102,7 +103,7 @@ answer_options = adds(
 setup_options = adds(
     click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `mempiler list`"),
     click.option("--data", type=click.Path(), help="the benchmark's file [default: the bundled sample]"),
-    click.option("--metric", help="what scores, where the benchmark has several, e.g. judge"),
+    click.option("--metric", help=_METRIC),
     click.option("--categories", help="comma-separated categories, e.g. 2,4"),
     click.option("--option", "pairs", multiple=True, metavar="NAME=VALUE", help="of the benchmark, e.g. length=128k"),
     LM,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..runs.pages.page import Category, Page, Question
+    from ..runs.rows import QuestionTrace
     from ..runs.statistics import Difference
 
 
@@ -129,16 +130,29 @@ def _question_lines(page: Page, question: Question) -> Iterator[str]:
         return
     if seen.feedback:
         yield f"the metric says: {seen.feedback}"
-    missing = [line or turn for turn, line in seen.evidence.items() if turn not in seen.found]
-    if missing:
-        yield "\ngold evidence that was not recalled:"
-        yield from (f"  {line}" for line in missing)
-    yield f"\nrecalled, {len(seen.entries)} entries (* gold evidence):"
+    yield from _evidence_lines(seen)
+    recalled = "recalled" if seen.is_recall_known else "reported as recalled"
+    yield f"\n{recalled}, {len(seen.entries)} entries (* gold evidence):"
     yield from (f"{'*' if seen.is_gold(entry) else ' '} {entry.line}" for entry in seen.entries)
     for call in seen.calls:
         yield f"\nprompt of {call.predictor} ({call.outcome}):"
         yield from (f"--- {role}\n{text}" for role, text in call.messages)
         yield f"--- answer\n{call.answer}"
+
+
+def _evidence_lines(seen: QuestionTrace) -> Iterator[str]:
+    """Yield the gold evidence that was missed; of a program that does not report its recall, what its prompts held."""
+    prompted = [turn for turn in seen.evidence if turn in (seen.in_prompts or ())]
+    missing = [turn for turn in seen.evidence if turn not in seen.found and turn not in prompted]
+
+    if prompted:
+        yield "\ngold evidence that stood in the prompts:"
+        yield from (f"  {seen.evidence[turn] or turn}" for turn in prompted)
+    if missing and seen.is_recall_known:
+        yield "\ngold evidence that was not recalled:"
+    elif missing:
+        yield "\ngold evidence not found in the prompts; the program does not report whether it recalled it:"
+    yield from (f"  {seen.evidence[turn] or turn}" for turn in missing)
 
 
 def _plain(page: Page, question: Question) -> dict[str, Any]:

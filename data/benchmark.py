@@ -22,7 +22,7 @@ from ..records import History
 from .dataset import Note, Reading, Source, Split, askable, refuse_fatal
 from .judge import AnyJudge
 from .samples import sample
-from .scorer import Score, Scorer
+from .scorer import JudgedStep, Score, Scorer
 
 _FINITE = ConfigDict(allow_inf_nan=False)
 Program = Callable[..., dspy.Prediction]
@@ -216,6 +216,10 @@ class Benchmark:
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         """Scores one answer; see `Scorer.score`."""
         return self.scorer.score(example, prediction)
+
+    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: JudgedStep) -> Score:
+        """Score one answer for an optimizer; see `Scorer.score_step`."""
+        return self.scorer.score_step(example, prediction, step)
 
     def counts(self, example: dspy.Example) -> bool:
         """Whether the example is part of the headline score."""

@@ -11,31 +11,26 @@
 Rows with equal pasts (and the same user) share one History, so its memory is written once. Splits cut no conversation,
 which is named by its user, else by the id inside `history`, else by its digest.
 
-A metric may be a function of one's own in a module that is imported: `--metric mymetrics:names_the_city`.
-
-    def names_the_city(example, prediction):           # of `answer` and `context`; called from many threads
-        right = example.answer in prediction.answer
-        return float(right), "" if right else "Name the city."         # from 0 to 1, and a feedback or not
+A metric may be a function of one's own in a module that is imported: `--metric mymetrics:names_the_city`, in any form
+that DSPy and GEPA take (`metric_functions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError, LMError
 from pydantic import ConfigDict
 
-from ..errors import DataError, MempilerError, UnknownNameError, UserError, one_line
+from ..errors import DataError, UnknownNameError
 from ..records import History
-from ..records.own_code import imported
 from .benchmark import Benchmark
 from .dataset import Note, Reading
+from .metric_functions import FunctionScorer
 from .rows import Listed, Location, Row, Text, Words, json_rows
-from .scorer import Combined, ExactMatch, Judged, Score, Scorer, TokenF1, answer_of, explained
+from .scorer import Combined, ExactMatch, Judged, Scorer, TokenF1
 
 
 class _Row(Row):
@@ -121,42 +116,3 @@ def _history(row: _Row, place: Location) -> History | None:
         column.fault("malformed history", "uses a turn id twice" if turns else "holds no turns")
         return None
     return History(id=row.user or history.id or history.digest[:12], items=history.items)
-
-
-class FunctionScorer(Scorer):
-    """Scores by a function of one's own, and checks what it returns.
-
-    Args:
-        path: `module:function`.
-
-    Raises:
-        UserError: It cannot be imported, or is not callable.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.title = path
-        self._part = path.rpartition(":")[2].rpartition(".")[2]
-        self._function: Callable[[dspy.Example, dspy.Prediction], Any] = imported("metric", path)
-        if not callable(self._function):
-            raise UserError(f"metric {path!r} is {self._function!r:.60}, not a function(example, prediction)")
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """The score of one answer.
-
-        Raises:
-            UserError: The function raised, or returned anything but a number from 0 to 1 (and a text).
-        """
-        try:
-            found = self._function(example, prediction)
-        except (MempilerError, LMError, AdapterParseError):
-            raise
-        except Exception as error:
-            reason = one_line(f"{type(error).__name__}: {error}")
-            raise UserError(f"metric {self.title!r} failed on {example.id!r}: {reason}") from error
-        pair = isinstance(found, tuple) and len(found) == 2
-        value, said = cast("tuple[Any, Any]", found if pair else (found, None))
-        if not (isinstance(value, Real) and 0 <= float(value) <= 1 and isinstance(said, str | None)):
-            wanted = "a number from 0 to 1, or (number, feedback text)"
-            raise UserError(f"metric {self.title!r} returned {found!r:.80} for {example.id!r}; it must return {wanted}")
-        value = float(value)
-        return Score(value, said or explained(example, answer_of(prediction), value), {self._part: value})

@@ -11,7 +11,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
@@ -34,6 +34,20 @@ class Score:
     """One or two sentences for a reflective optimizer: what was wrong, and what a right answer does."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Further metrics by name, e.g. {"f1": .5, "bleu1": .4}."""
+    judged_predictor: str | None = None
+    """The predictor that `feedback` speaks of, where the metric judged a single one (`JudgedStep`)."""
+
+
+@dataclass(frozen=True)
+class JudgedStep:
+    """What an optimizer says of the answer it wants scored, as DSPy and GEPA pass it to metrics."""
+
+    trace: Any = None
+    """The calls of the program: (predictor, inputs, outputs) each; None in a plain evaluation."""
+    pred_name: str | None = None
+    """The predictor that is to be judged; None where the whole program is."""
+    pred_trace: Any = None
+    """The calls of that predictor."""
 
 
 class Answered(Protocol):
@@ -131,6 +145,14 @@ class Scorer(ABC):
             LMError: A judge's endpoint failed.
         """
 
+    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: JudgedStep) -> Score:
+        """Score one answer for an optimizer; most metrics have no use for what it says of the step.
+
+        Raises:
+            Exception: As `score`.
+        """
+        return self.score(example, prediction)
+
     def counts(self, example: dspy.Example) -> bool:
         """Whether the example is part of the headline score (LoCoMo leaves its category 5 out)."""
         return True
@@ -201,9 +223,17 @@ class Combined(Scorer):
         return {role: kind for scorer in self.parts for role, kind in scorer.asked.items()}
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        found, *beside = [scorer.score(example, prediction) for scorer in self.parts]
-        parts = {name: value for score in (found, *beside) for name, value in score.parts.items()}
-        return Score(found.value, found.feedback, parts)
+        return self._with_parts(self.parts[0].score(example, prediction), example, prediction)
+
+    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: JudgedStep) -> Score:
+        return self._with_parts(self.parts[0].score_step(example, prediction, step), example, prediction)
+
+    def _with_parts(self, headline: Score, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        """Return the score of the headline with the parts of the other scorers added."""
+        parts = dict(headline.parts)
+        for scorer in self.parts[1:]:
+            parts |= scorer.score(example, prediction).parts
+        return replace(headline, parts=parts)
 
     def counts(self, example: dspy.Example) -> bool:
         return self.parts[0].counts(example)

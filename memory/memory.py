@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -47,6 +47,8 @@ class Unwritten(Stored):
 class Memory(Stored):
     """Base of all memories; without arguments it is the empty memory."""
 
+    names_sources: ClassVar[bool] = True
+    """Whether its JSON names the turns its entries rest on, so that `stored_sources` tells what was stored."""
     unwritten: tuple[Unwritten, ...] = ()
     """What could not be taken in. Writers add to it with `left`; everything else is `Writer.take`'s business."""
 

@@ -123,7 +123,7 @@ class Labelling:
         """A metric for optimizers that make demos of the trace it is given, of which a prompt may have `traced`."""
 
         def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> Any:
-            value = view(question_of(example), prediction)
+            value = view(question_of(example), prediction, trace)
             if trace:
                 self.shorten(trace, question_of(example), prediction, traced)
             return value

@@ -1,21 +1,21 @@
 """One metric in the forms that optimizers need: bool, float, or score with feedback.
 
-Feedback follows the evidence: a writing predictor learns whether its input was never stored, stored but not recalled,
-or recalled and still answered wrongly; the answering one whether the evidence was before it at all.
+Feedback follows the evidence. A writing predictor learns whether its input was never stored, stored but not recalled,
+or recalled and still answered wrongly; a reading one whether the evidence was before it at all. Feedback does not speak
+of what is not known, e.g. what somebody else's module recalled without saying so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..memory.memory import stored_sources
+from ..data.scorer import JudgedStep, Score
+from ..programs.evidence import EvidenceStep, evidence_steps, turns_in_inputs
 from ..programs.remember import saw
-
-Step = Literal["never stored", "stored but not recalled", "recalled"]
 
 
 class MetricViews:
@@ -33,12 +33,12 @@ class MetricViews:
         self.threshold = threshold
 
     def number(self, example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> float:
-        """The score, for search and reinforcement learning."""
-        return float(self._benchmark.score(example, prediction).value)
+        """Return the score, for search and reinforcement learning."""
+        return float(self._benchmark.score_step(example, prediction, JudgedStep(trace=trace)).value)
 
     def passed(self, example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> bool:
-        """Whether the answer reaches the threshold, for bootstrapping."""
-        return self.number(example, prediction) >= self.threshold
+        """Return whether the answer reaches the threshold, for bootstrapping."""
+        return self.number(example, prediction, trace) >= self.threshold
 
     def feedback(
         self,
@@ -48,55 +48,74 @@ class MetricViews:
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> dspy.Prediction:
-        """The score, and what went wrong where; `pred_name` and `pred_trace` narrow it to one predictor's call."""
-        score = self._benchmark.score(example, prediction)
-        lost = evidence_step(example, prediction)
+        """Return the score and what went wrong where, for the call of `pred_name` in `pred_trace` if there is one."""
+        score = self._benchmark.score_step(example, prediction, JudgedStep(trace, pred_name, pred_trace))
+        steps = evidence_steps(example.get("focus") or (), prediction.get("memory"), prediction.get("context"))
         if pred_name in self._writers:
-            words = self._for_writer(example, lost, score.value, pred_trace or ())
+            text = self._writer_feedback(example, steps, score, pred_trace or ())
         else:
-            words = _for_reader(lost, score.feedback)
-        return dspy.Prediction(score=float(score.value), feedback=words)
+            inputs = self._reading_inputs(pred_trace or trace or ())
+            text = _reader_feedback(example, steps, score.feedback, inputs)
+        return dspy.Prediction(score=float(score.value), feedback=text)
 
-    def _for_writer(self, example: dspy.Example, lost: dict[str, Step], value: float, pred_trace: Any) -> str:
-        seen = {turn: step for turn, step in lost.items() if any(saw(inputs, turn) for _, inputs, _ in pred_trace)}
+    def _writer_feedback(
+        self, example: dspy.Example, steps: Mapping[str, EvidenceStep], score: Score, pred_trace: Any
+    ) -> str:
+        seen: dict[str, EvidenceStep] = {}
+        for turn, step in steps.items():
+            if any(saw(inputs, turn) for _, inputs, _ in pred_trace):
+                seen[turn] = step
+
         if not seen:
-            return "This call did not see what the question was about; nothing is to be learnt from it."
-        said = [f"{_line(example, turn)}: {_WRITER[step]}" for turn, step in seen.items()]
-        if value >= self.threshold and all(step == "recalled" for step in seen.values()):
-            return "The question could be answered from what was stored here. Keep storing such facts."
-        return " ".join([f"The question was: {example.question}", *said])
+            text = "This call did not see what the question was about; nothing is to be learnt from it."
+        elif score.value >= self.threshold and all(step == "recalled" for step in seen.values()):
+            text = "The question could be answered from what was stored here. Keep storing such facts."
+        else:
+            lines = [f"{_line(example, turn)}: {_WRITER_ADVICE[step]}" for turn, step in seen.items()]
+            text = " ".join([f"The question was: {example.question}", *lines])
+        # What a metric says of the answer is no advice to a writer, unless it judged this very predictor.
+        return f"{text} {score.feedback}" if score.judged_predictor is not None else text
+
+    def _reading_inputs(self, trace: Any) -> list[Mapping[str, Any]]:
+        """Return the inputs of the calls that read: to have been shown to a writer is not to have been recalled."""
+        return [inputs for predictor, inputs, _ in trace if getattr(predictor, "path", "") not in self._writers]
 
 
-_WRITER: dict[str, str] = {
+_WRITER_ADVICE: dict[EvidenceStep, str] = {
     "never stored": "this call saw it, but nothing of it was stored. Store what a later question may ask for.",
     "stored but not recalled": "it was stored, but searching with the question did not find it. "
+    "Store it in words that such a question would use, with names and dates.",
+    "not recalled": "searching with the question did not find it. "
     "Store it in words that such a question would use, with names and dates.",
     "recalled": "it was stored and recalled, but the answer was still wrong. Keep every name, number and date of it.",
 }
 
 
-def evidence_step(example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Step]:
-    """How far each turn of `focus` got; empty where the example names none or the prediction has no memory."""
-    memory, context = prediction.get("memory"), prediction.get("context")
-    if memory is None or context is None or not example.get("focus"):
-        return {}
-    stored, recalled = stored_sources(memory), set(context.sources)
-    return {
-        turn: "recalled" if turn in recalled else "stored but not recalled" if turn in stored else "never stored"
-        for turn in example.focus
-    }
+def _reader_feedback(
+    example: dspy.Example, steps: Mapping[str, EvidenceStep], feedback: str, inputs: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return the metric's feedback behind a sentence on which of the evidence was before the call."""
+    turns = list(example.get("focus") or ())
+    recalled = [turn for turn in turns if steps.get(turn) == "recalled"]
+    shown = {*recalled, *turns_in_inputs(inputs, turns, example.history)} if turns else set[str]()
+    missing = [turn for turn in turns if turn in steps and turn not in shown]
 
-
-def _for_reader(lost: dict[str, Step], feedback: str) -> str:
-    missing = [turn for turn, step in lost.items() if step != "recalled"]
-    if missing and len(missing) == len(lost):
-        ways = ", ".join(f"{turn} was {lost[turn]}" for turn in missing)
-        return f"The evidence was not in the context ({ways}), so this call could not know the answer. {feedback}"
+    if turns and len(missing) == len(turns):
+        reasons = ", ".join(f"{turn} was {steps[turn]}" for turn in missing)
+        return f"The evidence was not in the context ({reasons}), so this call could not know the answer. {feedback}"
     if missing:
         return f"Of the evidence, {', '.join(missing)} was not in the context. {feedback}"
-    return f"The evidence was in the context. {feedback}" if lost else feedback
+    if shown and len(shown) == len(turns):
+        return f"The evidence was in the context. {feedback}"
+    if shown:
+        return f"Of the evidence, {', '.join(turn for turn in turns if turn in shown)} was in the context. {feedback}"
+    return feedback
 
 
-def _line(example: dspy.Example, turn: str) -> str:
-    found = example.history.turns.get(turn)
-    return found[0].line(found[1].time) if found else turn
+def _line(example: dspy.Example, turn_id: str) -> str:
+    """Return a turn of the history as prompts show it; its id where it is not there."""
+    known = example.history.turns.get(turn_id)
+    if known is None:
+        return turn_id
+    turn, item = known
+    return turn.line(item.time)

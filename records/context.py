@@ -60,6 +60,8 @@ class Context(Record):
     notes: dict[str, str] = Field(default_factory=dict)
     counts: dict[str, int] = Field(default_factory=dict)
     """What the recall took, e.g. {"calls": 4, "facts": 22}; no prompt shows it."""
+    is_reported: bool = True
+    """False where a program that is not ours answered without saying what it recalled: no hits then mean nothing."""
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -24,10 +24,11 @@ from ..engines.models import is_offline, shown
 from ..engines.spending import Spending, measure_usage
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
+from ..programs.evidence import evidence_steps, turns_in_inputs
 from ..programs.identity import program_digest
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
-from ..programs.recording import Recording, failure_of, recording
+from ..programs.recording import Call, Recording, failure_of, recording
 from ..records import Context, Failure, History, Hit, estimate_tokens
 from .results import MAX_LOST, Evaluation, counts_of
 from .rows import RECALL_AT, SHOWN, Clock, Row, seen
@@ -204,6 +205,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
     clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, asked, taken = None, program, Spending()
+    program_calls: list[Call] = []
     depth = max(*RECALL_AT, benchmark.scorer.retrieval_depth) if example.get("focus") else 0
     with recording(True, depth) as record:
         try:
@@ -218,6 +220,8 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
                 finally:
                     taken = work.taken
                     clock.mark("answered")
+                    # Calls that are recorded from here on are those of judges.
+                    program_calls = list(record.calls)
             score = benchmark.scorer.score(example, prediction)
         except BudgetError as error:
             return str(error)
@@ -258,8 +262,28 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         search=spans[0] if spans else None,
         search_cpu=spans[1] if spans else None,
         failure=failure,
-        seen=seen(example, context, record.calls, score.feedback if score else "", clock),
+        seen=seen(
+            example,
+            context,
+            record.calls,
+            score.feedback if score else "",
+            clock,
+            _evidence_in_prompts(example, memory, context, program_calls),
+        ),
     )
+
+
+def _evidence_in_prompts(
+    example: dspy.Example, memory: Memory | None, context: Context | None, calls: Sequence[Call]
+) -> list[str] | None:
+    """Return which gold evidence stood in the inputs of calls; None where the program reports what it recalled."""
+    turn_ids = list(example.get("focus") or ())
+    if not turn_ids or memory is None or context is None:
+        return None
+    steps = evidence_steps(turn_ids, memory, context)
+    if len(steps) == len(turn_ids):
+        return None
+    return turns_in_inputs([call.inputs for call in calls], turn_ids, example.history)
 
 
 def _evidence_found(

@@ -45,8 +45,8 @@ class Recorded(BaseModel):
     answer: str | list[str] | None = None
     error: str | None = None
     """Why the question failed, in the place of an answer."""
-    recalled: tuple[str | dict[str, Any], ...] = ()
-    """What it rests on, as a search finds it (`programs.external.program.hits_of`)."""
+    recalled: tuple[str | dict[str, Any], ...] | None = None
+    """What it rests on, as a search finds it (`programs.external.program.hits_of`); None where it is not said."""
     calls: Count = 0
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -70,7 +70,7 @@ class HarnessResult(Row):
         """As the recorded answer to a question."""
         said: Any = {"error": self.skip_reason} if self.skip_reason else {"answer": self.answer}
         seconds = ((self.search_duration_ms or 0) + (self.response_duration_ms or 0)) / 1000
-        return Recorded(id=id, recalled=(self.context,) if self.context else (), seconds=seconds, **said)
+        return Recorded(id=id, recalled=(self.context,) if self.context else None, seconds=seconds, **said)
 
 
 def harness_id(benchmark: str, example: dspy.Example) -> str:

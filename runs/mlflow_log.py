@@ -235,7 +235,8 @@ def _question(evaluation: Evaluation, row: Row) -> _Trace:
         about = [{"kind": e.kind, "sources": list(e.sources), "gold": seen.is_gold(e)} for e in seen.entries]
         lines = [{"page_content": e.line, "metadata": m} for e, m in zip(seen.entries, about, strict=True)]
         span = remembered, recalled
-        parents["recall"] = made.add("recall", "RETRIEVER", span, asked, lines, whole, None, **row.recall)
+        recall = row.recall if seen.is_recall_known else {}
+        parents["recall"] = made.add("recall", "RETRIEVER", span, asked, lines, whole, None, **recall)
     parents["answer"] = made.add("answer", "CHAIN", (recalled, answered), asked, {"answer": answer}, whole)
     if moments.answered is not None:
         scored, span = {"score": row.score, **row.parts}, (answered, row.seconds)

@@ -22,6 +22,8 @@ REASONS = {
     "missed": "wrong: no gold evidence recalled",
     "part": "wrong: part of the gold evidence recalled",
     "read": "wrong: all gold evidence recalled, answer incorrect",
+    "prompted": "wrong: all gold evidence stood in the prompts, answer incorrect",
+    "unknown": "wrong; the program does not report which evidence it recalled",
     "wrong": "wrong; the question has no evidence labels",
     "failed": "failed: no answer",
 }
@@ -93,6 +95,9 @@ class QuestionTrace(BaseModel, frozen=True):
     entries: tuple[Entry, ...] = ()
     evidence: dict[str, str] = {}
     """The gold evidence: turns by id, as prompts show them."""
+    in_prompts: tuple[str, ...] | None = None
+    """Ids of the gold evidence that stood in the inputs of the program's calls, where the program does not report which
+    evidence it recalled; None where it does."""
     calls: tuple[LMCall, ...] = ()
     feedback: str = ""
     """What the metric said of the answer."""
@@ -110,6 +115,17 @@ class QuestionTrace(BaseModel, frozen=True):
         """Ids of the gold evidence that was recalled."""
         recalled = {source for each in self.entries for source in each.sources}
         return [turn for turn in self.evidence if turn in recalled]
+
+    @property
+    def is_recall_known(self) -> bool:
+        """Whether the program reports which of the evidence it recalled."""
+        return self.in_prompts is None
+
+    @property
+    def was_prompted(self) -> bool:
+        """Whether all gold evidence stood in a prompt, or was recalled, of a program that does not report all of it."""
+        shown = {*self.found, *(self.in_prompts or ())}
+        return bool(self.evidence) and self.evidence.keys() <= shown
 
 
 class Row(BaseModel):
@@ -172,6 +188,8 @@ class Row(BaseModel):
 
         Of a context of summaries alone, which shows no turn, the plain search of the memory tells.
         """
+        if self.seen is not None and not self.seen.is_recall_known:
+            return ""
         share = self.recall.get(SHOWN, self.recall.get(f"recall@{max(RECALL_AT)}"))
         if share is None:
             return ""
@@ -182,10 +200,21 @@ class Row(BaseModel):
         """What became of the question, as far as scores and evidence tell: a key of `REASONS`."""
         if self.failure is not None:
             return "failed"
-        return "right" if self.right else {"all": "read", "part": "part", "none": "missed", "": "wrong"}[self.hit]
+        if self.right:
+            return "right"
+        if self.seen is not None and self.seen.evidence and not self.seen.is_recall_known:
+            return "prompted" if self.seen.was_prompted else "unknown"
+        return {"all": "read", "part": "part", "none": "missed", "": "wrong"}[self.hit]
 
 
-def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback: str, clock: Clock) -> QuestionTrace:
+def seen(
+    example: Any,
+    context: Context | None,
+    calls: Sequence[Call],
+    feedback: str,
+    clock: Clock,
+    in_prompts: Sequence[str] | None = None,
+) -> QuestionTrace:
     """What a program saw of a benchmark's example.
 
     Args:
@@ -194,6 +223,7 @@ def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback:
         calls: What was asked, in program order.
         feedback: What the metric says of the answer.
         clock: Of the question.
+        in_prompts: See `QuestionTrace.in_prompts`.
     """
     hits = context.hits if context else ()
     wanted = [str(id) for id in example.get("focus") or ()][:MOST_EVIDENCE]
@@ -206,6 +236,7 @@ def seen(example: Any, context: Context | None, calls: Sequence[Call], feedback:
             for hit in hits[:MOST_ENTRIES]
         ),
         evidence={id: shortened(line, ENTRY) for id, line in evidence.items()},
+        in_prompts=None if in_prompts is None else tuple(id for id in evidence if id in in_prompts),
         calls=tuple(_asked(call, clock.started) for call in asked[-MOST_CALLS:]),
         feedback=shortened(feedback, ANSWER),
         left_out=max(0, len(hits) - MOST_ENTRIES) + max(0, len(asked) - MOST_CALLS),

@@ -152,6 +152,8 @@ def _making(thing: Any, name: str, embedder: Embedder | None) -> Callable[..., A
 class HistoryMemory(Memory):
     """The items, in time order."""
 
+    names_sources = False
+    """What a system makes of the items is known to the system alone."""
     items: tuple[AnyItem, ...] = ()
 
     @cached_property
@@ -229,7 +231,8 @@ class External(Method):
         history = memory.history.model_copy(update={"items": (*memory.items, *since)}) if since else memory.history
         outputs, found = _read(self._answer(history, query))
         asked = query.model_copy(update={"more": {**query.more, GIVEN: outputs}})
-        return Recalled(asked, Context(hits=hits_of(found, history)), ())
+        context = Context(hits=hits_of(found, history), is_reported=found is not None)
+        return Recalled(asked, context, ())
 
     def _answer(self, history: History, query: Query) -> Any:
         text = query.line if query.modality == "question" else query.probe

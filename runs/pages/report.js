@@ -142,23 +142,28 @@
       return all;
     }
     const evidence = Object.entries(question.evidence);
-    const found = new Set(shown.found || []);
+    // A program that is not ours may not report what it recalled: then only its prompts tell what it saw.
+    const isRecallKnown = !shown.in_prompts;
+    const found = new Set([...(shown.found || []), ...(shown.in_prompts || [])]);
     const missing = evidence.filter(([id]) => !found.has(id));
     const entries = shown.entries || [];
     if (evidence.length) {
-      all.append(make("p", `${evidence.length - missing.length} of ${evidence.length} pieces of gold evidence recalled.`, "small"));
+      const share = `${evidence.length - missing.length} of ${evidence.length} pieces of gold evidence`;
+      const words = isRecallKnown ? "recalled." : "found in the prompts; the program does not report which it recalled.";
+      all.append(make("p", `${share} ${words}`, "small"));
     }
     if (missing.length) {
-      all.append(head("Gold evidence that was not recalled"));
+      all.append(head(isRecallKnown ? "Gold evidence that was not recalled" : "Gold evidence not found in the prompts"));
       all.append(make("ul", null, "entries", ...missing.map(([id, line]) => make("li", page.lines[line] || id, "gold"))));
     }
-    all.append(head(`Recalled: ${entries.length} ${entries.length === 1 ? "entry" : "entries"}`));
+    const count = `${entries.length} ${entries.length === 1 ? "entry" : "entries"}`;
+    all.append(head(isRecallKnown ? `Recalled: ${count}` : `Reported as recalled: ${count}`));
     const rows = entries.map((entry) => {
       const row = make("li", page.lines[entry.line], entry.gold ? "gold" : "");
       if (entry.gold) row.append(" ", make("span", "gold evidence", "tag mark"));
       return row;
     });
-    all.append(rows.length ? make("ol", null, "entries", ...rows) : make("p", "Nothing was recalled.", "soft small"));
+    all.append(rows.length ? make("ol", null, "entries", ...rows) : make("p", isRecallKnown ? "Nothing was recalled." : "Nothing was reported.", "soft small"));
     const gold = new Set(entries.filter((entry) => entry.gold).map((entry) => entry.line));
     const calls = shown.calls || [];
     if (calls.length) all.append(head(calls.length === 1 ? "Prompt" : "Prompts"));

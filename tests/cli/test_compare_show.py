@@ -12,6 +12,7 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import keep_page
 from mempiler.runs.pages.page import run_page
 from mempiler.runs.results import Evaluation
+from mempiler.runs.rows import QuestionTrace
 
 from ..runs.evaluations import evaluation as made
 from ..runs.evaluations import row
@@ -202,6 +203,22 @@ def test_a_question_shows_its_evidence_and_its_prompt(call: Call, run: str) -> N
     assert "* [D1:1] Ann: What \\u001b[31mcolour?" in out
     assert "prompt of task.answer (ok):\n--- user\nWhat?\n[D1:2] Bob: Yes.\n--- answer\nA" in out
     assert "\x1b[31m" not in out
+
+
+def test_of_a_program_that_reports_no_recall_only_its_prompts_are_told(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
+    folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
+    evidence = {"D1:1": "[D1:1] Ann: Here.", "D4:2": "[D4:2] Ann: Elsewhere."}
+    seen = QuestionTrace(evidence=evidence, in_prompts=("D1:1",))
+    row = seen_row(1, score=0.0, recall={"shown": 0.0}, sources=(), seen=seen)
+    keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": seen_evaluation(row)}))
+    assert "wrong; the program does not report which evidence it recalled" in call("show", "last", "--wrong")[1]
+    out = call("show", "last", "--question", "q1")[1]
+    assert "gold evidence that stood in the prompts:\n  [D1:1] Ann: Here.\n" in out
+    assert "does not report whether it recalled it:\n  [D4:2] Ann: Elsewhere.\n" in out
+    assert "not recalled" not in out
 
 
 def test_what_is_not_there_is_refused(call: Call, run: str) -> None:

@@ -161,6 +161,32 @@ def test_callables_and_modules_are_scored(thing, recall, make_history):
     assert all(row.answer for row in found.rows)
 
 
+class Silent(Agent):
+    """Shows its model the first lines, and does not say so."""
+
+    def forward(self, history: History, question: str) -> dspy.Prediction:
+        return dspy.Prediction(answer=super().forward(history, question).answer)
+
+
+@pytest.mark.parametrize(
+    ("thing", "turn", "why"),
+    [
+        (Silent, "D1:1", "prompted"),
+        (Silent, "D2:3", "unknown"),
+        (lambda history, question: "wrong", "D1:1", "unknown"),
+        (lambda history, question: {"answer": "wrong", "recalled": ["in words of its own"]}, "D1:1", "unknown"),
+        (lambda history, question: ("wrong", []), "D1:1", "missed"),
+        (lambda history, question: ("wrong", [{"id": "D1:2", "text": "x"}]), "D1:1", "missed"),
+        (lambda history, question: ("wrong", [{"id": "D1:1", "text": "x"}]), "D1:1", "read"),
+    ],
+    ids=["shown to its model", "not shown", "a text", "own words", "nothing recalled", "another turn", "recalled"],
+)
+def test_why_an_answer_is_wrong_is_told_as_far_as_it_is_known(thing, turn, why, make_history):
+    examples = asked(make_history(2), 1, answer="something else", focus=(turn,), evidence=(turn,))
+    (row,) = run(program_of(thing, "mine", "question-answering"), examples).rows
+    assert (row.failure, row.reason) == (None, why)
+
+
 def test_a_module_is_told_of_options_where_it_asks_for_them(make_history):
     heard: list[Any] = []
 

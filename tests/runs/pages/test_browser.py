@@ -10,7 +10,7 @@ from mempiler.runs.pages.html import as_html
 from mempiler.runs.pages.page import Change, Page, run_page
 
 from tests.browser import CHROMIUM, Browser, serious_faults
-from tests.runs.pages.test_document import HOSTILE, evaluation, row
+from tests.runs.pages.test_document import HOSTILE, UNREPORTED, evaluation, row
 
 pytestmark = [
     pytest.mark.slow,
@@ -70,6 +70,19 @@ def test_from_a_filter_to_a_question_its_prompt_and_its_evidence(opened: Browser
     assert [url for url in opened.requests if not url.startswith("file:")] == []
     assert len(opened.requests) == 1
     assert opened.errors == []
+
+
+def test_of_a_program_that_reports_no_recall_its_prompts_are_told(browser: Browser, tmp_path: Path) -> None:
+    unreported = row(score=0.0, seen=UNREPORTED)
+    page = run_page("evaluate", "a-run", {"score": evaluation(unreported)})
+    (tmp_path / "report.html").write_text(as_html(page), encoding="utf-8")
+    browser.open(tmp_path / "report.html")
+    browser.evaluate("document.querySelector('#list button').click()")
+    (shown,) = text(browser, "#detail")
+    assert "1 of 2 pieces of gold evidence found in the prompts" in shown
+    assert "Gold evidence not found in the prompts\n[D4:2] Ann: There." in shown
+    assert "not recalled" not in shown
+    assert "Nothing was recalled" not in shown
 
 
 def test_filters_leave_what_they_name(opened: Browser) -> None:

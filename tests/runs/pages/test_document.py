@@ -36,6 +36,10 @@ HOSTILE = {
 }
 
 
+UNREPORTED = QuestionTrace(evidence={"D1:1": "[D1:1] Ann: Where?", "D4:2": "[D4:2] Ann: There."}, in_prompts=("D1:1",))
+"""Of a program that does not report what it recalled."""
+
+
 def row(n: int = 0, text: str = "Where?", score: float = 1.0, **changes: Any) -> Row:
     seen = QuestionTrace(
         entries=(
@@ -67,6 +71,9 @@ def evaluation(*rows: Row, **changes: Any) -> Evaluation:
         ({"score": 0.0, "recall": {"shown": 1.0}}, "read", "all"),
         ({"score": 0.0, "recall": {"recall@20": 1.0}}, "read", "all"),
         ({"score": 0.0, "recall": {}}, "wrong", ""),
+        ({"score": 0.0, "seen": UNREPORTED}, "unknown", ""),
+        ({"score": 0.0, "seen": UNREPORTED.model_copy(update={"in_prompts": ("D1:1", "D4:2")})}, "prompted", ""),
+        ({"score": 1.0, "seen": UNREPORTED}, "right", ""),
         ({"score": 0.0, "failure": Failure(kind="parse", where="x", message="y")}, "failed", "part"),
     ],
 )

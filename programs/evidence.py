@@ -1,0 +1,86 @@
+"""How far the gold evidence of a question got: into the memory, into the recalled context, into a prompt.
+
+Nothing is said that is not known. Our own methods name the turns behind what they store and recall. A program that is
+not ours may answer without reporting what it recalled, or recall facts in words of its own. What stood in a prompt is
+seen in the inputs of its calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import dspy
+from pydantic import BaseModel
+
+from ..memory.memory import Memory, stored_sources
+from ..records import Context, History, one_line
+
+EvidenceStep = Literal["never stored", "stored but not recalled", "not recalled", "recalled"]
+MIN_WORDS_LENGTH = 16
+"""Characters from which on the words of a turn tell it from others: "Yes." is in many texts."""
+
+
+def reports_recall(memory: Memory, context: Context) -> bool:
+    """Return whether a context tells of every turn if it was recalled."""
+    if not context.is_reported:
+        return False
+    # What a system put into words of its own names no turn, and may rest on any.
+    return memory.names_sources or all(hit.sources for hit in context.hits)
+
+
+def evidence_steps(turn_ids: Iterable[str], memory: Memory | None, context: Context | None) -> dict[str, EvidenceStep]:
+    """Return how far each turn got; turns of which nothing is known are left out."""
+    if memory is None or context is None:
+        return {}
+
+    recalled = set(context.sources)
+    is_reported = reports_recall(memory, context)
+    stored = stored_sources(memory) if memory.names_sources else None
+
+    steps: dict[str, EvidenceStep] = {}
+    for turn_id in turn_ids:
+        if turn_id in recalled:
+            steps[turn_id] = "recalled"
+        elif not is_reported:
+            continue
+        elif stored is None:
+            steps[turn_id] = "not recalled"
+        elif turn_id in stored:
+            steps[turn_id] = "stored but not recalled"
+        else:
+            steps[turn_id] = "never stored"
+    return steps
+
+
+def turns_in_inputs(inputs: Sequence[Mapping[str, Any]], turn_ids: Iterable[str], history: History) -> list[str]:
+    """Return which turns stand in the inputs of calls: by their id in brackets (`Turn.line`) or by their words."""
+    shown = one_line("\n".join(text for values in inputs for text in _texts(values))).casefold()
+    if not shown:
+        return []
+
+    found: list[str] = []
+    for turn_id in turn_ids:
+        turn = history.turns[turn_id][0] if turn_id in history.turns else None
+        words = one_line(turn.text or turn.content).casefold() if turn else ""
+        is_named = f"[{turn_id}]".casefold() in shown
+        is_quoted = len(words) >= MIN_WORDS_LENGTH and words in shown
+        if is_named or is_quoted:
+            found.append(turn_id)
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text inside an input, however it is nested."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, BaseModel):
+        yield from _texts(value.model_dump(mode="json"))
+    elif isinstance(value, Mapping | dspy.Example):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for part in value:
+            yield from _texts(part)
+    else:
+        yield str(value)
