@@ -92,9 +92,10 @@ class JsonlBenchmark(Benchmark):
 
 def _example(row: _Row, id: str, history: History, place: Location) -> dspy.Example:
     evidence = dict.fromkeys(row.evidence)
-    for turn in evidence.keys() - history.turns.keys():
-        place.field("evidence").odd("dangling evidence", f"{turn!r} is no turn of the history; dropped")
     kept = tuple(turn for turn in evidence if turn in history.turns)
+    for turn in evidence:
+        if turn not in history.turns:
+            place.field("evidence").odd("dangling evidence", f"{turn!r} is no turn of the history; dropped")
     labels = {"answer": row.answer, "category": row.category or "all", "evidence": kept}
     example = dspy.Example(id=id, history=history, question=row.question, focus=kept, **labels)
     return example.with_inputs("history", "question", "focus")

@@ -235,16 +235,20 @@ def _references(example: dspy.Example) -> str:
 
 
 def ask_all(ask: Callable[[Asked], Reply], asked: Sequence[Asked], threads: int) -> list[Reply]:
-    """Asks about many things at once, each in a copy of the caller's context; not to be nested.
+    """Ask about many things at once, each in a copy of the caller's context; not to be nested.
+
+    After a failure no further call begins, and the calls in flight end.
 
     Raises:
-        Exception: The first failure, in order; what has not begun by then is dropped, what is in flight ends.
+        Exception: The failure that comes first in the order of `asked`, whichever thread failed first.
     """
-    with ThreadPoolExecutor(max(1, threads)) as pool:
-        futures = [pool.submit(contextvars.copy_context().run, ask, each) for each in asked]
-        try:
-            failed = [future for future in wait(futures, return_when=FIRST_EXCEPTION).done if future.exception()]
-            return [future.result() for future in failed or futures]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool = ThreadPoolExecutor(max(1, threads))
+    futures = [pool.submit(contextvars.copy_context().run, ask, each) for each in asked]
+
+    try:
+        wait(futures, return_when=FIRST_EXCEPTION)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+    # Calls begin in order, so a cancelled one stands behind every failure and is never reached.
+    return [future.result() for future in futures]

@@ -186,8 +186,9 @@ def _tables(files: Mapping[str, bytes], note: Note) -> _Tables:
             place.odd("unknown movie", f"movie {movie} is not in movies.dat; it goes by its number")
         # A million of them share their texts.
         tables.ratings.setdefault(user, []).append((int(time), sys.intern(movie), sys.intern(rating)))
-    for user in tables.ratings.keys() - tables.profiles.keys():
-        Location(note, f"user {user}").odd("unknown user", "is not in users.dat; the profile stays empty")
+    for user in tables.ratings:
+        if user not in tables.profiles:
+            Location(note, f"user {user}").odd("unknown user", "is not in users.dat; the profile stays empty")
     return tables
 
 

@@ -54,6 +54,7 @@ _OBJECTS = {
 _SOME = (
     *("k", "max_tries", "bsize", "num_candidates", "minibatch_size", "minibatch_full_eval_steps"),
     *("view_data_batch_size", "reflection_minibatch_size", "merge_val_overlap_floor", "max_full_evals"),
+    "max_metric_calls",
 )
 _LEAST = {**dict.fromkeys(_SOME, 1), "breadth": 2, "temperature_for_sampling": 0.001}
 """What numbers are at least; any other that counts is 0 or more."""

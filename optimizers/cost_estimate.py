@@ -171,7 +171,9 @@ def _gepa(counts: _Counts) -> CostEstimate:
 def _gepa_runs(counts: _Counts) -> tuple[int, int]:
     """Its budget, and the runs behind a proposal: a minibatch before it and one after it."""
     settings, gepa = counts.settings, cast("Any", dspy.GEPA)
-    budget = settings["max_metric_calls"] or gepa_budget(counts.train, counts.val)
+    budget = settings["max_metric_calls"]
+    if budget is None:
+        budget = gepa_budget(counts.train, counts.val)
     if settings.get("auto"):
         budget = gepa.auto_budget(None, counts.predictors, AUTO_RUN_SETTINGS[settings["auto"]]["n"], counts.val)
     elif settings.get("max_full_evals"):

@@ -108,7 +108,7 @@ def run_mipro(job: Job) -> Any:
         **_judging(job, metric),
         prompt_model=job.prompt_lm,
         task_model=job.task_lm,
-        seed=job.seed or 9,
+        seed=job.seed,
         **own,
     )
     return teleprompter.compile(
@@ -152,7 +152,8 @@ def run_gepa(job: Job) -> Any:
     """Instructions by reflection."""
     settings = with_objects(job.settings)
     if not (settings.get("auto") or settings.get("max_full_evals")):
-        settings["max_metric_calls"] = settings["max_metric_calls"] or gepa_budget(len(job.train), len(job.val))
+        if settings["max_metric_calls"] is None:
+            settings["max_metric_calls"] = gepa_budget(len(job.train), len(job.val))
     teleprompter = dspy.GEPA(
         metric=job.views.feedback,
         reflection_lm=job.prompt_lm,

@@ -123,7 +123,7 @@ class MemoryProgram(dspy.Module):
         """The query of a benchmark's example; about another history than its own, e.g. the beginning of it."""
         inputs = {name: value for name, value in example.inputs().items() if name != "focus"}
         own, recent = inputs.pop("history"), inputs.pop("recent", None) or ()
-        past = history or own
+        past = own if history is None else history
         return self.task.query(inputs, past.items, tuple(recent), past.speakers)
 
     def answer(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> dspy.Prediction:

@@ -183,7 +183,7 @@ class Setup:
         words = ["mempiler", command, program if ":" in program else Path(program).name, "--on", self.benchmark]
         own = changed.pop("options", {})  # `metric` and `categories` are options of the command line
         named = {name: own[name] for name in own if name in ("metric", "categories")}
-        rest = {"option": {name: own[name] for name in own.keys() - named.keys()}}
+        rest = {"option": {name: own[name] for name in own if name not in named}}
         for name, value in {**named, **rest, **changed, **asdict(self.limits), **chosen}.items():
             given = [f"{key}={each}" for key, each in value.items()] if isinstance(value, Mapping) else [value]
             for each in given if value is not None else ():

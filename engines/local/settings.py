@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -25,11 +26,17 @@ class Training(BaseModel):
     gradient_checkpointing: bool = False
     """Whether layers are computed again in the backward pass: a third more work, a fraction of the memory."""
     max_grad_norm: NonNegativeFloat = 1.0
+    """Longest gradient of a step, which is scaled down to it; 0: gradients are not clipped, as in transformers and TRL."""
     weight_decay: NonNegativeFloat = 0.0
     seed: NonNegativeInt = 0
     """Decides the order of batches."""
     output_dir: str | None = None
     """Where models and checkpoints are written."""
+
+    @property
+    def longest_gradient(self) -> float:
+        """`max_grad_norm` for functions that scale a gradient to it, where 0 would leave nothing of any gradient."""
+        return self.max_grad_norm if self.max_grad_norm > 0 else math.inf
 
     @classmethod
     def parse(cls, given: Mapping[str, Any] | None) -> Self:

@@ -92,7 +92,7 @@ class Update:
     def _clipped(self) -> float:
         import torch
 
-        return float(torch.nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm))
+        return float(torch.nn.utils.clip_grad_norm_(self._parameters, self.settings.longest_gradient))
 
     def _accumulated(self, rows: Sequence[Row], loss: Callable[[Sequence[Row]], Tensor]) -> float:
         """The loss of a batch, with its gradient in the weights."""
@@ -169,7 +169,7 @@ class Sharded(Update):
         return float(found)
 
     def _clipped(self) -> float:
-        norm = self.job.accelerator.clip_grad_norm_(self.job.wrapped.parameters(), self.settings.max_grad_norm)
+        norm = self.job.accelerator.clip_grad_norm_(self.job.wrapped.parameters(), self.settings.longest_gradient)
         return float(norm) if norm is not None else 0.0
 
 

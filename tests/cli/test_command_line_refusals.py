@@ -74,6 +74,7 @@ SAYS = [
     ([*COMPILE, "--with", "mipro", *NO_BOOTSTRAPPED], "each set of demos has 1 or more"),
     ([*COMPILE, "--with", "bootstrap-random", *NO_BOOTSTRAPPED], "each set of demos has 1 or more"),
     ([*COMPILE, "--with", "copro", "--optimizer-set", "breadth=1"], "breadth = 1: it is 2 or more; its default is 4"),
+    ([*COMPILE, "--with", "gepa", "--optimizer-set", "max_metric_calls=0"], "max_metric_calls = 0: it is 1 or more"),
     ([*COMPILE, "--with", "gepa", *GEPA_TWICE], "gepa takes one of auto, max_metric_calls; leave out the others"),
     ([*COMPILE, "--out", "folder"], "folder: exists and is no saved program"),
     ([*COMPILE, "--out", "ok.jsonl/program"], "cannot be written"),

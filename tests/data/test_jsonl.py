@@ -8,6 +8,7 @@ import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError, LMError
 from mempiler.data.catalog import benchmark as load_benchmark
+from mempiler.data.check import check
 from mempiler.data.jsonl import JsonlBenchmark
 from mempiler.data.judge import (
     AcknowledgementJudge,
@@ -68,6 +69,13 @@ def test_equal_pasts_are_one_history_and_pasts_of_one_user_one_conversation(tmp_
     assert examples[0].history is not examples[2].history
     benchmark = rows(tmp_path, {"user": "ada"}, {"user": "ada", **short}, {"user": "bo"})
     assert [benchmark.group(example) for example in benchmark.examples] == ["ada", "ada", "bo"]
+
+
+def test_evidence_that_is_no_turn_is_told_in_the_order_of_the_line(tmp_path):
+    evidence = ["D9:9", "D1:1", "D8:1", "D7:7", "D6:1", "D5:5"]
+    path = write(tmp_path, {"own.jsonl": [{**ROW, "evidence": evidence}]})
+    told = [row.message.partition(" ")[0] for row in check("jsonl", path).rows]
+    assert told == ["'D9:9'", "'D8:1'", "'D7:7'", "'D6:1'", "'D5:5'"]
 
 
 METRICS = """

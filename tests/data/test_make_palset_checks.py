@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mempiler.data.synthesis.palset.dialogue import script
 from mempiler.data.synthesis.palset.life import draw
 from mempiler.data.synthesis.palset.people import Topic, foreign, length_problems, months_of
+from mempiler.errors import UserError
 from mempiler.signatures.synthesis_palset import DraftChoice, DraftTopic
 
 from .conftest import AFTER, field, good
@@ -145,6 +146,11 @@ def test_the_calendar_ends_before_january_2025():
     assert months_of("0000", 1, 0) == ["2024-12"]
     assert months_of("0000", 14, 0)[:3] == ["2023-11", "2023-12", "2024-01"]
     assert {len(months_of("0000", None, seed)) for seed in range(60)} == set(range(7, 13))
+
+
+def test_a_user_without_a_month_is_refused_and_not_drawn():
+    with pytest.raises(UserError, match="months = 0: every user has one month or more; None draws 7 to 12"):
+        months_of("0000", 0, 0)
 
 
 @given(seed=st.integers(0, 500), per_month=st.integers(4, 6), months=st.integers(2, 12))

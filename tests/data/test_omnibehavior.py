@@ -287,6 +287,14 @@ def test_a_check_tells_of_all_that_is_odd(folder):
     assert not report.ok
 
 
+def test_unknown_users_are_told_in_the_order_of_their_ratings(folder):
+    users = ("80", "9", "70", "8", "60", "7")
+    with (folder / "ratings.dat").open("a", encoding="latin-1") as file:
+        file.writelines(f"{user}::1::4::{n}\n" for n, user in enumerate(users))
+    told = [row.where for row in check("movielens", folder).rows if row.kind == "unknown user"]
+    assert told == [f"user {user}" for user in users]
+
+
 def test_the_metrics_are_over_all_answers_that_name_a_rating(folder):
     failed = Failure(kind="endpoint", where="x", message="dead")
     said = [("5", "5", None), ("5", "rated 4", None), ("1", "who knows", None), ("1", "", failed)]

@@ -171,6 +171,21 @@ def test_settings_of_constructors_and_their_objects_reach_gepa(scripted, knowing
     assert heard["acceptance_criterion"] == "improvement_or_equal"
 
 
+@pytest.mark.parametrize("seed", [0, 9, 3])
+def test_mipro_draws_by_the_seed_of_the_run(scripted, knowing, make_history, monkeypatch, seed):
+    drawn_by: list[int] = []
+
+    def set_random_seeds(teleprompter: Any, number: int) -> None:
+        drawn_by.append(number)
+        raise UserError("begun")
+
+    monkeypatch.setattr(dspy.MIPROv2, "_set_random_seeds", set_random_seeds)
+    examples = questions(make_history(4), ["D1:1"] * 6)
+    with pytest.raises(UserError, match="begun"):
+        compiled(scripted(knowing), program_of("turn-rag"), examples, optimizer="mipro", seed=seed)
+    assert drawn_by == [seed]
+
+
 @pytest.mark.parametrize(
     ("settings", "calls", "says"),
     [

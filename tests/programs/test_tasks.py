@@ -52,6 +52,12 @@ def test_the_query_of_an_example_holds_what_is_known_of_the_question_and_no_evid
     )
 
 
+def test_a_query_about_an_empty_past_knows_no_speaker_of_the_example(make_history: Any) -> None:
+    given = {"history": make_history(2), "question": "Who?"}
+    example = dspy.Example(**given, answer="Ann").with_inputs(*given)
+    assert build("turn-rag").query_of(example, History(id="a", items=())).speakers == ()
+
+
 @pytest.fixture
 def ask(scripted: Any) -> Any:
     """Asks a task under a scripted model; gives the prediction and the prompt."""

@@ -188,6 +188,13 @@ def test_another_model_answers_than_the_one_that_writes(stub) -> None:
         run_evaluate("memory-r2", setup, "test")
 
 
+def test_the_command_of_a_run_names_the_options_in_the_order_they_were_set() -> None:
+    options = {"zeta": 1, "alpha": 2, "metric": "f1", "mu": 3, "beta": 4, "omega": 5, "eta": 6}
+    command = Setup(benchmark="locomo", options=options).command_line("evaluate", "turn-rag", {})
+    asked = command.split(" --on locomo ")[1]
+    assert asked == "--metric f1 " + " ".join(f"--option {name}={options[name]}" for name in options if name != "metric")
+
+
 def test_a_conversation_is_evaluated_against_a_rival() -> None:
     setup = Setup(
         benchmark="palbench.dialogue", judge_lm="offline", options={"against": "no-memory"}, test=2, threads=1

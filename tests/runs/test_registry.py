@@ -120,6 +120,12 @@ def test_gate(new, old, told):
     assert f"{forced}; --force registers it all the same" == f"forced: {found}"
 
 
+def test_a_least_number_of_questions_of_0_is_not_replaced_by_that_of_the_compile():
+    new, old = manifest_of(0.9, n=8), manifest_of(0.5, n=8, lm="x")
+    assert "Too few dev questions" in refusal(gate, new, old, "models:/m@prod")
+    assert gate(new, old, "models:/m@prod", min_n=0).startswith("dev 0.900 (n = 8")
+
+
 @pytest.mark.parametrize(
     ("address", "told"),
     [

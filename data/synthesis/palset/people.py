@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter
 
+from ....errors import UserError
 from ....signatures.synthesis_palset import (
     DescribePreferences,
     DraftChoice,
@@ -226,8 +227,15 @@ SPAN = (7, 12)
 
 
 def months_of(user: str, count: int | None, seed: int) -> list[str]:
-    """A user's months, those before `TODAY`, oldest first, as YYYY-MM; their number is drawn if None."""
-    count = count or drawn_by(seed, user, "months").randint(*SPAN)
+    """Return a user's months, those before `TODAY`, oldest first, as YYYY-MM; their number is drawn if None.
+
+    Raises:
+        UserError: There would be no month.
+    """
+    if count is None:
+        count = drawn_by(seed, user, "months").randint(*SPAN)
+    if count < 1:
+        raise UserError(f"months = {count}: every user has one month or more; None draws {SPAN[0]} to {SPAN[1]}")
     last = int(TODAY[:4]) * 12 + int(TODAY[5:7]) - 2
     return [f"{n // 12:04d}-{n % 12 + 1:02d}" for n in range(last - count + 1, last + 1)]
 

@@ -66,6 +66,17 @@ def test_the_learning_rate_falls_along_a_cosine(make_model):
     assert 0 < last_change(True) < last_change(False)
 
 
+def test_a_largest_gradient_norm_of_0_clips_nothing(make_model):
+    def trained(norm):
+        model = make_model()
+        fit(model, EXAMPLES, epochs=2, learning_rate=1e-2, batch_size=1, max_grad_norm=norm)
+        return model
+
+    unclipped = trained(0.0)
+    assert unclipped.fingerprint != make_model().fingerprint
+    assert unclipped.fingerprint == trained(1e9).fingerprint != trained(1e-3).fingerprint
+
+
 def test_examples_beyond_the_context_are_left_out(make_model):
     model = make_model(context=12)
     assert len(fit(model, [*EXAMPLES, chat("w1 " * 20, "w2")], epochs=1, batch_size=1)) == 3

@@ -27,7 +27,7 @@ pytest.importorskip("trl", reason="the `local` extra is not installed: pip insta
 TRAINERS = ("local", "trl", "sharded")
 TEXTS = ("w7", "w8 w9", "w3 w4 w5", "w6", "w1 w1 w1", "w2 w3", "w4")
 REWARDS = (1.0, 0.0, 0.3, 0.7, 0.5, 0.1, 0.2)
-CASES = [{"ratio": "token", "beta": 0.0}, {"ratio": "turn", "beta": 0.02}]
+CASES = [{"ratio": "token", "beta": 0.0}, {"ratio": "turn", "beta": 0.02, "max_grad_norm": 0.0}]
 VECTORS = [case for case in vectors("memory_r2") if case["id"].startswith("policy-loss-")]
 LOSSES = {case["id"]: case["expected"]["loss"] for case in VECTORS}
 
@@ -174,6 +174,22 @@ def test_two_processes_take_the_steps_of_one(folder: Path) -> None:
     for trainer in TRAINERS:
         assert apart(one, found[f"{trainer} results"]) < 1e-5, trainer
         assert found[f"{trainer} released"] == pytest.approx(LOSSES, abs=1e-5), trainer
+
+
+@pytest.mark.parametrize("trainer", ["local", "trl"])
+def test_a_largest_gradient_norm_of_0_clips_nothing(make_model: Any, trainer: str) -> None:
+    def trained(norm: float) -> Any:
+        model = make_model()
+        # Adam's first step does not depend on the length of the gradient; the later ones do.
+        job = job_of(model, trainer, max_grad_norm=norm)
+        for _ in range(2):
+            job.step([text_group(model, *TEXTS, rewards=REWARDS)])
+        return model.state()
+
+    start, unclipped, clipped, endless = make_model().state(), trained(0.0), trained(1e-3), trained(1e9)
+    assert apart(start, unclipped) > 1e-3
+    assert apart(endless, unclipped) == 0.0
+    assert apart(clipped, unclipped) > 1e-6
 
 
 @pytest.mark.parametrize("trainer", ["local", "trl"])
