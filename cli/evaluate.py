@@ -68,6 +68,12 @@ def _check_data(setup: Setup) -> None:
     found = check(setup.benchmark, setup.data, **setup.options)
     lines: list[Any] = [table((setup.data, ""), [(name, str(value)) for name, value in found.counts.items()])]
     lines += [f"{'ERROR: ' if row.fatal else ''}{row.where}: {row.kind}: {row.message}" for row in found.rows]
+    if found.languages:
+        counts = ", ".join(f"{language} {count}" for language, count in found.languages.items())
+        lines.append(f"languages of the questions: {counts}")
+    lines.append(f"metric: {found.metric}{f'; compares {found.words}' if found.words else ''}")
+    if found.advice:
+        lines.append(f"advice: {found.advice}")
     fatal = sum(row.fatal for row in found.rows)
     lines.append(f"{fatal} errors, {len(found.rows) - fatal} remarks" if found.rows else "nothing wrong found")
     lines += [] if found.ok else [f"{setup.data}: cannot be used as it is; mend the lines marked ERROR"]

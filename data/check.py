@@ -1,5 +1,8 @@
 """What is in a benchmark file and what is wrong with it, row by row, before any model is called.
 
+It also says in which languages is asked, how the metric cuts answers into words, and whether comparing words is unfair
+to right answers in these languages.
+
 The checks are the readers themselves, which continue after an error: what a check calls fatal is what `load` refuses. A
 benchmark of one's own without `read` is loaded, which reports only the first error.
 """
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,11 @@ from ..records import Record
 from .benchmark import Benchmark, fitted
 from .catalog import benchmark_class
 from .dataset import Finding, Note, Reading
+from .languages import Language, count_languages
+from .scorer import Scorer
+
+UNFAIR_SHARE = 0.05
+"""Least part of the questions in a language that word metrics are unfair to, for an advice: some are told wrongly."""
 
 
 class Report(Record):
@@ -31,6 +39,14 @@ class Report(Record):
     """How many conversations, sessions, turns, image turns, questions, and questions of each category."""
     rows: tuple[Finding, ...]
     """Everything odd or wrong, in file order."""
+    languages: dict[str, int]
+    """How many questions, with their gold answers, are in each language, most frequent first; see `languages`."""
+    metric: str
+    """The metric's name and title."""
+    words: str
+    """How the metric cuts answers into the words that it compares; "" where it compares none."""
+    advice: str
+    """Why another metric is recommended, in one line; "" where none is."""
 
     @computed_field
     @property
@@ -45,7 +61,7 @@ class Report(Record):
         return dict(Counter(row.kind for row in self.rows).most_common())
 
 
-def check(benchmark: str, path: str | Path, **options: Any) -> Report:
+def check(benchmark: str, path: str | Path, *, metric: str | None = None, **options: Any) -> Report:
     """Checks a file as a benchmark's, with options of its reader.
 
     Never raises for what is in the file: one that cannot be read at all is a report with one fatal row.
@@ -53,12 +69,15 @@ def check(benchmark: str, path: str | Path, **options: Any) -> Report:
     Args:
         benchmark: A name of the catalog, or `module:Class`.
         path: The file or folder.
+        metric: One of the benchmark's metrics; the first if None.
         **options: What the benchmark's `read` takes, e.g. `size` of longmemeval.
 
     Raises:
-        UnknownNameError: No such benchmark, or no such option of its reader.
+        UnknownNameError: No such benchmark, no such metric of it, or no such option of its reader.
     """
     kind, path = benchmark_class(benchmark), Path(path)
+    metric = metric or next(iter(kind.metrics))
+    scorer = kind.scored_by(metric)
     known = inspect.signature(kind.read).parameters.values()
     kind.refuse_options(options, (each.name for each in known if each.kind is each.KEYWORD_ONLY))
     rows: list[Finding] = []
@@ -69,7 +88,39 @@ def check(benchmark: str, path: str | Path, **options: Any) -> Report:
             rows.append(Finding("no questions", "whole file", "holds no question that can be read", fatal=True))
     except DataError as error:
         rows.append(Finding("unreadable file", "whole file", str(error).removeprefix(f"{path}: "), fatal=True))
-    return Report(path=str(path), benchmark=benchmark, counts=_counts(reading, kind), rows=tuple(rows))
+
+    languages = count_languages(_asked_and_answered(reading))
+    return Report(
+        path=str(path),
+        benchmark=benchmark,
+        counts=_counts(reading, kind),
+        rows=tuple(rows),
+        languages={language.name: count for language, count in languages.items()},
+        metric=metric if metric == scorer.title else f"{metric} ({scorer.title})",
+        words=scorer.splitter.description if scorer.splitter else "",
+        advice=_advice(languages, scorer, kind),
+    )
+
+
+def _asked_and_answered(reading: Reading) -> Iterator[str]:
+    """Each question with its gold answer, which alone is often too short to tell its language."""
+    for example in reading.examples:
+        yield f"{example.get('question') or ''} {example.get('answer') or ''}"
+
+
+def _advice(languages: Mapping[Language, int], scorer: Scorer, kind: type[Benchmark]) -> str:
+    """Recommend a judge where the metric compares words and the languages make that unfair; "" where it is fair."""
+    if scorer.splitter is None or scorer.asked:
+        return ""
+
+    least = UNFAIR_SHARE * sum(languages.values())
+    reasons = [f"{each.name}: {each.unfair}" for each, count in languages.items() if each.unfair and count >= least]
+    if not reasons:
+        return ""
+
+    judged = next((name for name, make in kind.metrics.items() if make().asked), None)
+    remedy = f"choose --metric {judged} with --judge-lm MODEL" if judged else "choose a metric of your own"
+    return f"{scorer.title} takes other forms of a word for other words ({'; '.join(reasons)}); {remedy}"
 
 
 def _read(kind: type[Benchmark], path: Path, note: Note, options: Mapping[str, Any]) -> Reading:

@@ -29,6 +29,7 @@ from .judge import AcknowledgementJudge
 from .rows import Location, Row, Text
 from .scorer import Combined, Judged, Score, Scorer, answer_of
 from .text_metrics import explain, sentence_bleu, squad_f1, squad_words
+from .word_splitting import SQUAD
 
 _SMALL = 1e-8
 _SPEAKER = re.compile(r"^[ \t*]*(Speaker ?\d+|Assistant|User)[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE)
@@ -39,6 +40,7 @@ class WordsAndSessions(Scorer):
     """Token F1, BLEU-1 to 3 and ROUGE-L of the answer, and the share of the evidence's sessions that was recalled."""
 
     title = "token F1"
+    splitter = SQUAD
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         answer = answer_of(prediction)

@@ -49,8 +49,8 @@ class _Row(Row):
 class JsonlBenchmark(Benchmark):
     """Questions of a JSON-lines file; see the module's docstring.
 
-    Metrics: "f1" (token F1) or "exact" (exact match), both on SQuAD-normalised words; "judge"; or `module:function` of
-    one's own.
+    Metrics: "f1" (token F1) or "exact" (exact match), both on the words of `word_splitting`, which for English are
+    SQuAD's; "judge"; or `module:function` of one's own.
     """
 
     name = "jsonl"

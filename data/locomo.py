@@ -34,6 +34,7 @@ from .judge import GenerousJudge
 from .rows import MONTHS, Listed, Location, Row, Text, Verbatim
 from .scorer import Combined, Judged, Score, Scorer, answer_of
 from .text_metrics import bleu1, explain, locomo_f1, locomo_multi_f1, named, squad_words, stem
+from .word_splitting import LOCOMO
 
 NOT_MENTIONED = "Not mentioned in the conversation"
 """Gold answer of the adversarial questions that have none."""
@@ -58,6 +59,7 @@ class LocomoF1(Scorer):
     """
 
     title = "token F1"
+    splitter = LOCOMO
 
     def counts(self, example: dspy.Example) -> bool:
         """False for category 5: it rewards declining to answer, and is reported separately."""

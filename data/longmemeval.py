@@ -33,6 +33,7 @@ from .judge import PromptJudge, Verdict
 from .rows import Listed, Location, Row, Text, Words, stream_list
 from .scorer import Answered, Score, Scorer, answer_of
 from .text_metrics import explain, squad_f1, squad_words
+from .word_splitting import SQUAD, WordSplitter
 
 Type = Literal[
     "single-session-user",
@@ -87,6 +88,7 @@ class LongMemEvalF1(Scorer):
     """Token F1; a question without an answer scores 1 for a phrase that declines, preferences are reported apart."""
 
     title = "token F1"
+    splitter: WordSplitter | None = SQUAD
     retrieval_depth = 200
     part: ClassVar[str] = "f1"
     column: ClassVar[str] = "F1"
@@ -141,6 +143,7 @@ class LongMemEvalJudged(LongMemEvalF1):
     """The official metric: one of five judging prompts a question, by its type."""
 
     title = "accuracy"
+    splitter = None
     roles: ClassVar[Mapping[str, type[Any]]] = {"judge": LongMemEvalJudge}
     part = "accuracy"
     column = "accuracy"

@@ -24,6 +24,7 @@ from .benchmark import Benchmark, fitted
 from .dataset import Source
 from .scorer import Score, Scorer, answer_of
 from .text_metrics import exact_match
+from .word_splitting import SQUAD
 
 Kind = Literal["state", "change", "restate", "retract"]
 """What was done to a fact."""
@@ -143,6 +144,7 @@ class WordMatch(Scorer):
     """1 where the answer has the words of the gold answer, else 0."""
 
     title = "exact match"
+    splitter = SQUAD
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         answer = answer_of(prediction)

@@ -26,6 +26,7 @@ from .benchmark import Benchmark
 from .dataset import Note, Reading
 from .rows import Listed, Location, Row, Text, Words, json_rows
 from .scorer import Bleu1, Combined, Judged, Scorer, TokenF1
+from .word_splitting import SQUAD
 
 CURRENT = datetime(2024, 3, 1, 12)
 """When every current dialogue is said to take place."""
@@ -70,8 +71,8 @@ class Msc(Benchmark):
     name = "msc"
     sample = "msc.jsonl"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
-        "f1": lambda: Combined(TokenF1(), Bleu1()),
-        "judge": lambda: Combined(Judged(), TokenF1(), Bleu1()),
+        "f1": lambda: Combined(TokenF1(SQUAD), Bleu1(SQUAD)),
+        "judge": lambda: Combined(Judged(), TokenF1(SQUAD), Bleu1(SQUAD)),
     }
 
     @classmethod

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
 import dspy
@@ -21,7 +20,8 @@ from pydantic import BaseModel, ConfigDict
 from ..errors import UserError
 from ..records import Failure
 from .judge import AnyJudge, Judge
-from .text_metrics import bleu1, exact_match, explain, squad_f1, squad_words
+from .text_metrics import bleu1, exact_match, explain, squad_f1
+from .word_splitting import BY_SCRIPT, WordSplitter, words_by_script
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,8 @@ class Scorer(ABC):
     """How many hits of a memory's search `retrieval` looks at."""
     judges: Mapping[str, Any] = {}
     """The judges that are bound, by role."""
+    splitter: WordSplitter | None = None
+    """How answers are cut into the words that are compared; None where no words are compared."""
 
     @property
     def asked(self) -> Mapping[str, type[Any]]:
@@ -216,6 +218,7 @@ class Combined(Scorer):
     def __init__(self, headline: Scorer, *others: Scorer) -> None:
         self.parts = (headline, *others)
         self.title = headline.title
+        self.splitter = headline.splitter
         self.retrieval_depth = max(scorer.retrieval_depth for scorer in self.parts)
 
     @property
@@ -254,38 +257,55 @@ class Combined(Scorer):
 
 
 class WordScorer(Scorer):
-    """Compares the words of the answer with those of the gold answer."""
+    """Compares the words of the answer with those of the gold answer.
+
+    Args:
+        splitter: How texts are cut into words: `BY_SCRIPT`, for any language, or a benchmark's official way.
+    """
 
     part: ClassVar[str]
     """What the parts of a score call it."""
 
-    @staticmethod
+    def __init__(self, splitter: WordSplitter = BY_SCRIPT) -> None:
+        self.splitter = splitter
+        self.split = splitter.split
+
     @abstractmethod
-    def measure(answer: str, gold: str) -> float:
-        """The score of an answer, 0 to 1."""
+    def measure(self, answer: str, gold: str) -> float:
+        """Return the score of an answer, 0 to 1."""
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         answer = answer_of(prediction)
         value = self.measure(answer, example.answer)
-        return Score(value, explained(example, answer, value), {self.part: value})
+        feedback = explained(example, answer, value, self.split)
+        return Score(value, feedback, {self.part: value})
 
 
 class TokenF1(WordScorer):
-    """Token F1 on SQuAD-normalised words."""
+    """Token F1, as SQuAD counts it; on English text it gives SQuAD's value."""
 
-    title, part, measure = "token F1", "f1", staticmethod(squad_f1)
+    title, part = "token F1", "f1"
+
+    def measure(self, answer: str, gold: str) -> float:
+        return squad_f1(answer, gold, self.split)
 
 
 class Bleu1(WordScorer):
     """BLEU-1, as community tables of chats print it beside token F1."""
 
-    title, part, measure = "BLEU-1", "bleu1", staticmethod(partial(bleu1, split=squad_words))
+    title, part = "BLEU-1", "bleu1"
+
+    def measure(self, answer: str, gold: str) -> float:
+        return bleu1(answer, gold, self.split)
 
 
 class ExactMatch(WordScorer):
-    """Exact match on SQuAD-normalised words."""
+    """Exact match of all words; on English text it gives SQuAD's value."""
 
-    title, part, measure = "exact match", "exact", staticmethod(exact_match)
+    title, part = "exact match", "exact"
+
+    def measure(self, answer: str, gold: str) -> float:
+        return exact_match(answer, gold, self.split)
 
 
 class Judged(Scorer):
@@ -318,6 +338,8 @@ def answer_of(prediction: dspy.Prediction) -> str:
     return str(prediction.get("answer") or "")
 
 
-def explained(example: dspy.Example, answer: str, value: float) -> str:
-    """What was wrong with an answer, and what the right one is."""
-    return explain(answer, example.answer, value, example.get("evidence") or (), squad_words)
+def explained(
+    example: dspy.Example, answer: str, value: float, split: Callable[[str], list[str]] = words_by_script
+) -> str:
+    """Say what was wrong with an answer, and what the right one is; words are compared as `split` cuts them."""
+    return explain(answer, example.answer, value, example.get("evidence") or (), split)

@@ -1,7 +1,8 @@
 """Token metrics: the word overlap of an answer with a gold answer, as LoCoMo and SQuAD 1.1 count it.
 
 Limits: shared words are not shared meaning. "not in May" scores well against "in May", "a week ago" scores
-nothing against the date it means, and only ASCII punctuation is removed, as in the official code.
+nothing against the date it means. `words` and `squad_words` are the official ones, made for English; for texts of any
+language see `word_splitting`.
 """
 
 from __future__ import annotations
@@ -97,15 +98,18 @@ def sentence_bleu(said: Sequence[str], wanted: Sequence[str], order: int) -> flo
     return float(found)
 
 
-def squad_f1(answer: str, gold: str) -> float:
-    """F1 of the two multisets of `squad_words`; 1 when neither text holds a word."""
-    said, wanted = squad_words(answer), squad_words(gold)
-    return _overlap_f1(said, wanted) if said or wanted else 1.0
+def squad_f1(answer: str, gold: str, split: Callable[[str], list[str]] = squad_words) -> float:
+    """Return the F1 of the two multisets of words; 1 when neither text holds a word."""
+    answer_words = split(answer)
+    gold_words = split(gold)
+    if not answer_words and not gold_words:
+        return 1.0
+    return _overlap_f1(answer_words, gold_words)
 
 
-def exact_match(answer: str, gold: str) -> float:
-    """1 when both texts have the same `squad_words` in the same order, else 0."""
-    return float(squad_words(answer) == squad_words(gold))
+def exact_match(answer: str, gold: str, split: Callable[[str], list[str]] = squad_words) -> float:
+    """Return 1 when both texts have the same words in the same order, else 0."""
+    return float(split(answer) == split(gold))
 
 
 def evidence_recall(evidence: Iterable[str], ranked_source_lists: Sequence[Iterable[str]], k: int) -> float | None:

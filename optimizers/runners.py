@@ -151,9 +151,9 @@ def run_simba(job: Job) -> Any:
 def run_gepa(job: Job) -> Any:
     """Instructions by reflection."""
     settings = with_objects(job.settings)
-    if not (settings.get("auto") or settings.get("max_full_evals")):
-        if settings["max_metric_calls"] is None:
-            settings["max_metric_calls"] = gepa_budget(len(job.train), len(job.val))
+    is_limited = settings.get("auto") or settings.get("max_full_evals") or settings["max_metric_calls"]
+    if not is_limited:
+        settings["max_metric_calls"] = gepa_budget(len(job.train), len(job.val))
     teleprompter = dspy.GEPA(
         metric=job.views.feedback,
         reflection_lm=job.prompt_lm,

@@ -164,9 +164,8 @@ def _refusal(manifest: Manifest, other: Manifest | None, address: str, min_n: in
             return f"{address} was scored on another {what} ({values}); compile on the same one"
     if scored["judge"] != before["judge"]:
         return f"{address} was scored by another judge ({scored['judge']} here, {before['judge']} there)"
-    if min_n is None:
-        min_n = scored.get("min_n", MIN_N)
-    return _no_gain(scored, before, address, min_n)
+    least = scored.get("min_n", MIN_N) if min_n is None else min_n
+    return _no_gain(scored, before, address, least)
 
 
 def _no_gain(scored: Mapping[str, Any], before: Mapping[str, Any], address: str, min_n: int) -> str | None:

@@ -26,7 +26,7 @@ class Training(BaseModel):
     gradient_checkpointing: bool = False
     """Whether layers are computed again in the backward pass: a third more work, a fraction of the memory."""
     max_grad_norm: NonNegativeFloat = 1.0
-    """Longest gradient of a step, which is scaled down to it; 0: gradients are not clipped, as in transformers and TRL."""
+    """Longest gradient of a step; longer ones are scaled down to it. 0 clips none, as in transformers and TRL."""
     weight_decay: NonNegativeFloat = 0.0
     seed: NonNegativeInt = 0
     """Decides the order of batches."""

@@ -164,7 +164,25 @@ def test_data_check_ends_with_one_if_the_file_cannot_be_used(cli, tmp_path, rows
     assert (ended, words in out) == (code, True)
     ended, out, _ = cli(*asked, "--json")
     assert (ended, json.loads(out)["ok"]) == (code, code == 0)
-    assert set(json.loads(out)) == {"path", "benchmark", "counts", "rows", "ok", "kinds"}
+    about_words = {"languages", "metric", "words", "advice"}
+    assert set(json.loads(out)) == {"path", "benchmark", "counts", "rows", "ok", "kinds"} | about_words
+
+
+def test_data_check_names_languages_and_the_metric_and_advises_a_judge_in_one_line(cli, tmp_path):
+    german = {**GOOD, "question": "Wann hat Ada Klavierunterricht?", "answer": "am Dienstag"}
+    path = tmp_path / "questions.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in (GOOD, german)))
+    asked = "evaluate", "turn-rag", "--check", "--on", "jsonl", "--data", path
+    code, out, _ = cli(*asked)
+    lines = out.splitlines()
+    assert code == 0
+    assert "languages of the questions: English 1, German 1" in lines
+    assert any(line.startswith("metric: f1 (token F1); compares words between spaces; Chinese in") for line in lines)
+    [advice] = [line for line in lines if line.startswith("advice: ")]
+    assert "German" in advice
+    assert advice.endswith("choose --metric judge with --judge-lm MODEL")
+    code, out, _ = cli(*asked, "--metric", "judge")
+    assert (code, "metric: judge (judged right)" in out.splitlines(), "advice" in out) == (0, True, False)
 
 
 def test_every_command_explains_itself(cli):

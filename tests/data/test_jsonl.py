@@ -78,6 +78,12 @@ def test_evidence_that_is_no_turn_is_told_in_the_order_of_the_line(tmp_path):
     assert told == ["'D9:9'", "'D8:1'", "'D7:7'", "'D6:1'", "'D5:5'"]
 
 
+def test_a_right_chinese_answer_with_a_full_stop_is_right(tmp_path):
+    benchmark = rows(tmp_path, {"question": "我住在哪里？", "answer": "里斯本"})
+    score = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="里斯本。"))
+    assert (score.value, dict(score.parts)) == (1.0, {"f1": 1.0, "exact": 1.0})
+
+
 METRICS = """
 from dspy.utils.exceptions import LMRateLimitError
 

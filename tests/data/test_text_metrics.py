@@ -1,7 +1,17 @@
 """Token metrics against cases worked by hand, and against properties that hold for any text."""
 
+import time
+from collections import Counter
+
+import dspy
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mempiler.data.catalog import benchmark, benchmark_class
+from mempiler.data.languages import count_languages, language_of
+from mempiler.data.scorer import ExactMatch, TokenF1, explained
 from mempiler.data.text_metrics import exact_match, explain, is_date, squad_f1, squad_words, stem
+from mempiler.data.word_splitting import BY_SCRIPT, words_by_script
 
 
 @pytest.mark.parametrize(
@@ -16,6 +26,113 @@ from mempiler.data.text_metrics import exact_match, explain, is_date, squad_f1, 
 )
 def test_squad_metrics(answer: str, gold: str, f1: float, exact: float) -> None:
     assert (squad_f1(answer, gold), exact_match(answer, gold)) == (pytest.approx(f1), exact)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "f1", "exact"),
+    [
+        ("里斯本。", "里斯本", 1, 1),
+        ("她住在里斯本。", "里斯本", 0.4, 0),  # 她 住 在 里斯本: precision 1/4, recall 1
+        ("星期四", "星期三", 0, 0),  # other words, though two of three characters are the same
+        ("欧阳娜娜。", "欧阳娜娜", 1, 1),  # a name that is in no dictionary
+        ("她說臺北好", "臺北", 4 / 7, 0),  # traditional characters, each a word: 2 of 5 and 2
+        ("２０２３年５月", "2023年5月。", 1, 1),
+        ("東京です。", "東京", 2 * 2 / (4 + 2), 0),  # 東 京 で す
+        ("리스본에 살아요.", "리스본", 3 * 2 / (7 + 3), 0),  # seven syllables, of which three are the gold answer
+        ("วันอังคาร!", "วันอังคาร", 1, 1),
+        ("«Москва»…", "москва", 1, 1),
+        ("¿Lisboa?", "Lisboa", 1, 1),
+        ("STRASSE", "Straße", 1, 1),
+        ("Don’t “stop” – now", "don't stop - now", 1, 1),
+        ("1999–2001", "1999-2001", 1, 1),
+        ("Lisbon，Portugal", "Portugal, Lisbon", 1, 0),
+        ("मंगलवार।", "मंगलवार", 1, 1),  # its vowel signs are no letters to `re`
+        ("يوم الثلاثاء؟", "يوم الثلاثاء", 1, 1),
+        ("۱۵ مه", "15 مه", 1, 1),
+        ("👎", "👍", 0, 0),
+        ("❤️!", "❤", 1, 1),
+    ],
+)
+def test_words_of_any_language(answer: str, gold: str, f1: float, exact: float) -> None:
+    example, prediction = dspy.Example(answer=gold), dspy.Prediction(answer=answer)
+    assert TokenF1().score(example, prediction).value == pytest.approx(f1)
+    assert ExactMatch().score(example, prediction).value == exact
+
+
+@pytest.mark.parametrize(
+    "gold", ["里斯本", "星期三下午", "软件工程师", "去年夏天", "王晓明", "喝綠茶", "陳小姐", "橫濱"]
+)
+@pytest.mark.parametrize("sentence", ["她住在{}。", "答案是{}，不是别的。", "他說{}好", "因为{}的缘故", "小李说{}吧"])
+def test_a_chinese_answer_is_found_inside_every_sentence(gold: str, sentence: str) -> None:
+    words, said = Counter(words_by_script(gold)), Counter(words_by_script(sentence.format(gold)))
+    assert words <= said
+
+
+@given(st.text(st.characters(codec="ascii")))
+def test_ascii_text_has_the_words_of_squad(text: str) -> None:
+    assert words_by_script(text) == squad_words(text)
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126)))
+def test_english_has_the_words_of_squad_beside_a_foreign_word(text: str) -> None:
+    assert words_by_script(f"{text} é") == [*squad_words(text), "é"]
+
+
+@given(st.text())
+def test_any_text_is_equal_to_itself(text: str) -> None:
+    words = words_by_script(text)
+    assert squad_f1(text, text, words_by_script) == 1
+    assert all(word.strip() for word in words)
+
+
+def test_a_long_text_without_a_space_takes_no_longer_than_its_length() -> None:
+    words_by_script("火")  # jieba reads its dictionary
+    started = time.process_time()
+    words_by_script("火" * 20_000 + "\u0301" * 20_000 + "ไ" * 20_000)
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize("name", ["locomo", "longmemeval", "msc", "implexconv"])
+def test_benchmarks_with_a_metric_of_their_own_keep_its_words(name: str) -> None:
+    # Only ASCII punctuation is removed there, as released; TokenF1 would find the two answers equal.
+    words = [make().splitter for make in benchmark_class(name).metrics.values() if not make().asked]
+    assert BY_SCRIPT not in words
+    assert any(splitter is not None and splitter.split("“Rome”") == ["“rome”"] for splitter in words)
+
+
+def test_feedback_names_missing_words_and_not_characters() -> None:
+    feedback = explained(dspy.Example(answer="里斯本和波尔图"), "里斯本。", 0.5)
+    assert "missing: 和, 波尔图." in feedback
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Where does Ada live?", "English"),
+        ("Wann hat Ada Klavierunterricht? am Dienstag", "German"),
+        ("Où habite Marie ?", "French"),
+        ("Gdzie mieszka Anna?", "Polish"),
+        ("Missä Anna asuu?", "Finnish"),
+        ("Где живёт Анна?", "Russian"),
+        ("Де живе Анна?", "Ukrainian"),
+        ("أين تعيش آنا؟", "Arabic"),
+        ("آنا کجا زندگی می‌کند؟", "Persian"),
+        ("我住在哪里？", "Chinese"),
+        ("東京はどこですか", "Japanese"),
+        ("안나는 어디에 살아요?", "Korean"),
+        ("แอนนาอยู่ที่ไหน", "Thai"),
+        ("Πού μένει η Άννα;", "Greek"),
+        ("Lisboa", "Latin script"),
+        ("12:30", "no letters"),
+    ],
+)
+def test_languages_are_told_by_script_and_common_words(text: str, language: str) -> None:
+    assert language_of(text).name == language
+
+
+def test_bundled_samples_are_in_the_languages_they_are_written_in() -> None:
+    asked = [str(example.question) for name in ("locomo", "palbench.select") for example in benchmark(name).examples]
+    assert {language.name for language in count_languages(asked)} <= {"English", "Chinese", "Latin script"}
 
 
 def test_dates_are_told_from_what_is_none() -> None:
