@@ -26,7 +26,7 @@ from .languages import Language, count_languages
 from .scorer import Scorer
 
 UNFAIR_SHARE = 0.05
-"""Least part of the questions in a language that word metrics are unfair to, for an advice: some are told wrongly."""
+"""Least part of the questions that must be in a language for it to matter to the advice."""
 
 
 class Report(Record):
@@ -113,8 +113,12 @@ def _advice(languages: Mapping[Language, int], scorer: Scorer, kind: type[Benchm
     if scorer.splitter is None or scorer.asked:
         return ""
 
+    # Close languages are taken for each other now and then, so a few questions are no reason.
     least = UNFAIR_SHARE * sum(languages.values())
-    reasons = [f"{each.name}: {each.unfair}" for each, count in languages.items() if each.unfair and count >= least]
+    reasons: list[str] = []
+    for language, count in languages.items():
+        if language.unfair and count >= least:
+            reasons.append(f"{language.name}: {language.unfair}")
     if not reasons:
         return ""
 

@@ -4,7 +4,7 @@ The script of a text tells most languages; those of the Latin, Cyrillic and Arab
 words (`languages.json`, ours: no library that Mempiler depends on brings such lists).
 
     >>> from mempiler.data.languages import language_of
-    >>> [language_of(text).name for text in ("Wo wohnt Ada?", "我住在哪里？", "Ada?")]
+    >>> [language_of(text).name for text in ("Wo wohnt Ada?", "我住在哪里？", "Lisbon")]
     ['German', 'Chinese', 'Latin script']
 
 Limits: a text with few common words is told by its script alone, and close languages may be taken for each other.
@@ -91,24 +91,22 @@ def count_languages(texts: Iterable[str]) -> dict[Language, int]:
 
 @functools.lru_cache(maxsize=4096)
 def _script_of(letter: str) -> str:
-    """The first word of a letter's name in Unicode, such as LATIN or CJK."""
+    """Return the first word of a letter's name in Unicode, such as LATIN or CJK."""
     return unicodedata.name(letter, "UNKNOWN").split()[0]
 
 
 def _by_common_words(script: str, text: str) -> Language | None:
-    """The language of a script most of whose common words the text holds; None where no language leads."""
+    """Return the language of a script that has most common words in the text; None where none leads."""
     words = Counter(_WORD.findall(folded(text)))
-    found: Counter[str] = Counter()
+    hits: Counter[str] = Counter()
     for name, common in _common_words(script).items():
-        found[name] = sum(count for word, count in words.items() if word in common)
+        hits[name] = sum(count for word, count in words.items() if word in common)
 
-    leading = found.most_common(2)
-    if not leading or leading[0][1] == 0:
+    most = max(hits.values(), default=0)
+    leaders = [name for name, count in hits.items() if count == most]
+    if most == 0 or len(leaders) > 1:
         return None
-    if len(leading) > 1 and leading[0][1] == leading[1][1]:
-        return None
-    name = leading[0][0]
-    return Language(name, _LANGUAGES[script][name]["unfair"])
+    return Language(leaders[0], _LANGUAGES[script][leaders[0]]["unfair"])
 
 
 @functools.cache
