@@ -20,7 +20,8 @@ import numpy as np
 from pydantic import Field
 
 from ..errors import ProgramError, UserError
-from ..records import Hit, Record
+from ..records import FrozenMapping, Hit, Record
+from ..records.frozen import FrozenDict
 from .bm25 import ASKED, LENT, BM25Index
 from .signals import (
     BESIDE,
@@ -68,7 +69,7 @@ class Entry(Record):
     """Ids of the turns the entry rests on."""
     time: datetime | None = None
     speaker: str | None = None
-    tags: dict[str, str] = Field(default_factory=dict)
+    tags: FrozenMapping[str, str] = Field(default_factory=FrozenDict)
     """Free labels that filters look at, e.g. {"layer": "concept"}; `DIALOGUE` names the dialogue of a turn."""
 
     def hit(self, score: float = 0.0) -> Hit:

@@ -6,13 +6,13 @@ rest on that. Questions are asked of settled memories.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, JsonValue
 
-from ..records import AnyItem, Item, Session, one_line
+from ..records import AnyItem, Frozen, Item, Session, one_line
 from .index import DIALOGUE, Entry
 from .indexes import Lineage
 
@@ -20,10 +20,8 @@ _KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}
 """What a turn of an item is called as a hit, by the kind of the item; else "turn"."""
 
 
-class Stored(BaseModel):
+class Stored(Frozen):
     """Base of memories and of what they are made of: frozen."""
-
-    model_config = ConfigDict(frozen=True)
 
     def changed(self, **fields: Any) -> Self:
         """A copy with other fields."""
@@ -84,13 +82,11 @@ class Memory(Stored):
         """One of its parts with another text, which its user gave it."""
         return part.model_copy(update={"text": text})
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with other fields, of the same line; what was computed from the old fields is not taken along."""
-        copy = super().model_copy(update=update, deep=deep)
-        for name in vars(copy).keys() - type(self).model_fields.keys():
-            del vars(copy)[name]
-        vars(copy)["line"] = self.line
-        return copy
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        # The one thing beside its fields that a copy has in common with the memory: one index serves both.
+        vars(copied)["line"] = self.line
+        return copied
 
     def resumed(self, settled: Any) -> Any:
         """The memory that further items are written into after `settle` made `settled` of it.

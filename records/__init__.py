@@ -1,12 +1,14 @@
 """Shared records: histories and their items, queries, and recalled contexts.
 
-Histories and everything in them are frozen. A history is compared, hashed and printed by its content digest, so that
-copying one into a thousand examples, or an optimizer printing its training set, costs nothing.
+Histories and everything in them are frozen: no copy of one changes it, and what is computed from one is computed from
+its own content. A history is compared and hashed by its content digest and printed in short, and its copies share its
+items, so that copying one into a thousand examples, or an optimizer printing its training set, costs next to nothing.
 """
 
 from ..errors import one_line
 from .context import ABSTRACT, Context, Failure, Found, Hit, Query, estimate_tokens, in_blocks
-from .items import Action, AnyItem, Behavior, History, Item, Logs, Profile, Record, Session, Turn, format_time
+from .frozen import Frozen, FrozenMapping, Record
+from .items import Action, AnyItem, Behavior, History, Item, Logs, Profile, Session, Turn, format_time
 from .json_input import parse_json, read_json
 from .timestamps import Moment, comparable, latest, read_time
 
@@ -18,6 +20,8 @@ __all__ = [
     "Context",
     "Failure",
     "Found",
+    "Frozen",
+    "FrozenMapping",
     "History",
     "Hit",
     "Item",

@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, SerializeAsAny
 
 from ..errors import one_line
-from .items import Item, Record, format_time
+from .frozen import FrozenDict, FrozenMapping, Record
+from .items import Item, format_time
 from .timestamps import read_time
 
 ABSTRACT = frozenset({"summary", "inference", "trait", "background", "principle"})
@@ -57,8 +58,8 @@ class Context(Record):
     """What a memory recalls for one query: ranked hits, and notes such as a summary."""
 
     hits: tuple[Hit, ...] = ()
-    notes: dict[str, str] = Field(default_factory=dict)
-    counts: dict[str, int] = Field(default_factory=dict)
+    notes: FrozenMapping[str, str] = Field(default_factory=FrozenDict)
+    counts: FrozenMapping[str, int] = Field(default_factory=FrozenDict)
     """What the recall took, e.g. {"calls": 4, "facts": 22}; no prompt shows it."""
     is_reported: bool = True
     """False where a program that is not ours answered without saying what it recalled: no hits then mean nothing."""
@@ -158,7 +159,7 @@ class Query(Record):
     """Raw items that the task shows beside the recalled context: a method need not recall them."""
     since: tuple[SerializeAsAny[Item], ...] = ()
     """Items that came after the end of the memory."""
-    more: dict[str, Any] = Field(default_factory=dict)
+    more: FrozenMapping[str, Any] = Field(default_factory=FrozenDict)
     """Whatever else a benchmark knows about the question, for tasks of its own."""
 
     @property

@@ -15,11 +15,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Discriminator, JsonValue, Tag, ValidationError
+from pydantic import Discriminator, JsonValue, Tag, ValidationError
 
 from ..errors import DataError, misfit, one_line
+from .frozen import Record
 from .json_input import read_json
 from .timestamps import Moment
 
@@ -34,12 +36,6 @@ def format_time(time: datetime) -> str:
 def _shown(time: datetime) -> str:
     clock = f" {time:%H:%M}" if (time.hour, time.minute) != (0, 0) else ""
     return f"{time.day} {time:%B %Y}, {time:%A}{clock}"
-
-
-class Record(BaseModel):
-    """Frozen base: unknown fields are refused, so that a typing slip in a data file is seen."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Turn(Record):
@@ -106,9 +102,8 @@ class Item(Record):
 
     def only(self, ids: Collection[str]) -> Self:
         """The item with those of its turns that have one of the ids."""
-        fields: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
-        fields["turns"] = tuple(turn for turn in self.turns if turn.id in ids)
-        return type(self)(**fields)
+        turns = tuple(turn for turn in self.turns if turn.id in ids)
+        return self.model_copy(update={"turns": turns})
 
 
 class Session(Item):
@@ -232,7 +227,9 @@ class History(Record):
     @cached_property
     def turns(self) -> Mapping[str, tuple[Turn, Item]]:
         """Every turn with its item, by turn id."""
-        return {turn.id: (turn, item) for item in self.items for turn in item.turns}
+        turns = {turn.id: (turn, item) for item in self.items for turn in item.turns}
+        # Read-only, since whoever is handed the history shares it.
+        return MappingProxyType(turns)
 
     @cached_property
     def speakers(self) -> tuple[str, ...]:
@@ -294,12 +291,6 @@ class History(Record):
         return f"History({self.id!r}, {len(self.items)} items)"
 
     __str__ = __repr__
-
-    def __copy__(self) -> History:
-        return self
-
-    def __deepcopy__(self, memo: object = None) -> History:
-        return self
 
 
 def _session(messages: Iterable[Mapping[str, Any] | JsonValue], number: int) -> Session:

@@ -159,7 +159,8 @@ class HistoryMemory(Memory):
     @cached_property
     def history(self) -> History:
         """The items as a history, named by what is in it."""
-        return History(id=History(id="", items=self.items).digest[:12], items=self.items)
+        digest = History(id="", items=self.items).digest
+        return History(id=digest[:12], items=self.items)
 
     def entries(self) -> tuple[Entry, ...]:
         return tuple(entry for item in self.items for entry in turn_entries(item))
@@ -227,18 +228,24 @@ class External(Method):
     def recall(self, memory: HistoryMemory, query: Query, waiting: PendingItems | None = None) -> Recalled:
         if "k" in self.config:
             return super().recall(memory, query, waiting)
-        since = (*(waiting.items if waiting else ()), *query.since)
-        history = memory.history.model_copy(update={"items": (*memory.items, *since)}) if since else memory.history
-        outputs, found = _read(self._answer(history, query))
-        asked = query.model_copy(update={"more": {**query.more, GIVEN: outputs}})
-        context = Context(hits=hits_of(found, history), is_reported=found is not None)
-        return Recalled(asked, context, ())
 
-    def _answer(self, history: History, query: Query) -> Any:
+        # The memory's own history is shared with questions about earlier moments: newer items go into a copy.
+        history = memory.history
+        newer_items = (*(waiting.items if waiting else ()), *query.since)
+        if newer_items:
+            history = history.model_copy(update={"items": (*history.items, *newer_items)})
+
+        outputs, recalled = _read(self._answer(memory, history, query))
+        answered = query.model_copy(update={"more": {**query.more, GIVEN: outputs}})
+        context = Context(hits=hits_of(recalled, history), is_reported=recalled is not None)
+        return Recalled(answered, context, ())
+
+    def _answer(self, memory: HistoryMemory, history: History, query: Query) -> Any:
         text = query.line if query.modality == "question" else query.probe
         whole = "\n".join([text, *query.options])
         if self.stores is not None:
-            return self.stores.ask(history, "ask", whole)
+            # A store was given the items of the memory; what came after them is not in it.
+            return self.stores.ask(memory.history, "ask", whole)
         thing: Any = self.reader.thing  # pyright: ignore[reportAttributeAccessIssue]
         takes = parameters(getattr(thing, "forward", thing))
         about = {"options": list(query.options), "date": query.when, "query": query}

@@ -16,12 +16,13 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from ...errors import DataError, UserError
 from ...optimizers.history import Candidate
 from ...programs.program import MemoryProgram
 from ...programs.state import PredictorState, dump_predictor, prompts_text
+from ...records import Frozen
 from ..folder import RunFolder
 from ..results import Evaluation, cached_share, difference, mean
 from ..rows import ANSWER, REASONS, SHOWN, QuestionTrace, Row, shortened
@@ -150,7 +151,7 @@ def _answered(row: Row, text: Callable[[str], Any], line: Callable[[str], Any]) 
     }
 
 
-class Page(BaseModel, frozen=True):
+class Page(Frozen):
     """Everything that is shown of a run."""
 
     command: str
@@ -161,7 +162,7 @@ class Page(BaseModel, frozen=True):
     """What a reader has to know beside the scores."""
     verdict: str = ""
     """The difference in words."""
-    phases: dict[str, Evaluation] = {}
+    phases: dict[str, Evaluation] = Field(default_factory=dict)
     """Evaluations by what the page calls them, the one that others are compared with first."""
     facts: tuple[tuple[str, str], ...] = ()
     """What the scores rest on."""

@@ -1,18 +1,22 @@
 """Anything that answers is scored: stores are written once per history, what fails is a failure of its questions."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
-from mempiler import EndpointError, Entry, History, ProgramError, UserError
+from mempiler import Action, Behavior, EndpointError, Entry, History, Item, ProgramError, UserError
+from mempiler.data import behavior
+from mempiler.data.benchmark import Benchmark
+from mempiler.data.catalog import benchmark
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.programs.external.program import hits_of, program_of, thing_of
 from mempiler.programs.external.stores import Endpoint
 from mempiler.runs.evaluate import evaluate
+from mempiler.runs.results import Evaluation
 
 from ..runs.evaluations import asked, locomo
 
@@ -36,9 +40,13 @@ class Lines:
 
 
 def run(program: Any, examples: Sequence[dspy.Example], threads: int = 4) -> Any:
+    return evaluated(program, locomo(examples), examples, threads)
+
+
+def evaluated(program: Any, of: Benchmark, examples: Sequence[dspy.Example], threads: int) -> Evaluation:
     meter = Meter()
     with dspy.context(lm=language_model(meter=meter)):
-        return evaluate(program, locomo(examples), examples, meter, threads)
+        return evaluate(program, of, examples, meter, threads)
 
 
 def test_a_store_is_written_once_for_each_history_however_many_ask(make_history):
@@ -198,6 +206,50 @@ def test_a_module_is_told_of_options_where_it_asks_for_them(make_history):
         program = program_of(thing, "mine", "multiple-choice")
         program(history=make_history(1), question="Which?", options=["(a) tea", "(b) ink"])
     assert heard == [("Which?", ["(a) tea", "(b) ink"]), "Which?\n(a) tea\n(b) ink"]
+
+
+def actions_of(items: Iterable[Item]) -> list[Action]:
+    return [action for item in items if isinstance(item, Behavior) for action in item.actions]
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_an_agent_that_looks_for_the_asked_record_in_its_history_scores_nothing(threads):
+    """Questions of one user share a history; each is about a record that comes after all it may see."""
+    movielens = benchmark("movielens")
+    # The newest first: where histories were shared, the earlier questions would find what the later ones saw.
+    examples = movielens.split().test[::-1]
+
+    def cheat(history: History, question: str) -> str:
+        for action in actions_of(history):
+            if question.startswith(behavior.asked(action, "")):
+                return action.action.removeprefix("rated ")
+        return "not found"
+
+    found = evaluated(program_of(cheat, "cheat", movielens.task), movielens, examples, threads)
+    assert (len(found.rows), found.failures) == (60, 0)
+    assert {(row.answer, row.score) for row in found.rows} == {("not found", 0.0)}
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_an_agent_is_handed_the_records_before_the_asked_one_and_no_others(threads):
+    omnibehavior = benchmark("omnibehavior")
+    examples = omnibehavior.split().test[::-1]
+    allowed = {(user_of(each.history), each.question): [*each.history, *each.recent] for each in examples}
+    assert len(allowed) == len(examples)
+    later_records: list[str] = []
+
+    def agent(history: History, question: str) -> str:
+        ids = {action.id for action in actions_of(allowed[user_of(history), question.splitlines()[0]])}
+        later_records.extend(action.id for action in actions_of(history) if action.id not in ids)
+        assert len(actions_of(history)) == len(ids)
+        return "Yes"
+
+    found = evaluated(program_of(agent, "agent", omnibehavior.task), omnibehavior, examples, threads)
+    assert (len(found.rows), found.failures, later_records) == (len(examples), 0, [])
+
+
+def user_of(history: History) -> str:
+    return history.items[0].id.partition(":")[0]
 
 
 def test_what_is_no_answer_is_a_failure(make_history):

@@ -51,6 +51,20 @@ def test_a_longer_history_continues_from_its_longest_prefix(scripted, fact_repli
     assert lm.engine.calls["operations"] == 9
 
 
+def test_a_history_that_was_changed_is_written_anew(make_history):
+    program, history = build("turn-rag"), make_history(2)
+    first_entries = program.remember(history).memory.entries()
+
+    session = history.items[-1]
+    turn = session.turns[0].model_copy(update={"text": "I moved to Porto."})
+    reworded = session.model_copy(update={"turns": (turn, *session.turns[1:])})
+    changed = history.model_copy(update={"items": (*history.items[:-1], reworded)})
+
+    texts = [entry.text for entry in program.remember(changed).memory.entries()]
+    assert f"{turn.speaker}: I moved to Porto." in texts
+    assert program.remember(history).memory.entries() == first_entries
+
+
 def test_a_failing_write_is_tried_once_for_all_that_wait(scripted, fact_replies, make_history):
     failing = threading.Event()
     failing.set()

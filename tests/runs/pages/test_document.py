@@ -231,3 +231,12 @@ def test_calls_that_were_made_elsewhere_are_told_as_such():
     calls, retrieval = spent_facts({"score": away})
     assert calls[1].startswith("4 elsewhere; 690 prompt + 10 answer tokens; $1.2500")
     assert retrieval == ("Retrieval", "p50 2.0 ms, p95 2.0 ms, CPU 1.5 ms")
+
+
+def test_a_page_with_other_phases_counts_those():
+    page = run_page("compare", "a-run", {"a": evaluation(row(0)), "b": evaluation(row(0, score=0.0))}, [])
+    assert page.total is not None
+    assert len(page.questions[0].rows) == 2
+    alone = page.model_copy(update={"phases": {"a": page.phases["a"]}})
+    assert len(alone.questions[0].rows) == 1
+    assert page.model_copy(update={"phases": {}}).total is None
