@@ -165,11 +165,18 @@ READING = ("allow_code", "embedder", "embedder_api_base", "reranker")
 
 
 def open_asked(program: str, given: Mapping[str, Any], **how: Any) -> tuple[Any, str, Any]:
-    """A saved program, the name of its language model, and that model, as the `asking_options` among `given` say."""
+    """A saved program, the name of its language model, and that model, as the `asking_options` among `given` say.
+
+    What `how` says of `timeout`, `retries` and `deadline` holds for an embedder behind an endpoint, too.
+    """
+    from ..engines.endpoint import Waits
     from ..engines.models import language_model
     from ..runs.artifact import open_program
 
     opened = open_program(program, **{name: given[name] for name in READING})
+    account = getattr(opened.program.method.embedder, "account", None)
+    if account is not None:
+        account.waits = Waits(**{name: how[name] for name in ("timeout", "retries", "deadline") if name in how})
     name, settings = opened.model(given["lm"]), parse_settings(given["lm_settings"])
     return opened.program, name, language_model(name, api_base=given["api_base"], **settings, **how)
 

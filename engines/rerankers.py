@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..errors import EndpointError, UserError, needing, one_line
+from .endpoint.loop import check_deadline
 from .spending import computing
 
 TOKENS = "tokens"
@@ -81,16 +82,26 @@ def fastembed_vectors(name: str) -> Callable[[Sequence[str]], np.ndarray]:
     return lambda texts: np.stack(list(map(embed, texts)))
 
 
-def _reranker(name: str) -> Callable[[str, list[str]], Any]:
+def _reranker(name: str) -> Callable[[str, list[str]], list[float]]:
+    """Load a reranker of fastembed's list; what it returns scores texts for a query, until the deadline passes."""
     kind, model = _model(name, "LateInteractionTextEmbedding", "TextCrossEncoder")
-    if kind == "TextCrossEncoder":
-        return lambda query, texts: list(model.rerank(query, texts))
 
-    def late(query: str, texts: list[str]) -> list[float]:
-        asked = next(iter(model.query_embed(query)))
-        return [float((asked @ rows.T).max(axis=1).sum()) for rows in model.embed(texts)]
+    def rank_pairs(query: str, texts: list[str]) -> list[float]:
+        scores: list[float] = []
+        for score in model.rerank(query, texts):
+            check_deadline()
+            scores.append(score)
+        return scores
 
-    return late
+    def rank_tokens(query: str, texts: list[str]) -> list[float]:
+        query_rows = next(iter(model.query_embed(query)))
+        scores: list[float] = []
+        for text_rows in model.embed(texts):
+            check_deadline()
+            scores.append(float((query_rows @ text_rows.T).max(axis=1).sum()))
+        return scores
+
+    return rank_pairs if kind == "TextCrossEncoder" else rank_tokens
 
 
 def _model(name: str, *kinds: str) -> tuple[str, Any]:

@@ -145,7 +145,14 @@ def working_for(whose: Hashable, shelf: Any = None, lane: Any = None) -> Abstrac
 
 @contextmanager
 def computing() -> Generator[None]:
-    """Holds a place for embedding or reranking; what is computed within the block needs no further one."""
+    """Hold a place for embedding or reranking; what is computed within the block needs no further one.
+
+    Raises:
+        AbandonedCallError: The deadline of the work that wants it has passed.
+    """
+    from .endpoint.loop import check_deadline  # imports DSPy, which not everybody who counts needs
+
+    check_deadline()
     whose, shelf, lane = WORKING_FOR.get()
     with nullcontext() if lane is None else lane.place(), working_for(whose, shelf):
         yield

@@ -14,6 +14,7 @@ from ..data.benchmark import Benchmark
 from ..engines.embedders import IN_PROCESS, NO_RERANKER
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
+from ..engines.endpoint import Waits
 from ..engines.guard import Guard
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import language_model
@@ -267,6 +268,7 @@ class Runtime:
     def _kept(self, embedder: Any) -> Any:
         """An embedder whose calls are counted, and whose vectors the run keeps."""
         if embedder.account is not None:
+            embedder.account.waits = Waits(self.setup.timeout, self.setup.retries, self.setup.lm_deadline)
             embedder.account.open(self.meter, self.guard)
         return recorded(embedder, self.folder)
 

@@ -6,9 +6,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
+from typing import Any
 
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
 
+from ..engines.endpoint.embeddings import EndpointEmbedding
 from ..engines.endpoint.loop import AbandonedCallError
 from ..engines.guard import DEAD_AFTER, Guard
 from ..errors import EndpointError
@@ -30,11 +32,16 @@ class Breaker(Guard):
     Args:
         pause: Seconds.
         clock: Tells the time.
+        model: What the model is called in the error of a refused call.
     """
 
-    def __init__(self, pause: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, pause: float = 10.0, clock: Callable[[], float] = time.monotonic, model: str = "the language model"
+    ) -> None:
         super().__init__()
-        self._pause, self._clock, self._closed_from = pause, clock, clock()
+        self._clock, self._closed_from = clock, clock()
+        self.pause = pause
+        self.model = model
         self.several: Callable[[], bool] = lambda: False
         """Whether there are several tenants at the moment; who knows sets it."""
         self._failures: dict[str, int] = {}
@@ -57,14 +64,14 @@ class Breaker(Guard):
     def admit(self) -> None:
         """Called before a call; refuses it while the breaker is open, for its caller or for all."""
         if self.open or self._clock() < self._refused.get(self._caller(), 0.0):
-            raise EndpointError("the language model does not answer; it is tried again in a few seconds")
+            raise EndpointError(f"{self.model} does not answer; it is tried again in a few seconds")
         super().admit()
 
     def failed(self, error: Exception) -> None:
         """Called after a call that failed; a request that the model refuses does not count."""
         if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError | AbandonedCallError):
             return
-        caller, until = self._caller(), self._clock() + self._pause
+        caller, until = self._caller(), self._clock() + self.pause
         with self._lock:
             self._row += 1
             self._failing[caller] += 1
@@ -91,3 +98,12 @@ class Breaker(Guard):
         if owner is None:
             return ""
         return owner.tenant if self.several() else owner.user
+
+
+def breakers_of(lm: Any, embedder: Any) -> list[Breaker]:
+    """Return the breakers of a service: that of its language model, and that of an embedder behind an endpoint."""
+    guards: list[Any] = [getattr(lm, "guard", None)]
+    account: EndpointEmbedding | None = getattr(embedder, "account", None)
+    if account is not None and account.accounting is not None:
+        guards.append(account.accounting.guard)
+    return [guard for guard in guards if isinstance(guard, Breaker)]

@@ -281,7 +281,7 @@ async def ready(request: Request) -> Any:
         "room": all(pool.held.total() < pool.places for pool in (service.asking, service.storing, service.requests)),
         "tokens": service.tokens is None or service.tokens.works,
         "serving": not service.stopping,
-        "model": getattr(service.breaker, "answers", True),
+        "model": all(breaker.answers for breaker in service.breakers),
     }
     fine = all(works for part, works in parts.items() if part != "model")
     return JSONResponse({"ready": fine, "parts": parts, "failed": request.app.state.probe.failed}, 200 if fine else 503)

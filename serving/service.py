@@ -18,15 +18,17 @@ from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
+from ..engines.endpoint.embeddings import EndpointEmbedding
 from ..engines.endpoint.endpoint import Upstream, upstream_of
 from ..engines.endpoint.loop import Deadline, within
 from ..engines.guard import IN_FLIGHT, CallSlots
+from ..engines.meter import Meter
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
 from .auth import Tokens
 from .bodies import Name
-from .breaker import CALLER, Breaker
+from .breaker import CALLER, Breaker, breakers_of
 from .error_responses import GONE, LATE, OVERLOADED, TENANT_OVERLOADED, UNKNOWN_TOKEN
 from .memories import Memories
 from .settings import Settings
@@ -34,6 +36,8 @@ from .user_memory import UserMemory
 from .writers import Worker
 
 T = TypeVar("T")
+EMBEDDING_SHARE = 2 / 3
+"""Part of a request's time that one call of an embedder may take at most."""
 Receive = Callable[[], Awaitable[Any]]
 
 
@@ -164,13 +168,18 @@ class Service:
         self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, share)
         self.requests = Pool(self.asking.places, self.storing.places, limits.timeout, share)
         """All requests, from their bodies until the last byte is sent: streams too that nobody reads."""
-        self.breaker = getattr(lm, "guard", None)
-        if isinstance(self.breaker, Breaker):
-            self.breaker.several, self.breaker.share = several, share
         self.memories = Memories(program, store, lm)
-        asks = getattr(program.method.embedder, "account", None)
+        account: EndpointEmbedding | None = getattr(program.method.embedder, "account", None)
+        if account is not None:
+            account.open(Meter(), Breaker(model="the embedding model"))
+            # A request must not end before the breaker hears of an embedder that hangs.
+            account.waits = account.waits.at_most(EMBEDDING_SHARE * limits.timeout)
         # What is computed here takes a core.
-        self.memories.lane = CallSlots(IN_FLIGHT if asks else os.cpu_count() or 1, share)
+        self.memories.lane = CallSlots(os.cpu_count() or 1 if account is None else IN_FLIGHT, share)
+        self.breakers = breakers_of(lm, program.method.embedder)
+        """Those of the language model, and of the embedder where an endpoint is asked."""
+        for breaker in self.breakers:
+            breaker.several, breaker.share = several, share
         self.worker = Worker(self.memories, limits.session_gap, limits.writers, lease=limits.lease, share=share)
 
     @property

@@ -21,7 +21,7 @@ from dspy.utils.exceptions import LMError
 
 from ..errors import MempilerError, StoreError
 from ..memory.stored import Claim, Owner
-from .breaker import CALLER, Breaker
+from .breaker import CALLER, breakers_of
 from .error_responses import failure, log
 from .memories import Memories
 from .settings import AT_ONCE, LEASE
@@ -220,8 +220,9 @@ class Worker:
             self._store.erase()
 
     def _write(self) -> None:
-        guard = getattr(self._memories.lm, "guard", None)
-        if not (isinstance(guard, Breaker) and guard.open):
+        memories = self._memories
+        breakers = breakers_of(memories.lm, memories.program.method.embedder)
+        if not any(breaker.open for breaker in breakers):
             self.writers.claim()
         ended = self.writers.ended(0)
         errors = [error for error in (one.exception() for one in ended) if error is not None]

@@ -96,6 +96,8 @@ class StubServer:
     """Called before each event of a stream with its number, from 0."""
     models: Sequence[str] | None = None
     """The models that it says it has; None lists none."""
+    embedding_fault: Callable[[], Fault | None] = lambda: None
+    """Gives the fault that a request for embeddings meets, `stall` or a status; None answers it."""
     usage: bool = True
     """Whether completions say how many tokens they took."""
     headers: Mapping[str, str] = field(default_factory=lambda: LIMITS)
@@ -157,7 +159,7 @@ class StubServer:
     def reply(self, body: dict[str, Any]) -> tuple[int, bytes] | None:
         """Status and body of the answer to a request, or None to cut the connection."""
         if "input" in body:
-            return 200, self.embedded(body)
+            return self.reply_to_embedding(body)
         text = "\n".join(str(message.get("content")) for message in body["messages"])
         with self._changed:
             self.texts.append(text)
@@ -188,6 +190,16 @@ class StubServer:
             self.answered += 1
             self._changed.notify_all()
         return 200, said if isinstance(said, bytes) else self.completion(body, text, said)
+
+    def reply_to_embedding(self, body: dict[str, Any]) -> tuple[int, bytes] | None:
+        """Status and body of the answer to a request for embeddings, or None to cut the connection."""
+        fault = self.embedding_fault()
+        if fault == "stall":
+            self._closing.wait()
+            return None
+        if fault is not None:
+            return int(fault), json.dumps({"error": {"message": _STATUS[fault]}}).encode()
+        return 200, self.embedded(body)
 
     def completion(self, body: dict[str, Any], text: str, said: str | dict[str, Any]) -> bytes:
         """What is said, or a message, as the body of an answer."""

@@ -1,4 +1,8 @@
-"""Endpoints of language models: one event loop in one thread asks them all."""
+"""Endpoints of language models and embedders: one event loop in one thread asks them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 TIMEOUT = 120.0
 """Seconds without a byte from the server after which a call has failed."""
@@ -6,3 +10,16 @@ RETRIES = 2
 """Retries of a call that could not reach its model, after 1 and 2 seconds or as the server asks."""
 DEADLINE = 600.0
 """Seconds for a call, its retries and waits included."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long one call to an endpoint may take."""
+
+    timeout: float = TIMEOUT
+    retries: int = RETRIES
+    deadline: float = DEADLINE
+
+    def at_most(self, seconds: float) -> Waits:
+        """Shorten the deadline to so many seconds, if it is longer."""
+        return replace(self, deadline=min(self.deadline, seconds))

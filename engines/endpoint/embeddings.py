@@ -1,34 +1,74 @@
-"""Embedding models behind an address: any OpenAI-compatible server, and whatever litellm reaches by its name."""
+"""Embedding models behind an address: any OpenAI-compatible server, and whatever litellm reaches by its name.
+
+Requests run in the loop of the endpoints (`loop`), so they end at their own deadline and at that of the work that
+wants the vectors.
+"""
 
 from __future__ import annotations
 
-import functools
+import json
 import os
-import weakref
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import numpy as np
+from dspy.clients.errors import error_boundary
+from dspy.lm15 import LM15Error, ProviderError, TransportError
+from dspy.lm15 import TimeoutError as EndpointTimeoutError
+from dspy.utils.exceptions import LMAuthError, LMError, LMInvalidRequestError
 
-from ...errors import EndpointError, UserError, one_line
+from ...errors import EndpointError, MempilerError, UserError, one_line
 from ...records import estimate_tokens
 from ..spending import Spending, Usage, computing, litellm_module, needed_prices, token_prices
+from . import Waits
+from .loop import AbandonedCallError, run
+from .retry import with_retries
 
 if TYPE_CHECKING:
     from ..guard import Guard
     from ..meter import Meter
+    from .http import Transport
 
 BATCH = 64
 """Texts per request to an endpoint."""
-RETRIES = 3
-"""Further attempts of the client library when an endpoint is busy or away."""
 RESERVED = 2
 """How many times their estimated tokens are reserved for texts: tokenizers differ."""
+MOST_BYTES = 64_000_000
+"""Most bytes of a reply: 64 vectors of 8,192 numbers take 13 million."""
+OPENAI = "https://api.openai.com/v1"
+_ACCOUNT_HEADERS = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
+"""Headers that say which account of OpenAI's pays, by the variables that hold them."""
+
+
+_NO_VECTORS = "answered no list of vectors"
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Who counts the requests of an embedder, and may refuse them."""
+
+    meter: Meter
+    guard: Guard
+    price: float | None
+    """US dollars per token; None if it is not known."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What an endpoint answered to one request."""
+
+    vectors: list[Any]
+    tokens: int
+    """Those that the endpoint counted; 0 if it does not say."""
 
 
 class EndpointEmbedding:
-    """Embeds texts at an endpoint, and counts its requests once a run has opened it.
+    """Embeds texts at an endpoint, and counts its requests once a run or a service has opened it.
 
     Args:
         name: Of the model, with `openai/` or without where there is an address.
@@ -37,83 +77,191 @@ class EndpointEmbedding:
 
     def __init__(self, name: str, base: str | None = None) -> None:
         self._name, self._base = name, base
-        # What OpenAI's client calls it; other models are asked by litellm.
+        # What an OpenAI-compatible server calls it; other models are asked by litellm.
         self._model = name.removeprefix("openai/") if base or name.startswith("openai/") else None
-        self._run: tuple[Meter, Guard, float | None] | None = None
+        self.waits = Waits()
+        """How long a request may take; whoever opens or makes it may set others."""
+        self.accounting: Accounting | None = None
+        """Who counts the requests; None before it was opened."""
 
     def open(self, meter: Meter, guard: Guard) -> None:
-        """From here on the meter counts each request as a call, which the guard refuses where a limit is reached.
+        """Count each request as a call from here on, and let the guard refuse it.
 
         Raises:
             UserError: There is a limit of cost, and the model's price is not known.
         """
         prices = needed_prices(self._name, guard.limits.max_usd) or token_prices(self._name)
-        self._run = meter, guard, prices and prices[0]
+        self.accounting = Accounting(meter, guard, prices and prices[0])
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeds distinct texts, none of them blank, as [n, dimension]; errors of litellm derive from openai's.
+        """Embed distinct texts, none of them blank, as [n, dimension].
 
         Raises:
-            EndpointError: It cannot be reached, or answers no vectors.
+            EndpointError: It cannot be reached, or answers no vectors, or its guard refuses to ask it for a while.
             UserError: There is no key, or it is refused, or there is no such model.
+            AbandonedCallError: The deadline of the work that wants the vectors passed.
         """
-        import openai
-
         rows: list[Any] = []
         try:
             for start in range(0, len(texts), BATCH):
-                data = self._counted(list(texts[start : start + BATCH])).data
-                plain = [row if isinstance(row, dict) else row.model_dump() for row in data]
-                rows += [row["embedding"] for row in sorted(plain, key=lambda row: row["index"])]
-            return np.array(rows, dtype=np.float32)
-        except (openai.OpenAIError, AttributeError, KeyError, TypeError, ValueError) as error:
-            said, named = f"{type(error).__name__}: {one_line(error, 300)}", f"embedder {self._name!r}"
-            # Asked only after a failure: some providers take credentials from elsewhere, such as AWS profiles.
-            missing = [] if self._model else litellm_module().validate_environment(self._name)["missing_keys"]
-            if missing:
-                raise UserError(f"{named}: {said}; set {' or '.join(missing)} if the key is what is missing") from error
-            if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-                raise UserError(f"{named}: the key was refused; check OPENAI_API_KEY or the provider's") from error
-            if isinstance(error, openai.BadRequestError | openai.NotFoundError):
-                raise UserError(f"{named} was refused, check its name: {said}") from error
-            if isinstance(error, openai.OpenAIError):
-                raise EndpointError(f"{named}: {said}") from error
-            raise EndpointError(f"{named} answered no list of vectors: {said}") from error
+                rows.extend(self._embed_batch(list(texts[start : start + BATCH])))
+        except AbandonedCallError:
+            raise
+        except LMError as error:
+            raise self._explain(error) from error
 
-    def _counted(self, texts: list[str]) -> Any:
-        if self._run is None:
-            return self._asked(texts)
-        meter, guard, price = self._run
-        estimated = sum(map(estimate_tokens, texts))
-        most = RESERVED * estimated
-        with guard.reserving(Spending(0, most, cost=most * (price or 0.0))):
+        try:
+            return np.array(rows, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise EndpointError(f"embedder {self._name!r} {_NO_VECTORS}: {one_line(error, 200)}") from error
+
+    def _embed_batch(self, texts: list[str]) -> list[Any]:
+        """Return the vectors of one request, which is counted where somebody counts.
+
+        Raises:
+            LMError: There are none.
+        """
+        if self.accounting is None:
+            return self._ask(texts).vectors
+        meter, guard, price = self.accounting.meter, self.accounting.guard, self.accounting.price
+        estimated_tokens = sum(map(estimate_tokens, texts))
+        most_tokens = RESERVED * estimated_tokens
+
+        with guard.reserving(Spending(0, most_tokens, cost=most_tokens * (price or 0.0))):
             guard.admit()
-            answer = self._asked(texts)
-            told = getattr(getattr(answer, "usage", None), "prompt_tokens", 0)
-            tokens = told or estimated
+            try:
+                answer = self._ask(texts)
+            except LMError as error:
+                meter.include(Usage(failed=1))
+                # The guard raises what ends a run. The error of this request says more; the guard refuses the next one.
+                with suppress(MempilerError):
+                    guard.failed(error)
+                raise
+
+            tokens = answer.tokens or estimated_tokens
             cost = None if price is None else tokens * price
-            paid = {"cost": cost or 0.0, "unpriced": int(cost is None), "estimated": int(not told)}
-            meter.include(Usage(Counter(embedding=1), input_tokens=tokens, **paid))
+            used = Usage(
+                Counter(embedding=1),
+                input_tokens=tokens,
+                cost=cost or 0.0,
+                unpriced=int(cost is None),
+                estimated=int(not answer.tokens),
+            )
+            meter.include(used)
             guard.worked(tokens, cost)
-        return answer
+        return answer.vectors
 
     @computing()
-    def _asked(self, texts: list[str]) -> Any:
-        if self._model is None:
-            return litellm_module().embedding(model=self._name, input=texts, max_retries=RETRIES)
-        return self._client.embeddings.create(model=self._model, input=texts, encoding_format="float")
+    def _ask(self, texts: list[str]) -> _Answer:
+        """Send one request, and wait for its answer, retries and waits included.
 
-    @functools.cached_property
-    def _client(self) -> Any:
+        Raises:
+            LMError: There is none.
+        """
+        with error_boundary(self._name):
+            if self._model is None:
+                litellm = litellm_module()  # here, lest its import hold up the loop
+                return _parse(run(self._ask_by_litellm(litellm, texts), self.waits.deadline))
+
+            from .http import Transport  # takes a tenth of a second, before the request's own time begins
+
+            transport = Transport(self.waits.timeout, MOST_BYTES)
+            return _parse(run(self._ask_server(transport, self._request(texts)), self.waits.deadline))
+
+    async def _ask_server(self, transport: Transport, request: Any) -> bytes:
+        async def attempt() -> bytes:
+            async with transport.stream(request) as reply:
+                content = await reply.read()
+            if reply.status != 200:
+                raise _refusal(reply.status, content, reply.headers)
+            return content
+
+        return await with_retries(attempt, self.waits.retries, self.waits.deadline)
+
+    async def _ask_by_litellm(self, litellm: Any, texts: list[str]) -> Any:
         import openai
 
+        waits = {"max_retries": self.waits.retries, "timeout": self.waits.timeout}
+        try:
+            return await litellm.aembedding(model=self._name, input=texts, **waits)
+        except openai.OpenAIError as error:  # litellm derives its errors from OpenAI's
+            raise _litellm_error(error) from error
+
+    def _request(self, texts: list[str]) -> Any:
+        """Make a request as `http.Transport` takes it."""
+        base = (self._base or OPENAI).rstrip("/")
+        headers = {"Content-Type": "application/json"}
+        for variable, header in _ACCOUNT_HEADERS.items():
+            if os.environ.get(variable):
+                headers[header] = os.environ[variable]
+        # A name and password of the address are sent in the place of a key.
+        if urlsplit(base).username is None:
+            headers["Authorization"] = f"Bearer {self._key()}"
+        body = json.dumps({"model": self._model, "input": texts, "encoding_format": "float"})
+        return SimpleNamespace(method="POST", url=f"{base}/embeddings", headers=headers, body=body.encode())
+
+    def _key(self) -> str:
         key = os.environ.get("OPENAI_API_KEY")
         if not key and not self._base:
-            told = "set OPENAI_API_KEY, or give the api_base of another server"
-            raise UserError(f"embedder {self._name!r} needs a key; {told}")
-        # Servers of one's own mostly want no key, but the client insists on one.
-        connections = openai.DefaultHttpxClient()
-        made = openai.OpenAI(base_url=self._base, api_key=key or "none", max_retries=RETRIES, http_client=connections)
-        # It refers to itself: left to the collector, its sockets might go before what closes them.
-        weakref.finalize(made, connections.close)
-        return made
+            remedy = "set OPENAI_API_KEY, or give the api_base of another server"
+            raise UserError(f"embedder {self._name!r} needs a key; {remedy}")
+        # Servers of one's own mostly want no key.
+        return key or "none"
+
+    def _explain(self, error: LMError) -> MempilerError:
+        """Return the error that whoever wants the vectors gets: with the embedder's name, and the fix where known."""
+        status = f"status {error.status}: " if error.status else ""
+        reason, named = f"{status}{one_line(error.message, 300)}", f"embedder {self._name!r}"
+        # Asked only after a failure: some providers take credentials from elsewhere, such as AWS profiles.
+        missing = [] if self._model else litellm_module().validate_environment(self._name)["missing_keys"]
+        if missing:
+            return UserError(f"{named}: {reason}; set {' or '.join(missing)} if the key is what is missing")
+        if isinstance(error, LMAuthError):
+            return UserError(f"{named}: the key was refused; check OPENAI_API_KEY or the provider's")
+        if isinstance(error, LMInvalidRequestError):
+            return UserError(f"{named} was refused, check its name: {reason}")
+        return EndpointError(f"{named}: {reason}")
+
+
+def _parse(content: Any) -> _Answer:
+    """Read the vectors of an answer, in the order of the texts: a JSON text, or an object of litellm's.
+
+    Raises:
+        ProviderError: It holds no list of vectors.
+    """
+    try:
+        answer = json.loads(content) if isinstance(content, bytes) else content.model_dump()
+        rows = sorted(answer["data"], key=lambda row: row["index"])
+        vectors = [row["embedding"] for row in rows]
+        usage = answer.get("usage") or {}
+        return _Answer(vectors, int(usage.get("prompt_tokens") or 0))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ProviderError(f"{_NO_VECTORS}: {type(error).__name__}: {one_line(error, 200)}") from error
+
+
+def _refusal(status: int, content: bytes, headers: Sequence[tuple[str, str]]) -> LM15Error:
+    """Return the error of a reply that is no answer, with what the server says."""
+    from .http import error_of_status, retry_after_of
+
+    try:
+        message = json.loads(content)["error"]["message"]
+    except (KeyError, TypeError, ValueError):
+        message = content.decode(errors="replace")
+    small = {name.lower(): value for name, value in headers}
+    return error_of_status(status, one_line(message, 200), retry_after_of(small))
+
+
+def _litellm_error(error: Any) -> LM15Error:
+    """Return the error of `dspy.lm15` for one of OpenAI's client, from which litellm derives its own."""
+    import openai
+
+    from .http import error_of_status
+
+    message = one_line(error, 300)
+    if isinstance(error, openai.APITimeoutError):
+        return EndpointTimeoutError(message)
+    if isinstance(error, openai.APIConnectionError):
+        return TransportError(message)
+    if isinstance(error, openai.APIStatusError):
+        return error_of_status(error.status_code, message)
+    return ProviderError(message)

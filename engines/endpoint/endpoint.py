@@ -6,14 +6,10 @@ reads is bounded in time, not in bytes, and waits that such a provider asks for 
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import functools
-import itertools
 import json
-import math
 import os
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, aclosing, closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,7 +21,6 @@ from dspy.clients.call_result import CallResult, combine, usage_dict
 from dspy.clients.costs import estimate_cost
 from dspy.clients.errors import error_boundary
 from dspy.lm15 import (
-    RETRYABLE_ERRORS,
     AsyncLMRouter,
     AsyncOpenAIChatLM,
     LM15Error,
@@ -47,11 +42,10 @@ from ...records.scope import SharedByCopies, holding
 from ..spending import MOST_TOLD, litellm_module
 from . import DEADLINE, RETRIES, TIMEOUT
 from .loop import aiterate, arun, iterate, run
+from .retry import with_retries
 
 BODY = "metadata"
 """The setting of a request that DSPy hands on as it is: here it holds those fields of the body that DSPy refuses."""
-LONGEST_WAIT = 60.0
-"""Most seconds that an endpoint may ask to wait; a call that is to wait longer has failed."""
 
 Take = Callable[[str], None]
 """Takes the next piece of the text of one attempt; it must not block."""
@@ -182,25 +176,7 @@ class Engine(SharedByCopies):
         Raises:
             LM15Error: The last attempt failed.
         """
-        end = time.monotonic() + self.seconds
-        for number in itertools.count():
-            try:
-                return await client.complete(request)
-            except RETRYABLE_ERRORS as error:
-                await asyncio.sleep(self._pause(error, number, end - time.monotonic()))
-        raise AssertionError
-
-    def _pause(self, error: Any, number: int, left: float) -> float:
-        """Seconds until the next attempt; raises the error if there is none."""
-        if number >= self.retries:
-            raise error
-        asked = error.retry_after
-        pause = asked if asked is not None and math.isfinite(asked) else min(2.0**number, LONGEST_WAIT)
-        if pause >= left or pause > LONGEST_WAIT:
-            if asked is not None:
-                error.message = f"the endpoint asks for a wait of {asked:.0f} s: {error.message}"
-            raise error
-        return pause
+        return await with_retries(lambda: client.complete(request), self.retries, self.seconds)
 
     def _known(self, provider: str, model: str) -> Client:
         from .http import Transport  # takes a tenth of a second, before the call's own time begins

@@ -10,14 +10,24 @@ import asyncio
 import atexit
 import functools
 import os
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from dspy.lm15 import ProviderError, TransportError
+from dspy.lm15 import (
+    AuthError,
+    InvalidRequestError,
+    ProviderError,
+    RateLimitError,
+    ServerError,
+    TransportError,
+    UnsupportedModelError,
+)
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
 
 from ...errors import one_line
@@ -32,10 +42,16 @@ IDLE = 30.0
 
 
 class Transport:
-    """What clients of `dspy.lm15` send requests through; a reply has failed after seconds of silence."""
+    """What clients of `dspy.lm15` send requests through.
 
-    def __init__(self, silence: float) -> None:
+    Args:
+        silence: Seconds without a byte after which a reply has failed.
+        most_bytes: Most bytes of a reply.
+    """
+
+    def __init__(self, silence: float, most_bytes: int = MOST_BYTES) -> None:
         self._waits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)
+        self._most_bytes = most_bytes
 
     @asynccontextmanager
     async def stream(self, request: Any) -> AsyncIterator[Reply]:
@@ -52,7 +68,7 @@ class Transport:
         session = _session(asyncio.get_running_loop())
         try:
             async with session.request(request.method, request.url, **more) as response:
-                yield Reply(response)
+                yield Reply(response, self._most_bytes)
         except aiohttp.ServerTimeoutError as error:
             raise EndpointTimeoutError(f"timed out: {error}") from error
         except aiohttp.ClientConnectorError as error:
@@ -68,8 +84,9 @@ class Reply:
 
     http_version = "HTTP/1.1"
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, most_bytes: int) -> None:
         self.status, self.reason, self._response = response.status, response.reason or "", response
+        self._most_bytes = most_bytes
         self.headers = list(response.headers.items())
 
     async def read(self) -> bytes:
@@ -77,12 +94,56 @@ class Reply:
         return b"".join([chunk async for chunk in self])
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = MOST_BYTES
+        left = self._most_bytes
         async for chunk in self._response.content.iter_any():
             left -= len(chunk)
             if left < 0:
-                raise ProviderError(f"the reply is larger than {MOST_BYTES} bytes")
+                raise ProviderError(f"the reply is larger than {self._most_bytes} bytes")
             yield chunk
+
+
+def error_of_status(status: int, message: str, retry_after: float | None = None) -> ProviderError:
+    """Return the error of `dspy.lm15` that an HTTP status above 299 stands for.
+
+    Args:
+        status: The HTTP status.
+        message: What the endpoint says.
+        retry_after: Seconds that the endpoint asks to wait; None if it asks for nothing.
+    """
+    kind: type[ProviderError]
+    if status in (401, 403):
+        kind = AuthError
+    elif status == 404:
+        kind = UnsupportedModelError
+    elif status == 408:
+        kind = EndpointTimeoutError
+    elif status == 429:
+        kind = RateLimitError
+    elif status >= 500:
+        kind = ServerError
+    elif status >= 400:
+        kind = InvalidRequestError
+    else:
+        kind = ProviderError
+    return kind(message, status=status, retry_after=retry_after)
+
+
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a reply asks to wait before the next attempt; None if it does not say.
+
+    Args:
+        headers: Of the reply, by their names in small letters.
+    """
+    milliseconds = headers.get("retry-after-ms")
+    wait = headers.get("retry-after")
+    with suppress(ValueError):
+        if milliseconds is not None:
+            return float(milliseconds) / 1000
+        if wait is not None and wait.strip().isdigit():
+            return float(wait)
+        if wait is not None:
+            return max(0.0, parsedate_to_datetime(wait).timestamp() - time.time())
+    return None
 
 
 @functools.cache

@@ -71,6 +71,17 @@ class AbandonedCallError(LMTimeoutError):
         super().__init__("nobody waits for the answer any more")
 
 
+def check_deadline() -> None:
+    """Do nothing while somebody waits for the running work.
+
+    Raises:
+        AbandonedCallError: The deadline of the running work has passed.
+    """
+    deadline = _current.get()
+    if deadline is not None and deadline.passed:
+        raise AbandonedCallError
+
+
 def run(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) -> T:
     """Does work in the loop, and waits for it, so many seconds and until `end` by the monotonic clock.
 

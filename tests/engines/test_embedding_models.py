@@ -14,9 +14,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from mempiler import DataError, EndpointError, MissingDependencyError, UserError, build, load, save
-from mempiler.engines import weights
+from mempiler.engines import rerankers, weights
 from mempiler.engines.embedders import embedder
 from mempiler.engines.encoder import AT_ONCE, WIDTH, Encoded, _projection
+from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
 from mempiler.engines.guard import CallSlots
 from mempiler.engines.rerankers import FastEmbed, TokenMatch
 from mempiler.engines.spending import working_for
@@ -317,6 +318,36 @@ def test_models_of_fastembed_embed_and_rank(fastembed: None, tiny: Path) -> None
         embedder("minilm", reranker="fastembed:m/none").reranker.scores("y", texts, {})
     with pytest.raises(EndpointError, match="fastembed cannot load m/broken: Could not load"):
         embedder("fastembed:m/broken").embed(["x"])
+
+
+def test_nothing_is_embedded_or_ranked_when_nobody_waits_any_more(fastembed: None, tiny: Path) -> None:
+    reranker = embedder("minilm", reranker="fastembed:m/cross").reranker
+    with within(Deadline(0.0)):
+        with pytest.raises(AbandonedCallError):
+            embedder("minilm").embed(["Oslo"])
+        with pytest.raises(AbandonedCallError):
+            reranker.scores("y", [["x"]], {})
+
+
+@pytest.mark.parametrize("kind", ["TextCrossEncoder", "LateInteractionTextEmbedding"])
+def test_ranking_ends_between_two_texts_when_nobody_waits_any_more(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    deadline, ranked = Deadline(), list[str]()
+
+    def rank_until_the_asker_leaves(texts: Sequence[str]) -> Any:
+        for text in texts:
+            ranked.append(text)
+            deadline.cancel()
+            yield np.eye(2) if kind == "LateInteractionTextEmbedding" else 1.0
+
+    model = SimpleNamespace(
+        query_embed=lambda query: iter([np.eye(2)]),
+        embed=rank_until_the_asker_leaves,
+        rerank=lambda query, texts: rank_until_the_asker_leaves(texts),
+    )
+    monkeypatch.setattr(rerankers, "_model", lambda name, *kinds: (kind, model))
+    with within(deadline), pytest.raises(AbandonedCallError):
+        FastEmbed("m/any").scores("y", [["x"], ["y"], ["z"]], {})
+    assert ranked == ["x"]
 
 
 @pytest.mark.parametrize(

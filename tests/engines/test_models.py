@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -16,7 +17,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mempiler.engines import weights
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
+from mempiler.engines.endpoint import Waits
+from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
+from mempiler.engines.guard import DEAD_AFTER, Guard
+from mempiler.engines.meter import Meter
 from mempiler.engines.models import check_askable, check_known, language_model
+from mempiler.engines.spending import litellm_module
 from mempiler.engines.weights import File, Weights, cache
 from mempiler.errors import EndpointError, MissingDependencyError, UserError
 
@@ -277,10 +283,10 @@ def test_a_server_is_asked_in_batches_again_where_it_is_busy_and_its_rows_are_pu
 @pytest.mark.parametrize(
     ("replies", "error", "message"),
     [
-        ([(503, FAILED)] * 9, EndpointError, "embedder 'm': InternalServerError: Error code: 503"),
+        ([(503, FAILED)] * 9, EndpointError, "^embedder 'm': status 503: out of service$"),
         ([(401, FAILED)], UserError, "embedder 'm': the key was refused; check OPENAI_API_KEY"),
         ([(404, FAILED)], UserError, "embedder 'm' was refused, check its name"),
-        ([(200, {"object": "list", "data": [{"index": 0}]})], EndpointError, "expected finite"),
+        ([(200, {"object": "list", "data": [{"index": 0}]})], EndpointError, "answered no list of vectors: KeyError"),
         ([(200, "hello")], EndpointError, "answered no list of vectors"),
     ],
     ids=["down", "key", "model", "no vector", "no object"],
@@ -304,6 +310,54 @@ def test_other_names_go_through_litellm(server, monkeypatch):
     vectors = embedder("hosted_vllm/bge-m3").embed(["a", "bb"])
     assert np.allclose(vectors[:, 0] / vectors[:, 1] * 3, [1, 2])
     assert server.requests[0][2]["model"] == "bge-m3"
+
+
+@pytest.fixture(params=["m", "hosted_vllm/m"])
+def hanging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An embedder whose endpoint never answers: a server of one's own, and one that litellm asks."""
+    with StubServer(embedding_fault=lambda: "stall") as server:
+        monkeypatch.setenv("HOSTED_VLLM_API_BASE", server.url)
+        litellm_module()  # its import takes seconds, which are no time of the request's
+        yield embedder(request.param, server.url if request.param == "m" else None)
+
+
+def test_an_embedding_request_that_hangs_ends_at_its_deadline(hanging: Any) -> None:
+    hanging.account.waits = Waits(deadline=0.4)
+    begun = time.monotonic()
+    with pytest.raises(EndpointError, match=r"embedder .*: no whole answer came in 0\.4 s"):
+        hanging.embed(["a"])
+    assert 0.4 <= time.monotonic() - begun < 5
+
+
+def test_an_embedding_request_that_hangs_ends_with_the_work_that_wants_it(hanging: Any) -> None:
+    begun = time.monotonic()
+    with within(Deadline(0.4)), pytest.raises(AbandonedCallError):
+        hanging.embed(["a"])
+    assert 0.4 <= time.monotonic() - begun < 5
+
+
+def test_an_endpoint_that_fails_again_and_again_ends_the_run(server):
+    remote, guard, meter = embedder("m", server.url), Guard(), Meter()
+    remote.account.waits = Waits(retries=0)
+    remote.account.open(meter, guard)
+    server.replies = [(503, FAILED)] * 100
+    for n in range(DEAD_AFTER):
+        with pytest.raises(EndpointError, match="embedder 'm': status 503"):
+            remote.embed([f"text {n}"])
+    with pytest.raises(EndpointError, match=f"failed {DEAD_AFTER} times in a row"):
+        remote.embed(["one more"])
+    assert len(server.requests) == meter.read().failed == DEAD_AFTER
+
+
+def test_an_answer_and_a_refused_text_are_no_failures_of_the_endpoint(server):
+    remote, guard = embedder("m", server.url), Guard()
+    remote.account.open(Meter(), guard)
+    for n in range(2 * DEAD_AFTER):
+        server.replies = [(400, FAILED)]
+        with pytest.raises(UserError, match="was refused"):
+            remote.embed([f"text {n}"])
+    assert remote.embed(["a"]).shape == (1, 3)
+    assert guard.dead is None
 
 
 # Vectors that outlive a process: a new object is what a new process has.

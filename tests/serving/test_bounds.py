@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 from mempiler import Store, build
-from mempiler.engines.embedders import DIMENSION, TextEmbedder, hashed
+from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder, hashed
+from mempiler.engines.endpoint import Waits
 from mempiler.engines.guard import CallSlots
 from mempiler.engines.models import language_model
 from mempiler.engines.spending import computing
@@ -147,6 +148,51 @@ def test_what_is_embedded_for_a_tenant_counts_in_its_share(connect: Any) -> None
     for one in asked:
         one.join(20)
     assert lane.free == 2
+
+
+def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_breaker(connect: Any) -> None:
+    hanging = threading.Event()
+    hanging.set()
+    with StubServer(embedding_fault=lambda: "stall" if hanging.is_set() else None) as server:
+        remote = embedder(server.model, server.url)
+        remote.account.waits = Waits(retries=0, deadline=0.5)
+        client = connect(program=build("turn-rag", embedder=remote), threads=2, timeout=20.0)
+        for breaker in client.service.breakers:
+            breaker.pause = 1.0
+        assert client.add("I moved to Lisbon.").status_code == 201
+
+        begun = time.monotonic()
+        first = client.ask("Where do I live?")
+        assert 0.5 <= time.monotonic() - begun < 5
+        assert first.status_code == 502
+        assert "does not answer" in first.json()["error"]["message"]
+
+        # Sessions are stored meanwhile, and after five failures in a row nobody waits for the endpoint any more.
+        asking = [threading.Thread(target=client.ask, args=(f"Who is number {n}?",)) for n in range(4)]
+        for thread in asking:
+            thread.start()
+        assert client.add("I like jazz.").status_code == 201
+        for thread in asking:
+            thread.join(20)
+        assert client.get("/ready").json()["parts"]["model"] is False
+        requests, begun = len(server.requests), time.monotonic()
+        assert client.ask("What do I like?").status_code == 502
+        assert time.monotonic() - begun < 0.5
+        assert len(server.requests) == requests
+
+        hanging.clear()
+        assert within(20, lambda: client.ask("What do I like?").status_code == 200)
+        assert client.get("/ready").json()["parts"]["model"] is True
+
+
+def test_a_request_ends_at_its_own_deadline_though_its_embedder_hangs(connect: Any) -> None:
+    with StubServer(embedding_fault=lambda: "stall") as server:
+        client = connect(program=build("turn-rag", embedder=embedder(server.model, server.url)), timeout=1.0)
+        client.add("I moved to Lisbon.")
+        begun = time.monotonic()
+        assert client.ask("Where do I live?").status_code in (502, 504)
+        assert time.monotonic() - begun < 5
+        assert within(5, lambda: client.service.asking.held.total() == 0)
 
 
 CHAT = {"user": "ada", "messages": [{"role": "user", "content": "hello"}]}
