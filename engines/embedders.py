@@ -10,6 +10,8 @@ Example:
 from __future__ import annotations
 
 import functools
+import importlib.metadata
+import mmap
 import os
 import re
 import threading
@@ -27,9 +29,10 @@ from ..records.items import folded
 from ..records.scope import SharedByCopies
 from .encoder import Encoded, Encoder
 from .endpoint.embeddings import EndpointEmbedding
+from .file_digests import remembered_digest
 from .rerankers import TOKENS, FastEmbed, TokenMatch, fastembed_vectors
 from .vectors import CachedVectors
-from .weights import digest_of, present, verify
+from .weights import present, verify
 
 OFFLINE = "offline"
 """Its name. Saved indexes rely on its vectors: change them only together with the name."""
@@ -236,7 +239,8 @@ def _named(name: str, api_base: str | None) -> TextEmbedder:
     if name in MODELS or name.startswith(ONNX):
         return _encoder(name)
     if name.startswith(FASTEMBED):
-        return TextEmbedder(name, fastembed_vectors(name.removeprefix(FASTEMBED)), kept=CachedVectors(name))
+        vectors = fastembed_vectors(name.removeprefix(FASTEMBED))
+        return TextEmbedder(name, vectors, kept=CachedVectors(f"{name}\0{_fastembed_version()}"))
     if api_base:
         check_address("--embedder-api-base", api_base)
     base = api_base or (name.startswith("openai/") and os.environ.get("OPENAI_BASE_URL")) or None
@@ -259,10 +263,29 @@ def _encoder(name: str) -> TextEmbedder:
         files = [Path(name.removeprefix(ONNX)) / file for file in ("model.onnx", "tokenizer.json")]
         if missing := [file for file in files if not file.is_file()]:
             raise DataError(f"{missing[0]}: no such file; give onnx:DIR with model.onnx and tokenizer.json in it")
-        digests = [digest_of(file) for file in files]
+        digests = [remembered_digest(file) for file in (*files, *_data_files(files[0]))]
     encode = Encoder(files[0], files[1], longest, lambda: None if found is None else verify(found))
     kept = CachedVectors(f"{digests} {longest} tokens", tokens=True)
     return TextEmbedder(name, encode, 0, kept, query, passage)
+
+
+def _fastembed_version() -> str:
+    """The version that is installed: another one may give a model of its list other files, or pool otherwise."""
+    try:
+        return importlib.metadata.version("fastembed")
+    except importlib.metadata.PackageNotFoundError:
+        return ""  # the first text says that it is missing
+
+
+def _data_files(model: Path) -> list[Path]:
+    """The files from which an ONNX file takes weights that are not in itself: those beside it whose names it holds."""
+    if not model.stat().st_size:
+        return []
+    with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(b"location") < 0:
+            return []
+        others = [path for path in sorted(model.parent.iterdir()) if path.is_file() and path != model]
+        return [path for path in others if content.find(os.fsencode(path.name)) >= 0]
 
 
 def hashed(texts: Sequence[str]) -> np.ndarray:

@@ -6,20 +6,25 @@ as one block; what the model does not say is dropped. The engine keeps all cores
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, needing, one_line
+from .file_digests import remembered_digest
 
 CONTEXT = 8192
 """Tokens of a prompt and its answer."""
 MOST_SLOTS = 8
-_SAMPLE = 1 << 20
 _REPEATED, _GUESSED = 6, 12
 """So many tokens that stood before are followed by so many guesses; docs/local_models.md tells what it gives."""
+
+_PART = re.compile(r"(?P<begin>.+-)[0-9]{5}(?P<end>-of-[0-9]{5}\.gguf)")
+"""The name of a part of a model: `NAME-00001-of-00003.gguf`."""
 
 
 class GgufServer:
@@ -27,6 +32,7 @@ class GgufServer:
 
     Args:
         path: The GGUF file.
+        digest: Of `gguf_digest`, a part of the model's name: answers of other weights are kept under another name.
         slots: Prompts that are worked on at the same time.
 
     Raises:
@@ -34,24 +40,23 @@ class GgufServer:
         UserError: The file cannot be loaded.
     """
 
-    def __init__(self, path: Path, slots: int = 1) -> None:
+    def __init__(self, path: Path, digest: str, slots: int = 1) -> None:
         self.key, self.context = secrets.token_hex(16), CONTEXT
-        self.model = f"{path.stem}@{fingerprint(path)}"
-        """What the endpoint calls the model; other weights have another name."""
+        self.model = f"{path.stem}@{digest[:16]}"
+        """What the endpoint calls the model."""
         slots = max(1, min(slots, MOST_SLOTS))
         self._server = _serve(path, self.key, self.model, slots)
         self.url = f"{self._server.listening_address}/v1"
 
 
-def fingerprint(path: Path) -> str:
-    """Tells weights apart without reading all of them: digest of size, beginning and end."""
-    size = path.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        digest.update(file.read(_SAMPLE))
-        file.seek(max(0, size - _SAMPLE))
-        digest.update(file.read(_SAMPLE))
-    return digest.hexdigest()[:12]
+def gguf_digest(path: Path) -> str:
+    """The sha256 of a GGUF file, or of the digests of all parts where llama.cpp reads several files as one model."""
+    match = _PART.fullmatch(path.name)
+    if match is None:
+        return remembered_digest(path)
+    parts = sorted(path.parent.glob(f"{glob.escape(match['begin'])}?????{glob.escape(match['end'])}"))
+    digests = [remembered_digest(part) for part in parts]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def _serve(path: Path, key: str, name: str, slots: int) -> Any:

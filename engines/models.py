@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dspy.clients.call_result import CallResult
 from dspy.lm15 import (
@@ -29,7 +29,10 @@ from .endpoint.loop import run
 from .guard import Guard
 from .meter import Meter, MeteredLM, Role
 from .spending import litellm_module
-from .weights import gguf_file
+from .weights import check_digest, gguf_file
+
+if TYPE_CHECKING:
+    from .gguf import GgufServer
 
 OFFLINE = "offline"
 GGUF = "gguf:"
@@ -119,10 +122,10 @@ def language_model(
         settings["rollout_id"] = repeat
     server = None
     if name.startswith(GGUF) and live:
-        from .gguf import GgufServer
-
-        server = loaded.get(name) or GgufServer(gguf_file(name.removeprefix(GGUF)), slots)
-        loaded[name], name, api_base, key = server, f"openai/{server.model}", server.url, server.key
+        if name not in loaded:
+            loaded[name] = _gguf_server(name.removeprefix(GGUF), slots)
+        server = loaded[name]
+        name, api_base, key = f"openai/{server.model}", server.url, server.key
         timeout = max(timeout, GGUF_TIMEOUT)
         settings.setdefault("max_tokens", GGUF_TOKENS)
     else:
@@ -137,6 +140,16 @@ def language_model(
         _check_provider(name, engine)
     lm.window = server and server.context
     return lm
+
+
+def _gguf_server(name: str, slots: int) -> GgufServer:
+    """Start llama.cpp's server for a GGUF file, by its path or the name of known weights."""
+    from .gguf import GgufServer, gguf_digest
+
+    path = gguf_file(name)
+    digest = gguf_digest(path)
+    check_digest(name, path, digest)
+    return GgufServer(path, digest, slots)
 
 
 def request_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

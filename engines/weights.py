@@ -6,7 +6,6 @@ A name stands for exact bytes: a file of another digest is refused, wherever it 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import DataError, EndpointError, UserError, needing, one_line
+from .file_digests import cache, digest_of
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,6 @@ WEIGHTS = {
 def folder() -> Path:
     """Where weights are kept; not created yet."""
     return Path(os.environ.get("MEMPILER_MODELS") or cache() / "models")
-
-
-def cache() -> Path:
-    """The folder in the user's cache; not created yet."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mempiler"
 
 
 def present(name: str) -> Weights:
@@ -161,16 +156,30 @@ def fetch(found: Weights, source: str | None = None) -> Path:
     return found.path
 
 
-def digest_of(path: Path) -> str:
-    """The sha256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def check_digest(name: str, path: Path, digest: str) -> None:
+    """Refuse a file that has the name of known weights, but not their content; other names pass.
+
+    Args:
+        name: A name of `WEIGHTS`, or the path of a file.
+        path: The file of the weights themselves.
+        digest: Its sha256.
+
+    Raises:
+        DataError: It is another file.
+    """
+    known = WEIGHTS.get(name)
+    if known is not None and digest != known.files[0].sha256:
+        raise _wrong_file(known, known.files[0], path, digest, f"delete it, then run: mempiler fetch {name}")
 
 
 def _check(found: Weights, file: File, path: Path, fix: str) -> None:
     digest = digest_of(path) if path.is_file() else "none"
     if digest != file.sha256:
-        raise DataError(f"{path}: is not {found.name} (sha256 {digest}, not {file.sha256}); {fix}")
+        raise _wrong_file(found, file, path, digest, fix)
+
+
+def _wrong_file(weights: Weights, file: File, path: Path, digest: str, fix: str) -> DataError:
+    return DataError(f"{path}: is not {weights.name} (sha256 {digest}, not {file.sha256}); {fix}")
 
 
 def _obtained(found: Weights, file: File, source: Path | None, place: Path) -> Path:

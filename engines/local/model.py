@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
 from .batching import buckets, in_halves
+from .fingerprint import frozen_tensors, settings_digest, tensors_digest
 from .sampling import Asked, Sample, computing, draw, is_plain, token_logprobs
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ MAX_NEW_TOKENS = 512
 PROMPTS = 128
 """Prompts whose tokens are kept: the rollouts of a group ask the same."""
 _SHOWN = "mark7"
-_WHOLE = 1 << 16
-"""Elements up to which a tensor enters the digest whole; of larger ones, so many evenly spaced elements do."""
 
 
 class LocalModel:
@@ -55,6 +54,9 @@ class LocalModel:
         self.version = 0
         """Grows with every change of the weights."""
         self._fingerprint: tuple[int, str] | None = None
+        """The version of the weights whose fingerprint is known, and that."""
+        self._frozen_digest: tuple[tuple[str, ...], bytes] | None = None
+        """The names of the weights that are trained, and the digest of everything else."""
         self.sharded = False
         """Whether other processes have parts of the weights, which then cannot be read here."""
         self.whole: Mapping[str, Tensor] | None = None
@@ -127,21 +129,31 @@ class LocalModel:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the trainable weights, or of all where none is (a sample of each large tensor).
+        """A digest of all weights, of how they are computed with, and of the tokenizer.
 
         Of a sharded model it is a name that no other weights have.
         """
         with self.lock:
             if self._fingerprint is None or self._fingerprint[0] != self.version:
-                named, digest = [] if self.sharded else list(self.model.named_parameters()), hashlib.sha256()
-                digest.update(uuid.uuid4().bytes if self.sharded else b"")
-                for name, parameter in [(n, p) for n, p in named if p.requires_grad] or named:
-                    flat = parameter.detach().reshape(-1)
-                    taken = flat[:: max(1, flat.numel() // _WHOLE)].float().cpu().numpy()
-                    digest.update(f"{name}{tuple(parameter.shape)}".encode())
-                    digest.update(taken.tobytes())
-                self._fingerprint = (self.version, digest.hexdigest())
+                self._fingerprint = (self.version, self._compute_fingerprint())
             return self._fingerprint[1]
+
+    def _compute_fingerprint(self) -> str:
+        if self.sharded:
+            return hashlib.sha256(uuid.uuid4().bytes).hexdigest()
+        trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+        # What is not trained stays as it is: a large base model is looked at once, not after every update.
+        names = tuple(trainable)
+        if self._frozen_digest is None or self._frozen_digest[0] != names:
+            frozen = tensors_digest(frozen_tensors(self.model, names))
+            settings = settings_digest(self.model, self.tokenizer, self.ends)
+            self._frozen_digest = (names, frozen + settings)
+
+        digest = hashlib.sha256(self._frozen_digest[1])
+        digest.update(b"bfloat16" if self.half else b"float32")
+        digest.update(tensors_digest(trainable))
+        return digest.hexdigest()
 
     def updated(self) -> None:
         """Notes that the weights have changed: a new version."""

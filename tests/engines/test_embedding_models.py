@@ -1,5 +1,6 @@
 """Embedders and rerankers that run in this process: the whole path on a tiny model, from fetching to a search."""
 
+import importlib.metadata
 import json
 import shutil
 import sys
@@ -54,6 +55,20 @@ def test_a_folder_with_an_onnx_file_is_an_embedder(tiny: Path, asked: list[str])
     assert len(asked) == 2  # the same weights, but another length of texts
     with pytest.raises(DataError, match=r"model\.onnx: no such file; give onnx:DIR"):
         embedder(f"onnx:{tiny / 'nowhere'}")
+
+
+def test_weights_beside_an_onnx_file_that_names_them_are_a_part_of_it(tiny: Path, asked: list[str]) -> None:
+    model, data = tiny / "model.onnx", tiny / "weights.bin"
+    data.write_bytes(b"one")
+    # Field 6 of a model, its description, in the place of a tensor's location: both stand in the file as they are.
+    told = b"location weights.bin"
+    model.write_bytes(model.read_bytes() + b"\x32" + bytes([len(told)]) + told)
+    for _ in range(2):
+        embedder(f"onnx:{tiny}").embed(["Oslo"])
+    assert asked == ["Oslo"]
+    data.write_bytes(b"two")
+    embedder(f"onnx:{tiny}").embed(["Oslo"])
+    assert asked == ["Oslo"] * 2
 
 
 @pytest.mark.parametrize(("text", "told"), [("我 昨天 搬 到 里斯本", 1), ("Ann moved to Lisbon", 0)])
@@ -327,6 +342,23 @@ def test_nothing_is_embedded_or_ranked_when_nobody_waits_any_more(fastembed: Non
             embedder("minilm").embed(["Oslo"])
         with pytest.raises(AbandonedCallError):
             reranker.scores("y", [["x"]], {})
+
+
+def test_another_version_of_fastembed_has_vectors_of_its_own(fastembed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedded = list[str]()
+
+    def model(name: str, *kinds: str) -> Any:
+        def embed(texts: Sequence[str], batch_size: int) -> Any:
+            embedded.extend(texts)
+            return (np.array([1.0, len(text)]) for text in texts)
+
+        return kinds[0], SimpleNamespace(embed=embed)
+
+    monkeypatch.setattr(rerankers, "_model", model)
+    for version in ("0.7.3", "0.7.3", "0.8.0"):
+        monkeypatch.setattr(importlib.metadata, "version", lambda name, version=version: version)
+        embedder("fastembed:m/vectors").embed(["Oslo"])
+    assert embedded == ["Oslo", "Oslo"]
 
 
 @pytest.mark.parametrize("kind", ["TextCrossEncoder", "LateInteractionTextEmbedding"])

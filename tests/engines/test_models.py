@@ -75,6 +75,28 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, own: 
     assert other.startswith("openai/own@")
 
 
+def test_weights_that_differ_in_the_middle_alone_are_other_weights(llama: Any, own: Path) -> None:
+    """Their answers are kept under other names."""
+    rest = bytes(3 << 20)
+    own.write_bytes(b"GGUF" + rest + b"end")
+    names = [language_model(f"gguf:{own}").model]
+    with own.open("r+b") as file:
+        file.seek(len(rest) // 2)
+        file.write(b"!")
+    names.append(language_model(f"gguf:{own}").model)
+    assert names[0] != names[1]
+
+
+def test_all_parts_of_a_model_in_several_files_count(llama: Any, tmp_path: Path) -> None:
+    first, second = (tmp_path / f"big-0000{n}-of-00002.gguf" for n in (1, 2))
+    for part in (first, second):
+        part.write_bytes(CONTENT)
+    before = language_model(f"gguf:{first}").model
+    assert language_model(f"gguf:{first}").model == before
+    second.write_bytes(CONTENT + b"!")
+    assert language_model(f"gguf:{first}").model != before
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [(None, "no such GGUF file"), (b"PK\3\4 no model", "is no GGUF file"), (b"GGUF", "cannot serve it")],
@@ -102,6 +124,9 @@ def test_an_answer_has_an_end_unless_a_longer_one_is_wanted(llama: Any, own: Pat
     assert language_model("gguf:tiny", loaded=loaded, max_tokens=5000).kwargs["max_tokens"] == 5000
     with pytest.raises(UserError, match="is no language model; use it as --embedder minilm"):
         language_model("gguf:minilm")
+    own.write_bytes(CONTENT[:-1] + b"!")
+    with pytest.raises(UserError, match=r"is not tiny .*; delete it, then run: mempiler fetch tiny"):
+        language_model("gguf:tiny")
     own.unlink()
     with pytest.raises(UserError, match="mempiler fetch tiny"):
         language_model("gguf:tiny")

@@ -85,6 +85,59 @@ def test_the_reference_is_what_the_weights_were_and_changes_nothing(request, nam
     assert model.fingerprint == weights
 
 
+def test_every_element_of_a_large_tensor_is_in_the_fingerprint(make_model):
+    models = [make_model(), make_model()]
+    for model in models:
+        torch.manual_seed(0)
+        model.model.resize_token_embeddings(20_000)
+    assert models[0].fingerprint == models[1].fingerprint
+    weights = models[1].model.get_input_embeddings().weight
+    with torch.no_grad():
+        weights.view(-1)[weights.numel() // 2 + 1] += 1
+    models[1].updated()
+    assert models[0].fingerprint != models[1].fingerprint
+
+
+def test_the_base_and_the_scale_of_an_adapter_are_in_the_fingerprint(model, tmp_path):
+    folder = model.save(tmp_path / "base")
+    prints = {LocalModel.load(folder, lora={"r": 2}).fingerprint, LocalModel.load(folder, lora={"r": 2}).fingerprint}
+    assert len(prints) == 1
+    prints.add(LocalModel.load(folder, lora={"r": 2, "lora_alpha": 8}).fingerprint)
+    with torch.no_grad():
+        model.model.lm_head.weight[3, 0] += 1
+    model.save(folder)
+    prints.add(LocalModel.load(folder, lora={"r": 2}).fingerprint)
+    assert len(prints) == 3
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("config.json", lambda found: {**found, "rms_norm_eps": 0.1}),
+        ("config.json", lambda found: {**found, "eos_token_id": 7}),
+        ("tokenizer.json", lambda found: {**found, "normalizer": {"type": "Lowercase"}}),
+        ("tokenizer_config.json", lambda found: {**found, "chat_template": TEMPLATE}),
+    ],
+)
+def test_what_turns_text_into_answers_beside_the_weights_is_in_the_fingerprint(model, tmp_path, file, change):
+    folder = model.save(tmp_path / "model")
+    before = LocalModel.load(folder).fingerprint
+    assert before == LocalModel.load(folder).fingerprint == model.fingerprint
+    path = folder / file
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    assert LocalModel.load(folder).fingerprint != before
+
+
+def test_another_precision_is_another_fingerprint_and_float32_weights_for_training_are_not(model, tmp_path):
+    folder = model.save(tmp_path / "model")
+    short, long = (LocalModel.load(folder, dtype=dtype) for dtype in ("bfloat16", "float32"))
+    before = short.fingerprint
+    assert before != long.fingerprint
+    assert short.parameters()[0].dtype == torch.float32
+    short.updated()
+    assert short.fingerprint == before
+
+
 def test_weights_of_another_model_are_refused(model, adapted):
     for state in (adapted.state(), {name: value[:1] for name, value in model.state().items()}):
         with pytest.raises(UserError, match="not those of tiny"):
