@@ -55,7 +55,7 @@ def _content_digest(tensor: Tensor) -> bytes:
     digest = hashlib.sha256()
     for chunk in tensor.detach().reshape(-1).split(CHUNK):
         wide = chunk.float() if chunk.dtype in (torch.bfloat16, torch.float16) else chunk
-        digest.update(wide.cpu().contiguous().view(torch.uint8).numpy())
+        digest.update(wide.cpu().contiguous().view(torch.uint8).numpy().data)
     return digest.digest()
 
 
