@@ -143,6 +143,8 @@ class TextEmbedder(SharedByCopies):
         """Drops the texts that this process has seen so far, and their words: a forgotten user's may be among them."""
         with self._lock:
             self._cache.clear()
+        if self.encoder is not None:
+            self.encoder.clear()
         _features.cache_clear()
 
     def embed_as_given(self, texts: Sequence[str], queries: bool = False) -> np.ndarray:

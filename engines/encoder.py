@@ -19,6 +19,7 @@ import numpy as np
 
 from ..errors import DataError, needing, one_line
 from .spending import computing
+from .tokenizer_cache import forget_words
 
 THREADS = 4
 """Texts that an encoder works on at the same time, at most, each with one core."""
@@ -91,6 +92,12 @@ class Encoder:
             spans[word] = spans.get(word, (begin, end))[0], end
         own = zip(found.word_ids, found.special_tokens_mask, strict=True)
         return [text[slice(*spans[word])] if spans[word][0] >= start else "" for word, special in own if not special]
+
+    def clear(self) -> None:
+        """Drop the words that the tokenizer keeps."""
+        with self._lock:
+            if self._loaded is not None:
+                forget_words(self._loaded[0])
 
     def _ready(self) -> tuple[Any, Any]:
         with self._lock:

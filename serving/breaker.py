@@ -15,6 +15,7 @@ from ..engines.endpoint.loop import AbandonedCallError
 from ..engines.guard import DEAD_AFTER, Guard
 from ..errors import EndpointError
 from ..memory.stored import Owner
+from .failure_counts import NameKeys
 
 CALLER: ContextVar[Owner | None] = ContextVar("caller", default=None)
 """The user for whom a model is asked; None if nobody says."""
@@ -44,12 +45,13 @@ class Breaker(Guard):
         self.model = model
         self.several: Callable[[], bool] = lambda: False
         """Whether there are several tenants at the moment; who knows sets it."""
-        self._failures: dict[str, int] = {}
-        """Failures in a row, by caller."""
-        self._failing = Counter[str]()
-        """Failures since the last call that was answered, by caller."""
-        self._refused: dict[str, float] = {}
-        """Until when callers are refused alone."""
+        self._keys = NameKeys()
+        self._failures: dict[bytes, int] = {}
+        """Failures in a row, by the key of a caller."""
+        self._failing = Counter[bytes]()
+        """Failures since the last call that was answered, by the key of a caller."""
+        self._refused: dict[bytes, float] = {}
+        """Until when callers are refused alone, by their keys."""
 
     @property
     def open(self) -> bool:
@@ -81,9 +83,8 @@ class Breaker(Guard):
                 self._closed_from = until
             elif self._failures[caller] >= DEAD_AFTER:
                 self._refused[caller] = until
-            for one in list(self._failures)[:-MOST_CALLERS]:
-                del self._failures[one]
-                self._refused.pop(one, None)
+            for oldest in list(self._failures)[:-MOST_CALLERS]:
+                self._drop(oldest)
 
     def worked(self, tokens: int, cost: float | None, calls: int = 1) -> None:
         """Called after a call that was answered."""
@@ -93,11 +94,23 @@ class Breaker(Guard):
             self._failures.pop(self._caller(), None)
             self._refused.pop(self._caller(), None)
 
-    def _caller(self) -> str:
+    def forget_user(self, owner: Owner) -> None:
+        """Drop the failures of a user, who is forgotten."""
+        with self._lock:
+            self._drop(self._keys.key_of("user", owner.user))
+
+    def _drop(self, caller: bytes) -> None:
+        self._failures.pop(caller, None)
+        self._refused.pop(caller, None)
+        # Left in the row, they would count as failures of others.
+        self._row = max(0, self._row - self._failing.pop(caller, 0))
+
+    def _caller(self) -> bytes:
+        """The key of who is refused alone: a tenant, or a user where there is one tenant; empty if nobody is named."""
         owner = CALLER.get()
         if owner is None:
-            return ""
-        return owner.tenant if self.several() else owner.user
+            return b""
+        return self._keys.key_of("tenant", owner.tenant) if self.several() else self._keys.key_of("user", owner.user)
 
 
 def breakers_of(lm: Any, embedder: Any) -> list[Breaker]:

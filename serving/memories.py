@@ -17,6 +17,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
+from weakref import ReferenceType, ref
 
 import dspy
 from pydantic import ValidationError
@@ -36,6 +37,8 @@ from ..programs.identity import digest, program_digest, writer_digest
 from ..programs.pending import PendingItems
 from ..programs.program import MemoryProgram
 from .bodies import Choice
+from .breaker import breakers_of
+from .failure_counts import FailureCounts
 from .memory_view import MemoryFilter, UserCache, View
 
 USERS = 320
@@ -65,6 +68,8 @@ class Memories:
         self.lane: CallSlots | None = None
         """Where users take turns at embedding and reranking."""
         self._kept: _Cache = program.shared.once(("memories", self.store.url), _Cache)
+        self.failures = self._kept.failures
+        """How often users could not be written in a row."""
 
     @cached_property
     def stamp(self) -> Stamp:
@@ -194,6 +199,12 @@ class Memories:
         with self._kept.lock:
             self._kept.users.pop(owner, None)
 
+    def forget_failures(self, owner: Owner) -> None:
+        """Drop what is counted of a user who was forgotten: writes and calls that failed."""
+        self.failures.reset(owner)
+        for breaker in breakers_of(self.lm or dspy.settings.lm, self.program.method.embedder):
+            breaker.forget_user(owner)
+
     @contextmanager
     def at_work(self, view: View, asks: bool = False) -> Generator[None]:
         """The settings under which the words of a user are worked on.
@@ -209,6 +220,7 @@ class Memories:
         lm = self.lm or dspy.settings.lm
         if getattr(lm, "cache", False):
             lm = lm.copy(cache=False)
+        self._kept.note_engines([lm, *self._own_models()])
         vectors = _UserVectors(self.store, owner, since, view.kept.vectors)
         adapter, whose = self.program.asking(), (owner.tenant, owner.user, asks)
         try:
@@ -260,10 +272,15 @@ class Memories:
         with self._kept.lock:
             self._kept.users.clear()
         forget_words()
-        for keeper in (self.program.method.embedder, getattr(self.lm or dspy.settings.lm, "engine", None)):
+        for keeper in (self.program.method.embedder, *self._kept.engines()):
             # What keeps texts in this process can drop them.
             if clear := getattr(keeper, "clear", None):
                 clear()
+
+    def _own_models(self) -> list[Any]:
+        """The models of those predictors that have one of their own."""
+        models = [getattr(predictor, "lm", None) for predictor in self.program.all_predictors().values()]
+        return [model for model in models if model is not None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,6 +318,24 @@ class _Cache:
         self.users = OrderedDict[Owner, UserCache]()
         self.forgets = 0
         self.lock = threading.Lock()
+        self.failures = FailureCounts()
+        self._engines: dict[int, ReferenceType[Any]] = {}
+        """Engines by their ids; some cannot be hashed."""
+
+    def note_engines(self, models: Sequence[Any]) -> None:
+        """Note what is shown texts of users, and may keep them."""
+        engines = [getattr(model, "engine", None) for model in models]
+        with self.lock:
+            for engine in engines:
+                if hasattr(engine, "clear"):
+                    self._engines[id(engine)] = ref(engine)
+
+    def engines(self) -> list[Any]:
+        """What was shown texts and is still there."""
+        with self.lock:
+            engines = {number: reference() for number, reference in self._engines.items()}
+            self._engines = {number: self._engines[number] for number, engine in engines.items() if engine is not None}
+        return [engine for engine in engines.values() if engine is not None]
 
     def of(self, owner: Owner) -> UserCache:
         """What is kept of a user, from now on; the tenant of whom most is kept makes room."""

@@ -299,6 +299,7 @@ class UserMemory(UserEntries):
             What was deleted, and whether its bytes are gone; false for an unknown user.
         """
         forgotten = self.store.forget(self.owner)
+        self.memories.forget_failures(self.owner)
         self.memories.notice(self.store.forgets())
         return forgotten
 

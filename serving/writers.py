@@ -20,7 +20,7 @@ from typing import Any
 from dspy.utils.exceptions import LMError
 
 from ..errors import MempilerError, StoreError
-from ..memory.stored import Claim, Owner
+from ..memory.stored import Claim
 from .breaker import CALLER, breakers_of
 from .error_responses import failure, log
 from .memories import Memories
@@ -88,7 +88,7 @@ class Writers:
         self._pauses = pauses
         self._memories, self._lease, self._stop, self._most, self._notify = memories, lease, stop, most, notify
         self._share = share
-        self.failures: dict[Owner, int] = {}
+        self.failures = memories.failures
         """How often users could not be written, since they last were."""
         self.running: set[Future[WriteCounts]] = set()
         """Users whose end was not taken notice of."""
@@ -119,11 +119,11 @@ class Writers:
         CALLER.set(claim.owner)
         try:
             done = write_claimed(self._memories, claim, self._lease, self._stop)[0]
-            self.failures.pop(claim.owner, None)
+            self.failures.reset(claim.owner)
             future.set_result(done)
         except BaseException as error:
             if self._pauses:
-                failures = self.failures[claim.owner] = self.failures.get(claim.owner, 0) + 1
+                failures = self.failures.add(claim.owner)
                 with suppress(StoreError):
                     self._memories.store.pause(claim.owner, min(LONGEST_PAUSE, 2.0 ** (failures - 1)))
             future.set_exception(error)

@@ -6,8 +6,6 @@ meter derives one from a rollout id) or else the number of times the prompt was 
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -20,6 +18,7 @@ from ..meter import Meter, MeteredLM
 from . import processes
 from .batching import LIMIT, WINDOW, Batcher
 from .model import MAX_NEW_TOKENS, LocalModel
+from .prompt_counts import PromptCounts
 from .sampling import Asked, Sample, row_seed
 from .sft import LocalProvider, finetuned
 
@@ -38,8 +37,7 @@ class LocalEngine(SharedByCopies):
         self.seed, self.model = seed, model
         self.sampler: Any = Batcher[Asked, Sample](model.sample, window, LIMIT)
         """What samples: its `call` takes one row; by default the model, in batches."""
-        self._lock = threading.Lock()
-        self._seen: Counter[tuple[int, ...]] = Counter()
+        self._prompt_counts = PromptCounts()
 
     @property
     def weights_version(self) -> str:
@@ -73,6 +71,11 @@ class LocalEngine(SharedByCopies):
         """Answers one request, in one piece."""
         return iter(response_to_events(self.complete(request)))
 
+    def clear(self) -> None:
+        """Drop what is kept of prompts: a forgotten user's words may be among them."""
+        self._prompt_counts.clear()
+        self.model.clear_prompts()
+
     def dump_state(self) -> dict[str, Any]:
         """Where the model was loaded from; weights trained since are not part of it."""
         return {"name": self.model.name, "seed": self.seed}
@@ -87,10 +90,7 @@ class LocalEngine(SharedByCopies):
             return 0
         if seed is not None:
             return row_seed(self.seed, prompt, seed)
-        with self._lock:
-            self._seen[prompt] += 1
-            count = self._seen[prompt]
-        return row_seed(self.seed, prompt, -count)
+        return row_seed(self.seed, prompt, -self._prompt_counts.add(prompt))
 
 
 class LocalLM(MeteredLM):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
+from ..tokenizer_cache import forget_words
 from .batching import buckets, in_halves
 from .fingerprint import frozen_tensors, settings_digest, tensors_digest
 from .sampling import Asked, Sample, computing, draw, is_plain, token_logprobs
@@ -168,6 +169,13 @@ class LocalModel:
         without a template gets each message as a line `role: content`, and a last line `assistant:`.
         """
         return list(self._prompt_ids(tuple((message["role"], message["content"]) for message in messages)))
+
+    def clear_prompts(self) -> None:
+        """Drop the prompts whose tokens are kept, and the words that the tokenizer keeps."""
+        self._prompt_ids.cache_clear()
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is not None:
+            forget_words(backend)
 
     def encode_completion(self, text: str) -> list[int]:
         """Token ids of an answer, with the token that ends it: for training on texts."""

@@ -1,18 +1,22 @@
 """The background: writers of queued sessions, worker and breaker; the command; logs without what was said."""
 
 import contextvars
+import gc
 import json
 import logging
 import sqlite3
 import threading
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import pytest
 from dspy.utils.exceptions import LMInvalidRequestError, LMServerError
-from mempiler import EndpointError, Store, build
+from mempiler import EndpointError, Store, UserMemory, build
+from mempiler.engines.guard import DEAD_AFTER
 from mempiler.memory.stored import Owner
 from mempiler.serving import operations
-from mempiler.serving.breaker import CALLER, Breaker
+from mempiler.serving.breaker import CALLER, MOST_CALLERS, Breaker
+from mempiler.serving.failure_counts import FailureCounts
 from mempiler.serving.memories import Memories
 from mempiler.serving.writers import Worker, remember_queued
 
@@ -113,6 +117,74 @@ def test_breaker_refuses_whose_calls_fail(down: list[Owner], refused: set[str]) 
         assert admitted(Owner("fine", "acme")) is (tenants != {"acme", "other"})
 
     contextvars.copy_context().run(run)
+
+
+def values_below(root: Any) -> list[Any]:
+    """What an object holds, however deep; code and classes are not looked into."""
+    found, waiting = {id(root): root}, [root]
+    while waiting:
+        for value in gc.get_referents(waiting.pop()):
+            if id(value) not in found and not isinstance(value, ModuleType | FunctionType | MethodType | type):
+                found[id(value)] = value
+                waiting.append(value)
+    return list(found.values())
+
+
+def fail_for(breaker: Breaker, owner: Owner, times: int) -> None:
+    """Lets calls for a user fail."""
+
+    def run() -> None:
+        CALLER.set(owner)
+        for _ in range(times):
+            breaker.failed(DOWN)
+
+    contextvars.copy_context().run(run)
+
+
+def test_failures_keep_no_name_and_go_with_the_user(store: Store, scripted: Any) -> None:
+    note(store, "bad", "zoe-4711")
+    owner, breaker = Owner("zoe-4711", "acme"), Breaker()
+    lm = scripted(failing(lambda text, n: True), guard=breaker)
+    worker = worker_of(store, lm, interval=0.05)
+    worker.start()
+    assert within(20, lambda: len(worker.writers.failures) == 1)
+    assert worker.stop(15)
+    fail_for(breaker, owner, DEAD_AFTER)
+    texts = [one for root in (worker.writers.failures, breaker) for one in values_below(root) if isinstance(one, str)]
+    assert not [text for text in texts if "zoe" in text]
+
+    UserMemory(Memories(worker._memories.program, store, lm), owner).forget()
+    assert len(worker.writers.failures) == 0
+    # What failed for the forgotten user is nothing that failed for all.
+    fail_for(breaker, owner, 1)
+    fail_for(breaker, Owner("bob", "acme"), 1)
+    assert not breaker.open
+
+
+def test_failures_of_so_many_users_are_counted(store: Store) -> None:
+    counts = FailureCounts(most=3)
+    users = [Owner(f"user {n}", "acme") for n in range(5)]
+    assert [counts.add(user) for user in (users[0], users[0], *users[1:3], users[0], *users[3:])] == [
+        1,
+        2,
+        1,
+        1,
+        3,
+        1,
+        1,
+    ]
+    assert len(counts) == 3
+    assert [counts.add(users[0]), counts.add(Owner("user 0", "other"))] == [4, 1]
+    counts.reset(users[0])
+    assert counts.add(users[0]) == 1
+
+
+def test_a_long_outage_of_many_users_does_not_fill_the_breaker() -> None:
+    breaker = Breaker()
+    for n in range(3 * MOST_CALLERS):
+        fail_for(breaker, Owner(f"user {n}", "acme"), 1)
+    assert breaker.open
+    assert max(map(len, (breaker._failures, breaker._failing, breaker._refused))) <= MOST_CALLERS
 
 
 def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: Any) -> None:

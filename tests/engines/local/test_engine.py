@@ -1,14 +1,19 @@
 """The DSPy engine over a local model: determinism, raw completions, metering, copies, keys, failures."""
 
 import asyncio
+import gc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 
 import dspy
 import pytest
 import torch
 from dspy.utils.exceptions import ContextWindowExceededError
+from mempiler import Store, build
 from mempiler.engines.call import Call
 from mempiler.engines.local.engine import LocalEngine, local_lm
+from mempiler.engines.local.prompt_counts import PromptCounts
 from mempiler.engines.models import keep, language_model
 from mempiler.engines.spending import token_prices
 from mempiler.programs.threads import gather
@@ -70,6 +75,74 @@ def test_new_weights_give_new_keys_and_restored_weights_the_old_ones(model):
     assert Call(lm, "Hi", None, {}).key != before
     model.load_state(state)
     assert Call(lm, "Hi", None, {}).key == before
+
+
+def token_rows(root):
+    """The tuples and lists of numbers that an object holds, however deep; code and classes are not looked into."""
+    found, waiting, rows = {id(root)}, [root], []
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, tuple | list) and one and all(isinstance(number, int) for number in one):
+            rows.append(tuple(one))
+        for value in gc.get_referents(one):
+            if id(value) not in found and not isinstance(value, ModuleType | FunctionType | MethodType | type):
+                found.add(id(value))
+                waiting.append(value)
+    return rows
+
+
+SECRET = "w11 w5 w13 w7"
+"""What the user says; four words of the model's."""
+
+
+def holds_secret(model, lm):
+    """Whether the tokens of the secret are anywhere in the engine or its model."""
+    wanted = str(tuple(model.tokenizer(SECRET)["input_ids"])).strip("()")
+    return any(wanted in str(row) for row in token_rows(lm.engine))
+
+
+def test_forgetting_a_user_leaves_no_token_of_theirs_in_a_local_model(make_model, tmp_path):
+    model = make_model(context=4096)
+    lm = local_lm(model, temperature=1.0, max_tokens=4)
+    with Store(tmp_path / "memories.sqlite") as store:
+        memory = build("turn-rag").memory(store, "ada", "acme", lm)
+        memory.add([{"role": "user", "content": f"I like {SECRET} ."}])
+        with suppress(Exception):  # random weights answer nothing that can be read
+            memory.ask("What do I like?")
+        assert holds_secret(model, lm)
+        memory.forget()
+        assert not holds_secret(model, lm)
+
+
+def test_a_model_that_was_asked_forgets_though_another_one_is_set_now(make_model, tmp_path):
+    model = make_model(context=4096)
+    lm = local_lm(model, temperature=1.0, max_tokens=4)
+    with Store(tmp_path / "memories.sqlite") as store:
+        memory = build("turn-rag").memory(store, "ada", "acme")
+        memory.add([{"role": "user", "content": f"I like {SECRET} ."}])
+        with dspy.context(lm=lm), suppress(Exception):
+            memory.ask("What do I like?")
+        assert holds_secret(model, lm)
+        memory.forget()
+        assert not holds_secret(model, lm)
+
+
+def test_words_that_a_tokenizer_keeps_are_dropped(model):
+    cleared = []
+    kind = SimpleNamespace(_clear_cache=lambda: cleared.append("words"))
+    model.tokenizer = SimpleNamespace(backend_tokenizer=SimpleNamespace(model=kind))
+    LocalEngine(model).clear()
+    assert cleared == ["words"]
+
+
+def test_prompts_are_counted_up_to_a_bound_and_none_is_kept():
+    counts = PromptCounts(most=2)
+    assert [counts.add(prompt) for prompt in ([1, 2], [1, 2], [12], [1, 2])] == [1, 2, 1, 3]
+    counts.add([3])
+    assert [counts.add([12]), counts.add([1, 2])] == [1, 1]
+    assert not {(1, 2), (12,), (3,)} & {*token_rows(counts)}
+    counts.clear()
+    assert counts.add([12]) == 1
 
 
 def test_a_model_is_named_by_its_folder_and_found_again(model, tmp_path):
