@@ -14,12 +14,12 @@ DEADLINE = 600.0
 
 @dataclass(frozen=True)
 class Waits:
-    """How long one call to an endpoint may take."""
+    """How long one call to an endpoint may take; see the constants above."""
 
     timeout: float = TIMEOUT
     retries: int = RETRIES
     deadline: float = DEADLINE
 
     def at_most(self, seconds: float) -> Waits:
-        """Shorten the deadline to so many seconds, if it is longer."""
+        """Return these waits with a deadline of at most so many seconds."""
         return replace(self, deadline=min(self.deadline, seconds))

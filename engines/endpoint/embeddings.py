@@ -43,8 +43,6 @@ MOST_BYTES = 64_000_000
 OPENAI = "https://api.openai.com/v1"
 _ACCOUNT_HEADERS = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
 """Headers that say which account of OpenAI's pays, by the variables that hold them."""
-
-
 _NO_VECTORS = "answered no list of vectors"
 
 
@@ -172,7 +170,7 @@ class EndpointEmbedding:
         async def attempt() -> bytes:
             async with transport.stream(request) as reply:
                 content = await reply.read()
-            if reply.status != 200:
+            if not 200 <= reply.status < 300:
                 raise _refusal(reply.status, content, reply.headers)
             return content
 
