@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..records.items import folded
+from ..records.folding import folded
 
 _LANGUAGES = json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
 """By script: the languages, why word metrics are unfair to them ("" where they are not), and their common words."""

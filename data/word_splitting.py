@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..records.chinese import LONGEST_RUN, chinese_cutter
-from ..records.items import folded
+from ..records.folding import folded
 from .text_metrics import squad_words, words
 
 _JOINING_MARKS = frozenset("‘’‛′″＇ʼ‐‑‒–－׳״")

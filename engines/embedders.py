@@ -25,7 +25,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from ..errors import DataError, EndpointError, UserError, check_address
-from ..records.items import folded
+from ..records.folding import folded
 from ..records.scope import SharedByCopies
 from .encoder import Encoded, Encoder
 from .endpoint.embeddings import EndpointEmbedding

@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..records.chinese import LONGEST_RUN, chinese_cutter
-from ..records.items import folded
+from ..records.folding import folded
 
 K1, B = 1.5, 0.75
 EPSILON, FLOOR = 0.25, 0.01

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..records.items import folded
+from ..records.folding import folded
 
 READ, MOST_DATES = 2000, 20
 """Characters of a question in which names and dates are looked for, and dates that count: each takes milliseconds."""

@@ -6,11 +6,14 @@ items, so that copying one into a thousand examples, or an optimizer printing it
 """
 
 from ..errors import one_line
-from .context import ABSTRACT, Context, Failure, Found, Hit, Query, estimate_tokens, in_blocks
+from .context import ABSTRACT, Context, Failure, Found, Hit, estimate_tokens, in_blocks
 from .frozen import Frozen, FrozenMapping, Record
-from .items import Action, AnyItem, Behavior, History, Item, Logs, Profile, Session, Turn, format_time
+from .history import History
+from .items import Action, AnyItem, Behavior, Item, Logs, Profile, Session
 from .json_input import parse_json, read_json
+from .query import Query
 from .timestamps import Moment, comparable, latest, read_time
+from .turns import Turn, format_time
 
 __all__ = [
     "ABSTRACT",

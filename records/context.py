@@ -1,19 +1,17 @@
-"""What a memory is asked, and what is recalled from it: ranked hits with their sources, and failures as data."""
+"""What is recalled from a memory: ranked hits with their sources, and failures as data."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from itertools import accumulate, takewhile
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field
 
 from ..errors import one_line
 from .frozen import FrozenDict, FrozenMapping, Record
-from .items import Item, format_time
-from .timestamps import read_time
+from .turns import format_time
 
 ABSTRACT = frozenset({"summary", "inference", "trait", "background", "principle"})
 """Kinds of hits that rest on so many turns that finding one proves nothing about any of them."""
@@ -43,7 +41,7 @@ class Hit(Record):
         return self.kind not in ABSTRACT
 
     def line(self) -> str:
-        """Renders the hit on one line, as `Turn.line` does: `[id] (date) text`, a label in brackets before the text."""
+        """Render the hit on one line, as `Turn.line` does: `[id] (date) text`, a label in brackets before the text."""
         return one_line(f"[{self.id}] {self.said}")
 
     @property
@@ -67,36 +65,50 @@ class Context(Record):
     @property
     def sources(self) -> tuple[str, ...]:
         """Source turn ids in rank order, each once."""
-        return tuple(dict.fromkeys(source for hit in self.hits for source in hit.sources))
+        return _sources_of(self.hits)
 
     @property
     def evidence(self) -> tuple[str, ...]:
         """As `sources`, of the hits that count as evidence."""
-        return tuple(dict.fromkeys(source for hit in self.hits if hit.is_evidence for source in hit.sources))
+        return _sources_of(hit for hit in self.hits if hit.is_evidence)
 
     def of(self, *kinds: str) -> tuple[Hit, ...]:
-        """The hits of some kinds, in rank order."""
+        """Return the hits of some kinds, in rank order."""
         return tuple(hit for hit in self.hits if hit.kind in kinds)
 
     def text(self) -> str:
-        """The hits, one per line under the headings of their blocks, then the notes.
-
-        Further lines of a note are set in, so that none looks like a hit.
-        """
+        """Render the hits, one per line under the headings of their blocks, and then the notes."""
         lines: list[str] = []
-        for before, hit in zip((None, *self.hits), self.hits, strict=False):
-            if hit.block != (before.block if before else ""):
-                lines.append(f"{one_line(hit.block)}:")
+        block = ""
+        for hit in self.hits:
+            if hit.block != block:
+                block = hit.block
+                lines.append(f"{one_line(block)}:")
             lines.append(hit.line())
-        notes = ["\n  ".join(f"{name}: {note}".splitlines()) for name, note in self.notes.items() if note]
-        return "\n".join(lines + notes)
+
+        for name, note in self.notes.items():
+            if note:
+                # Further lines of a note are set in, so that none looks like a hit.
+                lines.append("\n  ".join(f"{name}: {note}".splitlines()))
+        return "\n".join(lines)
+
+
+def _sources_of(hits: Iterable[Hit]) -> tuple[str, ...]:
+    """Return the ids of the turns that hits rest on, each once, in their order."""
+    ids = (source for hit in hits for source in hit.sources)
+    return tuple(dict.fromkeys(ids))
 
 
 def in_blocks(hits: Iterable[Hit], headings: Mapping[str, str]) -> tuple[Hit, ...]:
-    """Hits under the headings of their kinds, block by block in the order of these; within a block in their own."""
-    order = list(dict.fromkeys(headings.values()))
-    headed = [hit.model_copy(update={"block": headings[hit.kind]}) for hit in hits]
-    return tuple(sorted(headed, key=lambda hit: order.index(hit.block)))
+    """Put hits under the headings of their kinds.
+
+    Args:
+        hits: The hits; within a block they keep their order.
+        headings: The heading of each kind, in the order of the blocks. Kinds may share one.
+    """
+    blocks = list(dict.fromkeys(headings.values()))
+    hits_with_heading = [hit.model_copy(update={"block": headings[hit.kind]}) for hit in hits]
+    return tuple(sorted(hits_with_heading, key=lambda hit: blocks.index(hit.block)))
 
 
 class Found(NamedTuple):
@@ -119,76 +131,23 @@ class Failure(Record):
     message: str
 
 
-_WIDE = re.compile("[\u3000-\u9fff\uac00-\ud7af]+")
+_CJK_CHARACTERS = re.compile("[\u3000-\u9fff\uac00-\ud7af]+")
 
 
 def estimate_tokens(text: str) -> int:
-    """Length of a text in tokens without a tokenizer: four characters a token, 1.5 tokens a CJK character."""
-    wide = 0 if text.isascii() else sum(map(len, _WIDE.findall(text)))
-    return round((len(text) - wide) / 4 + wide * 1.5)
+    """Estimate the tokens of a text without a tokenizer: four characters a token, 1.5 tokens a CJK character."""
+    cjk_count = 0 if text.isascii() else sum(len(run) for run in _CJK_CHARACTERS.findall(text))
+    other_count = len(text) - cjk_count
+    return round(other_count / 4 + cjk_count * 1.5)
 
 
 def fitting(lines: Iterable[str], max_tokens: int) -> int:
-    """How many lines, from the first on, so many tokens hold, each with its end."""
-    lengths = accumulate(estimate_tokens(line) + 1 for line in lines)
-    return sum(1 for _ in takewhile(lambda length: length <= max_tokens, lengths))
-
-
-Modality = Literal["question", "dialogue"]
-"""A question by itself, or the last turn of a dialogue: of that, a method may make a better query."""
-About = Literal["needs", "solutions"]
-"""Which half of a memory bears on a query: what a user needs, or what to propose to them."""
-
-
-class Query(Record):
-    """What is asked."""
-
-    text: str
-    """The question, request or last turn."""
-    options: tuple[str, ...] = ()
-    """What may be answered; empty for a free answer."""
-    date: datetime | str | None = None
-    """When it is asked: a moment, or words as prompts show them."""
-    speakers: tuple[str, ...] = ()
-    """Names of those who speak in the history, in order of first appearance."""
-    dialogue: str = ""
-    """What was said before the text, a line per turn."""
-    modality: Modality = "question"
-    about: About | None = None
-    shown: tuple[SerializeAsAny[Item], ...] = ()
-    """Raw items that the task shows beside the recalled context: a method need not recall them."""
-    since: tuple[SerializeAsAny[Item], ...] = ()
-    """Items that came after the end of the memory."""
-    more: FrozenMapping[str, Any] = Field(default_factory=FrozenDict)
-    """Whatever else a benchmark knows about the question, for tasks of its own."""
-
-    @property
-    def when(self) -> str:
-        """The date in words, "" where it is not known."""
-        return format_time(self.date) if isinstance(self.date, datetime) else str(self.date or "")
-
-    @property
-    def moment(self) -> datetime | None:
-        """The date as a moment, None where it tells none."""
-        return self.date if isinstance(self.date, datetime) else read_time(self.date)
-
-    @property
-    def line(self) -> str:
-        """The text as prompts show it: with the day it is asked on, since "last week" hangs on that."""
-        return f"{self.text} (asked on {self.when})" if self.date else self.text
-
-    @property
-    def probe(self) -> str:
-        """What a memory is searched with: the text, and what was said before it where it is the turn of a dialogue.
-
-        Options are left out: the wrong ones would find what they claim.
-        """
-        if self.modality == "question":
-            return self.text
-        said = [line for line in self.dialogue.split("\n") if line]
-        return "\n".join([*said, f"user: {self.text}"])
-
-    @property
-    def shown_ids(self) -> frozenset[str]:
-        """Ids of the turns that the task shows as they are."""
-        return frozenset(turn.id for item in self.shown for turn in item.turns)
+    """Return how many of the first lines fit into `max_tokens`; the end of a line counts as a token."""
+    count = 0
+    tokens = 0
+    for line in lines:
+        tokens += estimate_tokens(line) + 1
+        if tokens > max_tokens:
+            break
+        count += 1
+    return count

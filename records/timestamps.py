@@ -44,7 +44,7 @@ Moment = Annotated[datetime, BeforeValidator(_told), AfterValidator(_in_calendar
 
 
 def read_time(value: Any) -> datetime | None:
-    """The moment that a text in ISO form means, or in that of `items.format_time`; None for anything else."""
+    """The moment that a text in ISO form means, or in that of `turns.format_time`; None for anything else."""
     text = value.strip() if isinstance(value, str) else ""
     with contextlib.suppress(ValueError):
         return datetime.fromisoformat(text)

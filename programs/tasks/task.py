@@ -20,7 +20,7 @@ from pydantic import Field
 from ...engines.endpoint.loop import in_thread
 from ...errors import UnknownNameError, UserError
 from ...records import Context, Hit, Item, Query, comparable
-from ...records.context import About, Modality
+from ...records.query import About, Modality
 from ...records.scope import holding
 from ...signatures import pal
 from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFromContext, RespondPersonally

@@ -27,7 +27,8 @@ from mempiler.records import (
     Session,
     Turn,
 )
-from mempiler.records.context import About, FailureKind, Modality
+from mempiler.records.context import FailureKind
+from mempiler.records.query import About, Modality
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 # Few values, so that records are made fast and often agree in some of their fields.

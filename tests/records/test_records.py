@@ -115,6 +115,12 @@ def test_a_message_of_another_kind_is_refused(message: Any, words: str) -> None:
         History.from_messages([message])
 
 
+def test_a_refusal_counts_messages_without_text_too() -> None:
+    calls_a_tool = {"role": "assistant", "tool_calls": [{"id": "c1"}]}
+    with pytest.raises(DataError, match="message 2 of session 1 has no content"):
+        History.from_messages([calls_a_tool, {"role": "user"}])
+
+
 def test_a_turn_id_names_one_turn() -> None:
     session = Session.model_validate({"id": "D1", "turns": [{"id": "D1:1", "speaker": "Ann", "text": "x"}]})
     with pytest.raises(DataError, match="a turn id twice"):
