@@ -33,12 +33,11 @@ from ..errors import MempilerError, UserError
 from . import chat, operations, routes
 from .auth import LOOPBACK, Gate
 from .bodies import ERRORS
+from .connection import bounded_protocol
 from .error_responses import CAUGHT, failure, log, refusal_of, response_of
 from .service import Service
 from .settings import Settings
 
-MOST_HEADERS = 32_768
-"""Most bytes of the headers of a request."""
 BACKLOG = 512
 """Connections that wait for a process to take them."""
 PING = 30
@@ -153,11 +152,10 @@ def uvicorn_config(app: Any, settings: Settings, **more: Any) -> uvicorn.Config:
         lifespan="on",
         server_header=False,
         timeout_graceful_shutdown=max(1, round(settings.grace)),
-        http="h11",
+        http=bounded_protocol(settings.max_body),
         ws="none",
         # uvicorn counts whole seconds.
         timeout_keep_alive=max(1, round(settings.keep_alive)),
-        h11_max_incomplete_event_size=MOST_HEADERS,
         backlog=BACKLOG,
         **more,
     )

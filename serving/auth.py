@@ -12,7 +12,7 @@ import hashlib
 import re
 import stat
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from starlette.exceptions import HTTPException
 
 from ..errors import UserError
 from ..memory.incoming import name_of
+from . import connection
 from .error_responses import (
+    GONE,
     OTHER_ORIGIN,
     OTHER_PATH,
     SLOW_BODY,
@@ -137,7 +139,7 @@ class Gate:
     """ASGI middleware: a request goes on with its tenant and its whole body, or is refused before any parsing.
 
     Without a token no body is read. One that is large, announced or not, is refused with 413, a slow one with 408.
-    Until its last byte is sent it holds a `place` of its tenant.
+    Until its last byte is sent it holds a `place` of its tenant. A refusal ends the connection.
     """
 
     def __init__(self, app: Any, tokens: Tokens | None, most: int, seconds: float, place: Place) -> None:
@@ -155,29 +157,68 @@ class Gate:
                     held.enter_context(self._place(tenant or ""))
                 body = await self._body(scope, receive)
             except (HTTPException, TimeoutError) as error:
-                refused = error if isinstance(error, HTTPException) else SLOW_BODY()
-                await response_of(refused)(scope, receive, send)
+                refusal = error if isinstance(error, HTTPException) else SLOW_BODY()
+            else:
+                # Read once more, the body is the whole one; a wait for more is a wait for the client to leave.
+                messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+                async def replay() -> Any:
+                    return next(messages, None) or await receive()
+
+                await self._app(scope, replay, send)
                 return
-            # Read once more, the body is the whole one; a wait for more is a wait for the client to leave.
-            messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
-            async def replay() -> Any:
-                return next(messages, None) or await receive()
-
-            await self._app(scope, replay, send)
+        await self._refuse(refusal, scope, receive, send)
 
     async def _body(self, scope: Any, receive: Any) -> bytes:
+        """Receive the whole body.
+
+        Raises:
+            HTTPException: It is too large or malformed, or the client went away.
+            TimeoutError: It did not come in time.
+        """
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         if announced.isdigit() and int(announced[:20]) > self._most:
             raise TOO_LARGE()
-        body, more = bytearray(), True
+
+        body = bytearray()
         async with asyncio.timeout(self._seconds):
-            while more and (message := await receive())["type"] == "http.request":
+            while True:
+                message = await receive()
+                # Half a body might be a whole request.
+                if message["type"] != "http.request":
+                    raise GONE()
+                if refusal := scope["state"].get("refusal"):
+                    raise refusal
+
                 body += message.get("body", b"")
                 if len(body) > self._most:
                     raise TOO_LARGE()
-                more = message.get("more_body")
-        return bytes(body)
+                if not message.get("more_body"):
+                    return bytes(body)
+
+    async def _refuse(self, refusal: HTTPException, scope: Any, receive: Any, send: Any) -> None:
+        """Send a refusal, throw the rest of the body away for a moment, and end the connection."""
+        response = response_of(refusal)
+        response.headers["Connection"] = "close"
+        start = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": bytes(response.body), "more_body": True})
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(connection.LINGER):
+                await self._discard_body(receive)
+
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _discard_body(self, receive: Any) -> None:
+        """Receive what is left of a body, at most as much as a valid one may have, until it or its client is gone."""
+        discarded = 0
+        while discarded <= self._most:
+            message = await receive()
+            if message["type"] != "http.request" or not message.get("more_body"):
+                return
+            discarded += len(message.get("body", b""))
 
 
 def tenant_of(scope: Any, tokens: Tokens | None) -> str | None:

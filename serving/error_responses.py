@@ -62,8 +62,15 @@ UNKNOWN_TOKEN = partial(
 UNKNOWN_HOST = partial(HTTPException, 403, "without tokens this service answers to 127.0.0.1 and localhost only")
 OTHER_ORIGIN = partial(HTTPException, 403, "without tokens this service answers to no page of another origin")
 OTHER_PATH = partial(HTTPException, 403, "/metrics wants a token of the tenant `metrics`, which opens nothing else")
-SLOW_BODY = partial(HTTPException, 408, "the body did not come in time", {"Connection": "close"})
+SLOW_BODY = partial(HTTPException, 408, "the body did not come in time")
 TOO_LARGE = partial(HTTPException, 413, "the body is too large")
+_CLOSE = {"Connection": "close"}
+TOO_MANY_CHUNKS = partial(HTTPException, 413, "the chunks of the body are too small; send larger ones", _CLOSE)
+TOO_MANY_HEADERS = partial(HTTPException, 431, "the request has too many headers", _CLOSE)
+MALFORMED = partial(HTTPException, 400, "this is no valid HTTP/1.1, or its headers are too long", _CLOSE)
+AMBIGUOUS = partial(
+    HTTPException, 400, "send either Content-Length or Transfer-Encoding: chunked, without trailers", _CLOSE
+)
 BUG = partial(HTTPException, 500, "something went wrong here; the log has it under the request's id")
 OVERLOADED = partial(HTTPException, 503, "too many requests wait; try again", {"Retry-After": "2"})
 TENANT_OVERLOADED = partial(

@@ -1,0 +1,37 @@
+"""No single client, with a token or without, makes another tenant wait for more than a second, 95 times of 100."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from . import attackers
+from .attackers import Attack, Target, p95, under_attack
+from .served import Served
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="measured on Linux only")]
+
+MOST_SECONDS = 1.0
+"""A victim's p95 while somebody attacks."""
+MOST_TIMES = 10.0
+"""By how much more than undisturbed a victim may wait on a machine that others work on as well."""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("attacked")) as service:
+        yield service
+
+
+def check_victim(served: Served, attack: Attack, token: str, connections: int, seconds: float = 6.0) -> None:
+    undisturbed = p95(served, 3.0)
+    with under_attack(attack, Target(served.port, token), connections):
+        attacked = p95(served, seconds)
+    print(f"{attack.__name__}, {connections} connections: {undisturbed:.3f} s -> {attacked:.3f} s")
+    assert attacked < max(MOST_SECONDS, MOST_TIMES * undisturbed)
+
+
+@pytest.mark.parametrize("connections", [1, 4])
+@pytest.mark.parametrize("attack", [attackers.endless_tiny_chunks, attackers.many_tiny_headers])
+def test_no_request_without_a_token_holds_up_a_victim(served: Served, attack: Attack, connections: int) -> None:
+    check_victim(served, attack, "", connections)
