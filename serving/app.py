@@ -35,6 +35,7 @@ from .auth import LOOPBACK, Gate
 from .bodies import ERRORS
 from .connection import bounded_protocol
 from .error_responses import CAUGHT, failure, log, refusal_of, response_of
+from .json_bodies import JsonCheck
 from .service import Service
 from .settings import Settings
 
@@ -67,7 +68,8 @@ def make_app(service: Service) -> FastAPI:
         app.add_exception_handler(kind, _refused)
     # The last one added is the first to see a request.
     limits = service.settings
-    app.add_middleware(Gate, service.tokens, limits.max_body, limits.timeout, service.requests.place)
+    json_check = JsonCheck(limits.max_values)
+    app.add_middleware(Gate, service.tokens, limits.max_body, limits.timeout, service.requests.place, json_check)
     app.add_middleware(operations.RequestLog, metrics=app.state.metrics)
     if service.spans is not None:
         from .tracing import trace  # an extra

@@ -33,6 +33,7 @@ from .error_responses import (
     log,
     response_of,
 )
+from .json_bodies import JsonCheck
 
 GUARDED = "/v1"
 """Below this path every request needs a token; other paths reveal nothing about users."""
@@ -142,8 +143,11 @@ class Gate:
     Until its last byte is sent it holds a `place` of its tenant. A refusal ends the connection.
     """
 
-    def __init__(self, app: Any, tokens: Tokens | None, most: int, seconds: float, place: Place) -> None:
+    def __init__(
+        self, app: Any, tokens: Tokens | None, most: int, seconds: float, place: Place, json_check: JsonCheck
+    ) -> None:
         self._app, self._tokens, self._most, self._seconds, self._place = app, tokens, most, seconds, place
+        self._json_check = json_check
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Passes a request on, or refuses it."""
@@ -156,6 +160,7 @@ class Gate:
                 if scope["path"].startswith(GUARDED):
                     held.enter_context(self._place(tenant or ""))
                 body = await self._body(scope, receive)
+                await self._json_check.check(tenant or "", body)
             except (HTTPException, TimeoutError) as error:
                 refusal = error if isinstance(error, HTTPException) else SLOW_BODY()
             else:

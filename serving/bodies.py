@@ -26,6 +26,12 @@ from ..memory.amending import LONGEST_BY
 from ..memory.entries import MOST, PAGE, EntryHistory, Evidence, ListedEntry
 from ..memory.incoming import ADDRESSABLE, MAX_KEY, Metadata, Storable, Where, name_of
 from ..records.timestamps import Moment, utc
+from .settings import MAX_MESSAGES
+
+MAX_OPTIONS = 100
+"""Most things to choose from."""
+MAX_PARTS = 1000
+"""Most parts of the content of a message."""
 
 Name = Annotated[
     str,
@@ -116,7 +122,7 @@ class NewSession(Body):
 
     id: Name | None = None
     """Makes the call repeatable: the same session under the same id is stored once."""
-    messages: Annotated[list[SessionMessage], Field(min_length=1)]
+    messages: Annotated[list[SessionMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     metadata: Metadata | None = None
 
 
@@ -124,7 +130,7 @@ class Question(EntryFilter):
     """A question about what is remembered of a user."""
 
     question: NonEmptyText
-    options: list[NonEmptyText] | None = None
+    options: Annotated[list[NonEmptyText], Field(max_length=MAX_OPTIONS, fail_fast=True)] | None = None
     """What to choose from, for programs whose task is a choice."""
     date: Annotated[NonEmptyText, Field(max_length=64)] | None = None
     """When it is asked, in words; now if left out."""
@@ -170,7 +176,7 @@ class ChatMessage(Open):
     """A message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Storable | list[ContentPart] | None = None
+    content: Storable | Annotated[list[ContentPart], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
     name: Speaker | None = None
 
     @property
@@ -221,7 +227,7 @@ class ChatRequest(Open):
     """A chat completion request, with fields of OpenAI's that are not listed."""
 
     model: Annotated[str, Field(max_length=256)] = ""
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     user: Name
     """Owns the memory."""
     metadata: Labels | None = None

@@ -64,6 +64,8 @@ OTHER_ORIGIN = partial(HTTPException, 403, "without tokens this service answers 
 OTHER_PATH = partial(HTTPException, 403, "/metrics wants a token of the tenant `metrics`, which opens nothing else")
 SLOW_BODY = partial(HTTPException, 408, "the body did not come in time")
 TOO_LARGE = partial(HTTPException, 413, "the body is too large")
+NO_JSON = partial(HTTPException, 400, "send a JSON object, with Content-Type: application/json")
+TOO_MANY_VALUES = partial(HTTPException, 413, "the JSON of the body has too many parts; send fewer at a time")
 _CLOSE = {"Connection": "close"}
 TOO_MANY_CHUNKS = partial(HTTPException, 413, "the chunks of the body are too small; send larger ones", _CLOSE)
 TOO_MANY_HEADERS = partial(HTTPException, 431, "the request has too many headers", _CLOSE)
@@ -103,9 +105,10 @@ def refusal_of(error: BaseException) -> HTTPException:
     if isinstance(error, HTTPException):
         return error
     if isinstance(error, RequestValidationError):
-        whole = error.errors()[0]["loc"] == ("body",)
+        if error.errors()[0]["loc"] == ("body",):
+            return NO_JSON()
         # What was sent need not be text that a response can hold; a message of ours is.
-        error = UserError("send a JSON object, with Content-Type: application/json" if whole else misfit(error, skip=1))
+        error = UserError(misfit(error, skip=1))
     for kind, status, message in _REFUSALS:
         if isinstance(error, kind):
             return HTTPException(status, message or str(error), {"Retry-After": "5"} if status == 503 else None)

@@ -12,6 +12,8 @@ LEASE = 120.0
 """Seconds after which another process may write the sessions of a user whom a killed one was writing."""
 AT_ONCE = 128
 """Users that are written at the same time."""
+MAX_MESSAGES = 10_000
+"""Messages of which no request can have more, however the limit is set."""
 
 Seconds = Annotated[float, Field(gt=0, le=MOST_SECONDS)]
 Count = Annotated[int, Field(ge=0)]
@@ -26,7 +28,8 @@ class Settings(BaseModel, frozen=True, extra="forbid"):
         default=60.0, description="seconds for a request; a call to the model should be given less"
     )
     max_body: Some = Field(default=1_000_000, description="bytes of a request")
-    max_turns: Some = Field(default=1000, description="messages of a request")
+    max_values: Some = Field(default=20_000, description="JSON values of a request: objects, lists, texts, numbers")
+    max_turns: int = Field(default=1000, ge=1, le=MAX_MESSAGES, description="messages of a request")
     threads: Some = Field(default=32, description="questions and chats that are worked on at the same time")
     queue: Count = Field(default=512, description="questions and chats that wait for a thread")
     store_threads: Some = Field(default=8, description="other requests that are worked on at the same time")

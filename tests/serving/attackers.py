@@ -7,6 +7,7 @@ with the service.
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 import multiprocessing
@@ -68,6 +69,40 @@ def many_tiny_headers(target: Target, number: int) -> None:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n")
         while connection.recv(65_536):
             pass
+
+
+@functools.cache
+def many_times(before: str, part: str, after: str, size: int = 999_000) -> bytes:
+    """A body of this size that repeats a part, with commas between."""
+    times = size // (len(part) + 1)
+    return (before + ",".join([part] * times) + after).encode()
+
+
+def empty_messages(target: Target, number: int) -> None:
+    """Sends hundreds of thousands of messages, each of which is invalid."""
+    target.post(f"/v1/users/u{number}/sessions", many_times('{"messages":[', "{}", "]}"))
+
+
+def unknown_fields(target: Target, number: int) -> None:
+    """Sends a message of tens of thousands of fields that there are not."""
+    target.post(f"/v1/users/u{number}/sessions", _unknown_fields())
+
+
+@functools.cache
+def _unknown_fields() -> bytes:
+    fields = ",".join(f'"field-{n}":1' for n in range(60_000))
+    return f'{{"messages":[{{"role":"user","content":"x",{fields}}}]}}'.encode()
+
+
+def nested_lists(target: Target, number: int) -> None:
+    """Sends lists of lists to the tools for agents."""
+    target.post("/v1/mcp", many_times('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":[', "[]", "]}}"))
+
+
+def empty_parts(target: Target, number: int) -> None:
+    """Sends a chat whose message has hundreds of thousands of parts."""
+    before = f'{{"user":"u{number}","messages":[{{"role":"user","content":['
+    target.post("/v1/chat/completions", many_times(before, "{}", "]}]}"))
 
 
 def _repeat(attack: Attack, target: Target, connections: int, stop: Any) -> None:

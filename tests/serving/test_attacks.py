@@ -19,7 +19,7 @@ MOST_TIMES = 10.0
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with Served(tmp_path_factory.mktemp("attacked")) as service:
+    with Served(tmp_path_factory.mktemp("attacked"), ["--mcp"]) as service:
         yield service
 
 
@@ -35,3 +35,11 @@ def check_victim(served: Served, attack: Attack, token: str, connections: int, s
 @pytest.mark.parametrize("attack", [attackers.endless_tiny_chunks, attackers.many_tiny_headers])
 def test_no_request_without_a_token_holds_up_a_victim(served: Served, attack: Attack, connections: int) -> None:
     check_victim(served, attack, "", connections)
+
+
+INVALID = [attackers.empty_messages, attackers.unknown_fields, attackers.nested_lists, attackers.empty_parts]
+
+
+@pytest.mark.parametrize("attack", [*INVALID, attackers.endless_tiny_chunks], ids=lambda attack: attack.__name__)
+def test_no_invalid_body_holds_up_a_victim(served: Served, attack: Attack) -> None:
+    check_victim(served, attack, served.tokens["globex"], connections=6)
