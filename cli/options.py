@@ -213,8 +213,11 @@ def setting_options(model: type[BaseModel]) -> Callable[[Any], Any]:
     )
 
 
-def open_store(url: str | None, make: bool = False) -> Any:
-    """The store of `--store`; a file that is not there is refused unless it is to be made."""
+def open_store(url: str | None, make: bool = False, connect: bool = True) -> Any:
+    """Open the store of `--store`; a file that is not there is refused unless it is to be made.
+
+    Without `connect` a database that cannot be reached is no error here, but of each call until it can.
+    """
     from ..memory.store import Store
     from ..runs.home import home, make_folder
 
@@ -223,4 +226,4 @@ def open_store(url: str | None, make: bool = False) -> Any:
         if not make and not os.path.exists(address):  # noqa: PTH110 - pathlib raises for a name that is too long
             raise UserError(f"{address}: no memories here; give --store, or add some with `mempiler memories add`")
         make_folder(Path(address).resolve().parent)
-    return Store(address)
+    return Store(address, connect=connect)

@@ -56,11 +56,13 @@ def command(host: str, port: int, workers: int, **given: Any) -> None:
         there = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         with TemporaryDirectory(prefix="mempiler-", dir=there) as folder:
             os.environ[SHARED_FOLDER] = folder
-            serve_with_workers(partial(_service, given), service.settings, bound, workers)
+            # The database may be down when a process that died is replaced: that must not end the others.
+            make_service = partial(_service, given, connect=False)
+            serve_with_workers(make_service, service.settings, bound, workers)
 
 
-def _service(given: dict[str, Any]) -> Service:
-    """The service of the options, in the process that is to be one."""
+def _service(given: dict[str, Any], connect: bool = True) -> Service:
+    """Make the service of the options, in the process that is to be one; `connect` is as of `open_store`."""
     from pydantic import ValidationError
 
     from ..engines.models import check_askable
@@ -83,6 +85,6 @@ def _service(given: dict[str, Any]) -> Service:
         from ..serving.tracing import exported  # an extra
 
         spans = exported()
-    store = open_store(given["store"], make=True)
+    store = open_store(given["store"], make=True, connect=connect)
     set_up(given["log_level"])
     return Service(program, store, model, given["name"], tokens, settings, spans)

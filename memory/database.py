@@ -53,7 +53,7 @@ _FIXES = {
 class Database(SharedByCopies):
     """An open database with the tables of a store; see `Store`."""
 
-    def __init__(self, url: str | Path, timeout: float = 30.0) -> None:
+    def __init__(self, url: str | Path, timeout: float = 30.0, connect: bool = True) -> None:
         self._engine = _engine(url, timeout)
         self.url = self._engine.url.render_as_string(hide_password=True)
         """The address, without a password."""
@@ -72,12 +72,14 @@ class Database(SharedByCopies):
         """For one statement that reads: it needs no transaction."""
         self._passed: dict[tuple[str, str], str] = {}
         """The last user that was looked at in a queue that is not gone through, by state and tenant."""
-        try:
-            with self._write() as db:
-                bring_up(db, self.url)
-        except BaseException:
-            self.close()
-            raise
+        self._has_tables = False
+        self._bringing_up = threading.Lock()
+        if connect:
+            try:
+                self._ensure_tables()
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         """Closes all connections."""
@@ -89,9 +91,30 @@ class Database(SharedByCopies):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def _ensure_tables(self) -> None:
+        """Make or upgrade the tables, once; a failure is tried again with the next transaction."""
+        if self._has_tables:
+            return
+        with self._bringing_up:
+            if self._has_tables:
+                return
+            begin = "" if self._server else "BEGIN IMMEDIATE"
+            with self._transaction(self._engine, begin, self._turn) as db:
+                bring_up(db, self.url)
+            self._has_tables = True
+
     @contextmanager
     def _on(
         self, engine: Engine, begin: str = "", turn: Callable[[], AbstractContextManager[Any]] = nullcontext
+    ) -> Generator[Connection]:
+        """Run a transaction as `_transaction` does, over tables that are there."""
+        self._ensure_tables()
+        with self._transaction(engine, begin, turn) as db:
+            yield db
+
+    @contextmanager
+    def _transaction(
+        self, engine: Engine, begin: str, turn: Callable[[], AbstractContextManager[Any]]
     ) -> Generator[Connection]:
         """A transaction; what the database raises is one line, a `StoreError`, and everything is rolled back then."""
         try:

@@ -49,6 +49,7 @@ class Store(Claims):
     Args:
         url: The path of an SQLite file, or `postgresql://user:password@host/database`.
         timeout: Seconds to wait for a connection, or a lock of another program, before a `StoreError`.
+        connect: Whether to connect now. Without, a store that cannot be reached fails its calls until it can.
 
     Raises:
         UserError: No such kind of store.

@@ -204,7 +204,7 @@ class JsonLines(logging.Formatter):
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         # A template without its arguments holds no user content; a formatted text may.
         event = str(record.msg) if record.args else "message left out"
-        if record.name.startswith(("mempiler.serving", "uvicorn")):
+        if record.name.startswith(("mempiler.serving", "uvicorn.error")):
             event = record.getMessage()
         line: dict[str, Any] = {"time": time, "level": record.levelname.lower(), "event": event}
         line |= {name: value for name, value in vars(record).items() if name not in _OWN}
@@ -231,6 +231,8 @@ def set_up(level: str = "info") -> None:
         found = logging.getLogger(name)
         found.handlers.clear()
         found.propagate = True
+    # Its lines hold names and queries. uvicorn writes them wherever this logger reaches a handler, whatever it is told.
+    logging.getLogger("uvicorn.access").propagate = False
 
 
 def _readable(path: Path) -> bool:

@@ -26,20 +26,29 @@ class Postgres:
             shutil.chown(self._folder, "postgres", "postgres")
             self._account = "postgres"
         try:
-            self._start()
+            self._make()
+            self.start()
         except (RuntimeError, OSError, subprocess.SubprocessError):
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
 
-    def _start(self) -> None:
-        data = str(self._folder / "data")
-        self._run("initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "--no-locale", "-E", "UTF8")
+    def _make(self) -> None:
+        self._data = str(self._folder / "data")
+        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-N", "--no-locale", "-E", "UTF8")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
-        self._run("pg_ctl", "-D", data, "-w", "-t", "30", "-l", str(self._folder / "log"), "-o", options, "start")
-        self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+            self._port = free.getsockname()[1]
+        self.url = f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
+
+    def start(self) -> None:
+        """Starts the server, also one that was shut down."""
+        options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
+        log = str(self._folder / "log")
+        self._run("pg_ctl", "-D", self._data, "-w", "-t", "30", "-l", log, "-o", options, "start")
+
+    def shut_down(self) -> None:
+        """Stops the server and keeps what it holds."""
+        self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
 
     def emptied(self) -> str:
         """Deletes all tables, and returns the address of the database."""
@@ -52,7 +61,7 @@ class Postgres:
 
     def stop(self) -> None:
         """Stops the server and deletes its folder."""
-        self._run("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "-w", "stop")
+        self.shut_down()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self, program: str, *arguments: str) -> None:

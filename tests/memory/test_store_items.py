@@ -132,6 +132,17 @@ def test_locked_file_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
         assert (store.items(ADA), store.add(ADA, session("two")).new) == ([], True)
 
 
+def test_a_store_may_be_reached_later_than_it_is_opened(tmp_path: Path) -> None:
+    folder = tmp_path / "later"
+    with Store(folder / "s.sqlite", connect=False) as store:
+        for _ in range(2):
+            with pytest.raises(StoreError, match="unable to open"):
+                store.add(ADA, session("one"))
+        folder.mkdir()
+        assert store.add(ADA, session("one")).new
+        assert len(store.items(ADA)) == 1
+
+
 @pytest.mark.slow
 def test_connections_that_the_server_ended_are_replaced_unseen(postgres: Any) -> None:
     import psycopg

@@ -68,7 +68,8 @@ class Served:
         self.process = self._start()
 
     def __enter__(self) -> Served:
-        if self.well(60) is None:
+        # On a machine that others work on as well it may take minutes.
+        if self.well(180) is None:
             self.__exit__()
             raise RuntimeError(self.log.read_text()[-2000:])
         return self

@@ -59,6 +59,15 @@ def add_to(served: Served, where: str) -> int:
         return sum(status == 201 for status in added)
 
 
+def test_no_process_logs_a_user_s_name_or_a_query(served: Served) -> None:
+    line = '"route": "/v1/users/{user}/entries"'
+    # Enough requests that each of the two processes is likely to have answered one.
+    for _ in range(10):
+        assert served.ask("GET", "/v1/users/hidden-name/entries?cursor=hidden-query") == 404
+    assert within(10, lambda: served.log.read_text().count(line) == 10)
+    assert "hidden" not in served.log.read_text()
+
+
 def test_processes_share_port_and_store_are_replaced_and_end_in_order(served: Served) -> None:
     before = processes(served.process.pid)
     assert len(before) == 2
@@ -178,6 +187,35 @@ def test_a_database_server_that_is_stopped_is_told_and_got_over(tmp_path: Path) 
             survives(service, lambda: [os.kill(process, signal.SIGCONT) for process in all_of_it])
     finally:
         server.stop()
+
+
+def test_a_process_that_is_replaced_while_the_database_is_down_takes_none_with_it(tmp_path: Path) -> None:
+    try:
+        database = Postgres()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    try:
+        with Served(tmp_path, store=database.emptied(), workers=2) as service:
+            log = service.log
+            assert within(60, lambda: log.read_text().count('"event": "serving"') == 2)
+            killed, survivor = sorted(processes(service.process.pid))
+
+            database.shut_down()
+            os.kill(killed, signal.SIGKILL)
+            assert within(60, lambda: log.read_text().count('"event": "serving"') == 3), log.read_text()[-2000:]
+            running = processes(service.process.pid)
+            assert (len(running), survivor in running, killed in running) == (2, True, False)
+            for _ in range(6):
+                assert service.ask("GET", "/health") == 200
+                assert service.ask("GET", "/ready") == 503
+                assert service.add() == 503
+
+            database.start()
+            assert within(60, lambda: all(service.ask("GET", "/ready") == 200 for _ in range(6)))
+            assert {service.add(f"Note {n}.") for n in range(6)} == {201}
+            assert processes(service.process.pid) == running
+    finally:
+        database.stop()
 
 
 def test_two_hundred_users_meet_no_error_and_no_word_of_another(tmp_path: Path) -> None:
