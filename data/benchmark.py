@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import copy
 import inspect
-import random
 import reprlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
@@ -23,6 +24,16 @@ from .dataset import Note, Reading, Source, Split, askable, refuse_fatal
 from .judge import AnyJudge
 from .samples import sample
 from .scorer import JudgedStep, Score, Scorer
+from .split import (
+    MIN_QUESTIONS,
+    Cut,
+    Question,
+    Sizes,
+    candidates_for_dev,
+    candidates_for_test,
+    cut_questions,
+    split_questions,
+)
 
 _FINITE = ConfigDict(allow_inf_nan=False)
 Program = Callable[..., dspy.Prediction]
@@ -95,6 +106,8 @@ class Benchmark:
         if not self.examples:
             raise DataError(f"{source.path}: holds no examples")
         self.conversations = frozenset(map(self.group, self.examples) if conversations is None else conversations)
+        self.questions_by_group: Mapping[str, int] = Counter(map(self.group, self.examples))
+        """How many questions the files hold about each conversation or user, those of other categories included."""
         self.metric = metric or next(iter(self.metrics))
         self.scorer = self.scored_by(self.metric)
 
@@ -147,6 +160,7 @@ class Benchmark:
                 raise DataError(f"{where}: no question of the category {', '.join(sorted(kept))}; choose others")
             made = cls(examples, Source.of(where, path is None, reading.files), metric)
         made.conversations = frozenset(history.id for history in reading.histories)
+        made.questions_by_group = Counter(map(made.group, reading.examples))
         return made
 
     @classmethod
@@ -253,31 +267,61 @@ class Benchmark:
         """Train, dev and test groups where the field has agreed on them, else None."""
         return None
 
-    def split(self, train: int | None = None, dev: int | None = None, test: int | None = None, seed: int = 0) -> Split:
-        """Cuts the examples by conversation, then takes as many questions as asked for (None: all there are).
+    def split(
+        self,
+        train: int | None = None,
+        dev: int | None = None,
+        test: int | None = None,
+        seed: int = 0,
+        min_dev: int = MIN_QUESTIONS,
+    ) -> Split:
+        """Cut the examples into train, dev and test, as `data.split` describes.
 
-        The split of conversations is the field's own where there is one; otherwise a seeded shuffle gives about
-        half of the conversations to train and a quarter each to dev and test. With two conversations the first is
-        train and the questions of the second are cut into dev (one third) and test; with one, all questions are
-        cut in three. Which questions are taken is seeded, part by part: another size of train leaves the test
-        questions as they were, and a larger part contains the smaller one. They are interleaved by conversation, so
-        that parallel workers do not wait for one memory.
+        The field's own split of conversations is used where there is one. Another size of one part leaves the test
+        questions as they were, and a larger part contains the smaller one. Questions are interleaved by conversation,
+        so that parallel workers do not wait for one memory.
+
+        Args:
+            train: How many questions of train; None for all of them. A part may hold fewer than that.
+            dev: Likewise.
+            test: Likewise.
+            seed: Shuffles the conversations, and their questions.
+            min_dev: So many questions that count are wanted in dev if its size is not given.
 
         Raises:
             DataError: A part that is asked for would be empty, or its size is negative.
         """
-        groups = list(dict.fromkeys(self.group(example) for example in self.examples))
-        parts = self._parts(groups, random.Random(seed))
-        chosen = []
-        for name, pool, size in zip(("train", "dev", "test"), parts, (train, dev, test), strict=True):
+        sizes = Sizes(train, dev, test)
+        for name, size in asdict(sizes).items():
             if size is not None and size < 0:
                 raise DataError(f"{name}={size}: the number of {name} questions cannot be negative")
-            if size != 0 and not pool:
-                counts = f"questions: {len(self.examples)}, conversations: {len(groups)}"
+
+        parts = split_questions(self._cut(seed), sizes, seed, min_dev)
+        interleaved: list[tuple[dspy.Example, ...]] = []
+        for (name, size), questions in zip(asdict(sizes).items(), parts, strict=True):
+            if size != 0 and not questions:
+                conversations = len(set(map(self.group, self.examples)))
+                counts = f"questions: {len(self.examples)}, conversations: {conversations}"
                 raise DataError(f"{self.source.path}: none left for {name} ({counts}); add more, or set --{name} 0")
-            taken = pool if size is None else self._drawn(pool, random.Random(f"{seed} {name}"))[:size]
-            chosen.append(tuple(self.interleave(taken)))
-        return Split(*chosen)
+            examples = [question.example for question in questions]
+            interleaved.append(tuple(self.interleave(examples)))
+        return Split(*interleaved)
+
+    def candidates_for_dev(self, seed: int = 0) -> list[dspy.Example]:
+        """Return every question that dev can hold, in the order in which `split(dev=N)` takes them."""
+        return [question.example for question in candidates_for_dev(self._cut(seed), seed)]
+
+    def candidates_for_test(self, seed: int = 0) -> list[dspy.Example]:
+        """Return every question that test can hold, in the order in which `split(test=N)` takes them."""
+        return [question.example for question in candidates_for_test(self._cut(seed), seed)]
+
+    def _cut(self, seed: int) -> Cut:
+        """Decide which examples may be in which part of a split."""
+        questions = [
+            Question(example, position, self.group(example), self.counts(example))
+            for position, example in enumerate(self.examples)
+        ]
+        return cut_questions(questions, seed, self.fixed_split(), self.questions_by_group)
 
     def interleave(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """Orders examples round-robin over their conversations (stable within each)."""
@@ -286,31 +330,6 @@ class Benchmark:
             queues.setdefault(self.group(example), []).append(example)
         rounds = max((len(queue) for queue in queues.values()), default=0)
         return [queue[n] for n in range(rounds) for queue in queues.values() if n < len(queue)]
-
-    def _parts(self, groups: list[str], rng: random.Random) -> list[list[dspy.Example]]:
-        fixed = self.fixed_split()
-        if fixed is not None:
-            return [self._of(part) for part in fixed]
-        if len(groups) >= 3:
-            order = rng.sample(groups, len(groups))
-            held = max(1, len(groups) // 4)
-            return [self._of(set(part)) for part in (order[2 * held :], order[:held], order[held : 2 * held])]
-        if len(groups) == 2:
-            held_out = rng.sample(self._of({groups[1]}), len(self._of({groups[1]})))
-            third = len(held_out) // 3
-            return [self._of({groups[0]}), held_out[:third], held_out[third:]]
-        everything = rng.sample(list(self.examples), len(self.examples))
-        third = len(everything) // 3
-        return [everything[2 * third :], everything[:third], everything[third : 2 * third]]
-
-    def _drawn(self, pool: list[dspy.Example], rng: random.Random) -> list[dspy.Example]:
-        """A pool in seeded order, a question that counts first: the smallest part has a score too."""
-        drawn = rng.sample(pool, len(pool))
-        first = next((n for n, example in enumerate(drawn) if self.counts(example)), 0)
-        return [*drawn[first : first + 1], *drawn[:first], *drawn[first + 1 :]]
-
-    def _of(self, groups: set[str]) -> list[dspy.Example]:
-        return [example for example in self.examples if self.group(example) in groups]
 
     def questions_after(
         self, history: History, sessions: int, examples: Sequence[dspy.Example]

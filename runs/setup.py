@@ -140,8 +140,8 @@ class Setup:
         return benchmark
 
     def split(self, benchmark: Benchmark) -> Split:
-        """Splits it by this setup."""
-        return benchmark.split(self.train, self.dev, self.test, self.seed)
+        """Split it by this setup."""
+        return benchmark.split(self.train, self.dev, self.test, self.seed, min_dev=self.min_n)
 
     def check_models(self) -> None:
         """Refuses a model that could not be asked, whatever its role.

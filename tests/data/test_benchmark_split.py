@@ -56,12 +56,85 @@ def groups(part: tuple[Any, ...]) -> set[str]:
         (1, [3, 3, 3]),  # 9 questions cut in three
         (2, [9, 3, 6]),  # the second conversation's 9 are cut into a third and the rest
         (3, [9, 9, 9]),  # a conversation each
-        (8, [36, 18, 18]),  # 4, 2 and 2 conversations
-        (10, [54, 18, 18]),  # 10 // 4 = 2 for dev and test each, 6 for train
+        (12, [54, 27, 27]),  # 6, 3 and 3 conversations
+        (14, [72, 27, 27]),  # 14 // 4 = 3 for dev and test each, 8 for train
     ],
 )
 def test_sizes_by_number_of_conversations(tmp_path: Path, conversations: int, sizes: list[int]) -> None:
     assert [len(part) for part in parts(questions(tmp_path, conversations).split())] == sizes
+
+
+@pytest.mark.parametrize(
+    ("conversations", "each", "sizes"),
+    [
+        # A quarter is 2 conversations of 7; a third one makes 21 of dev and test each, and leaves 28.
+        (10, 7, [28, 21, 21]),
+        # Test would need 4 of 6 conversations, which leaves too few for the others; so would dev.
+        (6, 6, [24, 6, 6]),
+        # Dev takes 3 more of 7 conversations of 6, test none: without them dev and train had 18, less than 20 + 10.
+        (7, 6, [12, 24, 6]),
+        # One conversation: a third of 55 is 18, a third of 45 is 15, of which test could have 20 only without dev's.
+        (1, 55, [15, 20, 20]),
+        (1, 45, [10, 20, 15]),
+        (1, 40, [14, 13, 13]),
+        # Two: dev has 20 of the second's questions if test keeps 10.
+        (2, 30, [30, 20, 10]),
+        (2, 29, [29, 9, 20]),
+    ],
+)
+def test_dev_and_test_get_what_a_verdict_needs_where_the_data_allow(
+    tmp_path: Path, conversations: int, each: int, sizes: list[int]
+) -> None:
+    found = questions(tmp_path, conversations, each)
+    split = found.split()
+    assert [len(part) for part in parts(split)] == sizes
+    assert conversations == 1 or not groups(split.train) & (groups(split.dev) | groups(split.test))
+    assert len({id for part in parts(split) for id in ids(part)}) == sum(sizes)
+
+
+def test_questions_outside_the_score_do_not_help_to_a_verdict(tmp_path: Path) -> None:
+    """Fourteen conversations of four questions that count and four that do not: five of them have 20 that count.
+
+    Test holds three with 24, because what it holds must not depend on the metric.
+    """
+    (talk,) = FORMS["locomo"]["locomo.json"]
+    qa = [{"question": f"{n}?", "answer": "a", "evidence": [], "category": 4 if n < 4 else 5} for n in range(8)]
+    file = [{**talk, "sample_id": f"talk-{n}", "qa": qa} for n in range(14)]
+    found = benchmark("locomo", write(tmp_path, {"locomo.json": file}))
+    assert [len(part) for part in parts(found.split())] == [48, 40, 24]
+
+
+def test_a_size_of_dev_is_taken_from_train_and_never_from_test(tmp_path: Path) -> None:
+    found = questions(tmp_path, 10, each=7)
+    whole, larger, all_of_it = (found.split(dev=size) for size in (None, 30, 1000))
+    assert (len(larger.dev), len(larger.train)) == (30, 70 - 21 - 35)
+    # One conversation stays for train.
+    assert (len(all_of_it.dev), len(all_of_it.train)) == (42, 7)
+    assert not groups(larger.train) & groups(larger.dev)
+    assert ids(larger.test) == ids(all_of_it.test) == ids(whole.test)
+    assert set(ids(found.split(dev=5).dev)) < set(ids(larger.dev)) < set(ids(all_of_it.dev))
+
+
+def test_test_holds_the_same_conversations_whatever_categories_are_asked_of(tmp_path: Path) -> None:
+    """Of ten conversations of seven questions three are test; with two questions of each it would be more."""
+    (talk,) = FORMS["locomo"]["locomo.json"]
+    qa = [{"question": f"{n}?", "answer": "a", "evidence": [], "category": 1 if n < 2 else 4} for n in range(7)]
+    path = write(tmp_path, {"locomo.json": [{**talk, "sample_id": f"talk-{n}", "qa": qa} for n in range(10)]})
+    whole = benchmark("locomo", path).split()
+    some = benchmark("locomo", path, categories="1").split()
+    assert (len(whole.test), len(some.test)) == (21, 6)
+    assert groups(some.test) == groups(whole.test)
+    assert not groups(whole.train) & groups(some.test)
+
+
+def test_test_depends_neither_on_sizes_nor_on_what_a_verdict_needs(tmp_path: Path) -> None:
+    """A program is evaluated on `--part test` with other options than it was compiled with: nothing may have leaked."""
+    found = questions(tmp_path, 10, each=7)
+    test = groups(found.split().test)
+    for options in ({"dev": 40}, {"min_dev": 40}, {"min_dev": 1}, {"train": 1}, {"test": 1000}):
+        split = found.split(**options)
+        assert groups(split.test) == test, options
+        assert not groups(split.train) & test, options
 
 
 @given(st.sampled_from([1, 2, 3, 8, 10]), st.integers(0, 3), st.integers(0, 40), st.integers(1, 8))
@@ -81,7 +154,7 @@ def test_a_split_keeps_its_promises(tmp_path: Path, conversations: int, seed: in
 
 
 def test_questions_are_interleaved_and_an_empty_part_is_refused_unless_nothing_is_asked_of_it(tmp_path: Path) -> None:
-    assert len({example.history.id for example in questions(tmp_path, 8).split().train[:4]}) == 4
+    assert len({example.history.id for example in questions(tmp_path, 12).split().train[:6]}) == 6
     found = questions(tmp_path, 1, each=2)
     with pytest.raises(DataError, match=r"none left for dev \(questions: 2, conversations: 1\); .*, or set --dev 0"):
         found.split()

@@ -1,0 +1,249 @@
+"""Cut the questions of a benchmark into train, dev and test.
+
+Conversations stay whole. A seed shuffles them; dev gets the first quarter, test the second, train the rest:
+
+    dev | test | train ...............................
+                 dev takes more ->      <- test takes more
+
+A dev or test part with too few questions for a verdict takes conversations from train, where train can spare
+them. What test holds depends on the file and the seed, never on the sizes, the metric or the number of questions
+that a command asks for: a program can be evaluated on `--part test` later, with other options, and no question of
+it was trained on.
+
+With two conversations the first is train, and the questions of the second are cut into dev (a third) and test.
+With one conversation its questions are cut in three.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import dspy
+
+MIN_QUESTIONS = 20
+"""Dev and test get so many questions where the data allow: a verdict needs them, unless a run says otherwise."""
+
+MIN_LEFT = 10
+"""So many questions stay in a part from which another part takes some."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """An example, and what a split looks at."""
+
+    example: dspy.Example
+    position: int
+    """Its place in the file."""
+    group: str
+    """Its conversation or user."""
+    counts: bool
+    """Whether it is part of the headline score, by which verdicts are given."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many questions a command asks for in each part; None for all of them."""
+
+    train: int | None = None
+    dev: int | None = None
+    test: int | None = None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Questions that stay together: all of a conversation, or a single one where conversations are cut."""
+
+    questions: list[Question]
+    file_size: int
+    """How many the file holds, those of other categories than the chosen ones included."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which questions may be in which part, before sizes are chosen."""
+
+    train: list[Unit]
+    dev: list[Unit]
+    test: list[Unit]
+    units_are_conversations: bool
+    """False where one conversation had to be cut: then some units are single questions."""
+    train_may_shrink: bool
+    """Whether dev may take units from the front of train."""
+
+    @property
+    def lendable(self) -> list[Unit]:
+        """The units of train that dev may take, in this order. One always stays."""
+        return self.train[:-1] if self.train_may_shrink else []
+
+    def questions(self, units: Iterable[Unit]) -> list[Question]:
+        """Return the questions of some units: in file order, or in their random order if conversations are cut."""
+        questions = [question for unit in units for question in unit.questions]
+        if self.units_are_conversations:
+            questions.sort(key=lambda question: question.position)
+        return questions
+
+
+def split_questions(
+    cut: Cut, sizes: Sizes, seed: int, min_dev: int = MIN_QUESTIONS
+) -> tuple[list[Question], list[Question], list[Question]]:
+    """Return the questions of train, dev and test; a part may be empty, or smaller than the size asked for.
+
+    Args:
+        cut: Which questions may be in which part.
+        sizes: How many of each part. Which questions are taken is random, and a larger part contains the smaller.
+        seed: Decides what is random.
+        min_dev: So many questions that count are wanted in dev if its size is not given.
+    """
+    if sizes.dev is None:
+        lent = _units_for_verdict(cut, min_dev)
+        dev = cut.questions([*cut.dev, *cut.train[:lent]])
+    else:
+        lent = _units_for_size(cut, sizes.dev)
+        dev = candidates_for_dev(cut, seed)[: sizes.dev]
+
+    train = cut.questions(cut.train[lent:])
+    if sizes.train is not None:
+        train = _shuffled(train, random.Random(f"{seed} train"))[: sizes.train]
+
+    test = cut.questions(cut.test)
+    if sizes.test is not None:
+        test = candidates_for_test(cut, seed)[: sizes.test]
+    return train, dev, test
+
+
+def cut_questions(
+    questions: Sequence[Question],
+    seed: int,
+    fixed: Sequence[Collection[str]] | None = None,
+    file_sizes: Mapping[str, int] | None = None,
+) -> Cut:
+    """Decide which questions may be in which part.
+
+    Args:
+        questions: All of them, in file order.
+        seed: Decides what is random.
+        fixed: The conversations of train, dev and test, where the field has agreed on them.
+        file_sizes: How many questions the file holds about each conversation; None if `questions` are all of them.
+    """
+    rng = random.Random(seed)
+    by_group: dict[str, list[Question]] = {}
+    for question in questions:
+        by_group.setdefault(question.group, []).append(question)
+    conversations = {
+        group: Unit(asked, len(asked) if file_sizes is None else file_sizes[group]) for group, asked in by_group.items()
+    }
+
+    if fixed is not None:
+        train, dev, test = ([unit for group, unit in conversations.items() if group in part] for part in fixed)
+        return Cut(train, dev, test, units_are_conversations=True, train_may_shrink=False)
+    if len(conversations) == 2:
+        first, second = conversations.values()
+        return _cut_second_conversation(first, second, rng)
+    if len(conversations) == 1:
+        units = _single_questions(questions, rng)
+        held_out = len(units) // 3
+    else:
+        units = [conversations[group] for group in rng.sample(list(conversations), len(conversations))]
+        held_out = max(1, len(units) // 4)
+
+    cut = Cut(
+        dev=units[:held_out],
+        test=units[held_out : 2 * held_out],
+        train=units[2 * held_out :],
+        units_are_conversations=len(conversations) > 1,
+        train_may_shrink=True,
+    )
+    return _with_larger_test(cut)
+
+
+def candidates_for_dev(cut: Cut, seed: int) -> list[Question]:
+    """Return every question that dev can hold, in the order in which they are taken when a size is given."""
+    rng = random.Random(f"{seed} dev")
+    candidates = _shuffled(cut.questions(cut.dev), rng)
+    for unit in cut.lendable:
+        candidates.extend(rng.sample(unit.questions, len(unit.questions)))
+    return candidates
+
+
+def candidates_for_test(cut: Cut, seed: int) -> list[Question]:
+    """Return every question that test can hold, in the order in which they are taken when a size is given."""
+    return _shuffled(cut.questions(cut.test), random.Random(f"{seed} test"))
+
+
+def _single_questions(questions: Sequence[Question], rng: random.Random) -> list[Unit]:
+    """Return each question as a unit of its own, in random order."""
+    return [Unit([question], file_size=1) for question in rng.sample(list(questions), len(questions))]
+
+
+def _cut_second_conversation(first: Unit, second: Unit, rng: random.Random) -> Cut:
+    """Cut two conversations: the first is train, and the questions of the second are dev and test."""
+    units = _single_questions(second.questions, rng)
+    dev_size = len(units) // 3
+    # Dev decides, so it comes first. Test may be small, but not nearly empty.
+    if dev_size < MIN_QUESTIONS <= len(units) - MIN_LEFT:
+        dev_size = MIN_QUESTIONS
+    return Cut(
+        train=[first],
+        dev=units[:dev_size],
+        test=units[dev_size:],
+        units_are_conversations=False,
+        train_may_shrink=False,
+    )
+
+
+def _with_larger_test(cut: Cut) -> Cut:
+    """Let test take units from the end of train until it has enough questions, if the others keep enough.
+
+    Sizes are those of the file. Questions that count would depend on the metric, and those that are chosen on
+    `--categories`: with other options, train and test would not be the same conversations.
+    """
+    train = list(cut.train)
+    test = list(cut.test)
+    while len(train) > 1 and _file_size(test) < MIN_QUESTIONS:
+        test.append(train.pop())
+
+    others_keep_enough = _file_size([*train, *cut.dev]) >= MIN_QUESTIONS + MIN_LEFT
+    if _file_size(test) < MIN_QUESTIONS or not others_keep_enough:
+        return cut
+    return replace(cut, train=train, test=test)
+
+
+def _units_for_verdict(cut: Cut, min_dev: int) -> int:
+    """Return how many units dev takes from train to have `min_dev` questions; 0 if train cannot spare them."""
+    lent = 0
+    while _count([*cut.dev, *cut.train[:lent]]) < min_dev:
+        lent += 1
+        if lent > len(cut.lendable) or _count(cut.train[lent:]) < MIN_LEFT:
+            return 0
+    return lent
+
+
+def _units_for_size(cut: Cut, size: int) -> int:
+    """Return how many units dev takes from train to have `size` questions, or all that it may take."""
+    lent = 0
+    available = len(cut.questions(cut.dev))
+    while available < size and lent < len(cut.lendable):
+        available += len(cut.train[lent].questions)
+        lent += 1
+    return lent
+
+
+def _shuffled(questions: list[Question], rng: random.Random) -> list[Question]:
+    """Return the questions in random order, but one that counts first, so that the smallest part has a score."""
+    shuffled = rng.sample(questions, len(questions))
+    for position, question in enumerate(shuffled):
+        if question.counts:
+            shuffled.insert(0, shuffled.pop(position))
+            break
+    return shuffled
+
+
+def _count(units: Iterable[Unit]) -> int:
+    """Return how many questions of some units count for the score."""
+    return sum(question.counts for unit in units for question in unit.questions)
+
+
+def _file_size(units: Iterable[Unit]) -> int:
+    return sum(unit.file_size for unit in units)
