@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from itertools import chain
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: Any, export: A
     Each is a run: its folder, the end of the folder's name, its MLflow run id, or `last`.
     """
     from ..records.atomic_file import atomic_write
-    from ..runs.compare import compare, comparisons, recorded, refusal
+    from ..runs.compare import compare, comparisons, decide_gate, recorded
     from ..runs.exports.leaderboards import write_results
     from ..runs.home import refuse_foreign
     from ..runs.pages.html import GENERATOR, as_html
@@ -52,15 +52,18 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: Any, export: A
     if path is not None:
         with atomic_write(Path(path)) as file:
             file.write(as_html(page))
-    gaps = list(zip(runs[1:], page.total.differences if page.total else (), strict=True))
-    refused = [f"{run.name} {why} ({gap})" for run, gap in gaps if (why := refusal(run, gap))]
-    verdict = f"gate: nothing worse than {runs[0].name}: {'; '.join(f'{run.name} ({gap})' for run, gap in gaps)}"
-    verdict = f"gate: against {runs[0].name}: {'; '.join(refused)}" if refused else verdict
-    told = {
+    result: dict[str, Any] = {
         "runs": [run.usage() for run in runs],
         "comparisons": comparisons(page, runs),
-        "gate": {"passed": not refused, "message": verdict} if gate else None,
+        "gate": None,
     }
-    report(told, chain(page_lines(page), [verdict] if gate else []))
-    if gate and refused:
+    if not gate:
+        report(result, page_lines(page))
+        return
+
+    differences = page.total.differences if page.total else ()
+    decision = decide_gate(runs[0], list(zip(runs[1:], differences, strict=True)))
+    result["gate"] = asdict(decision)
+    report(result, [*page_lines(page), decision.message])
+    if not decision.passed:
         sys.exit(1)

@@ -109,6 +109,7 @@ def _ours(found: SectionResult) -> Iterator[RenderableType]:
             for row in found.rows
         ]
         yield table(("variant", "n", *names, f"difference to {found.section.own}"), rows)
+        yield from _difference_notes(found)
         heads = "variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls", "search ms: p50, p95, CPU"
         yield table(heads, map(_taken, found.rows), "what it takes by itself, writing and answering together")
     for label, rate in found.win_rates.items():
@@ -129,6 +130,17 @@ def _cell(cell: Cell) -> str:
 
 def _difference(found: Difference | None) -> str:
     return f"{found}\n{found.verdict}" if found and found.n else "-"
+
+
+def _difference_notes(found: SectionResult) -> Iterator[str]:
+    """Yield what the verdicts of a section speak of, once for all its variants, and their warnings."""
+    differences = [(row.label, found.difference(row)) for row in found.rows]
+    compared = [(label, difference) for label, difference in differences if difference and difference.n]
+    for scope in dict.fromkeys(difference.scope for _, difference in compared):
+        yield f"scope of the verdicts: {scope}"
+    for label, difference in compared:
+        if difference.warning:
+            yield f"{label}: {difference.warning}"
 
 
 def _taken(row: VariantResult) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from mempiler.runs.statistics import paired
+from mempiler.runs.statistics import compare_paired_scores
 
 Cell = dict[str, Any]
 DATA = Path(__file__).parents[1] / "docs" / "data" / "evidence.json"
@@ -178,7 +178,7 @@ def adapters(cells: Iterable[Cell]) -> list[Cell]:
         if chat := sides["chat"].get((method, on, seed, lm, named)):
             scores = [_scores(*each) for each in (auto, chat)]
             line = {"method": method, "on": on, "seed": seed, "lm": lm, "with": named, "n": len(scores[0])}
-            gain = paired(scores[1], scores[0], [str(n) for n in range(len(scores[0]))]).to_dict()
+            gain = compare_paired_scores(scores[1], scores[0], [str(n) for n in range(len(scores[0]))]).to_dict()
             line |= {"auto": fmean(scores[0]), "chat": fmean(scores[1]), "difference": _gain(gain)}
             for name, (cell, phase) in (("auto", auto), ("chat", chat)):
                 line |= {f"lost, {name}": cell[f"lost, {phase}"], f"unwritten, {name}": cell["unwritten"]}
@@ -201,7 +201,9 @@ def _pooled(cells: Sequence[Cell]) -> Cell:
     """One cell over the splits of several."""
     first = {name: cells[0][name] for name in ("with", *ROW)}
     before, after = ([score for cell in cells for score in _scores(cell, phase)] for phase in PHASES)
-    gain = paired(after, before, [str(cell["seed"]) for cell in cells for _ in _scores(cell, "before")]).to_dict()
+    gain = compare_paired_scores(
+        after, before, [str(cell["seed"]) for cell in cells for _ in _scores(cell, "before")]
+    ).to_dict()
     about = {"splits": len(cells), "n": len(before), "before": fmean(before), "after": fmean(after)}
     difference = cells[0]["difference"] if len(cells) == 1 else _gain(gain)
     same = all(cell["kept"] == "as before" for cell in cells)

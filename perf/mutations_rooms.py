@@ -10,7 +10,7 @@ from mutations import of
 ROOM_TESTS = {
     "budget": ("tests/engines/test_guard.py",),
     "resume": ("tests/runs/test_run_store.py",),
-    "statistics": ("tests/runs/test_statistics.py",),
+    "statistics": ("tests/runs/test_statistics.py", "tests/runs/test_promotion.py"),
     "saved": ("tests/runs/test_artifact.py", "tests/runs/test_destinations.py"),
     "queue": ("tests/memory/test_store_memories.py", "tests/memory/test_store_items.py"),
     "forgetting": (
@@ -80,12 +80,31 @@ RESUME = (
 STATISTICS = of(
     "statistics",
     "runs",
-    ("statistics", "int(np.sum(differences > _TIE))", "int(np.sum(differences >= 0))", "noise wins"),
-    ("statistics", "/ sizes[drawn].sum(axis=1)", "/ sizes.sum()", "a long conversation weighs as a short one"),
+    ("statistics", "differences > TIE_TOLERANCE", "differences >= 0", "noise wins"),
+    (
+        "statistics",
+        "units.question_counts[samples].sum(axis=1)",
+        "units.question_counts.sum()",
+        "a long conversation weighs as a short one",
+    ),
     ("statistics", "self.n < self.min_n", "False", "a few questions decide"),
-    ("statistics", "self.p < LEVEL and self.mean > _TIE", "self.mean > _TIE", "chance is a gain"),
-    ("statistics", "and self.interval.low >= -_TIE", "", "a gain that reaches below zero is kept"),
-    ("statistics", "group if by_group else n, []", "n, []", "users are not drawn whole"),
+    ("statistics", "self.p_value < SIGNIFICANCE_LEVEL", "True", "chance is a gain"),
+    ("statistics", "and self.interval.low >= -TIE_TOLERANCE", "", "a gain that reaches below zero is kept"),
+    (
+        "statistics",
+        'unit = "group"\n        unit_scores = _split_by_group(scores, groups)',
+        'unit = "group"\n        unit_scores = [[score] for score in scores]',
+        "users are not drawn whole",
+    ),
+    ("statistics", "MIN_GROUPS = 6", "MIN_GROUPS = 5", "with five users nothing can be told"),
+    ("statistics", "if group_count >= MIN_GROUPS:", "if True:", "a few conversations speak of others"),
+    ("statistics", "max(0.0, icc)", "0.0", "that questions of a conversation agree is not seen"),
+    (
+        "destination",
+        "folder = self.run.program if self._holds_another(start) else self.folder",
+        "folder = self.folder",
+        "the original replaces a compiled program",
+    ),
     ("promotion", "if compiled.broken:", "if False:", "a broken run is promoted"),
     ("promotion", "if not (_whole(start) and _whole(compiled)):", "if False:", "unanswered questions decide"),
 )

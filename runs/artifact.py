@@ -81,29 +81,57 @@ def save(program: MemoryProgram, folder: str | Path, manifest: Manifest | None =
     Raises:
         UserError: The folder holds something else, or cannot be written.
     """
-    folder = Path(folder)
-    states = {name: dump_predictor(predictor) for name, predictor in sorted(program.all_predictors().items())}
-    dumped = {name: state.model_dump(mode="json") for name, state in states.items()}
-    state = json.dumps(dumped, indent=1, ensure_ascii=False)
-    embedder = program.method.embedder
+    contents = _contents(program)
     manifest = (manifest or Manifest(method="", task="")).model_copy(
         update={
+            **contents.fields,
             "schema_version": SCHEMA,
-            "method": program.name,
-            "task": program.task.name,
-            "config": program.config,
-            "adapter": program.adapter,
-            "embedder": embedder.name if embedder else None,
-            "reranker": getattr(getattr(embedder, "reranker", None), "name", None),
             "packages": versions(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "signatures": {name: fingerprint(state.fields) for name, state in states.items()},
-            "state_sha256": sha256_of(state),
         }
     )
     manifest = manifest.model_copy(update={"manifest_sha256": digest_of(manifest)})
-    _write(folder, {STATE: state, MANIFEST: manifest.model_dump_json(indent=1)})
+    _write(Path(folder), {STATE: contents.state, MANIFEST: manifest.model_dump_json(indent=1)})
     return manifest
+
+
+def holds_program(folder: str | Path, program: MemoryProgram) -> bool:
+    """Return whether a folder holds this very program, whatever else its manifest says of it.
+
+    Raises:
+        ProgramError: The folder holds no program, or it was altered.
+    """
+    fields = _contents(program).fields
+    expected = Manifest(**fields).model_dump(mode="json", include=set(fields))
+    return read_manifest(folder).model_dump(mode="json", include=set(fields)) == expected
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What makes a program: all that a saved one has in its files but for its history and scores."""
+
+    state: str
+    """The text of `state.json`."""
+    fields: dict[str, Any]
+    """Fields of the manifest."""
+
+
+def _contents(program: MemoryProgram) -> _Contents:
+    states = {name: dump_predictor(predictor) for name, predictor in sorted(program.all_predictors().items())}
+    dumped = {name: state.model_dump(mode="json") for name, state in states.items()}
+    text = json.dumps(dumped, indent=1, ensure_ascii=False)
+    embedder = program.method.embedder
+    fields = {
+        "method": program.name,
+        "task": program.task.name,
+        "config": program.config,
+        "adapter": program.adapter,
+        "embedder": embedder.name if embedder else None,
+        "reranker": getattr(getattr(embedder, "reranker", None), "name", None),
+        "signatures": {name: fingerprint(state.fields) for name, state in states.items()},
+        "state_sha256": sha256_of(text),
+    }
+    return _Contents(text, fields)
 
 
 def load(folder: str | Path, allow_code: bool = False, embedder: Embedder | None = None) -> MemoryProgram:

@@ -20,7 +20,7 @@ from .folder import RunFolder
 from .pages.page import Category, Page, heading, open_page, run_page
 from .results import Evaluation, cached_share, mean, question
 from .rows import SHOWN, Row
-from .statistics import MIN_N, Difference, Interval, interval
+from .statistics import MIN_N, Difference, Interval, Scope, bootstrap_interval
 
 BASIS = {
     "benchmark": "benchmark",
@@ -67,6 +67,35 @@ def refusal(run: Recorded, gap: Difference) -> str | None:
     if run.evaluation.broken:
         return "broken"
     return gap.verdict if gap.verdict in ("worse", "too few to tell") else None
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """Whether every compared run may take the place of the baseline."""
+
+    passed: bool
+    message: str
+    """The decision on one line."""
+    scope: Scope
+    """What it speaks of: all runs are compared on the same questions."""
+
+
+def decide_gate(baseline: Recorded, compared: Sequence[tuple[Recorded, Difference]]) -> GateResult:
+    """Decide by the difference of each run to the baseline, of which there is at least one."""
+    refused: list[str] = []
+    accepted: list[str] = []
+    for run, difference in compared:
+        numbers = f"({difference}; scope: {difference.scope})"
+        reason = refusal(run, difference)
+        if reason is None:
+            accepted.append(f"{run.name} {numbers}")
+        else:
+            refused.append(f"{run.name} {reason} {numbers}")
+
+    scope = compared[0][1].scope
+    if refused:
+        return GateResult(False, f"gate: against {baseline.name}: {'; '.join(refused)}", scope)
+    return GateResult(True, f"gate: nothing worse than {baseline.name}: {'; '.join(accepted)}", scope)
 
 
 @dataclass(frozen=True)
@@ -126,7 +155,7 @@ def preferences(baseline: Recorded, other: Recorded, judge: AnyJudge, threads: i
         run=other.name,
         n=len(values),
         rate=mean(rates),
-        interval=interval(rates, [group for _, group in kept]),
+        interval=bootstrap_interval(rates, [group for _, group in kept]),
         tied=mean([1 - value.ahead - value.behind for value in values]),
         wins=sum(value.ahead > value.behind for value in values),
         ties=sum(value.ahead == value.behind for value in values),
@@ -174,7 +203,7 @@ def compare(runs: Sequence[Recorded], min_n: int = MIN_N) -> Page:
     title = " against ".join(run.name for run in reversed(runs))
     found = run_page("compare", title, sides, facts, list(_warnings(runs, len(shared))), min_n=min_n)
     gaps = zip(list(sides)[1:], found.total.differences if found.total else (), strict=True)
-    verdict = "; ".join(f"{letter} against A: {gap}: {gap.verdict}" for letter, gap in gaps)
+    verdict = "; ".join(f"{letter} against A: {gap.statement}" for letter, gap in gaps)
     return found.model_copy(update={"verdict": verdict})
 
 

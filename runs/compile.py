@@ -2,17 +2,17 @@
 
     split ── start saved ── start on dev ── optimizer on train ── result on dev: promote? ── test ── save, log
 
-Test questions are scored once, after the decision by the dev questions (`promotion`). The optimizer gets what is left
-of the budget after the scoring that must follow is set aside (`reserve`).
+Start and result are scored on the test questions once, after the decision by the dev questions (`promotion`): a result
+that was refused is scored, too, but not promoted for it. The optimizer gets what is left of the budget after the
+scoring that must follow is set aside (`reserve`).
 """
 
 from __future__ import annotations
 
-import shutil
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dspy
 
@@ -26,9 +26,9 @@ from ..optimizers.history import Candidate, CandidateHistory
 from ..optimizers.proposals import ATTEMPTS
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
-from .artifact import check_writable, save
+from .destination import Destination
 from .experiment import Note, Scoring
-from .manifest import Manifest, is_intact
+from .manifest import Manifest
 from .mlflow_log import show
 from .pages.html import keep_page
 from .pages.page import difference_line, program_changes, run_page, spent_line, states
@@ -42,6 +42,8 @@ from .tracking import Tracker
 
 RETRY_COUNT = "troubled"
 """How often the optimizer of a run ended before its time or gave proposals up, in the run's record."""
+PROPOSAL_ATTEMPTS = "proposal_attempts"
+"""How often a proposal that could not be read was sampled when the run was made or resumed last, in its record."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,45 @@ class Compiled:
     decided: Promotion
     """What the dev questions say of the compiled program."""
     troubles: OptimizerProblems
+    refused_candidate: Evaluation | None = None
+    """The compiled program on the test questions, where it was not kept; None where it was, or was not scored."""
+    refused_difference: Difference | None = None
+    """That program minus the start on the test questions."""
+    untouched_out: Path | None = None
+    """The folder of `--out`, where that holds another program, which the start did not replace."""
 
     @property
     def refused(self) -> str | None:
         """Why the start was kept; None where the compiled program was."""
         return None if self.promoted else self.decided.refused
+
+    def verdict(self) -> str:
+        """Say which program was kept and why, and how to keep the other one."""
+        tested = difference_line(self.difference)
+        if self.promoted and self.decided.refused is not None:
+            return f"Kept by --force: {self.decided.refused}; {tested}"
+        if self.promoted and self.decided.gain is not None:
+            return f"dev questions, which decide: {self.decided.gain.statement}; {tested}"
+
+        return " ".join([f"{self.decided.refused}. Kept the original program.", *self._about_refused()])
+
+    def _about_refused(self) -> list[str]:
+        """Return sentences about the compiled program that was not kept."""
+        again = f"repeat the command with --resume {self.run.name} --force"
+        candidate, difference = self.refused_candidate, self.refused_difference
+        if candidate is None or candidate.score is None or difference is None:
+            compiled_on_dev = self.dev[1]
+            return [] if compiled_on_dev is None else [f"To keep the compiled one all the same, {again}."]
+
+        numbers = f"{difference}; scope: {difference.scope}"
+        if candidate.broken:
+            numbers += f"; {candidate.breakage}"
+        return [
+            f"Not promoted: the compiled program scored {candidate.score:.3f} on the test questions, "
+            f"the original {self.before.score:.3f} ({numbers}).",
+            "Test questions must not decide.",
+            f"To keep the compiled one all the same, {again}; nothing is asked anew.",
+        ]
 
     def refuse_broken(self) -> None:
         """Ends a compile that tells nothing, by its run's name.
@@ -139,12 +175,20 @@ class Compiled:
             "difference": self.difference.to_dict(),
             "dev": {"before": self.dev[0].score, "after": self.dev[1].score if self.dev[1] else None},
             "dev_difference": None if self.decided.gain is None else self.decided.gain.to_dict(),
+            "refused_candidate": self._refused_summary(),
             "program": str(self.program),
+            "untouched_out": None if self.untouched_out is None else str(self.untouched_out),
             "candidates": [asdict(candidate) for candidate in self.candidates],
             "optimizer": asdict(self.troubles),
             "run": str(self.run),
             **{name: getattr(self, name) for name in ("promoted", "refused", "usage", "stopped", "run_id", "model")},
         }
+
+    def _refused_summary(self) -> dict[str, Any] | None:
+        """Plain JSON of the program that was not kept; None if there is none."""
+        if self.refused_candidate is None or self.refused_difference is None:
+            return None
+        return {"test": self.refused_candidate.summary(), "difference": self.refused_difference.to_dict()}
 
 
 def run_compile(
@@ -164,8 +208,9 @@ def run_compile(
         setup: Data, models and the method's settings; its seed and threads are those of the optimizer, too.
         how: Optimizer, stage and settings.
         out: Folder for the program; one in the run's folder if None. It holds a loadable program from the first
-            moment on, unless the run is broken.
-        force: Keeps the compiled program even without a significant gain on the dev questions, or in a broken run.
+            moment on, unless the run is broken. A program that is there is replaced by a compiled one alone.
+        force: Keeps the compiled program even without a significant gain on the dev questions, or in a broken run. A
+            run that is resumed may be forced where it was not before, and asks nothing anew.
         note: Called with the name of each phase.
         meter: Counts the calls; a new one if None.
         parent: The larger run that it is a part of, if it is.
@@ -179,34 +224,62 @@ def run_compile(
         raise UserError("without dev questions nothing can show a gain; raise --dev, or keep the result with --force")
     method, benchmark = pinned(method), setup.load(compiling=True)
     split = setup.split(benchmark)
-    chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {}), "force": force}
+    # Not `force`, so that a program that was refused can be kept by resuming its run.
+    chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
     runtime = Runtime.start(setup, "compile", method, chosen, meter, parent)
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
         start = runtime.program(method, benchmark)
         with runtime.context(start):
             plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
-        folder = Path(out) if out else runtime.folder.program
+        destination = Destination(runtime.folder, Path(out) if out else None)
         lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
         made = {"benchmark": data_of(benchmark, split), "lms": lms, "lm_settings": dict(setup.lm_settings)}
         manifest = Manifest(method=start.name, task=benchmark.task, **made)
-        check_writable(folder)
-        older = is_intact(folder)
-        if not older:
-            save(start, folder, manifest)
+        destination.save_start(start, manifest)
         scoring = Scoring(runtime, benchmark, note, method)
         try:
             with closing(start.method):
-                outcome = _Compile(scoring, start, split, how, force, folder, manifest).run()
+                outcome = _Compile(scoring, start, split, how, force, destination, manifest).run()
         except BrokenRunError:
-            if not older:
-                shutil.rmtree(folder)
+            destination.remove_start()
             raise
     runtime.folder.keep_rows("before", outcome.before.rows)
     runtime.folder.keep_rows("after", outcome.after.rows)
+    if outcome.refused_candidate is not None:
+        runtime.folder.keep_rows("refused_candidate", outcome.refused_candidate.rows)
     ended = outcome.stopped or outcome.troubles.ended
     runtime.folder.update(status="stopped" if ended else "finished", result=outcome.summary())
     return outcome
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """What the optimizer gave."""
+
+    program: MemoryProgram | None
+    """The compiled program; None where a limit left nothing for the optimizer."""
+    history: CandidateHistory
+    prompts_changed: bool
+    model: str | None
+    """The name of the model whose weights were trained; None where none were."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the compiled program can answer otherwise than the start."""
+        return self.prompts_changed or self.model is not None
+
+    def problems(self, optimizer: str) -> OptimizerProblems:
+        """Return what the optimizer went through."""
+        proposals = self.history.proposals
+        return OptimizerProblems(
+            optimizer=optimizer,
+            ended=self.history.ended,
+            unreadable=proposals.unreadable,
+            given_up=proposals.given_up,
+            rescued=self.history.ended is not None and self.is_changed,
+            notes=tuple(self.history.notes),
+        )
 
 
 @dataclass(frozen=True)
@@ -216,7 +289,7 @@ class _Compile:
     split: Split
     how: Compilation
     force: bool
-    folder: Path
+    destination: Destination
     manifest: Manifest
 
     def run(self) -> Compiled:
@@ -232,7 +305,7 @@ class _Compile:
             # A program whose weights were trained is asked with them from here on.
             if outcome.promoted and outcome.model:
                 made["lms"] = {**self.manifest.lms, "task": outcome.model}
-            save(kept, self.folder, self.manifest.model_copy(update=made))
+            outcome = self._saved(outcome, kept, self.manifest.model_copy(update=made))
             _log(tracker, outcome)
             self._keep_page(tracker, outcome, kept)
             with runtime.context(self.start):
@@ -242,59 +315,92 @@ class _Compile:
                 show(tracker, benchmark, outcome.after, shown, "after", runtime.setup.traces)
         return outcome
 
+    def _saved(self, outcome: Compiled, kept: MemoryProgram, manifest: Manifest) -> Compiled:
+        """Save the program that was kept, and return the outcome with its folder."""
+        if outcome.promoted:
+            return replace(outcome, program=self.destination.save_compiled(kept, manifest))
+        folder = self.destination.save_original(kept, manifest)
+        untouched = None if folder == self.destination.folder else self.destination.folder
+        return replace(outcome, program=folder, untouched_out=untouched)
+
     def _outcome(self, run_id: str) -> tuple[Compiled, MemoryProgram]:
-        """Everything between setting up and saving: what came of it, and the program to keep."""
-        start, how, split, score = self.start, self.how, self.split, self.scoring
-        runtime, guard = score.runtime, score.runtime.guard
-        first = score(start, split.dev, "dev", "dev questions, before")
-        self._check(first)
-        kept_back = reserve(first, _first_spent(runtime), split, rewrites=how.stage != "read")
-        # Proposals are sampled more often where an earlier go had to give some up: what was sampled then is read from
-        # the run's answers, so a resumed run asks what it has not asked before.
-        attempts, told = ATTEMPTS * (1 + _retry_count(runtime)), score.note(f"compiling with {how.optimizer}")
-        history, compiled = CandidateHistory(runtime.meter, attempts, told), None
-        if guard.limit_hit is None:
-            with guard.phase(kept_back):
-                model = runtime.model("prompt")
-                compiled = compile_program(start, score.benchmark, split.train, how, model, history)
-            if history.ended is not None or history.proposals.given_up:
-                runtime.folder.update(**{RETRY_COUNT: 1 + _retry_count(runtime)})
-        changed = compiled is not None and program_digest(compiled) != program_digest(start)
-        trained = None if history.trained is None else keep(history.trained, runtime.folder.path / "model")
-        with dspy.context(lm=history.trained or dspy.settings.lm):
-            second = None if compiled is None else score(compiled, split.dev, "dev", "dev questions, after")
-        decided = promotion(first, second, guard.limit_hit, runtime.setup.min_n)
-        kept = compiled if compiled is not None and (self.force or decided.refused is None) else None
-        before = after = score(start, split.test, "test", "test questions, before")
-        if kept is not None:
-            with dspy.context(lm=history.trained or dspy.settings.lm):
-                after = score(kept, split.test, "test", "test questions, after")
-        for found in (before, after):
-            self._check(found)
+        """Score, optimize, decide, and score again; return what came of it, and the program to keep."""
+        split, score, runtime = self.split, self.scoring, self.scoring.runtime
+        min_n = runtime.setup.min_n
+        start_on_dev = score(self.start, split.dev, "dev", "dev questions, before")
+        self._check(start_on_dev)
+
+        attempt = self._optimize(start_on_dev)
+        compiled_on_dev = self._score_compiled(attempt, "dev", "dev questions, after")
+        decided = promotion(start_on_dev, compiled_on_dev, runtime.guard.limit_hit, min_n)
+        promoted = attempt.program is not None and (self.force or decided.refused is None)
+
+        before = score(self.start, split.test, "test", "test questions, before")
+        self._check(before)
+        after = before
+        candidate = None
+        compiled_on_test = None
+        if promoted or (decided.gain is not None and attempt.is_changed):
+            phase = "after" if promoted else "not promoted"
+            compiled_on_test = self._score_compiled(attempt, "test", f"test questions, {phase}")
+        if promoted and compiled_on_test is not None:
+            self._check(compiled_on_test)
+            after = compiled_on_test
+        else:
+            candidate = compiled_on_test
+
         outcome = Compiled(
             before=before.model_copy(update={"run_id": run_id}),
             after=after.model_copy(update={"run_id": run_id}),
-            dev=(first, second),
-            difference=difference(before.counted, after.counted, runtime.setup.min_n),
-            promoted=kept is not None,
-            program=self.folder,
-            candidates=tuple(history.candidates),
+            dev=(start_on_dev, compiled_on_dev),
+            difference=difference(before.counted, after.counted, min_n),
+            promoted=promoted,
+            program=self.destination.folder,
+            candidates=tuple(attempt.history.candidates),
             usage=dict(counts_of(runtime.meter.read())),
-            stopped=guard.limit_hit or before.stopped or after.stopped,
+            stopped=runtime.guard.limit_hit or before.stopped or after.stopped,
             run=runtime.folder.path,
             run_id=run_id,
-            model=trained,
+            model=attempt.model,
             decided=decided,
-            troubles=OptimizerProblems(
-                how.optimizer,
-                history.ended,
-                history.proposals.unreadable,
-                history.proposals.given_up,
-                rescued=history.ended is not None and (trained is not None or changed),
-                notes=tuple(history.notes),
-            ),
+            troubles=attempt.problems(self.how.optimizer),
+            refused_candidate=candidate and candidate.model_copy(update={"run_id": run_id}),
+            refused_difference=candidate and difference(before.counted, candidate.counted, min_n),
         )
-        return outcome, kept or start
+        kept = attempt.program if promoted and attempt.program is not None else self.start
+        return outcome, kept
+
+    def _optimize(self, start_on_dev: Evaluation) -> _Attempt:
+        """Let the optimizer work on the train questions, with what the budget leaves for it."""
+        score, how, runtime = self.scoring, self.how, self.scoring.runtime
+        reserved = reserve(start_on_dev, _first_spent(runtime), self.split, rewrites=how.stage != "read")
+        keeps_refused = self.force and _was_refused(runtime)
+        attempts = _proposal_attempts(runtime, same_as_before=keeps_refused)
+        runtime.folder.update(**{PROPOSAL_ATTEMPTS: attempts})
+
+        history = CandidateHistory(runtime.meter, attempts, score.note(f"compiling with {how.optimizer}"))
+        program = None
+        if runtime.guard.limit_hit is None:
+            with runtime.guard.phase(reserved):
+                model = runtime.model("prompt")
+                program = compile_program(self.start, score.benchmark, self.split.train, how, model, history)
+            has_problems = history.ended is not None or history.proposals.given_up
+            if has_problems and not keeps_refused:
+                runtime.folder.update(**{RETRY_COUNT: 1 + _retry_count(runtime)})
+
+        prompts_changed = program is not None and program_digest(program) != program_digest(self.start)
+        model_name = None
+        if history.trained is not None:
+            model_name = keep(history.trained, runtime.folder.path / "model")
+        return _Attempt(program, history, prompts_changed, model_name)
+
+    def _score_compiled(self, attempt: _Attempt, part: Literal["dev", "test"], told: str) -> Evaluation | None:
+        """Score the compiled program on a part of the split; return None if nothing was compiled."""
+        if attempt.program is None:
+            return None
+        examples = self.split.dev if part == "dev" else self.split.test
+        with dspy.context(lm=attempt.history.trained or dspy.settings.lm):
+            return self.scoring(attempt.program, examples, part, told)
 
     def _keep_page(self, tracker: Tracker, outcome: Compiled, kept: MemoryProgram) -> None:
         how, shown = self.how, outcome.program
@@ -307,8 +413,8 @@ class _Compile:
             {"before": outcome.before} | ({"after": outcome.after} if outcome.promoted else {}),
             "test questions",
             [("Program", str(shown)), ("LM calls, whole run", spent_line(outcome.usage))],
-            notes=outcome.troubles.lines(outcome.run.name),
-            verdict=difference_line(outcome.difference, outcome.refused),
+            notes=[*outcome.troubles.lines(outcome.run.name), *_dev_warnings(outcome)],
+            verdict=outcome.verdict(),
             changes=program_changes(states(self.start), states(kept)),
             candidates=outcome.candidates,
             min_n=outcome.difference.min_n,
@@ -336,11 +442,44 @@ def _retry_count(runtime: Runtime) -> int:
     return runtime.folder.read().get(RETRY_COUNT, 0)
 
 
+def _was_refused(runtime: Runtime) -> bool:
+    """Whether the run that is resumed came to its end without keeping its compiled program."""
+    result = runtime.folder.read().get("result")
+    return isinstance(result, dict) and result.get("promoted") is False
+
+
+def _proposal_attempts(runtime: Runtime, same_as_before: bool) -> int:
+    """Return how often a proposal that cannot be read is sampled.
+
+    Args:
+        runtime: That of the run.
+        same_as_before: Whether the compiled program of the last go is wanted, and nothing new is to be asked.
+    """
+    record = runtime.folder.read()
+    if same_as_before and PROPOSAL_ATTEMPTS in record:
+        return record[PROPOSAL_ATTEMPTS]
+    # More often where an earlier go had to give some up. What was sampled then is read from the run's answers, so a
+    # resumed run asks what it has not asked before.
+    return ATTEMPTS * (1 + _retry_count(runtime))
+
+
+def _dev_warnings(outcome: Compiled) -> list[str]:
+    """Return what there is to warn of in the difference on the dev questions, which decided."""
+    gain = outcome.decided.gain
+    return [f"dev questions: {gain.warning}"] if gain is not None and gain.warning else []
+
+
 def _log(tracker: Tracker, outcome: Compiled) -> None:
-    found = {"before": outcome.before, "after": outcome.after}
-    for name, each in {**found, "dev_before": outcome.dev[0], "dev_after": outcome.dev[1]}.items():
-        if each is not None:
-            tracker.evaluation(name, each)
+    evaluations = {
+        "before": outcome.before,
+        "after": outcome.after,
+        "dev_before": outcome.dev[0],
+        "dev_after": outcome.dev[1],
+        "refused_candidate": outcome.refused_candidate,
+    }
+    for name, evaluation in evaluations.items():
+        if evaluation is not None:
+            tracker.evaluation(name, evaluation)
     tracker.difference(outcome.difference)
     tracker.metrics({"promoted": float(outcome.promoted), **totals(outcome.usage)})
     candidates = [asdict(candidate) for candidate in outcome.candidates]

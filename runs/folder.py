@@ -125,10 +125,15 @@ class RunFolder:
 
     @property
     def saved(self) -> Path:
-        """Where its program is: there, or in the folder that was named for it."""
+        """Where its program is: in the folder that its result names, or else where a compile saves it by default.
+
+        A run may have a program in both: the original one here, and one that `--force` kept later in `--out`.
+        """
         result = self.read().get("result")
         named = result.get("program") if isinstance(result, dict) else None
-        return Path(str(named)) if named and not self.program.is_dir() else self.program
+        if named and Path(str(named)).is_dir():
+            return Path(str(named))
+        return self.program
 
     @cached_property
     def store(self) -> RunStore:

@@ -117,7 +117,8 @@ def plan_compile(method: str, setup: Setup, how: Compilation) -> Plan:
             _items(learned) * size.write_calls
         ),
         "proposals": done.proposals,
-        "scoring after": Range(len(split.dev) * size.read_calls, before + (held * 1.25 if rewrites else 0.0)),
+        # On dev and test, whether the result is kept or refused.
+        "scoring after": Range(before, before + (held * 1.25 if rewrites else 0.0)),
     }
     calls = sum(phases.values(), NOTHING)
     # Demos make prompts longer: up to four times, as measured with 16 demos.

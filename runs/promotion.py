@@ -50,13 +50,21 @@ def promotion(
     return Promotion(found, refusal(found))
 
 
-def refusal(found: Difference, over: str = "") -> str | None:
-    """Why a difference on the dev questions is no gain `over` another program; None where it is one."""
-    if found.verdict == "better":
+def refusal(difference: Difference, baseline: str = "") -> str | None:
+    """Say why a difference on the dev questions is no gain; return None if it is one.
+
+    Args:
+        difference: The candidate minus the program that it would replace.
+        baseline: What to call that program; nothing if it is clear.
+    """
+    if difference.verdict == "better":
         return None
-    if found.verdict == "too few to tell":
-        return f"Too few dev questions to tell a gain{over} ({found}; --min-n is {found.min_n})"
-    return f"No significant gain{over} on dev ({found})"
+
+    over = f" over {baseline}" if baseline else ""
+    numbers = f"{difference}; scope: {difference.scope}"
+    if difference.verdict == "too few to tell":
+        return f"Too few dev questions to tell a gain{over} ({numbers}; --min-n is {difference.min_n})"
+    return f"No significant gain{over} on dev ({numbers})"
 
 
 def _whole(found: Evaluation) -> bool:

@@ -23,13 +23,28 @@ from .manifest import MANIFEST, STATE, Manifest, read_manifest, read_states
 from .promotion import refusal
 from .registered_model import ENTRY, PAST
 from .registry import DIGEST, HUB, REGISTERED, hub_errors, program_folder, repository, resolve
-from .statistics import MIN_N, paired
+from .statistics import MIN_N, Difference, Scope, compare_paired_scores
 from .tracking import Tracker, client, tracking_uri
 
 PART = "model"
 """The model's path among the artifacts of its run."""
 SAME = {"name": "benchmark", "metric": "metric", "sha256": "data (sha256)", "split_sha256": "split"}
 """What two manifests' benchmarks must share for their dev scores to be compared."""
+
+
+@dataclass(frozen=True)
+class GateDecision:
+    """What the gate says of a program that is to be registered."""
+
+    line: str
+    """The decision on one line."""
+    difference: Difference | None
+    """The program minus what the alias names now, on the dev questions; None if they were not compared."""
+
+    @property
+    def scope(self) -> Scope | None:
+        """What the decision speaks of; None if no programs were compared."""
+        return None if self.difference is None else self.difference.scope
 
 
 @dataclass(frozen=True)
@@ -43,6 +58,8 @@ class Registered:
     """False where this very program was a version already."""
     gate: str
     """What the gate said, in one line."""
+    scope: Scope | None = None
+    """What that speaks of; None if no programs were compared."""
 
     @property
     def address(self) -> str:
@@ -86,12 +103,12 @@ def register(
     manifest = read_manifest(folder)
     # Nothing is sent to the embedder here, so the folder may name it.
     opened = open_program(folder, allow_code, embedder=manifest.embedder)
-    told = gate(manifest, *_current(name, alias), force=force, min_n=min_n)
+    decision = gate(manifest, *_current(name, alias), force=force, min_n=min_n)
     known = _known(name, manifest.manifest_sha256)
-    number = known or _version(folder, opened.program, manifest, name, told)
+    number = known or _version(folder, opened.program, manifest, name, decision)
     if alias:
         _asked("set_registered_model_alias", name, alias, number)
-    return Registered(name, number, alias, known is None, told)
+    return Registered(name, number, alias, known is None, decision.line, decision.scope)
 
 
 def push(folder: str | Path, name: str, private: bool = False) -> str:
@@ -129,53 +146,69 @@ def push(folder: str | Path, name: str, private: bool = False) -> str:
 
 def gate(
     manifest: Manifest, other: Manifest | None = None, address: str = "", force: bool = False, min_n: int | None = None
-) -> str:
-    """Whether a program may take the place of the other, which an alias's address names, in one line.
+) -> GateDecision:
+    """Decide whether a program may take the place of the other, which an alias's address names.
 
     Raises:
         UserError: It may not, and is not forced; the message says why.
     """
-    against, scored = _refusal(manifest, other, address, min_n), manifest.scores.get("gate", {})
-    if against is not None:
+    difference = None
+    reason = _not_comparable(manifest, other, address)
+    if reason is None and other is not None and other.manifest_sha256 != manifest.manifest_sha256:
+        compiled_min_n: int = manifest.scores["gate"].get("min_n", MIN_N)
+        difference = _dev_difference(manifest, other, compiled_min_n if min_n is None else min_n)
+        reason = refusal(difference, address)
+
+    if reason is not None:
         if not force:
-            raise UserError(f"{against}; --force registers it all the same")
-        return f"forced: {against}"
-    told = f"dev {scored['score']:.3f} (n = {scored['n']}, {scored['lm']})"
+            raise UserError(f"{reason}; --force registers it all the same")
+        return GateDecision(f"forced: {reason}", difference)
+
+    new = manifest.scores["gate"]
+    line = f"dev {new['score']:.3f} (n = {new['n']}, {new['lm']})"
     if other is None:
-        return f"{told}, nothing to compare with"
-    before = other.scores["gate"]
-    return f"{told}, {address} has {before['score']:.3f} ({before['lm']})"
+        return GateDecision(f"{line}, nothing to compare with", None)
+
+    old = other.scores["gate"]
+    line += f", {address} has {old['score']:.3f} ({old['lm']})"
+    if difference is not None:
+        line += f": {difference.statement}"
+    return GateDecision(line, difference)
 
 
-def _refusal(manifest: Manifest, other: Manifest | None, address: str, min_n: int | None) -> str | None:
-    scored = manifest.scores.get("gate")
-    if not scored or scored["score"] is None:
+def _not_comparable(manifest: Manifest, other: Manifest | None, address: str) -> str | None:
+    """Say why the dev scores of two programs cannot be compared; return None if they can."""
+    new = manifest.scores.get("gate")
+    if not new or new["score"] is None:
         return "the program has no score on dev questions; make it with `mempiler compile`"
-    if scored["stopped"]:
-        return f"its scoring was stopped ({scored['stopped']}); finish the compile with --resume"
+    if new["stopped"]:
+        return f"its scoring was stopped ({new['stopped']}); finish the compile with --resume"
     if other is None or other.manifest_sha256 == manifest.manifest_sha256:
         return None
-    before = other.scores.get("gate")
-    if not before or before["score"] is None:
+
+    old = other.scores.get("gate")
+    if not old or old["score"] is None:
         return f"{address} has no score on dev questions to compare with"
     for key, what in SAME.items():
         if manifest.benchmark.get(key) != other.benchmark.get(key):
             values = f"{manifest.benchmark.get(key)} here, {other.benchmark.get(key)} there"
             return f"{address} was scored on another {what} ({values}); compile on the same one"
-    if scored["judge"] != before["judge"]:
-        return f"{address} was scored by another judge ({scored['judge']} here, {before['judge']} there)"
-    least = scored.get("min_n", MIN_N) if min_n is None else min_n
-    return _no_gain(scored, before, address, least)
+    if new["judge"] != old["judge"]:
+        return f"{address} was scored by another judge ({new['judge']} here, {old['judge']} there)"
+
+    for scores, owner in ((old, address), (new, "the program")):
+        if not scores.get("scores"):
+            return f"{owner} keeps no score of each dev question to compare by; compile it again"
+    if len(new["scores"]) != len(old["scores"]):
+        return f"{address} was scored on another number of dev questions ({new['n']} here, {old['n']} there)"
+    return None
 
 
-def _no_gain(scored: Mapping[str, Any], before: Mapping[str, Any], address: str, min_n: int) -> str | None:
-    for found, whose in ((before, address), (scored, "the program")):
-        if not found.get("scores"):
-            return f"{whose} keeps no score of each dev question to compare by; compile it again"
-    if len(scored["scores"]) != len(before["scores"]):
-        return f"{address} was scored on another number of dev questions ({scored['n']} here, {before['n']} there)"
-    groups = [str(group) for group in scored["groups"]]
-    return refusal(paired(scored["scores"], before["scores"], groups, min_n=min_n), f" over {address}")
+def _dev_difference(manifest: Manifest, other: Manifest, min_n: int) -> Difference:
+    """Return the difference of two programs' scores on the dev questions, which are the same for both."""
+    new = manifest.scores["gate"]
+    groups = [str(group) for group in new["groups"]]
+    return compare_paired_scores(new["scores"], other.scores["gate"]["scores"], groups, min_n=min_n)
 
 
 def _current(name: str, alias: str | None) -> tuple[Manifest | None, str]:
@@ -191,8 +224,10 @@ def _known(name: str, digest: str) -> str | None:
     return str(max(int(each.version) for each in same)) if same else None
 
 
-def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str, told: str) -> str:
-    tags = {DIGEST: manifest.manifest_sha256, "mempiler.version": __version__, "mempiler.gate": told}
+def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str, decision: GateDecision) -> str:
+    tags = {DIGEST: manifest.manifest_sha256, "mempiler.version": __version__, "mempiler.gate": decision.line}
+    if decision.scope is not None:
+        tags["mempiler.scope"] = decision.scope
     with Tracker(f"register-{name}", {"command": "register"}) as tracker, tempfile.TemporaryDirectory() as scratch:
         tracker.params({"name": name, "program": manifest.method})
         _build(Path(scratch), folder, program)
@@ -202,7 +237,7 @@ def _version(folder: Path, program: MemoryProgram, manifest: Manifest, name: str
         source = f"{client().get_run(tracker.run_id).info.artifact_uri}/{PART}"
         if not _asked("search_registered_models", f"name = '{name}'"):
             _asked("create_registered_model", name)
-        made = _asked("create_model_version", name, source, tracker.run_id, tags=tags, description=told)
+        made = _asked("create_model_version", name, source, tracker.run_id, tags=tags, description=decision.line)
     return str(made.version)
 
 

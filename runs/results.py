@@ -15,7 +15,7 @@ from ..engines.spending import Spending
 from ..errors import BrokenRunError
 from ..records import Failure
 from .rows import SHOWN, Row
-from .statistics import MIN_N, Difference, interval, paired
+from .statistics import MIN_N, Difference, bootstrap_interval, compare_paired_scores
 
 OUTCOMES = ("ok", "repaired", "retried", "lost")
 """How predictor calls end."""
@@ -206,7 +206,7 @@ class Evaluation(BaseModel, frozen=True):
 
     def summary(self) -> dict[str, Any]:
         """The object `--json` prints."""
-        found = interval([row.score for row in self.counted], [row.group for row in self.counted])
+        found = bootstrap_interval([row.score for row in self.counted], [row.group for row in self.counted])
         return {
             **self.model_dump(mode="json", exclude={"rows", "names", "expected"}),
             **{name: getattr(self, name) for name in ("n", "score", "prompt_tokens", "lost", "broken", "failures")},
@@ -243,7 +243,7 @@ def difference(before: Sequence[Row], after: Sequence[Row], min_n: int = MIN_N) 
     known = {question(row): row for row in before}
     both = [(known[question(row)], row) for row in after if question(row) in known]
     scores = [b.score for _, b in both], [a.score for a, _ in both]
-    return paired(*scores, [a.group for a, _ in both], min_n=min_n)
+    return compare_paired_scores(*scores, [a.group for a, _ in both], min_n=min_n)
 
 
 def mean(values: Sequence[float | None]) -> float | None:

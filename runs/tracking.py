@@ -159,10 +159,22 @@ class Tracker:
         self.data(f"{prefix}.json", summary)
         self.data(f"{prefix}_rows.jsonl", [row.model_dump(mode="json", exclude={"seen"}) for row in evaluation.rows])
 
-    def difference(self, found: Difference) -> None:
-        """Logs the difference of two evaluations with its interval, after minus before."""
-        ends = {} if found.interval is None else {"low": found.interval.low, "high": found.interval.high}
-        self.metrics({"difference": found.mean} | {f"difference_{end}": value for end, value in ends.items()})
+    def difference(self, difference: Difference) -> None:
+        """Log the difference of two evaluations, after minus before, with its interval, verdict and scope."""
+        metrics: dict[str, float | None] = {
+            "difference": difference.mean,
+            "difference_design_effect": difference.design_effect,
+        }
+        if difference.interval is not None:
+            metrics["difference_low"] = difference.interval.low
+            metrics["difference_high"] = difference.interval.high
+        self.metrics(metrics)
+        self.tag("mempiler.verdict", difference.verdict)
+        self.tag("mempiler.scope", difference.scope)
+
+    def tag(self, name: str, value: str) -> None:
+        """Set a tag of the run."""
+        self._send("set_tag", name, value)
 
     def steps(self, prefix: str, rows: Sequence[Mapping[str, Any]], step: str = "step") -> None:
         """Logs rows as series: every number of a row, at that which `step` names."""

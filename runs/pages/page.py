@@ -26,7 +26,7 @@ from ...records import Frozen
 from ..folder import RunFolder
 from ..results import Evaluation, cached_share, difference, mean
 from ..rows import ANSWER, REASONS, SHOWN, QuestionTrace, Row, shortened
-from ..statistics import MIN_N, Difference, interval
+from ..statistics import MIN_N, Difference, bootstrap_interval
 
 DOCUMENT = "report.json.gz"
 SMOKE_TEST = "smoke test, not comparable"
@@ -246,12 +246,11 @@ def run_page(
         what = "This" if len(phases) == 1 else phase
         notes += [f"{what} is a broken run: {each.breakage}."] if each.broken else []
         notes += [f"{what} was stopped before all questions were asked: {each.stopped}."] if each.stopped else []
-    return Page(
+    page = Page(
         command=command,
         name=name,
         title=f"{found[-1].program} on {found[-1].benchmark}",
         warning="" if found[-1].comparable else SMOKE_TEST,
-        notes=tuple(notes),
         verdict=verdict,
         phases=dict(phases),
         facts=(*facts, *spent_facts(phases)),
@@ -259,6 +258,10 @@ def run_page(
         changes=tuple(changes),
         min_n=min_n,
     )
+    if page.total is not None:
+        # Categories are left out: they share the conversations of the whole, and have fewer questions.
+        notes.extend(difference.warning for difference in page.total.differences if difference.warning)
+    return page.model_copy(update={"notes": tuple(notes)})
 
 
 def states(program: MemoryProgram) -> dict[str, PredictorState]:
@@ -286,11 +289,9 @@ def heading(evaluation: Evaluation) -> str:
     return f"{evaluation.program} on {evaluation.benchmark}, {models}{judge}{warning}"
 
 
-def difference_line(difference: Difference, refused: str | None = None) -> str:
-    """The paired difference in words, or why the compiled program was not kept."""
-    if refused is not None:
-        return f"{refused}. Kept the original program; use --force to keep the compiled one."
-    return f"test questions, after minus before: {difference}: {difference.verdict}"
+def difference_line(difference: Difference) -> str:
+    """Return the paired difference on the test questions with its verdict and scope, on one line."""
+    return f"test questions, after minus before: {difference.statement}"
 
 
 def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, str]]:
@@ -354,6 +355,6 @@ def _category(key: str, name: str, rows: Sequence[Sequence[Row]], min_n: int) ->
 
 def _measured(rows: Sequence[Row]) -> Measured:
     values = [row.score for row in rows]
-    span = interval(values, [row.group for row in rows])
+    span = bootstrap_interval(values, [row.group for row in rows])
     ends = {} if span is None else {"low": span.low, "high": span.high, "unit": span.unit}
     return Measured(mean(values), len(values), **ends)

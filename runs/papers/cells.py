@@ -16,7 +16,7 @@ import numpy as np
 
 from ..results import Evaluation, mean
 from ..rows import Row
-from ..statistics import MIN_GROUPS, Difference, interval, paired
+from ..statistics import MIN_GROUPS, Difference, bootstrap_interval, compare_paired_scores
 from .paper import Column
 
 Aggregate = Callable[[Sequence[Row]], Mapping[str, float]]
@@ -76,7 +76,7 @@ class VariantResult:
             span, unit = self._drawn_interval(column.key)
         elif each is not None:
             n, means = sum(each(row) is not None for row in rows), self._by_id(each)
-            found = interval(list(means.values()), [self._groups[id] for id in means])
+            found = bootstrap_interval(list(means.values()), [self._groups[id] for id in means])
             span, unit = (None, "") if found is None else ((found.low, found.high), found.unit)
         return Cell(sum(values) / len(values), column.digits, n, span, unit, spread, printed)
 
@@ -85,7 +85,7 @@ class VariantResult:
         before, after = own._by_id(_counted), self._by_id(_counted)
         shared = [id for id in before if id in after]
         groups = [self._groups[id] for id in shared]
-        return paired([after[id] for id in shared], [before[id] for id in shared], groups)
+        return compare_paired_scores([after[id] for id in shared], [before[id] for id in shared], groups)
 
     @cached_property
     def _groups(self) -> dict[str, str]:

@@ -79,7 +79,8 @@ def test_differences_are_printed_by_category_with_interval_p_verdict_and_usage(c
     lines = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
     assert lines["[multi]"][1:3] == ["12", "1.000"]
     assert lines["temporal"][1:3] == ["12", "0.000"]
-    assert "B against A: +0.250 [+0.083, +0.417], p = .031, n = 24: better\n" in out
+    scope = "(scope: other questions about these conversations)"
+    assert f"B against A: +0.250 [+0.083, +0.417], p = .031, n = 24: better {scope}\n" in out
     assert out.count("$0.5000") == 2
 
 
@@ -89,13 +90,14 @@ def test_every_further_run_is_compared_with_the_first(call, runs):
     differences = [each["overall"]["difference"] for each in found["comparisons"]]
     assert [each["mean"] for each in differences] == pytest.approx([0.25, -8 / 24])
     assert [each["verdict"] for each in differences] == ["better", "worse"]
+    assert {each["scope"] for each in differences} == {"other questions about these conversations"}
     assert (found["runs"][0]["cost"], found["gate"]) == (0.5, None)
 
 
 def test_too_few_questions_are_said_to_be_too_few(call, runs):
     out = call("compare", runs["half"], runs["short"])[1]
-    assert "p = 1, n = 2: too few to tell\n" in out
-    assert ": not told apart\n" in call("compare", runs["half"], runs["short"], "--min-n", "2")[1]
+    assert "p = 1, n = 2: too few to tell (scope: other questions about these conversations)\n" in out
+    assert ": not told apart (scope: " in call("compare", runs["half"], runs["short"], "--min-n", "2")[1]
     assert "compared on the 2 questions that all were asked, of 24 and 2" in out
 
 
@@ -116,7 +118,10 @@ def test_the_gate_ends_with_1_if_another_is_worse(call, runs, names, options, co
     assert out.splitlines()[-1].startswith("gate: ")
     assert words in out.splitlines()[-1]
     ended, out, _ = call("compare", *chosen, "--gate", *options, "--json")
-    assert (ended, json.loads(out)["gate"]["passed"]) == (code, code == 0)
+    gate = json.loads(out)["gate"]
+    scope = "other questions about these conversations"
+    assert (ended, gate["passed"], gate["scope"]) == (code, code == 0, scope)
+    assert f"; scope: {scope})" in gate["message"]
 
 
 def test_runs_on_other_questions_cannot_be_compared(call, runs):

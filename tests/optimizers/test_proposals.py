@@ -109,6 +109,19 @@ def test_proposals_that_are_all_malformed_end_in_a_program_and_a_run_that_goes_o
     assert BETTER in load(tmp_path / "out").task.answer.signature.instructions
 
 
+@each_optimizer
+def test_a_refused_program_is_kept_by_force_without_sampling_again_what_was_given_up(compile_with, name):
+    """A resumed run samples such proposals more often, but not where the program of the last go is wanted."""
+    model, again = Model(7), Model(7)
+    words = ("--json", "--dev", "4", "--min-n", "20")
+    refused = compile_with(name, model, *words)
+    assert not refused["promoted"]
+    assert refused["optimizer"]["given_up"] > 0 or name in ("copro", "better-together")
+    forced = compile_with(name, again, *words, "--resume", refused["run"], "--force")
+    assert (forced["promoted"], again.answers, again.proposals) == (True, 0, 0)
+    assert forced["after"]["score"] == refused["refused_candidate"]["test"]["score"]
+
+
 class BrokenError(Exception):
     """Stands for a fault in an optimizer."""
 

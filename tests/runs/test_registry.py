@@ -77,9 +77,15 @@ def test_an_alias_follows_the_better_program_and_a_worse_one_is_refused(program,
     done = register(program(0.6, "New."), name, "prod")
     assert (done.version, words_of(load(done.address))) == ("2", "New.")
     assert words_of(load(f"models:/{name}/1")) == "Old."
-    assert done.gate == f"dev 0.600 (n = 20, offline), models:/{name}@prod has 0.500 (offline)"
+    # The twenty questions are about two conversations.
+    scope = "other questions about these conversations"
+    assert done.gate.startswith(f"dev 0.600 (n = 20, offline), models:/{name}@prod has 0.500 (offline): +0.100 [")
+    assert done.gate.endswith(f", n = 20: better (scope: {scope})")
+    assert done.scope == done.summary()["scope"] == scope
+    assert version_of(done.address).tags["mempiler.scope"] == scope
     told = refusal(register, program(0.4, "Worse."), name, "prod")
-    assert told.startswith(f"No significant gain over models:/{name}@prod on dev (-0.200 [-0.200, -0.200], p = ")
+    assert told.startswith(f"No significant gain over models:/{name}@prod on dev (-0.200 [-0.200, -0.200] (design")
+    assert f"; scope: {scope})" in told
     assert words_of(load(done.address)) == "New."
     assert len(client().search_model_versions(f"name = '{name}'")) == 2
     assert words_of(load(register(program(0.4, "Worse."), name, "prod", force=True).address)) == "Worse."
@@ -101,7 +107,11 @@ def test_an_alias_follows_the_better_program_and_a_worse_one_is_refused(program,
         (manifest_of(0.9, lm="openai/x"), manifest_of(0.5), None),
         # A gain on six of twenty questions, and on five.
         (manifest_of(0.65, scores=[*[0.5] * 14, *[1.0] * 6]), manifest_of(0.5), None),
-        (manifest_of(0.62, scores=[*[0.5] * 15, *[1.0] * 5]), manifest_of(0.5), "p = .062, n = 20)"),
+        (
+            manifest_of(0.62, scores=[*[0.5] * 15, *[1.0] * 5]),
+            manifest_of(0.5),
+            "p = .062, n = 20; scope: ",
+        ),
         # The least n is that of the compile.
         (manifest_of(0.9, n=19), manifest_of(0.5, n=19, lm="x"), "Too few dev questions to tell a gain over models:"),
         (manifest_of(0.9, n=19, min_n=19), manifest_of(0.5, n=19), None),
@@ -112,18 +122,18 @@ def test_an_alias_follows_the_better_program_and_a_worse_one_is_refused(program,
 )
 def test_gate(new, old, told):
     if told is None:
-        assert gate(new, old, "models:/m@prod").startswith(f"dev {new.scores['gate']['score']:.3f}")
+        assert gate(new, old, "models:/m@prod").line.startswith(f"dev {new.scores['gate']['score']:.3f}")
         return
     found = refusal(gate, new, old, "models:/m@prod")
     assert told in found
-    forced = gate(new, old, "models:/m@prod", force=True)
+    forced = gate(new, old, "models:/m@prod", force=True).line
     assert f"{forced}; --force registers it all the same" == f"forced: {found}"
 
 
 def test_a_least_number_of_questions_of_0_is_not_replaced_by_that_of_the_compile():
     new, old = manifest_of(0.9, n=8), manifest_of(0.5, n=8, lm="x")
     assert "Too few dev questions" in refusal(gate, new, old, "models:/m@prod")
-    assert gate(new, old, "models:/m@prod", min_n=0).startswith("dev 0.900 (n = 8")
+    assert gate(new, old, "models:/m@prod", min_n=0).line.startswith("dev 0.900 (n = 8")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,13 @@ from mempiler.runs.promotion import LONGER, promotion, reserve
 from mempiler.runs.publish import gate
 from mempiler.runs.results import Evaluation, difference
 from mempiler.runs.rows import Row
-from mempiler.runs.statistics import Interval, interval, paired
+from mempiler.runs.statistics import (
+    MIN_GROUPS,
+    Interval,
+    bootstrap_interval,
+    compare_paired_scores,
+    design_effect,
+)
 
 from .evaluations import evaluation as made
 from .evaluations import refusal as refused
@@ -40,32 +46,134 @@ from .evaluations import row
 
 def test_interval_of_two_questions_worked_by_hand() -> None:
     """Drawing two of {0, 1} gives means 0, .5, 1 with chances 1/4, 1/2, 1/4."""
-    assert interval([0, 1], ["a", "a"], level=0.95) == Interval(0.0, 1.0, "question")
-    assert interval([0, 1], ["a", "a"], level=0.3) == Interval(0.5, 0.5, "question")
+    assert bootstrap_interval([0, 1], ["a", "a"], confidence_level=0.95) == Interval(0.0, 1.0, "question")
+    assert bootstrap_interval([0, 1], ["a", "a"], confidence_level=0.3) == Interval(0.5, 0.5, "question")
 
 
 def test_group_means_count_every_question() -> None:
-    """Four groups hold one 0 each and the fifth 96 ones: drawn once (chances .33 to .74), the mean is 96/100."""
-    values, groups = [0.0] * 4 + [1.0] * 96, ["a", "b", "c", "d"] + ["e"] * 96
-    assert interval(values, groups, level=0.2) == Interval(0.96, 0.96, "group")
-    # Drawn twice it is 192 of 195, and never more than 1.
-    assert 0.98 < interval(values, groups).high < 1
+    """Five groups hold one 0 each and the sixth 95 ones: drawn once (chances .33 to .74), the mean is 95/100."""
+    values, groups = [0.0] * 5 + [1.0] * 95, ["a", "b", "c", "d", "e"] + ["f"] * 95
+    assert bootstrap_interval(values, groups, confidence_level=0.2) == Interval(0.95, 0.95, "group")
+    # Drawn twice it is 190 of 194, and never more than 1.
+    assert 0.97 < bootstrap_interval(values, groups).high < 1
 
 
-@pytest.mark.parametrize(("count", "unit"), [(4, "question"), (5, "group")])
-def test_unit_is_the_group_from_five_groups_on(count: int, unit: str) -> None:
-    assert interval([0.0, 1.0] * 20, [f"user {n % count}" for n in range(40)]).unit == unit
+@pytest.mark.parametrize(
+    ("count", "unit", "scope"),
+    [
+        (1, "question", "other questions about these conversations"),
+        (5, "question", "other questions about these conversations"),
+        (6, "group", "other conversations"),
+    ],
+)
+def test_from_six_groups_on_groups_are_resampled_and_the_scope_says_so(count: int, unit: str, scope: str) -> None:
+    result = compare_paired_scores([1.0] * 42, [0.0] * 42, [f"user {n % count}" for n in range(42)])
+    assert result.interval is not None
+    assert (result.interval.unit, result.scope, result.group_count) == (unit, scope, count)
+    assert result.statement == f"{result}: better (scope: {scope})"
+    assert (result.to_dict()["scope"], result.to_dict()["groups"]) == (scope, count)
+
+
+def test_the_smallest_number_of_groups_is_the_first_with_which_a_difference_can_be_significant() -> None:
+    """If all groups agree, 2 of 2^k ways to flip their signs are as extreme: 2/32 with five, 2/64 with six."""
+    for size, p_value in ((MIN_GROUPS - 1, 2 / 32), (MIN_GROUPS, 2 / 64)):
+        # One question per group, so that questions and groups are the same units.
+        result = compare_paired_scores([1.0] * size, [0.0] * size, [str(n) for n in range(size)], min_n=1)
+        assert result.p_value == pytest.approx(p_value)
+        assert (result.verdict == "better") is (size == MIN_GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("scores", "groups", "effect"),
+    [
+        # Conversations differ, questions of one do not: two questions tell no more than one.
+        ([1, 1, 0, 0], "aabb", 2.0),
+        ([1, 1, 1, 0, 0, 0], "aaabbb", 3.0),
+        # The mean square between is 0 and that within 1/2, so the ICC is negative: nothing is gained by that.
+        ([1, 0, 1, 0], "aabb", 1.0),
+        # Sizes 3 and 1. Between: 3 (2/3 - 1/2)^2 + (0 - 1/2)^2 = 1/3; within: (2 (1/3)^2 + (2/3)^2) / 2 = 1/3.
+        ([1, 1, 0, 0], "aaab", 1.0),
+        # Sizes 4 and 2. Between: 4/16 + 2/4 = 3/4; within: (3/16 + 9/16) / 4 = 3/16. The weighted mean size is
+        # (16 + 4) / 6 = 10/3, that of the analysis of variance (6 - 10/3) / 1 = 8/3. So ICC = (3/4 - 3/16) /
+        # (3/4 + 5/3 * 3/16) = 9/17, and the effect is 1 + 7/3 * 9/17 = 38/17.
+        ([1, 1, 1, 0, 0, 0], "aaaabb", 38 / 17),
+        # No two questions share a conversation.
+        ([1, 0, 1], "abc", 1.0),
+        # Equal scores, summed in another order: rounding errors are no differences.
+        ([0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2], "aabb", 1.0),
+        ([1, 0, 1], "aaa", None),
+        ([], "", None),
+    ],
+)
+def test_design_effect_worked_by_hand(scores: list[float], groups: str, effect: float | None) -> None:
+    expected = effect if effect is None else pytest.approx(effect)
+    assert design_effect(scores, list(groups)) == expected
+    assert compare_paired_scores(scores, [0.0] * len(scores), list(groups)).design_effect == expected
+
+
+def test_the_design_effect_stands_beside_the_interval_where_there_are_two_conversations() -> None:
+    scores = [1.0] * 12 + [0.0] * 12
+    two = compare_paired_scores(scores, [0.0] * 24, ["a"] * 12 + ["b"] * 12)
+    assert str(two) == "+0.500 [+0.292, +0.708] (design effect 12.0), p = .00049, n = 24"
+    assert two.to_dict()["design_effect"] == pytest.approx(12.0)
+    assert "design effect" not in str(compare_paired_scores(scores, [0.0] * 24, ["a"] * 24))
+
+
+def test_a_large_design_effect_is_warned_of_where_questions_were_resampled() -> None:
+    scores = [1.0] * 12 + [0.0] * 12
+    by_conversation = ["a"] * 12 + ["b"] * 12
+    two = compare_paired_scores(scores, [0.0] * 24, by_conversation)
+    # The root of 12 is 3.46.
+    assert two.warning is not None
+    assert two.warning.endswith("for other conversations the interval would be about 3.5 times as wide")
+    assert two.to_dict()["warning"] == two.warning
+
+    alternating = compare_paired_scores(scores, [0.0] * 24, ["a", "b"] * 12)
+    assert (alternating.design_effect, alternating.warning) == (1.0, None)
+    # Six conversations of four: whole conversations are resampled, so there is nothing to warn of.
+    six = compare_paired_scores(scores, [0.0] * 24, [str(n // 4) for n in range(24)])
+    assert six.design_effect == pytest.approx(4.0)
+    assert six.warning is None
+
+
+def test_equal_programs_are_rarely_told_apart_and_a_false_verdict_on_few_conversations_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A/A: the true difference is 0, and differences in one conversation move together."""
+    monkeypatch.setattr("mempiler.runs.statistics.BOOTSTRAP_SAMPLES", 200)
+    monkeypatch.setattr("mempiler.runs.statistics.PERMUTATION_SAMPLES", 200)
+    rng = np.random.default_rng(0)
+    rounds = 200
+
+    def false_verdicts(group_count: int) -> list[str | None]:
+        """The warnings of those rounds in which two equal programs seem to differ."""
+        groups = [str(n // 10) for n in range(group_count * 10)]
+        warnings: list[str | None] = []
+        for _ in range(rounds):
+            shared = rng.normal(size=(group_count, 1))
+            differences = (shared + rng.normal(size=(group_count, 10))).ravel().tolist()
+            result = compare_paired_scores(differences, [0.0] * len(differences), groups)
+            if result.verdict in ("better", "worse"):
+                warnings.append(result.warning)
+        return warnings
+
+    # With six conversations the verdict keeps its level: 5 %, and 2.7 standard errors of 200 rounds.
+    assert len(false_verdicts(6)) / rounds <= 0.09
+    # With five it speaks of other questions about these, where they do differ. It must say that it is no more.
+    warnings = false_verdicts(5)
+    assert len(warnings) / rounds > 0.2
+    assert sum(warning is not None for warning in warnings) / len(warnings) > 0.9
 
 
 def test_coverage_holds_for_groups_and_not_for_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty conversations of five questions whose scores move together; the true mean is 0."""
-    monkeypatch.setattr("mempiler.runs.statistics.RESAMPLES", 400)
+    monkeypatch.setattr("mempiler.runs.statistics.BOOTSTRAP_SAMPLES", 400)
     rng, rounds, covered = np.random.default_rng(0), 300, {"group": 0, "question": 0}
     grouped = [str(n // 5) for n in range(150)]
     for _ in range(rounds):
         values = (rng.normal(size=(30, 1)) + rng.normal(size=(30, 5))).ravel().tolist()
         for groups in (grouped, ["one"] * 150):
-            result = interval(values, groups)
+            result = bootstrap_interval(values, groups)
             covered[result.unit] += result.low <= 0 <= result.high
     assert 0.9 <= covered["group"] / rounds <= 0.98
     assert covered["question"] / rounds < 0.85
@@ -82,22 +190,22 @@ def test_coverage_holds_for_groups_and_not_for_questions(monkeypatch: pytest.Mon
         ([0.1] * 5 + [-1.0], "a", 1.0),
         # A sum of .9 or more has none of the five below zero, or one of the two smallest: 3 of 32.
         ([0.1, 0.2, 0.3, 0.4, -0.1], "a", 2 * 3 / 32),
-        # Whole groups are flipped from five on: 2 / 2^5 for twenty questions, all better; 2 / 2^6 for six groups.
-        ([0.5] * 20, "abcde", 0.0625),
-        ([0.5] * 20, "abcd", 2 * 1 / 10_000),
+        # Whole groups are flipped from six on: 2 / 2^6 for twenty questions, all better; below, questions are.
+        ([0.5] * 20, "abcdef", 0.03125),
+        ([0.5] * 20, "abcde", 2 * 1 / 10_000),
     ],
 )
 def test_permutation_test_worked_by_hand(differences: list[float], groups: str, p: float) -> None:
     names = [groups[n % len(groups)] for n in range(len(differences))]
-    result = paired([0.1 + each for each in differences], [0.1] * len(differences), names)
-    assert result.p == pytest.approx(p, abs=1e-12)
+    result = compare_paired_scores([0.1 + each for each in differences], [0.1] * len(differences), names)
+    assert result.p_value == pytest.approx(p, abs=1e-12)
 
 
 def test_permutation_test_of_many_questions_is_drawn() -> None:
     """40 of 60 of equal size: the normal approximation gives z = (40 - 30 - .5) / 3.873 = 2.453, p = .0142."""
     a, b, groups = [1.0] * 40 + [0.0] * 20, [0.0] * 40 + [1.0] * 20, ["a"] * 60
-    assert paired(a, b, groups).p == pytest.approx(0.0142, abs=0.003)
-    assert paired(a, b, groups) == paired(a, b, groups)
+    assert compare_paired_scores(a, b, groups).p_value == pytest.approx(0.0142, abs=0.003)
+    assert compare_paired_scores(a, b, groups) == compare_paired_scores(a, b, groups)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +217,11 @@ def test_permutation_test_of_many_questions_is_drawn() -> None:
         ([0.5] * 19, "a", 19, "better"),
         ([0.5], "a", 1, "too few to tell"),
         ([0.5, -0.5] * 10, "a", 20, "not told apart"),
-        # The interval leaves out zero, the permutation test does not: five of forty, and five groups.
+        # The interval leaves out zero, the permutation test does not: five of forty, and six groups of which one ties.
         ([1.0] * 5 + [0.0] * 35, "a", 20, "not told apart"),
-        ([0.5] * 20, "abcde", 20, "not told apart"),
+        ([0.5, 0.5, 0.5, 0.5, 0.5, 0.0] * 4, "abcdef", 20, "not told apart"),
+        # Five groups are too few to resample, so their questions decide.
+        ([0.5] * 20, "abcde", 20, "better"),
         # The other way round: p = .024, and one large loss lets the interval reach below zero.
         ([0.25] * 12 + [-0.75] + [0.025] * 3, "a", 16, "not told apart"),
         ([0.5] * 24, "abcdef", 20, "better"),
@@ -119,24 +229,28 @@ def test_permutation_test_of_many_questions_is_drawn() -> None:
 )
 def test_verdict_wants_interval_permutation_test_and_a_least_n(differences, groups, min_n, verdict) -> None:
     names = [groups[n % len(groups)] for n in range(len(differences))]
-    assert paired(differences, [0.0] * len(differences), names, min_n=min_n).verdict == verdict
+    assert compare_paired_scores(differences, [0.0] * len(differences), names, min_n=min_n).verdict == verdict
 
 
 @given(st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 8)), min_size=2, max_size=40), st.permutations(range(40)))
 @settings(max_examples=60, deadline=None)
 def test_neither_order_nor_names_of_groups_decide(rows: list[tuple[int, int]], order: list[int]) -> None:
     """What is drawn must be the same: a registry numbers the groups that a compile knows by name."""
-    there = paired([score / 4 for score, _ in rows], [0.0] * len(rows), [f"user {group}" for _, group in rows])
+    there = compare_paired_scores(
+        [score / 4 for score, _ in rows], [0.0] * len(rows), [f"user {group}" for _, group in rows]
+    )
     other = [rows[n] for n in order if n < len(rows)]
-    back = paired([score / 4 for score, _ in other], [0.0] * len(rows), [str(97 * group % 89) for _, group in other])
-    assert (there.interval, there.p, there.verdict) == (back.interval, back.p, back.verdict)
+    back = compare_paired_scores(
+        [score / 4 for score, _ in other], [0.0] * len(rows), [str(97 * group % 89) for _, group in other]
+    )
+    assert (there.interval, there.p_value, there.verdict) == (back.interval, back.p_value, back.verdict)
 
 
 def test_rounding_noise_is_a_tie_and_no_question_no_number() -> None:
-    assert paired([0.1 + 0.2], [0.3], ["one"]).ties == 1
-    result = paired([], [], [])
+    assert compare_paired_scores([0.1 + 0.2], [0.3], ["one"]).ties == 1
+    result = compare_paired_scores([], [], [])
     assert math.isnan(result.mean)
-    assert (result.interval, result.p, str(result)) == (None, 1.0, "n = 0")
+    assert (result.interval, result.p_value, str(result)) == (None, 1.0, "n = 0")
 
 
 @pytest.mark.parametrize(
@@ -144,12 +258,12 @@ def test_rounding_noise_is_a_tie_and_no_question_no_number() -> None:
     [
         ([1.0, 0.0], ["a"], {}, "2 scores but 1 groups"),
         ([1.0, math.nan], ["a", "a"], {}, "score 1 is nan"),
-        ([1.0, 0.0], ["a", "a"], {"level": 95}, "level 95 is not between 0 and 1"),
+        ([1.0, 0.0], ["a", "a"], {"confidence_level": 95}, "level 95 is not between 0 and 1"),
     ],
 )
 def test_wrong_input_is_named(values: list[float], groups: list[str], options: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        interval(values, groups, **options)
+        bootstrap_interval(values, groups, **options)
 
 
 Scored = list[tuple[float, float, int]]
@@ -194,16 +308,19 @@ def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, rando
     assert page.total is not None
     assert page.total.difference.verdict == page.categories[0].difference.verdict == verdict
     assert refusal(runs[1], page.total.difference) == (verdict if verdict in ("worse", "too few to tell") else None)
-    assert page.verdict.endswith(f": {verdict}")
+    scope = page.total.difference.scope
+    assert page.verdict.endswith(f": {verdict} (scope: {scope})")
     assert (page.total.difference.interval is not None) is (len(rows) > 1)
-    assert difference_line(difference(start.rows, compiled.rows, min_n)).endswith(f": {verdict}")
+    assert difference_line(difference(start.rows, compiled.rows, min_n)).endswith(f": {verdict} (scope: {scope})")
 
     new, old = (manifest(start, compiled, promoted, min_n) for promoted in (True, False))
     try:
-        passed = bool(gate(new, old, "models:/m@prod"))
+        decision = gate(new, old, "models:/m@prod")
     except UserError:
-        passed = False
-    assert passed is (verdict == "better")
+        assert verdict != "better"
+    else:
+        assert verdict == "better"
+        assert decision.line.endswith(f": better (scope: {scope})")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,208 @@
+"""What becomes of a compiled program: kept or refused, where it is saved, and how a refused one is kept after all."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mempiler import load
+from mempiler.optimizers.compile import Compilation
+from mempiler.runs.compile import Compiled, run_compile
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.manifest import read_manifest
+from mempiler.runs.pages.page import open_page
+from mempiler.runs.setup import Setup
+from mempiler.runs.tracking import client
+
+from .evaluations import break_optimizer, own_questions, script_models
+
+LABELED = Compilation("labeled")
+SCOPE = "other questions about these conversations"
+
+
+class Model:
+    """Answers the questions of some users right once it has seen a demo; `calls` counts its answers."""
+
+    def __init__(self, knows: str = "012345") -> None:
+        self.knows = knows
+        self.calls = 0
+
+    def __call__(self, kind: str, text: str, n: int) -> dict[str, Any]:
+        self.calls += 1
+        fact = text.rsplit("[[ ## question ## ]]", 1)[1].split("?")[0].split()[-1]
+        has_demo = text.count("[[ ## question ## ]]") > 1
+        return {"answer": f"marker {fact}" if has_demo and fact[0] in self.knows else "no idea"}
+
+
+@pytest.fixture
+def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any) -> Any:
+    """`compile_with(model, ...)` compiles on six users' questions; the dev user's eight are enough for a verdict."""
+    data = own_questions(tmp_path)
+
+    def run(
+        model: Any,
+        method: str = "turn-rag",
+        how: Compilation = LABELED,
+        out: Path | None = None,
+        force: bool = False,
+        **sizes: Any,
+    ) -> Compiled:
+        script_models(monkeypatch, scripted(model).engine)
+        setup = Setup(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **sizes})
+        return run_compile(method, setup, how, out=out, force=force)
+
+    return run
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def demos(folder: Path) -> int:
+    return len(load(folder).task.answer.demos)
+
+
+def test_a_program_in_out_is_replaced_by_one_that_was_kept_for_its_gain(compile_with, tmp_path):
+    out = tmp_path / "out"
+    compile_with(Model(knows=""), out=out)
+    assert demos(out) == 0
+    outcome = compile_with(Model(), out=out)
+    assert (outcome.promoted, outcome.program, outcome.untouched_out) == (True, out, None)
+    assert demos(out) == 8
+
+
+def test_a_run_that_keeps_the_original_leaves_another_program_in_out(compile_with, tmp_path):
+    out = tmp_path / "out"
+    compile_with(Model(), out=out)
+    before = files(out)
+    outcome = compile_with(Model(knows=""), out=out)
+    assert files(out) == before
+    own = outcome.run / "program"
+    assert (outcome.promoted, outcome.program, outcome.untouched_out) == (False, own, out)
+    assert demos(own) == 0
+    assert RunFolder(outcome.run).saved == own
+    assert outcome.summary()["untouched_out"] == str(out)
+
+
+def test_a_run_that_starts_from_the_program_in_out_leaves_its_scores(compile_with, tmp_path):
+    """The start is the very program, but the start of a run was compiled by nothing."""
+    out = tmp_path / "out"
+    compile_with(Model(), out=out)
+    before = files(out)
+    outcome = compile_with(Model(), method=str(out), out=out)
+    assert (outcome.promoted, outcome.untouched_out) == (False, out)
+    assert files(out) == before
+    assert read_manifest(out).optimizer["name"] == "labeled"
+
+
+def test_a_damaged_program_in_out_is_left_as_it_is(compile_with, tmp_path):
+    out = tmp_path / "out"
+    compile_with(Model(), out=out)
+    (out / "state.json").write_text((out / "state.json").read_text().replace("marker", "market", 1))
+    before = files(out)
+    outcome = compile_with(Model(knows=""), out=out)
+    assert (outcome.untouched_out, files(out)) == (out, before)
+    assert demos(outcome.program) == 0
+
+
+def test_a_resumed_run_replaces_its_own_start(compile_with, tmp_path):
+    out = tmp_path / "out"
+    first = compile_with(Model(knows=""), out=out)
+    scored = read_manifest(out).scores
+    again = compile_with(Model(knows=""), out=out, resume=first.run.name)
+    assert (again.program, again.untouched_out) == (out, None)
+    assert scored["before"]["run_id"] != read_manifest(out).scores["before"]["run_id"] == again.run_id
+
+
+def raising(error: BaseException) -> Any:
+    def run(job: Any) -> Any:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broke")])
+def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_path, monkeypatch, error):
+    out = tmp_path / "out"
+    compile_with(Model(), out=out)
+    before = files(out)
+    break_optimizer(monkeypatch, raising(error))
+    with pytest.raises(type(error)):
+        compile_with(Model(), how=Compilation("broken"), out=out)
+    assert files(out) == before
+
+
+def test_a_refused_program_is_scored_on_the_test_questions_and_said_to_be_not_promoted(compile_with):
+    # User 0 is one of those to train on, so neither dev nor test is known.
+    outcome = compile_with(Model(), dev=4)
+    summary = outcome.summary()
+    assert (outcome.promoted, summary["before"]["score"], summary["after"]["score"]) == (False, 0.0, 0.0)
+    refused = summary["refused_candidate"]
+    assert (refused["test"]["score"], refused["test"]["n"]) == (1.0, 8)
+    assert (refused["difference"]["mean"], refused["difference"]["scope"]) == (1.0, SCOPE)
+
+    verdict = open_page(RunFolder(outcome.run)).verdict
+    assert verdict == (
+        "Too few dev questions to tell a gain (+1.000 [+1.000, +1.000], p = .12, n = 4; "
+        f"scope: {SCOPE}; --min-n is 8). Kept the original program. "
+        "Not promoted: the compiled program scored 1.000 on the test questions, the original 0.000 "
+        f"(+1.000 [+1.000, +1.000], p = .0078, n = 8; scope: {SCOPE}). Test questions must not decide. "
+        f"To keep the compiled one all the same, repeat the command with --resume {outcome.run.name} --force; "
+        "nothing is asked anew."
+    )
+    run = client().get_run(outcome.run_id)
+    assert (run.data.metrics["after.score"], run.data.metrics["refused_candidate.score"]) == (0.0, 1.0)
+    assert len((outcome.run / "refused_candidate_rows.jsonl").read_text().splitlines()) == 8
+
+
+def test_a_refused_program_is_kept_by_resuming_its_run_with_force_and_nothing_is_asked_anew(compile_with, tmp_path):
+    refused = compile_with(Model(), out=tmp_path / "out", dev=4)
+    again = Model()
+    forced = compile_with(again, out=tmp_path / "out", dev=4, resume=refused.run.name, force=True)
+    assert (forced.promoted, again.calls, demos(tmp_path / "out")) == (True, 0, 8)
+    assert refused.refused_candidate is not None
+    assert forced.after.score == refused.refused_candidate.score == 1.0
+    assert forced.refused_candidate is None
+    assert forced.verdict().startswith("Kept by --force: Too few dev questions to tell a gain (")
+
+
+def test_a_forced_program_is_the_run_s_although_the_original_is_in_its_folder(compile_with, tmp_path):
+    out = tmp_path / "out"
+    compile_with(Model(), out=out, seed=1)
+    refused = compile_with(Model(), out=out, dev=4)
+    assert refused.untouched_out == out
+    forced = compile_with(Model(), out=out, dev=4, resume=refused.run.name, force=True)
+    assert (forced.program, forced.untouched_out) == (out, None)
+    assert RunFolder(forced.run).saved == out
+
+
+def test_a_program_that_equals_the_original_is_not_asked_again(compile_with, monkeypatch):
+    break_optimizer(monkeypatch, lambda job: job.student.deepcopy())
+    model = Model()
+    outcome = compile_with(model, how=Compilation("broken"))
+    assert (outcome.promoted, outcome.refused_candidate, model.calls) == (False, None, 16)
+
+
+def test_what_decides_and_what_it_speaks_of_is_said_of_a_kept_program(compile_with, tmp_path):
+    outcome = compile_with(Model(), out=tmp_path / "out")
+    page = open_page(RunFolder(outcome.run))
+    assert page.verdict.startswith("dev questions, which decide: +1.000 [+1.000, +1.000], p = .0078, n = 8: better (")
+    assert page.verdict.count(f"better (scope: {SCOPE})") == 2
+    assert page.verdict in (outcome.run / "report.html").read_text().replace("Dev questions", "dev questions")
+    assert outcome.summary()["difference"]["scope"] == outcome.summary()["dev_difference"]["scope"] == SCOPE
+    tags = client().get_run(outcome.run_id).data.tags
+    assert (tags["mempiler.verdict"], tags["mempiler.scope"]) == ("better", SCOPE)
+    assert read_manifest(tmp_path / "out").scores["difference"]["scope"] == SCOPE
+
+
+def test_conversations_that_differ_are_warned_of_where_dev_has_few(compile_with):
+    """Dev holds three users, one of whom the compiled program knows nothing of."""
+    outcome = compile_with(Model(), min_n=20)
+    users = sorted({row.group for row in outcome.dev[0].rows})
+    assert len(users) == 3
+    outcome = compile_with(Model(knows="012345".replace(users[0][-1], "")), min_n=20)
+    gain = outcome.decided.gain
+    assert gain is not None
+    # Questions of one user agree: each of the three users of eight tells as much as one question.
+    assert gain.design_effect == pytest.approx(8.0)
+    (note,) = [note for note in open_page(RunFolder(outcome.run)).notes if "design effect" in note]
+    assert note == f"dev questions: {gain.warning}"
