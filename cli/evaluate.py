@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import BudgetError, UserError
-from .options import REPLAY, WORKERS, answer_options, make_setup, setup_options
-from .printing import Output, first_line, report, show_plan, spanned, table
+from ..errors import BudgetError, DataError, UserError
+from .options import MIN_N, REPLAY, WORKERS, answer_options, make_setup, setup_options
+from .printing import first_line, print_notes, report, show_plan, spanned, table
 from .progress import progress
 from .show import run_lines
 
@@ -26,7 +26,10 @@ JUDGES = "judge-check"
 @answer_options
 @REPLAY
 @WORKERS
-@click.option("--check", is_flag=True, help="score nothing: say what is in the file of --data, and wrong with it")
+@MIN_N
+@click.option(
+    "--check", is_flag=True, help="score nothing: say what is in the file of --data, wrong with it, and how it is split"
+)
 @click.option("--part", type=click.Choice(["all", "train", "dev", "test"]), default="all", help="of compile's split")
 def command(program: str, planned: bool, part: Any, check: bool, **values: Any) -> None:
     """Score PROGRAM on a benchmark.
@@ -39,6 +42,7 @@ def command(program: str, planned: bool, part: Any, check: bool, **values: Any) 
     from ..runs.experiment import compiled_on, run_evaluate
     from ..runs.registry import pinned, program_folder
     from ..runs.results import refuse_broken
+    from ..runs.split_plan import plan_split
 
     setup = make_setup(values)
     if check or setup.benchmark == JUDGES:
@@ -46,13 +50,16 @@ def command(program: str, planned: bool, part: Any, check: bool, **values: Any) 
         return
     program = pinned(program)
     first_line(setup, program, part)
+    if part != "all" or setup.test is not None:
+        # `--test N` alone means the test part.
+        print_notes(plan_split(setup).shortages({"test" if part == "all" else part}))
     if planned:
         from ..runs.planning import plan_evaluate
 
         return show_plan(plan_evaluate(program, setup, part))
     folder = program_folder(program) if part == "all" else None
     if folder is not None and compiled_on(folder, setup.load()):
-        Output(stderr=True).print("note: it was compiled on this file; --part test leaves its training questions out")
+        print_notes(["it was compiled on this file; --part test leaves its training questions out"])
     with progress(setup.limits) as (note, meter):
         found = run_evaluate(program, setup, part, note, meter)
     report(found.summary(), run_lines(str(found.run_id)))
@@ -60,8 +67,9 @@ def command(program: str, planned: bool, part: Any, check: bool, **values: Any) 
 
 
 def _check_data(setup: Setup) -> None:
-    """Says what is in a data file, and row by row what is wrong with it; ends with code 1 if it cannot be used."""
+    """Say what is in a data file, what is wrong with it, and how it is split; end with code 1 if it cannot be used."""
     from ..data.check import check
+    from ..runs.split_plan import plan_split
 
     if setup.data is None:
         raise UserError(f"--check looks into a file of {setup.benchmark}; give it with --data")
@@ -76,8 +84,20 @@ def _check_data(setup: Setup) -> None:
         lines.append(f"advice: {found.advice}")
     fatal = sum(row.fatal for row in found.rows)
     lines.append(f"{fatal} errors, {len(found.rows) - fatal} remarks" if found.rows else "nothing wrong found")
-    lines += [] if found.ok else [f"{setup.data}: cannot be used as it is; mend the lines marked ERROR"]
-    report(found.model_dump(), lines)
+    result = found.model_dump()
+    if not found.ok:
+        lines.append(f"{setup.data}: cannot be used as it is; mend the lines marked ERROR")
+    else:
+        try:
+            split = plan_split(setup)
+        except DataError as error:
+            # So few questions can still be evaluated, all at once.
+            lines.append(f"split: {error}")
+            result["split"] = {"error": str(error)}
+        else:
+            lines += split.lines()
+            result["split"] = split.summary()
+    report(result, lines)
     sys.exit(0 if found.ok else 1)
 
 

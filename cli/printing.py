@@ -17,6 +17,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from ..runs.planning import Plan
     from ..runs.setup import Setup
+    from ..runs.split_plan import SplitPlan
 
 
 _JSON = f"{__name__}.json"
@@ -108,8 +109,8 @@ def spanned(value: float | None, span: Any = None, form: str = "{:.3f}") -> str:
     return f"{form.format(value)}{ends}"
 
 
-def show_plan(plan: Plan, notes: Iterable[str] = ()) -> None:
-    """Prints the ranges of a plan, and notes on what it leaves out."""
+def show_plan(plan: Plan, notes: Iterable[str] = (), split: SplitPlan | None = None) -> None:
+    """Prints the ranges of a plan, notes on what it leaves out, and what the split of the questions allows."""
     ranges = [(name, found, "{:,.0f}") for name, found in (*plan.phases.items(), ("calls", plan.calls))]
     ranges += [("tokens", plan.tokens, "{:,.0f}")]
     ranges += [] if plan.usd is None else [("cost", plan.usd, "${:.2f}")]
@@ -117,8 +118,21 @@ def show_plan(plan: Plan, notes: Iterable[str] = ()) -> None:
     rows = [(name, form.format(found.low), form.format(found.high)) for name, found, form in ranges]
     rows += [("cost", "price not known", "")] if plan.usd is None else []
     notes, title = list(notes), "planned LM calls (those a cache answers are free)"
-    lines = table(("phase", "low", "high"), rows, title, len(plan.phases)), *(f"note: {note}" for note in notes)
-    report(plan.summary() | ({"notes": notes} if notes else {}), lines)
+    lines: list[Any] = [table(("phase", "low", "high"), rows, title, len(plan.phases))]
+    lines += [f"note: {note}" for note in notes]
+    summary = plan.summary()
+    if notes:
+        summary["notes"] = notes
+    if split is not None:
+        lines += split.lines()
+        summary["split"] = split.summary()
+    report(summary, lines)
+
+
+def print_notes(lines: Iterable[str]) -> None:
+    """Print notes on standard error, a line each."""
+    for line in lines:
+        Output(stderr=True).print(f"note: {line}")
 
 
 def first_line(setup: Setup, program: str = "", part: Any = None, counts: bool = True) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .options import make_setup, parse_settings, said, setup_options
-from .printing import first_line, report, show_plan
+from .printing import first_line, print_notes, report, show_plan
 from .progress import progress
 from .show import run_lines
 
@@ -30,6 +30,7 @@ def command(method: str, planned: bool, objective: str, trainer: str | None, out
     from ..engines.local.engine import follow
     from ..optimizers.logo_grpo.training_config import TrainingConfig
     from ..runs.planning import plan_train
+    from ..runs.split_plan import plan_split
     from ..runs.train import run_train
 
     if not planned and follow():
@@ -41,8 +42,10 @@ def command(method: str, planned: bool, objective: str, trainer: str | None, out
         given["threads"] = values["threads"]
     course, setup = TrainingConfig.for_model(values["lm"]).changed(given), make_setup(values)
     first_line(setup, method)
+    split = plan_split(setup)
     if planned:
-        return show_plan(plan_train(method, setup, course))
+        return show_plan(plan_train(method, setup, course), split=split)
+    print_notes(split.shortages())
     with progress(setup.limits) as (note, meter):
         done = run_train(method, setup, course, out, note, meter)
     report(done.summary(), run_lines(done.run, f"model: {done.model}", f"program: {done.program}"))

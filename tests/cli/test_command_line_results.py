@@ -75,8 +75,9 @@ def test_compile_prints_one_json_object_and_saves(cli, tmp_path):
     assert found["program"] == str(tmp_path / "out")
     assert load(found["program"]).name == "turn-rag"
     assert found["before"]["run_id"] == found["run_id"]
-    assert len(err.splitlines()) == 1
-    assert "(12 train, 4 dev, 6 test questions)" in err
+    first, note = err.splitlines()
+    assert "(12 train, 4 dev, 6 test questions)" in first
+    assert note.startswith("note: dev: too small for a verdict: 4 questions count")
 
 
 def test_the_first_line_says_what_the_numbers_rest_on(cli):
@@ -165,7 +166,8 @@ def test_data_check_ends_with_one_if_the_file_cannot_be_used(cli, tmp_path, rows
     ended, out, _ = cli(*asked, "--json")
     assert (ended, json.loads(out)["ok"]) == (code, code == 0)
     about_words = {"languages", "metric", "words", "advice"}
-    assert set(json.loads(out)) == {"path", "benchmark", "counts", "rows", "ok", "kinds"} | about_words
+    split = {"split"} if code == 0 else set()
+    assert set(json.loads(out)) == {"path", "benchmark", "counts", "rows", "ok", "kinds"} | about_words | split
 
 
 def test_data_check_names_languages_and_the_metric_and_advises_a_judge_in_one_line(cli, tmp_path):
