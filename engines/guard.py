@@ -197,9 +197,10 @@ class Guard(SharedByCopies):
         return Limits(**left)
 
     def charge(self, spent: Spending) -> None:
-        """Counts what another process has spent but for the time."""
+        """Counts what another process has spent but for the time; what it gives back is below 0."""
         with self._lock:
             self._spent += replace(spent, seconds=0)
+            self._lock.notify_all()
 
     def admit(self) -> None:
         """Called before a call that costs.
@@ -247,9 +248,13 @@ class Guard(SharedByCopies):
     def _until_now(self) -> Spending:
         return replace(self._spent, seconds=time.monotonic() - self._started)
 
+    def _committed(self) -> Spending:
+        """What has been spent, and what the calls in flight may take beside it."""
+        return sum(self._in_flight, self._spent)
+
     def _taken_up(self) -> bool:
         """Whether the calls in flight may take all that is left of a limit."""
-        taken = sum(self._in_flight, self._spent)
+        taken = self._committed()
         return any(
             spent_of(self._spent, each) < limit <= spent_of(taken, each)
             for limits in (self._phase, self.limits)

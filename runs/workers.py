@@ -6,7 +6,8 @@
 
 A number of workers starts a Ray of this machine, whose workers share the run's file; an address joins a cluster, which
 has the package and the files on every machine at the same path. Every limit is dealt out by questions, and charged in
-advance; each worker may overrun its share by one call.
+advance; each worker may overrun its share by one call. What a worker did not spend is the run's again when it ends,
+also if it was killed: before each call it says to the ledger what it may have spent then.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import logging
 import os
 import socket
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,18 +29,22 @@ from ..data.benchmark import Benchmark
 from ..engines.guard import IN_FLIGHT, Guard, Limits
 from ..engines.meter import Meter, Usage
 from ..engines.spending import Spending
-from ..errors import MempilerError, ProgramError, UserError
+from ..errors import EndpointError, MempilerError, ProgramError, UserError
 from ..programs.adapter import AutoAdapter
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, parse_predictor
 from .evaluate import WriteResult, answered, written
 from .folder import RunFolder
+from .ledger import Ledger, LedgerEntry
 from .registry import program_folder
+from .reservations import RecordingGuard, Reservations
 from .rows import Row
 from .runtime import Runtime
 from .setup import Setup, Workers
 
+LEDGER_WAIT = 30.0
+"""Seconds for the ledger to say what a worker has spent."""
 STORE = 100 << 20
 """Bytes that a Ray of this machine shares between its processes, which send each other little."""
 
@@ -61,6 +67,10 @@ class Shard:
     in_flight: int
     folder: Path | None
     """The run's; None where the worker is to keep what it finds for itself."""
+    number: int
+    """The worker's, from 0."""
+    ledger: Any
+    """The actor of a `Ledger` to which the worker says what it spends; None where there is no limit."""
 
 
 @dataclass(frozen=True)
@@ -85,50 +95,102 @@ def share(
     keep: Callable[[Row], None],
 ) -> Writes:
     """Gives the questions of a run to workers, as far as they come: `evaluate.Elsewhere` for a run and a name."""
-    setup, meter, guard, folder = runtime.setup, runtime.meter, runtime.guard, program_folder(name)
+    setup, meter, guard = runtime.setup, runtime.meter, runtime.guard
     workers = setup.workers
     # Of a cluster, as many as it has CPUs.
     most = workers if isinstance(workers, int) else int(_connected(workers).cluster_resources().get("CPU", 1))
     parts = split_shards(benchmark, examples, min(max(1, most), setup.threads))
     if len(parts) < 2:
         return {}
-    data, threads = setup.data and str(Path(setup.data).absolute()), max(1, setup.threads // len(parts))
-    shards = [
-        Shard(
-            replace(setup, data=data, threads=threads),
-            name if folder is None else str(folder.absolute()),
-            {path: dump_predictor(predictor) for path, predictor in program.all_predictors().items()},
-            program_digest(program),
-            tuple(str(example.id) for example in part),
-            guard.left(len(part) / len(examples)),
-            max(1, IN_FLIGHT // len(parts)),
-            runtime.folder.path.absolute() if isinstance(workers, int) else None,
-        )
-        for part in parts
-    ]
-    reserved, last = [_whole(shard.limits) for shard in shards], [WorkerReply(Usage()) for _ in shards]
-    for each in reserved:
-        guard.charge(each)
+    limits = [guard.left(len(part) / len(examples)) for part in parts]
+    ledger = _start_ledger(workers) if guard.limits.given else None
+    shards = _make_shards(runtime, name, program, parts, limits, ledger)
+    reservations = Reservations(guard, limits)
+    usages = [Usage() for _ in shards]
     writes, adapter = dict[str, WriteResult](), dspy.settings.adapter
     try:
-        with closing(run_parallel(ask, shards, workers)) as found:
-            for n, told in found:
-                meter.include(told.usage - last[n].usage)
-                last[n] = told
-                if told.row is not None:
-                    keep(told.row)
-                if told.spent is not None:
-                    guard.charge(told.spent - reserved[n])
-                    writes |= told.writes
+        with closing(run_parallel(ask, shards, workers)) as replies:
+            for n, reply in replies:
+                meter.include(reply.usage - usages[n])
+                usages[n] = reply.usage
+                if reply.row is not None:
+                    keep(reply.row)
+                if reply.spent is not None:
+                    reservations.settle(n, reply.spent)
+                    writes |= reply.writes
                     if isinstance(adapter, AutoAdapter):
-                        adapter.include(told.schemas)
+                        adapter.include(reply.schemas)
     except MempilerError as error:
         guard.stop(error)
         raise
-    for _ in (each for each in last if each.spent is None):
+    finally:
+        unfinished = reservations.open
+        if ledger is not None:
+            for n in unfinished:
+                _settle_by_ledger(ledger, n, reservations, meter, usages[n])
+            _connected(workers).kill(ledger)
+    for _ in unfinished:
         told = "a worker ended before it was through; what it left of its questions is asked again"
         logging.getLogger("mempiler.runs.workers").warning(told)
     return writes
+
+
+def _make_shards(
+    runtime: Runtime,
+    name: str,
+    program: MemoryProgram,
+    parts: Sequence[Sequence[dspy.Example]],
+    limits: Sequence[Limits],
+    ledger: Any,
+) -> list[Shard]:
+    """Return what each worker needs: its questions, and its part of limits, threads and calls in flight."""
+    setup, folder = runtime.setup, program_folder(name)
+    data = setup.data and str(Path(setup.data).absolute())
+    threads = max(1, setup.threads // len(parts))
+    shared_folder = runtime.folder.path.absolute() if isinstance(setup.workers, int) else None
+    states = {path: dump_predictor(predictor) for path, predictor in program.all_predictors().items()}
+    return [
+        Shard(
+            setup=replace(setup, data=data, threads=threads),
+            name=name if folder is None else str(folder.absolute()),
+            states=states,
+            identity=program_digest(program),
+            questions=tuple(str(example.id) for example in part),
+            limits=limits[number],
+            in_flight=max(1, IN_FLIGHT // len(parts)),
+            folder=shared_folder,
+            number=number,
+            ledger=ledger,
+        )
+        for number, part in enumerate(parts)
+    ]
+
+
+def _settle_by_ledger(ledger: Any, worker: int, reservations: Reservations, meter: Meter, known: Usage) -> None:
+    """Count what a worker that ended early has spent by its last entry; without the ledger all it might have spent.
+
+    Args:
+        ledger: The actor that has the entries.
+        worker: The worker's number.
+        reservations: Hold its part of the budget.
+        meter: Counts the calls that the worker has not told of.
+        known: What it has told of.
+    """
+    import ray  # pyright: ignore[reportMissingImports]
+    from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
+
+    try:
+        entry: LedgerEntry | None = ray.get(ledger.last_entry.remote(worker), timeout=LEDGER_WAIT)
+    except RayError:
+        return
+    if entry is None:
+        reservations.settle(worker, Spending())
+        return
+    reservations.settle(worker, entry.spent)
+    if entry.usage.calls.total() > known.calls.total():
+        # Its answers to questions that are asked again are counted there.
+        untold = entry.usage - known
+        meter.include(replace(untold, cached=0, answers=Counter(), faults=Counter()))
 
 
 def split_shards(benchmark: Benchmark, examples: Sequence[dspy.Example], parts: int) -> list[list[dspy.Example]]:
@@ -144,7 +206,8 @@ def split_shards(benchmark: Benchmark, examples: Sequence[dspy.Example], parts: 
 
 def ask(shard: Shard) -> Generator[WorkerReply]:
     """Asks the questions of a shard, and tells what was found and used, row by row: what a worker does."""
-    meter, guard = Meter(), Guard(shard.limits, shard.in_flight)
+    meter = Meter()
+    guard = _guard_of(shard, meter)
     with _folder(shard) as folder:
         runtime = Runtime(shard.setup, meter, guard, folder)
         program, benchmark = runtime.evaluated(shard.name)
@@ -177,10 +240,27 @@ def _folder(shard: Shard) -> Generator[RunFolder]:
         yield found
 
 
-def _whole(limits: Limits) -> Spending:
-    """What is spent where limits are reached; nothing of those that are none."""
-    calls, minutes = limits.max_calls or 0, limits.max_minutes or 0
-    return Spending(calls, limits.max_tokens or 0, cost=limits.max_usd or 0.0, seconds=60 * minutes)
+def _guard_of(shard: Shard, meter: Meter) -> Guard:
+    """The guard of a worker; where there is a ledger, it says before each call what may have been spent then."""
+    ledger = shard.ledger
+    if ledger is None:
+        return Guard(shard.limits, shard.in_flight)
+
+    import ray  # pyright: ignore[reportMissingImports]
+    from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
+
+    def record(number: int, spent: Spending) -> None:
+        entry = LedgerEntry(number, spent, meter.read())
+        try:
+            ray.get(ledger.record.remote(shard.number, entry))
+        except RayError as error:
+            # A call that nobody knows of might be paid twice.
+            stop = EndpointError(f"the process that keeps the budget of the workers is gone: {type(error).__name__}")
+            guard.stop(stop)
+            raise stop from error
+
+    guard = RecordingGuard(shard.limits, shard.in_flight, record)
+    return guard
 
 
 def run_parallel(
@@ -226,6 +306,11 @@ def _telling(work: Callable[[Any], Iterator[Any]], given: Any) -> Iterator[Any]:
         # Those that make their own message cannot be sent.
         kind: Any = type(error) if type(error).__init__ is MempilerError.__init__ else UserError
         raise kind(str(error)) from None
+
+
+def _start_ledger(workers: Workers) -> Any:
+    """Start the process in which workers say what they spend; it takes no CPU from them."""
+    return _connected(workers).remote(num_cpus=0)(Ledger).remote()
 
 
 def _connected(workers: Workers) -> Any:

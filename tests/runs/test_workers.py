@@ -122,7 +122,11 @@ def test_a_budget_holds_over_all_processes(killed: bool, kill_worker: Any, stub:
     assert ran.found["stopped"] == "budget reached: max-calls 15"
     assert 0 < ran.found["n"] < 24
     assert len(server.texts) <= 15
-    if not killed:
+    if killed:
+        # Its part comes back, less the calls that its two threads may have had in flight.
+        assert len(server.texts) >= 13
+        assert len(server.texts) - 2 <= ran.found["calls"]["task"] <= len(server.texts)
+    else:
         assert ran.found["calls"]["task"] == len(server.texts) == 15
 
 
