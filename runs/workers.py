@@ -126,9 +126,7 @@ def share(
     finally:
         unfinished = reservations.open
         if ledger is not None:
-            for n in unfinished:
-                _settle_by_ledger(ledger, n, reservations, meter, usages[n])
-            _connected(workers).kill(ledger)
+            _close_ledger(ledger, reservations, meter, usages)
     for _ in unfinished:
         told = "a worker ended before it was through; what it left of its questions is asked again"
         logging.getLogger("mempiler.runs.workers").warning(told)
@@ -166,31 +164,36 @@ def _make_shards(
     ]
 
 
-def _settle_by_ledger(ledger: Any, worker: int, reservations: Reservations, meter: Meter, known: Usage) -> None:
-    """Count what a worker that ended early has spent by its last entry; without the ledger all it might have spent.
+def _close_ledger(ledger: Any, reservations: Reservations, meter: Meter, usages: Sequence[Usage]) -> None:
+    """Count what workers that ended early have spent by their last entries, and end the ledger.
+
+    What nobody knows of a worker stays reserved: its part of the limits may be spent.
 
     Args:
         ledger: The actor that has the entries.
-        worker: The worker's number.
-        reservations: Hold its part of the budget.
-        meter: Counts the calls that the worker has not told of.
-        known: What it has told of.
+        reservations: Hold the parts of those workers.
+        meter: Counts the calls that they have not told of.
+        usages: What each worker has told of.
     """
     import ray  # pyright: ignore[reportMissingImports]
     from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
 
-    try:
-        entry: LedgerEntry | None = ray.get(ledger.last_entry.remote(worker), timeout=LEDGER_WAIT)
-    except RayError:
+    if not ray.is_initialized():
         return
-    if entry is None:
-        reservations.settle(worker, Spending())
-        return
-    reservations.settle(worker, entry.spent)
-    if entry.usage.calls.total() > known.calls.total():
-        # Its answers to questions that are asked again are counted there.
-        untold = entry.usage - known
-        meter.include(replace(untold, cached=0, answers=Counter(), faults=Counter()))
+    for worker in reservations.open:
+        try:
+            entry: LedgerEntry | None = ray.get(ledger.last_entry.remote(worker), timeout=LEDGER_WAIT)
+        except RayError:
+            continue
+        if entry is None:
+            reservations.settle(worker, Spending())
+            continue
+        reservations.settle(worker, entry.spent)
+        untold = entry.usage - usages[worker]
+        if untold.calls.total() > 0:
+            # Its answers to questions that are asked again are counted there.
+            meter.include(replace(untold, cached=0, answers=Counter(), faults=Counter()))
+    ray.kill(ledger)
 
 
 def split_shards(benchmark: Benchmark, examples: Sequence[dspy.Example], parts: int) -> list[list[dspy.Example]]:
