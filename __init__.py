@@ -18,6 +18,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import optimizers as optimizers
+    from .data.benchmark import Benchmark as Benchmark
+    from .engines.guard import Limits as Limits
     from .errors import ConflictError as ConflictError
     from .errors import DataError as DataError
     from .errors import EndpointError as EndpointError
@@ -51,9 +54,19 @@ if TYPE_CHECKING:
     from .records import Query as Query
     from .records import Session as Session
     from .records import Turn as Turn
+    from .runs.api import benchmark as benchmark
+    from .runs.api import compare as compare
+    from .runs.api import compile as compile
+    from .runs.api import evaluate as evaluate
+    from .runs.api import plan as plan
+    from .runs.api import plan_training as plan_training
+    from .runs.api import train as train
     from .runs.artifact import load as load
     from .runs.artifact import save as save
-    from .runs.experiment import evaluate as evaluate
+    from .runs.comparison import Comparison as Comparison
+    from .runs.compile import CompileResult as CompileResult
+    from .runs.results import Evaluation as Evaluation
+    from .runs.train import TrainResult as TrainResult
     from .serving.client import AsyncClient as AsyncClient
     from .serving.client import Client as Client
     from .serving.prompt_text import memory_tool as memory_tool
@@ -61,31 +74,68 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_EXPORTS = {
-    ".errors": (
-        "ConflictError DataError EndpointError MempilerError MissingDependencyError ProgramError ServiceError "
-        "StoreError UnknownNameError UserError"
-    ),
-    ".memory.index": "Entry",
-    ".memory.memory": "Memory",
-    ".memory.store": "Store",
-    ".programs.catalog": "build",
-    ".programs.method": "EntryReader Lost Method Policy Reader Writer",
-    ".programs.predictor": "predictor",
-    ".programs.program": "MemoryProgram",
-    ".records": "Action Behavior Context History Hit Item Logs Profile Query Session Turn",
-    ".runs.artifact": "load save",
-    ".runs.experiment": "evaluate",
-    ".serving.client": "AsyncClient Client",
-    ".serving.prompt_text": "memory_tool",
-    ".serving.user_memory": "UserMemory",
+_HOMES = {
+    "Benchmark": ".data.benchmark",
+    "Limits": ".engines.guard",
+    "ConflictError": ".errors",
+    "DataError": ".errors",
+    "EndpointError": ".errors",
+    "MempilerError": ".errors",
+    "MissingDependencyError": ".errors",
+    "ProgramError": ".errors",
+    "ServiceError": ".errors",
+    "StoreError": ".errors",
+    "UnknownNameError": ".errors",
+    "UserError": ".errors",
+    "Entry": ".memory.index",
+    "Memory": ".memory.memory",
+    "Store": ".memory.store",
+    "build": ".programs.catalog",
+    "EntryReader": ".programs.method",
+    "Lost": ".programs.method",
+    "Method": ".programs.method",
+    "Policy": ".programs.method",
+    "Reader": ".programs.method",
+    "Writer": ".programs.method",
+    "predictor": ".programs.predictor",
+    "MemoryProgram": ".programs.program",
+    "Action": ".records",
+    "Behavior": ".records",
+    "Context": ".records",
+    "History": ".records",
+    "Hit": ".records",
+    "Item": ".records",
+    "Logs": ".records",
+    "Profile": ".records",
+    "Query": ".records",
+    "Session": ".records",
+    "Turn": ".records",
+    "benchmark": ".runs.api",
+    "compare": ".runs.api",
+    "compile": ".runs.api",
+    "evaluate": ".runs.api",
+    "plan": ".runs.api",
+    "plan_training": ".runs.api",
+    "train": ".runs.api",
+    "load": ".runs.artifact",
+    "save": ".runs.artifact",
+    "Comparison": ".runs.comparison",
+    "CompileResult": ".runs.compile",
+    "Evaluation": ".runs.results",
+    "TrainResult": ".runs.train",
+    "AsyncClient": ".serving.client",
+    "Client": ".serving.client",
+    "memory_tool": ".serving.prompt_text",
+    "UserMemory": ".serving.user_memory",
 }
-_HOMES = {name: module for module, names in _EXPORTS.items() for name in names.split()}
+"""The module of each public name."""
 
-__all__ = ["__version__", *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["__version__", "optimizers", *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "optimizers":
+        return importlib.import_module(".optimizers", __name__)
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -122,7 +122,7 @@ class StoreError(MempilerError):
 
 
 class BrokenRunError(MempilerError):
-    """Raised if more questions of a run failed than `--max-lost` allows, or its optimizer did; nothing rests on it."""
+    """Raised if more questions of a run failed than `--max-failure-rate` allows, or if its optimizer failed."""
 
     exit_code = 4
 

@@ -43,10 +43,10 @@ COMMANDS = {
 
 OLD = {
     "arena": "mempiler compare RUN... --page FILE",
-    "data": "mempiler evaluate METHOD --on BENCHMARK --data FILE --check, or mempiler fetch NAME",
+    "data": "mempiler evaluate METHOD --benchmark BENCHMARK --data FILE --check, or mempiler fetch NAME",
     "diff": "mempiler show PROGRAM, of each",
     "failures": "mempiler show RUN --failed",
-    "judge": "mempiler evaluate judge --on judge-check --judge-lm NAME",
+    "judge": "mempiler evaluate judge --benchmark judge-check --judge-lm NAME",
     "make": "mempiler.data.synthesis, in Python",
     "models": "mempiler list weights, or mempiler fetch NAME",
     "push": "mempiler publish PROGRAM hf://OWNER/NAME",

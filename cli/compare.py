@@ -12,7 +12,6 @@ import click
 from ..errors import UserError
 from .options import JSON, MIN_N, OVERWRITE
 from .printing import report
-from .show import page_lines
 
 
 @click.command("compare")
@@ -38,6 +37,7 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: Any, export: A
     from ..runs.exports.leaderboards import write_results
     from ..runs.home import refuse_foreign
     from ..runs.pages.html import GENERATOR, as_html
+    from ..runs.pages.text import page_lines
 
     if not names[1:] and (gate or path or not export):
         raise UserError(f"one run is nothing to compare: name another beside {names[0]!r}")

@@ -1,7 +1,7 @@
 """Reads options from `--config FILE.toml` and from the variables `MEMPILER_NAME`.
 
     seed = 3                  --seed 3                 MEMPILER_SEED=3
-    max-lost = 0.2            --max-lost 0.2           MEMPILER_MAX_LOST=0.2
+    max-failure-rate = 0.2            --max-failure-rate 0.2           MEMPILER_MAX_FAILURE_RATE=0.2
     [set]
     k = 20                    --set k=20
 
@@ -22,9 +22,9 @@ import click
 from ..errors import DataError, UserError
 
 SELDOM = """
-adapter allow_code categories embedder_api_base force judge_api_base lm_deadline max_calls max_lost max_minutes
-max_tokens min_n option prompt_api_base replay reranker retries seed threads timeout traces train workers
-answer_api_base answer_lm
+adapter allow_code categories embedder_api_base force judge_api_base lm_deadline max_calls max_failure_rate
+max_minutes max_tokens min_n benchmark_set prompt_api_base replay reranker retries seed threads timeout traces
+train workers answer_api_base answer_lm
 """
 """Options that the help of a command with a `--config` leaves to `mempiler list settings`."""
 

@@ -12,23 +12,24 @@ import click
 def command() -> None:
     """Compile turn-rag on the bundled sample, score it, save it, and ask it a question in a new process."""
     from ..optimizers.compile import Compilation
+    from ..runs.announce import announce
     from ..runs.compile import run_compile
     from ..runs.setup import Setup
-    from .printing import Output, first_line
+    from .printing import Output
     from .progress import progress
     from .show import run_lines
 
     console, setup = Output(), Setup(benchmark="locomo")
-    first_line(setup)
+    announce(setup)
     with progress(setup.limits) as (note, meter):
         outcome = run_compile("turn-rag", setup, Compilation("knn"), note=note, meter=meter)
     row = max(outcome.after.counted, key=lambda row: row.score)
     example = next(example for example in setup.load().examples if example.id == row.id)
     history = outcome.run / "history.json"
     history.write_text(example.history.model_dump_json(indent=1), encoding="utf-8")
-    for line in run_lines(outcome.run, f"\nprogram: {outcome.program}"):
+    for line in run_lines(outcome.run, f"\nprogram: {outcome.folder}"):
         console.print(line)
     console.print("\nloaded in a new process and asked the test question it answers best:")
-    arguments = ["ask", str(outcome.program), row.question, "--history", str(history), "--why"]
-    console.print(f"$ mempiler ask {outcome.program} --history {history} --why \\\n    {row.question!r}")
+    arguments = ["ask", str(outcome.folder), row.question, "--history", str(history), "--why"]
+    console.print(f"$ mempiler ask {outcome.folder} --history {history} --why \\\n    {row.question!r}")
     sys.exit(subprocess.call([sys.executable, "-m", "mempiler", *arguments]))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import BudgetError, DataError, UserError
-from .options import MIN_N, REPLAY, WORKERS, answer_options, make_setup, setup_options
-from .printing import first_line, print_notes, report, show_plan, spanned, table
-from .progress import progress
+from ..runs.console import spanned, table
+from .options import MIN_N, REPLAY, WORKERS, answer_options, make_setup, setup_options, take_run_options
+from .printing import print_notes, report, show_plan
+from .progress import quiet_output
 from .show import run_lines
 
 if TYPE_CHECKING:
@@ -28,42 +29,44 @@ JUDGES = "judge-check"
 @WORKERS
 @MIN_N
 @click.option(
-    "--check", is_flag=True, help="score nothing: say what is in the file of --data, wrong with it, and how it is split"
+    "--check",
+    is_flag=True,
+    help="score nothing: say what is in the file of --data, wrong with it, and how it is split",
 )
-@click.option("--part", type=click.Choice(["all", "train", "dev", "test"]), default="all", help="of compile's split")
-def command(program: str, planned: bool, part: Any, check: bool, **values: Any) -> None:
+@click.option(
+    "--split", type=click.Choice(["all", "train", "dev", "test"]), default="all", help="of compile's questions"
+)
+def command(program: str, planned: bool, split: Any, check: bool, **values: Any) -> None:
     """Score PROGRAM on a benchmark.
 
     PROGRAM is a method name, module:Class, or a saved program: its folder, or models:/NAME@ALIAS. Or what else answers:
     module:thing, the URL of a chat endpoint, a file of answers (*.jsonl, or a harness's *.json), system:NAME; see
-    docs/own_systems.md. With --on judge-check it is a benchmark, whose judge (--judge-lm) is given answers that are
-    known to be right or wrong, or `judge` for ours.
+    docs/own_systems.md. With --benchmark judge-check it is a benchmark, whose judge (--judge-lm) is given answers
+    that are known to be right or wrong, or `judge` for ours.
     """
-    from ..runs.experiment import compiled_on, run_evaluate
+    from ..runs import api
+    from ..runs.experiment import compiled_on
     from ..runs.registry import pinned, program_folder
     from ..runs.results import refuse_broken
-    from ..runs.split_plan import plan_split
 
-    setup = make_setup(values)
-    if check or setup.benchmark == JUDGES:
-        _check_data(setup) if check else _check_judge(program, setup, planned)
+    if check:
+        _check_data(make_setup(values))
+        return
+    if values["benchmark"] == JUDGES:
+        _check_judge(program, make_setup(values), planned)
         return
     program = pinned(program)
-    first_line(setup, program, part)
-    if part != "all" or setup.test is not None:
-        # `--test N` alone means the test part.
-        print_notes(plan_split(setup).shortages({"test" if part == "all" else part}))
+    metric = values.pop("metric")
+    options = take_run_options(values)
     if planned:
-        from ..runs.planning import plan_evaluate
-
-        return show_plan(plan_evaluate(program, setup, part))
-    folder = program_folder(program) if part == "all" else None
-    if folder is not None and compiled_on(folder, setup.load()):
-        print_notes(["it was compiled on this file; --part test leaves its training questions out"])
-    with progress(setup.limits) as (note, meter):
-        found = run_evaluate(program, setup, part, note, meter)
-    report(found.summary(), run_lines(str(found.run_id)))
-    refuse_broken(found, found.run_id)
+        return show_plan(api.plan(program, metric=metric, optimizer=None, split=split, **options))
+    folder = program_folder(program) if split == "all" else None
+    if folder is not None and compiled_on(folder, api.make_setup(options, api.Questions(metric=metric)).load()):
+        print_notes(["it was compiled on this file; --split test leaves its training questions out"])
+    with quiet_output():
+        evaluation = api.evaluate(program, metric=metric, split=split, **options)
+    report(evaluation.to_dict(), run_lines(str(evaluation.run_id)))
+    refuse_broken(evaluation, evaluation.run_id)
 
 
 def _check_data(setup: Setup) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from .options import make_setup, parse_settings, setup_options
-from .printing import first_line, report
+from .printing import report
 
-_MEANINGLESS = ("planned", "resume", "max_lost", "max_usd", "max_calls", "max_tokens", "max_minutes", "threads")
+_MEANINGLESS = ("planned", "resume", "max_failure_rate", "max_usd", "max_calls", "max_tokens", "max_minutes", "threads")
 _MEANINGLESS += ("prompt_lm", "prompt_api_base", "judge_lm", "judge_api_base")
 """Options of a setup that no exported environment keeps."""
 
@@ -19,7 +19,7 @@ _MEANINGLESS += ("prompt_lm", "prompt_api_base", "judge_lm", "judge_api_base")
 @click.argument("kind", type=click.Choice(["verifiers"]))
 @click.argument("method")
 @setup_options
-@click.option("--part", type=click.Choice(["train", "dev", "test", "all"]), default="train")
+@click.option("--split", "part", type=click.Choice(["train", "dev", "test", "all"]), default="train")
 @click.option("--sessions", type=click.IntRange(1), help="most sessions of a history that are written [default: all]")
 @click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
 @click.option("--out", type=click.Path(), required=True, help="a new or empty folder")
@@ -29,6 +29,7 @@ def command(kind: Any, method: str, **values: Any) -> None:
     The model that is trained is named there. --lm names one that stays as it is: it answers the questions rewards come
     from.
     """
+    from ..runs.announce import announce
     from ..runs.exports.environment import Export, write
     from ..runs.registry import pinned
 
@@ -36,8 +37,8 @@ def command(kind: Any, method: str, **values: Any) -> None:
     out, rewards = Path(values.pop("out")), parse_settings(values.pop("rewards"))
     setup = make_setup(values)
     method = str(Path(method).absolute()) if Path(method).is_dir() else pinned(method)
-    first_line(setup, method, own["part"])
     written = write(Export.of(method, setup, reward=rewards, **own), out)
+    announce(setup, method, own["part"])
     use = f"pip install -e {written['folder']}; vf-eval {str(written['name']).replace('_', '-')} ..."
     report(written, [f"{written['folder']}: {written['histories']} histories", use])
 

@@ -61,6 +61,6 @@ def _data(name: str, out: str | None, sha256: str) -> dict[str, Any]:
     found = fetch(name, folder, lambda line: click.echo(line, err=True), sha256)
     differs = "sha256 differs from the reported one" if wanted.sha256 else f"sha256 {found.sha256}, not verified"
     state = f"{'fetched' if found.fresh else 'was there'}, {'sha256 verified' if found.verified else differs}"
-    use = f"--data {found.path}" if name.startswith(HUB) else f"--on {name} --data {found.path}"
+    use = f"--data {found.path}" if name.startswith(HUB) else f"--benchmark {name} --data {found.path}"
     about = {"licence": wanted.licence, "address": wanted.address}
     return about | dataclasses.asdict(found) | {"path": str(found.path), "state": state, "use": use}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.core import ParameterSource
@@ -21,6 +20,7 @@ from .printing import choose_json
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from ..runs.options import RunOptions
     from ..runs.setup import Setup
 
 
@@ -40,7 +40,6 @@ TENANT = click.option("--tenant", default="default", help="keeps users of severa
 ALL_TENANTS = click.option("--tenant", help="only this tenant [default: all]")
 LM_SET = click.option(
     "--lm-set",
-    "lm_settings",
     multiple=True,
     metavar="NAME=VALUE",
     help="a setting of the LM's requests: temperature, top_p, seed, reasoning_effort, or a field of the body",
@@ -101,11 +100,11 @@ answer_options = adds(
     click.option("--answer-api-base", help="address of its server"),
 )
 setup_options = adds(
-    click.option("--on", "benchmark", required=True, metavar="BENCHMARK", help="see `mempiler list`"),
+    click.option("--benchmark", required=True, metavar="NAME", help="see `mempiler list benchmarks`"),
     click.option("--data", type=click.Path(), help="the benchmark's file [default: the bundled sample]"),
     click.option("--metric", help=_METRIC),
     click.option("--categories", help="comma-separated categories, e.g. 2,4"),
-    click.option("--option", "pairs", multiple=True, metavar="NAME=VALUE", help="of the benchmark, e.g. length=128k"),
+    click.option("--benchmark-set", multiple=True, metavar="NAME=VALUE", help="an option of it, e.g. length=128k"),
     LM,
     API_BASE,
     LM_SET,
@@ -121,7 +120,7 @@ setup_options = adds(
     click.option("--dev", type=_COUNT, help="dev questions"),
     click.option("--test", type=_COUNT, help="test questions"),
     click.option("--seed", type=int, default=0, help="seed of the split and the optimizer"),
-    click.option("--max-lost", type=click.FloatRange(0, 1), default=0.1, help=_LOST),
+    click.option("--max-failure-rate", type=click.FloatRange(0, 1), default=0.1, help=_LOST),
     click.option("--threads", type=click.IntRange(1), default=8, help="questions in flight"),
     click.option("--timeout", type=SECONDS, default=TIMEOUT, help="read timeout in seconds"),
     click.option("--retries", type=_COUNT, default=RETRIES, help="retries per failed call"),
@@ -134,25 +133,33 @@ setup_options = adds(
     click.option("--resume", metavar="RUN", help="continue a run; pays only for what is missing"),
     click.option("--plan", "planned", is_flag=True, help="print calls, tokens and cost, and spend nothing"),
     JSON,
-    click.option("--set", "config", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20"),
+    click.option("--set", multiple=True, metavar="NAME=VALUE", help="a setting of the method, e.g. k=20"),
     ALLOW_CODE,
     CONFIG,
 )
 """Adds the options that make up a `Setup`."""
 
 
-def make_setup(values: dict[str, Any]) -> Setup:
-    """Takes the setup's options out of a command's keyword arguments."""
-    from ..engines.guard import Limits
-    from ..runs.setup import Setup, replayed_setup
+def take_run_options(values: dict[str, Any]) -> RunOptions:
+    """Take the options that `mempiler.compile` and its like share out of a command's values."""
+    from ..runs.options import RunOptions
 
-    limits = Limits(**{name: values.pop(name, None) for name in ("max_usd", "max_calls", "max_tokens", "max_minutes")})
-    names = [field.name for field in dataclasses.fields(Setup) if field.name not in ("options", "limits", "repeat")]
-    named = {name: values.pop(name, None) for name in ("categories", "metric")}
-    options = parse_settings(values.pop("pairs", ())) | {name: value for name, value in named.items() if value}
-    values |= {name: parse_settings(values.get(name, ())) for name in ("lm_settings", "config")}
-    setup = Setup(options=options, limits=limits, **{name: values.pop(name) for name in names if name in values})
-    return replayed_setup(setup, lambda name: name in ("lm", "embedder") and said(name))
+    options: dict[str, Any] = {name: values.pop(name) for name in RunOptions.__annotations__ if name in values}
+    for name in ("set", "lm_set", "benchmark_set"):
+        options[name] = parse_settings(options.get(name, ()))
+    for name in ("lm", "embedder"):
+        # Only what a user chose: a run that is replayed brings models of its own.
+        if name in options and not said(name):
+            del options[name]
+    return cast("RunOptions", options)
+
+
+def make_setup(values: dict[str, Any]) -> Setup:
+    """Take the options of a run out of a command's values, and return its setup."""
+    from ..runs import options
+
+    metric = values.pop("metric", None)
+    return options.make_setup(take_run_options(values), options.Questions(metric=metric))
 
 
 def said(name: str) -> bool:
@@ -177,7 +184,7 @@ def open_asked(program: str, given: Mapping[str, Any], **how: Any) -> tuple[Any,
     account = getattr(opened.program.method.embedder, "account", None)
     if account is not None:
         account.waits = Waits(**{name: how[name] for name in ("timeout", "retries", "deadline") if name in how})
-    name, settings = opened.model(given["lm"]), parse_settings(given["lm_settings"])
+    name, settings = opened.model(given["lm"]), parse_settings(given["lm_set"])
     return opened.program, name, language_model(name, api_base=given["api_base"], **settings, **how)
 
 

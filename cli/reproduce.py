@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UserError
+from ..runs.console import spanned, table
 from .options import answer_options, make_setup, setup_options
-from .printing import first_line, report, show_plan, spanned, table
+from .printing import report, show_plan
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..runs.papers.reproduction import Reproduced, SectionResult, VariantResult
     from ..runs.statistics import Difference
 
-_NOT_HERE = ("benchmark", "data", "metric", "categories", "config", "allow_code")
+_NOT_HERE = ("benchmark", "data", "metric", "categories", "set", "allow_code")
 """Options that are what a paper itself says, or of which it has one for each benchmark."""
 
 
@@ -42,6 +43,7 @@ def command(
 
     Without --judge-lm a metric without a judge stands in where the benchmark has one, and there are no win rates.
     """
+    from ..runs.announce import announce_models
     from ..runs.papers.paper import read_paper
     from ..runs.papers.reproduction import reproduce
     from ..runs.papers.sections import plan_paper
@@ -51,8 +53,7 @@ def command(
     plain, files = _files(found, named)
     setup = make_setup({**values, "benchmark": "", "data": plain})
     chosen = found.chosen(sections)
-    shown = replace(setup, benchmark=chosen[0].benchmark, data=", ".join(named) or None)
-    first_line(shown, counts=False)
+    announce_models(replace(setup, benchmark=chosen[0].benchmark), ", ".join(named) or "bundled sample")
     if planned:
         return show_plan(*plan_paper(found, setup, sections, files, seeds))
     with progress(setup.limits) as (note, meter):

@@ -11,15 +11,13 @@ import click
 
 from ..errors import UnknownNameError, UserError, one_line
 from .options import JSON
-from .printing import Output, report, spanned, table
+from .printing import Output, report
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
-    from ..runs.pages.page import Category, Page, Question
+    from ..runs.pages.page import Page, Question
     from ..runs.rows import QuestionTrace
-    from ..runs.statistics import Difference
 
 
 @click.command("show")
@@ -39,6 +37,7 @@ def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
     from ..runs.folder import RUN, RunFolder
     from ..runs.pages.html import HTML
     from ..runs.pages.page import open_page
+    from ..runs.pages.text import page_lines
 
     if prompts:
         from ..programs.state import prompts_text
@@ -166,6 +165,7 @@ def run_lines(run: str | Path, *more: str) -> Iterator[RenderableType]:
     from ..runs.folder import RunFolder
     from ..runs.pages.html import HTML
     from ..runs.pages.page import open_page
+    from ..runs.pages.text import page_lines
 
     folder = RunFolder.open(str(run))
     html = folder.path / HTML
@@ -173,74 +173,3 @@ def run_lines(run: str | Path, *more: str) -> Iterator[RenderableType]:
     yield from more
     shown = f"page: {html}" if html.is_file() else "no page could be made of it"
     yield f"{shown}; in the terminal: mempiler show {folder.path.name}"
-
-
-def page_lines(page: Page) -> Iterator[RenderableType]:
-    """Facts, scores by category, the verdict, retrieval, and what became of questions and calls."""
-    from ..runs.rows import REASONS
-
-    yield f"{page.name}: {page.title}{f' ({page.warning})' if page.warning else ''}"
-    yield from (*page.notes, *(f"{name}: {value}" for name, value in page.facts))
-    if page.total is not None:
-        yield _scores(page, page.total)
-        units = {each.unit for each in page.total.scores if each.unit}
-        yield f"95 % intervals, resampled by {units.pop()}" if units else "too few questions for an interval"
-    for phase, found in page.phases.items():
-        if found.aggregate:
-            title = f"{phase}, over all answers" if len(page.phases) > 1 else "over all answers"
-            yield table((title, ""), [(name, spanned(value)) for name, value in found.aggregate.items()])
-    if page.verdict:
-        yield page.verdict
-    if page.questions:
-        yield _context(page)
-        rows = [(REASONS[key], *map(str, counts)) for key, counts in page.reasons.items()]
-        yield table(("questions", *page.phases), rows)
-    for phase, found in page.phases.items():
-        for predictor, ended in found.answers.items():
-            lost, again = ended.get("lost", 0), ended.get("retried", 0)
-            if lost or again:
-                yield f"{predictor}, {phase}: {lost} lost, {again} retried"
-    if any(found.failures or found.write_failures for found in page.phases.values()):
-        told = (
-            f"{phase}: {found.failures} questions and {found.write_failures} writes failed"
-            for phase, found in page.phases.items()
-        )
-        yield f"{'; '.join(told)}; mempiler show {page.name} --failed"
-    wrong = sum(not each.last.right for each in page.questions)
-    if wrong and page.command != "compare":
-        yield f"mempiler show {page.name} --wrong: the wrong answers ({wrong})"
-
-
-def _scores(page: Page, total: Category) -> Table:
-    """Scores with their intervals; of a single evaluation its metrics too, of several the difference."""
-    if len(page.phases) > 1:
-        rows = [(*_scored(each), _gap(each.difference)) for each in (*page.categories, total)]
-        return table(("category", "n", *page.phases, "difference"), rows, section=len(rows) - 1)
-    (found,) = page.phases.values()
-    summary = found.summary()
-    metrics, by = summary["metrics"], summary["by"]
-    rows = [
-        (*_scored(each), *(spanned(by[each.key].get(name)) for name in metrics), str(by[each.key]["failures"]))
-        for each in page.categories
-    ]
-    rows += [(*_scored(total), *map(spanned, metrics.values()), str(found.failures))]
-    return table(("category", "n", *page.phases, *metrics, "failures"), rows, section=len(rows) - 1)
-
-
-def _scored(found: Category) -> tuple[str, ...]:
-    name = found.name if found.counts else f"{found.name} (not in score)"
-    return name, str(found.scores[-1].n), *(spanned(each.value, each) for each in found.scores)
-
-
-def _context(page: Page) -> Table:
-    """How much of a question's evidence was recalled, and how long its context and its prompts are."""
-    sizes = [(found.context(), found.prompt_tokens) for found in page.phases.values()]
-    rows = [(name, *map(spanned, found)) for name, found in page.retrieval]
-    rows += [("entries of the context", *(f"{context['hits']:.1f}" for context, _ in sizes))]
-    rows += [("tokens of the context", *(f"{context['tokens']:,.0f}" for context, _ in sizes))]
-    rows += [("tokens of all prompts", *("-" if prompt is None else f"{prompt:,.0f}" for _, prompt in sizes))]
-    return table(("per question, mean", *page.phases), rows)
-
-
-def _gap(found: Difference) -> str:
-    return spanned(found.mean if found.n else None, found.interval, "{:+.3f}")

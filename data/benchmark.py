@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
@@ -108,8 +109,8 @@ class Benchmark:
         self.conversations = frozenset(map(self.group, self.examples) if conversations is None else conversations)
         self.questions_by_group: Mapping[str, int] = Counter(map(self.group, self.examples))
         """How many questions the files hold about each conversation or user, those of other categories included."""
-        self.metric = metric or next(iter(self.metrics))
-        self.scorer = self.scored_by(self.metric)
+        self.metric_name = metric or next(iter(self.metrics))
+        self.scorer = self.scored_by(self.metric_name)
 
     @classmethod
     def read(cls, path: Path, note: Note) -> Reading | None:
@@ -234,6 +235,43 @@ class Benchmark:
     def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: JudgedStep) -> Score:
         """Score one answer for an optimizer; see `Scorer.score_step`."""
         return self.scorer.score_step(example, prediction, step)
+
+    def metric(
+        self,
+        gold: dspy.Example,
+        pred: dspy.Prediction,
+        trace: Any = None,
+        pred_name: str | None = None,
+        pred_trace: Any = None,
+    ) -> Any:
+        """Score one answer, as a metric that every optimizer of DSPy takes.
+
+        Returns:
+            A number from 0 to 1; where GEPA asks about one predictor, a prediction with `score` and `feedback`.
+        """
+        score = self.score_step(gold, pred, JudgedStep(trace, pred_name, pred_trace))
+        if pred_name is None:
+            return score.value
+        return dspy.Prediction(score=score.value, feedback=score.feedback)
+
+    @cached_property
+    def _default_split(self) -> Split:
+        return self.split()
+
+    @property
+    def train(self) -> tuple[dspy.Example, ...]:
+        """The examples to learn from, in the split that `compile` uses with seed 0."""
+        return self._default_split.train
+
+    @property
+    def dev(self) -> tuple[dspy.Example, ...]:
+        """The examples that decide whether a compiled program is better."""
+        return self._default_split.dev
+
+    @property
+    def test(self) -> tuple[dspy.Example, ...]:
+        """The examples that are scored before and after."""
+        return self._default_split.test
 
     def counts(self, example: dspy.Example) -> bool:
         """Whether the example is part of the headline score."""

@@ -74,7 +74,7 @@ def judge_of(benchmark: str | None) -> type[Any]:
         for kind in make().asked.values():
             if issubclass(kind, Judge):
                 return kind
-    raise UserError(f"{benchmark}: no metric of it asks a judge of short answers; leave --on out")
+    raise UserError(f"{benchmark}: no metric of it asks a judge of short answers; leave --benchmark out")
 
 
 def read_labelled(path: str | Path | None = None) -> tuple[LabelledAnswer, ...]:

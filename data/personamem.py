@@ -1,8 +1,9 @@
 """PersonaMem v1: multiple-choice questions to an assistant that should know its user by now (Jiang et al. 2025).
 
 The genuine files, `questions_32k.csv` and `shared_contexts_32k.jsonl` (128k, 1M), are those of the hub set
-bowen-upenn/PersonaMem (RGMem's tables are of 128k: `--option length=128k`); the questions' form was checked against
-them. The sample is our own. A question is asked after the first `end_index_in_shared_context` messages of its context.
+bowen-upenn/PersonaMem (RGMem's tables are of 128k: `--benchmark-set length=128k`); the questions' form was checked
+against them. The sample is our own. A question is asked after the first `end_index_in_shared_context` messages of its
+context.
 
 Limits: the score is the official one, so an answer that repeats an option without its letter is wrong. The released
 files hold six of the paper's seven skills once the two names of recalling facts are one; a skill that a file has not is
@@ -217,7 +218,9 @@ def _questions_of(path: Path, length: str | None) -> Path:
     if not found:
         raise DataError(f"{folder}: holds no questions_{length or '{32k,128k,1M}'}.csv")
     if len(found) > 1:
-        raise DataError(f"{folder}: holds {', '.join(file.name for file in found)}; choose with --option length=...")
+        raise DataError(
+            f"{folder}: holds {', '.join(file.name for file in found)}; choose with --benchmark-set length=..."
+        )
     return found[0]
 
 

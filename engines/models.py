@@ -56,6 +56,7 @@ def language_model(
     answers: Any = None,
     prices: tuple[float, float] | None = None,
     cache: bool | None = None,
+    api_key: str | None = None,
     timeout: float = TIMEOUT,
     retries: int = RETRIES,
     deadline: float = DEADLINE,
@@ -77,6 +78,7 @@ def language_model(
         api_base: Address of an OpenAI-compatible server.
         cache: Whether DSPy's LM cache is used; None means: not for the engines of rules, which are faster than a cache.
             Never for local models, whose weights may change.
+        api_key: Shown to the server; None takes the provider's environment variable.
         timeout: Seconds without a byte from the server after which a call has failed.
         retries: How often a call is repeated that could not reach its model.
         deadline: Seconds for a call, its retries and waits included.
@@ -130,7 +132,7 @@ def language_model(
         settings.setdefault("max_tokens", GGUF_TOKENS)
     else:
         # Servers of one's own mostly want no key.
-        key = "none" if api_base and "OPENAI_API_KEY" not in os.environ else None
+        key = api_key or ("none" if api_base and "OPENAI_API_KEY" not in os.environ else None)
     engine = Engine(name, api_base, key, timeout, deadline, retries, server)
     try:
         lm = MeteredLM(name, meter, **shared, **settings, **engines(engine))

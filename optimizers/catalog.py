@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnknownNameError
+from .settings import ALL_SETTINGS
 
 if TYPE_CHECKING:
     import dspy
@@ -78,7 +79,8 @@ def _runners() -> Any:
 
 
 _CATALOG = json.loads(Path(__file__).with_name("catalog.json").read_text(encoding="utf-8"))
-OPTIMIZERS = {name: Optimizer(name, **entry) for name, entry in _CATALOG.items()}
+_DEFAULTS = {kind.name: kind().to_dict() for kind in ALL_SETTINGS}
+OPTIMIZERS = {name: Optimizer(name, _DEFAULTS[name], **entry) for name, entry in _CATALOG.items()}
 """By name."""
 
 

@@ -24,10 +24,10 @@ from ..engines.meter import MeteredLM
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram, Stage
 from ..programs.state import own_demos
-from .catalog import ENDLESS, Job, Optimizer
-from .catalog import optimizer as entry
+from .catalog import ENDLESS, Job, Optimizer, optimizer
 from .constructors import checked
 from .cost_estimate import EFFORTS, effort, few_proposals
+from .custom import CustomOptimizer, TeleprompterFactory
 from .history import CandidateHistory
 from .labelled import fit_window, plain
 from .metric_views import MetricViews
@@ -49,6 +49,19 @@ class Compilation:
     """Overrides of the optimizer's settings."""
     threshold: float = 0.5
     """Least score of an answer to learn from."""
+    make_teleprompter: TeleprompterFactory | None = None
+    """Makes a teleprompter of the user's own, which then runs in the place of an optimizer of the catalog."""
+
+    @property
+    def entry(self) -> Optimizer | CustomOptimizer:
+        """The optimizer that runs.
+
+        Raises:
+            UnknownNameError: There is none of this name.
+        """
+        if self.make_teleprompter is not None:
+            return CustomOptimizer(self.optimizer, self.make_teleprompter, {})
+        return optimizer(self.optimizer)
 
 
 def plan_job(
@@ -63,7 +76,7 @@ def plan_job(
     Raises:
         UserError: No training question counts, a setting is unknown, a need is not met.
     """
-    chosen = entry(how.optimizer)
+    chosen = how.entry
     settings = checked(how.optimizer, chosen.settings, how.settings or {})
     examples = [example for example in trainset if benchmark.counts(example)]
     least = 3 if chosen.validates else 1
@@ -128,7 +141,7 @@ def compile_program(
             _log.warning(few)
             history.note(few)
     before = guard.refused
-    compiled = _run(entry(how.optimizer), job, history, guard)
+    compiled = _run(how.entry, job, history, guard)
     if guard.dead is not None:
         raise type(guard.dead)(str(guard.dead))
     if guard.refused > before:
@@ -159,7 +172,9 @@ def tidy(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
     return compiled
 
 
-def _run(chosen: Optimizer, job: Job, history: CandidateHistory, guard: Guard) -> MemoryProgram | None:
+def _run(
+    chosen: Optimizer | CustomOptimizer, job: Job, history: CandidateHistory, guard: Guard
+) -> MemoryProgram | None:
     """The optimizer's result; None where the budget ended it, or an error after calls were spent."""
     before, spent = guard.refused, history.spent()
     # Optimizers get a copy, so that a rescue never sees a half changed student.

@@ -264,7 +264,9 @@ def trained_lm(program: MemoryProgram, start: Any) -> Any:
 def check_bootstrap_random(job: Job) -> None:
     """DSPy draws how many bootstrapped demos a set has, from one on."""
     if not job.settings["max_bootstrapped_demos"]:
-        raise UserError("max_bootstrapped_demos = 0: each set of demos has 1 or more; for none choose --with labeled")
+        raise UserError(
+            "max_bootstrapped_demos = 0: each set of demos has 1 or more; for none choose --optimizer labeled"
+        )
 
 
 def check_mipro(job: Job) -> None:

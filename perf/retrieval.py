@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description="Evidence recall of each signal of a search.")
     parser.add_argument("data", nargs="?", help="the file; the bundled samples without")
-    parser.add_argument("--on", default="locomo", help="the benchmark whose form the file has")
+    parser.add_argument("--benchmark", default="locomo", help="the benchmark whose form the file has")
     parser.add_argument("--embedder", default=OFFLINE)
     parser.add_argument("--reranker", help="none, tokens or fastembed:NAME")
     arguments = parser.parse_args()

@@ -86,6 +86,11 @@ class MemoryProgram(dspy.Module):
         """What is set of it, as `build` takes it; of the task what is no default."""
         return {**self.method.config, **self.task.settings.named}
 
+    @property
+    def module(self) -> dspy.Module:
+        """The user's own module that this program asks, e.g. to save it with DSPy alone; else the program itself."""
+        return getattr(self.method, "module", None) or self
+
     def forward(
         self,
         history: History | list[Any],
@@ -117,7 +122,8 @@ class MemoryProgram(dspy.Module):
 
     async def aforward(self, *given: Any, **named: Any) -> dspy.Prediction:
         """`forward` for asyncio, in a thread; `aanswer` is for those who ask a written memory."""
-        return await in_thread(lambda: self.forward(*given, **named))
+        # By the class: DSPy logs a warning whenever `forward` is read from a module itself.
+        return await in_thread(lambda: type(self).forward(self, *given, **named))
 
     def query_of(self, example: dspy.Example, history: History | None = None) -> Query:
         """The query of a benchmark's example; about another history than its own, e.g. the beginning of it."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import dspy
 
@@ -26,19 +26,29 @@ from ..optimizers.history import Candidate, CandidateHistory
 from ..optimizers.proposals import ATTEMPTS
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
+from .artifact import save
 from .destination import Destination
 from .experiment import Note, Scoring
-from .manifest import Manifest
+from .external import name_in_tables
+from .folder import RunFolder
+from .manifest import Manifest, read_manifest
 from .mlflow_log import show
-from .pages.html import keep_page
-from .pages.page import difference_line, program_changes, run_page, spent_line, states
+from .pages.html import HTML, keep_page
+from .pages.page import difference_line, open_page, program_changes, run_page, spent_line, states
+from .pages.text import page_table
 from .promotion import Promotion, promotion, reserve
 from .registry import pinned
 from .results import Evaluation, counts_of, difference, refuse_broken, totals
 from .runtime import Parent, Runtime
 from .setup import Setup, data_of, parameters, replayed_setup
-from .statistics import Difference
+from .statistics import Difference, Verdict
+from .tables import ResultTable
 from .tracking import Tracker
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+QuestionPart = Literal["test", "dev"]
 
 RETRY_COUNT = "troubled"
 """How often the optimizer of a run ended before its time or gave proposals up, in the run's record."""
@@ -76,24 +86,39 @@ class OptimizerProblems:
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """What a compile gave."""
+class CompileResult:
+    """What a compile gave.
 
+    result = mempiler.compile("turn-rag", benchmark="locomo", optimizer="labeled")
+    print(result)
+    result.save("my-program")
+    """
+
+    program: MemoryProgram
+    """The program that was kept: the compiled one, or the start."""
     before: Evaluation
+    """The start on the test questions; on the dev questions where there are no others."""
     after: Evaluation
     """The kept program on the test questions; equal to `before` without a gain."""
     dev: tuple[Evaluation, Evaluation | None]
     """Start and compiled program on the dev questions, which decided; None if the budget did not suffice."""
     difference: Difference
+    """The paired difference, after minus before."""
+    scored_on: QuestionPart
+    """The questions of `before` and `after`: "dev" only where there are no test questions."""
     promoted: bool
-    program: Path
+    """Whether the compiled program was kept."""
+    folder: Path
+    """Where the program is saved."""
     candidates: tuple[Candidate, ...]
     usage: dict[str, Any]
     """Calls by role, tokens and cost of the whole run, optimizer and all scoring included."""
     stopped: str | None
     """The limit that was reached, if any."""
     run: Path
+    """The folder of the run, with its page `report.html`."""
     run_id: str
+    """The MLflow run."""
     model: str | None
     """The name of the model whose weights were trained, as --lm takes it; None where none were."""
     decided: Promotion
@@ -111,9 +136,41 @@ class Compiled:
         """Why the start was kept; None where the compiled program was."""
         return None if self.promoted else self.decided.refused
 
-    def verdict(self) -> str:
+    @property
+    def verdict(self) -> Verdict:
+        """What can be said of the program that was kept against the start: "better", "not told apart", and so on."""
+        return self.difference.verdict
+
+    def save(self, folder: str | Path) -> None:
+        """Save the program that was kept to another folder, with what the manifest says of it.
+
+        Raises:
+            UserError: The folder holds something that is no saved program, or cannot be written.
+        """
+        save(self.program, folder, read_manifest(self.folder))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row for each question of `after`."""
+        return self.after.to_pandas()
+
+    def table(self) -> ResultTable:
+        """Return the scores before and after by category, the verdict, the cost, and where everything is."""
+        page = open_page(RunFolder(self.run))
+        result = page_table(page, self.run / HTML)
+        notes = [*result.notes, f"LM calls, whole run: {spent_line(self.usage)}", f"program: {self.folder}"]
+        if self.stopped:
+            notes.append(f"stopped by a limit: {self.stopped}; resume={self.run.name!r} goes on")
+        return replace(result, notes=notes)
+
+    def __str__(self) -> str:
+        return self.table().text()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+    def statement(self) -> str:
         """Say which program was kept and why, and how to keep the other one."""
-        tested = difference_line(self.difference)
+        tested = difference_line(self.difference, _question_words(self.scored_on))
         if self.promoted and self.decided.refused is not None:
             return f"Kept by --force: {self.decided.refused}; {tested}"
         if self.promoted and self.decided.gain is not None:
@@ -167,16 +224,17 @@ class Compiled:
             "groups": [groups.index(row.group) for row in found.counted],
         }
 
-    def summary(self) -> dict[str, Any]:
-        """The object `compile --json` prints."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that `mempiler compile --json` prints."""
         return {
-            "before": self.before.summary(),
-            "after": self.after.summary(),
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
+            "scored_on": self.scored_on,
             "difference": self.difference.to_dict(),
             "dev": {"before": self.dev[0].score, "after": self.dev[1].score if self.dev[1] else None},
             "dev_difference": None if self.decided.gain is None else self.decided.gain.to_dict(),
             "refused_candidate": self._refused_summary(),
-            "program": str(self.program),
+            "program": str(self.folder),
             "untouched_out": None if self.untouched_out is None else str(self.untouched_out),
             "candidates": [asdict(candidate) for candidate in self.candidates],
             "optimizer": asdict(self.troubles),
@@ -188,11 +246,11 @@ class Compiled:
         """Plain JSON of the program that was not kept; None if there is none."""
         if self.refused_candidate is None or self.refused_difference is None:
             return None
-        return {"test": self.refused_candidate.summary(), "difference": self.refused_difference.to_dict()}
+        return {"test": self.refused_candidate.to_dict(), "difference": self.refused_difference.to_dict()}
 
 
 def run_compile(
-    method: str,
+    program: Any,
     setup: Setup,
     how: Compilation | None = None,
     out: str | Path | None = None,
@@ -200,11 +258,11 @@ def run_compile(
     note: Note = lambda phase: None,
     meter: Meter | None = None,
     parent: Parent | None = None,
-) -> Compiled:
+) -> CompileResult:
     """Compiles a program against a benchmark's metric, scores it before and after, saves and logs it.
 
     Args:
-        method: A method name, `module:Class`, or a saved program to start from: its folder, or `models:/NAME@ALIAS`.
+        program: As `api.compile` takes it.
         setup: Data, models and the method's settings; its seed and threads are those of the optimizer, too.
         how: Optimizer, stage and settings.
         out: Folder for the program; one in the run's folder if None. It holds a loadable program from the first
@@ -222,14 +280,16 @@ def run_compile(
     how = replace(how or Compilation(), seed=setup.seed, threads=setup.threads)
     if setup.dev == 0 and not force:
         raise UserError("without dev questions nothing can show a gain; raise --dev, or keep the result with --force")
-    method, benchmark = pinned(method), setup.load(compiling=True)
+    if isinstance(program, str):
+        program = pinned(program)
+    benchmark = setup.load(compiling=True)
     split = setup.split(benchmark)
     # Not `force`, so that a program that was refused can be kept by resuming its run.
     chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
-    runtime = Runtime.start(setup, "compile", method, chosen, meter, parent)
+    runtime = Runtime.start(setup, "compile", name_in_tables(program), chosen, meter, parent)
     with runtime.folder.recording():
         benchmark = runtime.judged(benchmark)
-        start = runtime.program(method, benchmark)
+        start = runtime.program(program, benchmark)
         with runtime.context(start):
             plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
         destination = Destination(runtime.folder, Path(out) if out else None)
@@ -237,7 +297,7 @@ def run_compile(
         made = {"benchmark": data_of(benchmark, split), "lms": lms, "lm_settings": dict(setup.lm_settings)}
         manifest = Manifest(method=start.name, task=benchmark.task, **made)
         destination.save_start(start, manifest)
-        scoring = Scoring(runtime, benchmark, note, method)
+        scoring = Scoring(runtime, benchmark, note, program)
         try:
             with closing(start.method):
                 outcome = _Compile(scoring, start, split, how, force, destination, manifest).run()
@@ -249,7 +309,7 @@ def run_compile(
     if outcome.refused_candidate is not None:
         runtime.folder.keep_rows("refused_candidate", outcome.refused_candidate.rows)
     ended = outcome.stopped or outcome.troubles.ended
-    runtime.folder.update(status="stopped" if ended else "finished", result=outcome.summary())
+    runtime.folder.update(status="stopped" if ended else "finished", result=outcome.to_dict())
     return outcome
 
 
@@ -292,15 +352,16 @@ class _Compile:
     destination: Destination
     manifest: Manifest
 
-    def run(self) -> Compiled:
+    def run(self) -> CompileResult:
         runtime, benchmark, how = self.scoring.runtime, self.scoring.benchmark, self.how
         chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
         logged = parameters(self.start, runtime.setup, benchmark)
         logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
         with runtime.tracked("compile", f"{self.start.name}-{benchmark.name}-{how.optimizer}", logged) as tracker:
             with runtime.context(self.start), endpoint_errors():
-                outcome, kept = self._outcome(tracker.run_id)
-            scores = {name: outcome.summary()[name] for name in ("before", "after", "difference", "dev", "promoted")}
+                outcome = self._outcome(tracker.run_id)
+            kept = outcome.program
+            scores = {name: outcome.to_dict()[name] for name in ("before", "after", "difference", "dev", "promoted")}
             made = {"scores": {**scores, "gate": outcome.gate()}, "optimizer": chosen if outcome.promoted else {}}
             # A program whose weights were trained is asked with them from here on.
             if outcome.promoted and outcome.model:
@@ -315,16 +376,16 @@ class _Compile:
                 show(tracker, benchmark, outcome.after, shown, "after", runtime.setup.traces)
         return outcome
 
-    def _saved(self, outcome: Compiled, kept: MemoryProgram, manifest: Manifest) -> Compiled:
+    def _saved(self, outcome: CompileResult, kept: MemoryProgram, manifest: Manifest) -> CompileResult:
         """Save the program that was kept, and return the outcome with its folder."""
         if outcome.promoted:
-            return replace(outcome, program=self.destination.save_compiled(kept, manifest))
+            return replace(outcome, folder=self.destination.save_compiled(kept, manifest))
         folder = self.destination.save_original(kept, manifest)
         untouched = None if folder == self.destination.folder else self.destination.folder
-        return replace(outcome, program=folder, untouched_out=untouched)
+        return replace(outcome, folder=folder, untouched_out=untouched)
 
-    def _outcome(self, run_id: str) -> tuple[Compiled, MemoryProgram]:
-        """Score, optimize, decide, and score again; return what came of it, and the program to keep."""
+    def _outcome(self, run_id: str) -> CompileResult:
+        """Score, optimize, decide, and score again."""
         split, score, runtime = self.split, self.scoring, self.scoring.runtime
         min_n = runtime.setup.min_n
         start_on_dev = score(self.start, split.dev, "dev", "dev questions, before")
@@ -335,12 +396,16 @@ class _Compile:
         decided = promotion(start_on_dev, compiled_on_dev, runtime.guard.limit_hit, min_n)
         promoted = attempt.program is not None and (self.force or decided.refused is None)
 
-        before = score(self.start, split.test, "test", "test questions, before")
-        self._check(before)
+        before = start_on_dev
+        if split.test:
+            before = score(self.start, split.test, "test", "test questions, before")
+            self._check(before)
         after = before
         candidate = None
         compiled_on_test = None
-        if promoted or (decided.gain is not None and attempt.is_changed):
+        if not split.test:
+            compiled_on_test = compiled_on_dev if promoted else None
+        elif promoted or (decided.gain is not None and attempt.is_changed):
             phase = "after" if promoted else "not promoted"
             compiled_on_test = self._score_compiled(attempt, "test", f"test questions, {phase}")
         if promoted and compiled_on_test is not None:
@@ -349,13 +414,16 @@ class _Compile:
         else:
             candidate = compiled_on_test
 
-        outcome = Compiled(
+        kept = attempt.program if promoted and attempt.program is not None else self.start
+        return CompileResult(
             before=before.model_copy(update={"run_id": run_id}),
             after=after.model_copy(update={"run_id": run_id}),
             dev=(start_on_dev, compiled_on_dev),
             difference=difference(before.counted, after.counted, min_n),
+            scored_on="test" if split.test else "dev",
             promoted=promoted,
-            program=self.destination.folder,
+            program=kept,
+            folder=self.destination.folder,
             candidates=tuple(attempt.history.candidates),
             usage=dict(counts_of(runtime.meter.read())),
             stopped=runtime.guard.limit_hit or before.stopped or after.stopped,
@@ -367,8 +435,6 @@ class _Compile:
             refused_candidate=candidate and candidate.model_copy(update={"run_id": run_id}),
             refused_difference=candidate and difference(before.counted, candidate.counted, min_n),
         )
-        kept = attempt.program if promoted and attempt.program is not None else self.start
-        return outcome, kept
 
     def _optimize(self, start_on_dev: Evaluation) -> _Attempt:
         """Let the optimizer work on the train questions, with what the budget leaves for it."""
@@ -394,7 +460,7 @@ class _Compile:
             model_name = keep(history.trained, runtime.folder.path / "model")
         return _Attempt(program, history, prompts_changed, model_name)
 
-    def _score_compiled(self, attempt: _Attempt, part: Literal["dev", "test"], told: str) -> Evaluation | None:
+    def _score_compiled(self, attempt: _Attempt, part: QuestionPart, told: str) -> Evaluation | None:
         """Score the compiled program on a part of the split; return None if nothing was compiled."""
         if attempt.program is None:
             return None
@@ -402,19 +468,19 @@ class _Compile:
         with dspy.context(lm=attempt.history.trained or dspy.settings.lm):
             return self.scoring(attempt.program, examples, part, told)
 
-    def _keep_page(self, tracker: Tracker, outcome: Compiled, kept: MemoryProgram) -> None:
-        how, shown = self.how, outcome.program
+    def _keep_page(self, tracker: Tracker, outcome: CompileResult, kept: MemoryProgram) -> None:
+        how, shown = self.how, outcome.folder
         if shown.is_absolute() and shown.is_relative_to(outcome.run):
             shown = shown.relative_to(outcome.run)
         self.scoring.keep_page(
             tracker,
-            {"with": how.optimizer, "stage": how.stage, "optimizer_set": dict(how.settings or {})},
+            {"optimizer": how.optimizer, "stage": how.stage, "optimizer_set": dict(how.settings or {})},
             kept,
             {"before": outcome.before} | ({"after": outcome.after} if outcome.promoted else {}),
-            "test questions",
+            _question_words(outcome.scored_on),
             [("Program", str(shown)), ("LM calls, whole run", spent_line(outcome.usage))],
             notes=[*outcome.troubles.lines(outcome.run.name), *_dev_warnings(outcome)],
-            verdict=outcome.verdict(),
+            verdict=outcome.statement(),
             changes=program_changes(states(self.start), states(kept)),
             candidates=outcome.candidates,
             min_n=outcome.difference.min_n,
@@ -463,13 +529,18 @@ def _proposal_attempts(runtime: Runtime, same_as_before: bool) -> int:
     return ATTEMPTS * (1 + _retry_count(runtime))
 
 
-def _dev_warnings(outcome: Compiled) -> list[str]:
+def _question_words(part: QuestionPart) -> str:
+    """Return what pages call the questions of a result's scores."""
+    return "test questions" if part == "test" else "dev questions, which also decided"
+
+
+def _dev_warnings(outcome: CompileResult) -> list[str]:
     """Return what there is to warn of in the difference on the dev questions, which decided."""
     gain = outcome.decided.gain
     return [f"dev questions: {gain.warning}"] if gain is not None and gain.warning else []
 
 
-def _log(tracker: Tracker, outcome: Compiled) -> None:
+def _log(tracker: Tracker, outcome: CompileResult) -> None:
     evaluations = {
         "before": outcome.before,
         "after": outcome.after,
@@ -486,5 +557,5 @@ def _log(tracker: Tracker, outcome: Compiled) -> None:
     tracker.steps("candidate", candidates, "number")
     if candidates:
         tracker.data("candidates.jsonl", candidates)
-    tracker.data("outcome.json", outcome.summary())
-    tracker.files(outcome.program, "program")
+    tracker.data("outcome.json", outcome.to_dict())
+    tracker.files(outcome.folder, "program")

@@ -36,25 +36,6 @@ Note = Callable[[str], Progress | None]
 """Called with the name of each phase; may return a progress callback for it."""
 
 
-def evaluate(
-    thing: Any, on: str, part: Part = "all", config: Mapping[str, Any] | None = None, **setup: Any
-) -> Evaluation:
-    """Scores anything that answers questions about a history, on a benchmark; logged as one run.
-
-    Args:
-        thing: A callable `(history, question)`, a `dspy.Module`, a class or object with `add` and `search`; or the name
-            of these, of a method, a saved program, a file of answers, or the URL of a chat endpoint.
-        on: The benchmark.
-        part: Which questions: all, or a part of the split that compile uses.
-        config: Settings of the thing, e.g. {"timeout": 60}.
-        **setup: Data, models and limits: the fields of `runs.setup.Setup`.
-
-    Raises:
-        UserError: The thing, the benchmark or a field is none.
-    """
-    return run_evaluate(thing, Setup(on, config=dict(config or {}), **setup), part)
-
-
 def run_evaluate(
     name: str | Any,
     setup: Setup,
@@ -87,7 +68,7 @@ def run_evaluate(
         with closing(program.method):
             found = _tracked(Scoring(runtime, benchmark, note, thing), program, examples, part)
     runtime.folder.keep_rows("evaluation", found.rows)
-    runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.summary())
+    runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.to_dict())
     return found
 
 
@@ -177,6 +158,6 @@ def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.E
         same = program_changes(states(program), states(program))
         notes = scoring.thing.notes if isinstance(scoring.thing, Answers) else []
         told = f"questions: {part}"
-        scoring.keep_page(tracker, {"part": part}, program, {"score": found}, told, notes=notes, changes=same)
+        scoring.keep_page(tracker, {"split": part}, program, {"score": found}, told, notes=notes, changes=same)
         show(tracker, benchmark, found, ((program, None),), "evaluation", runtime.setup.traces)
     return found

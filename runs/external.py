@@ -25,6 +25,7 @@ from ..engines.spending import Spending, note
 from ..errors import DataError, UserError, one_line
 from ..programs.external.program import WEB, kind_of, takes_embedder, thing_of
 from ..programs.external.stores import parameters
+from ..programs.program import MemoryProgram
 from ..programs.recording import ExternalError
 from ..records import History, Query, read_json
 
@@ -218,6 +219,8 @@ def name_in_tables(thing: Any) -> str:
     """The name of what is scored: `module:name`; of a file of answers without its folder, which is private."""
     if isinstance(thing, Answers):
         return thing.path.name
+    if isinstance(thing, MemoryProgram):
+        return thing.name
     kind = thing if inspect.isroutine(thing) or isinstance(thing, type) else type(thing)
     return thing if isinstance(thing, str) else f"{kind.__module__}:{kind.__qualname__}"
 

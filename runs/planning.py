@@ -37,6 +37,7 @@ from .home import home
 from .registry import program_folder
 from .runtime import Runtime
 from .setup import Setup
+from .split_plan import SplitPlan, plan_split
 
 SAMPLED_ITEMS = 3
 """Items of a history that are written to measure what writing takes."""
@@ -59,6 +60,8 @@ class Plan:
     """None where no endpoint is asked: the machine decides."""
     phases: Mapping[str, Range] = field(default_factory=dict)
     """Calls by phase."""
+    split: SplitPlan | None = None
+    """What the split of the questions allows, for a run that needs all three parts."""
 
     def __add__(self, other: Plan) -> Plan:
         """Both as one, without phases; what is not known of either is not known, unless it asks nothing."""
@@ -76,7 +79,9 @@ class Plan:
             return None if range is None else {"low": round(range.low, 4), "high": round(range.high, 4)}
 
         phases = {name: pair(range) for name, range in self.phases.items()}
-        return {name: pair(getattr(self, name)) for name in ("calls", "tokens", "usd", "minutes")} | {"phases": phases}
+        totals = {name: pair(getattr(self, name)) for name in ("calls", "tokens", "usd", "minutes")}
+        split = {} if self.split is None else {"split": self.split.summary()}
+        return {**totals, "phases": phases, **split}
 
 
 def plan_evaluate(name: str, setup: Setup, part: Part = "all") -> Plan:
@@ -122,7 +127,8 @@ def plan_compile(method: str, setup: Setup, how: Compilation) -> Plan:
     }
     calls = sum(phases.values(), NOTHING)
     # Demos make prompts longer: up to four times, as measured with 16 demos.
-    return _plan(phases, Range(calls.low * size.each * 0.7, calls.high * size.each * 4), size, setup)
+    tokens = Range(calls.low * size.each * 0.7, calls.high * size.each * 4)
+    return replace(_plan(phases, tokens, size, setup), split=plan_split(setup))
 
 
 def plan_train(method: str, setup: Setup, course: TrainingConfig) -> Plan:
@@ -141,7 +147,8 @@ def plan_train(method: str, setup: Setup, course: TrainingConfig) -> Plan:
     validated = Range(checked.low * checks.low, checked.high * checks.high)
     phases = {"scoring before": scored, "training": calls, "validating": validated, "scoring after": scored}
     calls = sum(phases.values(), NOTHING)
-    found = _plan(phases, Range(calls.low * size.each * 0.5, calls.high * size.each * 2), size, setup)
+    tokens = Range(calls.low * size.each * 0.5, calls.high * size.each * 2)
+    found = replace(_plan(phases, tokens, size, setup), split=plan_split(setup))
     rate = trained_rate(setup.lm)
     if rate is None:
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import BaseModel
@@ -14,8 +14,13 @@ from ..data.scorer import Confusion
 from ..engines.spending import Spending
 from ..errors import BrokenRunError
 from ..records import Failure
+from .console import spanned
 from .rows import SHOWN, Row
 from .statistics import MIN_N, Difference, bootstrap_interval, compare_paired_scores
+from .tables import ResultTable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OUTCOMES = ("ok", "repaired", "retried", "lost")
 """How predictor calls end."""
@@ -24,6 +29,24 @@ ELSEWHERE = "elsewhere"
 """What tables call calls that this run did not make: those of an endpoint, or of recorded answers."""
 MAX_LOST = 0.1
 """The share of failed questions, or of lost calls, above which a run is broken, unless it says otherwise."""
+
+ROW_COLUMNS = {
+    "id",
+    "group",
+    "category",
+    "question",
+    "gold",
+    "answer",
+    "score",
+    "seconds",
+    "hits",
+    "context_tokens",
+    "prompt_tokens",
+    "output_tokens",
+    "calls",
+    "cost",
+}
+"""What a data frame shows of every row, beside the parts of its score and its evidence recall."""
 
 
 class Evaluation(BaseModel, frozen=True):
@@ -115,7 +138,7 @@ class Evaluation(BaseModel, frozen=True):
         failed = [row.failure for row in self.rows if row.failure] or list(self.failed_writes)
         counts = Counter(failure.message for failure in failed).most_common(1)
         most = f"; most often: {counts[0][0]}" if counts else ""
-        return f"{self._lost[1]}, --max-lost allows {self.max_lost:.0%}{most}"
+        return f"{self._lost[1]}, --max-failure-rate allows {self.max_lost:.0%}{most}"
 
     @property
     def _lost(self) -> tuple[float, str]:
@@ -204,8 +227,45 @@ class Evaluation(BaseModel, frozen=True):
             }
         return found
 
-    def summary(self) -> dict[str, Any]:
-        """The object `--json` prints."""
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row for each question, as a pandas data frame."""
+        import pandas as pd
+
+        rows: list[dict[str, Any]] = []
+        for row in self.rows:
+            fields = row.model_dump(include=ROW_COLUMNS)
+            fields["failure"] = None if row.failure is None else row.failure.message
+            rows.append(fields | row.parts | row.recall)
+        return pd.DataFrame(rows)
+
+    def table(self) -> ResultTable:
+        """Return scores by category, with the interval of the whole."""
+        metrics = self.metrics()
+        rows: list[list[str]] = []
+        for category in self.by_category().values():
+            name = category["name"] if category["in_score"] else f"{category['name']} (not in score)"
+            cells = [name, str(category["n"]), spanned(category["score"])]
+            rows.append([*cells, *(spanned(category.get(metric)) for metric in metrics)])
+        whole = bootstrap_interval([row.score for row in self.counted], [row.group for row in self.counted])
+        rows.append(["score", str(self.n), spanned(self.score, whole), *map(spanned, metrics.values())])
+
+        notes = [f"{self.failures} questions failed"] if self.failures else []
+        if self.broken:
+            notes.append(f"broken run: {self.breakage}")
+        if self.stopped:
+            notes.append(f"stopped before all questions were asked: {self.stopped}")
+        smoke_test = "" if self.comparable else " (smoke test, not comparable)"
+        title = f"{self.program} on {self.benchmark}, LM {self.lm}{smoke_test}"
+        return ResultTable(title, ["category", "n", "score", *metrics], rows, notes)
+
+    def __str__(self) -> str:
+        return self.table().text()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that `mempiler evaluate --json` prints."""
         found = bootstrap_interval([row.score for row in self.counted], [row.group for row in self.counted])
         return {
             **self.model_dump(mode="json", exclude={"rows", "names", "expected"}),

@@ -11,6 +11,7 @@ from typing import Any
 import dspy
 
 from ..data.benchmark import Benchmark
+from ..engines.dspy_models import metered_copy
 from ..engines.embedders import IN_PROCESS, NO_RERANKER
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
@@ -117,12 +118,37 @@ class Runtime:
     def model(self, role: Role = "task") -> MeteredLM:
         """The language model of a role."""
         setup, roles = self.setup, self.setup.roles
+        own = setup.models.get(role)
+        if role == "prompt" and not setup.prompt_lm:
+            own = setup.models.get("task")
+        if own is not None and self.replay is None:
+            return self._metered(own, role)
         name, api_base = roles["task"] if role == "prompt" and not setup.prompt_lm else roles[role]
         if role == "judge" and not name:
             free = next(iter(setup.load().unjudged), None)
-            other = f", or take --option metric={free}, which needs none" if free else ""
+            other = f", or take --benchmark-set metric={free}, which needs none" if free else ""
             raise UserError(f"{setup.benchmark} is scored by a judge; name its model with --judge-lm{other}")
         return self.named(name or "", role, api_base, **(setup.lm_settings if role == "task" else {}))
+
+    def _metered(self, own: dspy.BaseLM, role: Role) -> MeteredLM:
+        """A copy of a model that the user made, with the limits and the store of the run."""
+        setup = self.setup
+        if role == "task" and setup.lm_settings:
+            own = own.copy(**setup.lm_settings)
+        lm = metered_copy(
+            own,
+            self.meter,
+            role,
+            self.guard,
+            self.folder.store.answers,
+            repeat=setup.repeat if role in ("task", "answer") else 0,
+            prices=needed_prices(own.model, setup.limits.max_usd),
+            timeout=setup.timeout,
+            retries=setup.retries,
+            deadline=setup.lm_deadline,
+        )
+        note_model(self.folder, role, own.model, lm)
+        return lm
 
     def named(self, name: str, role: Role, api_base: str | None, **settings: Any) -> MeteredLM:
         """A language model by its name, with the limits and the store of the run; arguments as of `language_model`."""
@@ -232,6 +258,8 @@ class Runtime:
         setup, config = self.setup, dict(self.setup.config)
         unsaid = {f"{TASK}abstain": True} if benchmark.unsaid else {}
         cache = cache or (self.parent and self.parent.cache) or MemoryCache(self.folder.store.nodes)
+        if isinstance(name, MemoryProgram):
+            return self._copied(name, benchmark, cache)
         folder = program_folder(name) if isinstance(name, str) else None
         if folder is not None:
             if config:
@@ -255,6 +283,22 @@ class Runtime:
         embedder = self._embedder(setup.embedder) if needs_embedder(name) else None
         settings = {**preset(name, benchmark.name), **unsaid, **config}
         return build(name, benchmark.task, embedder, cache, setup.default_adapter, **settings)
+
+    def _copied(self, program: MemoryProgram, benchmark: Benchmark, cache: MemoryCache) -> MemoryProgram:
+        """A copy of a program that the user made, which keeps its memories in this run's cache.
+
+        Raises:
+            UserError: It is for another task, or settings are given beside it.
+        """
+        if self.setup.config:
+            raise UserError(f"{program.name}: a program keeps its settings; build it with others instead of `set`")
+        if program.task.name != benchmark.task and program.task.predictors():
+            raise UserError(
+                f"{program.name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}"
+            )
+        copied = program.deepcopy()
+        copied.cache = cache
+        return copied
 
     def _embedder(self, name: str) -> Any:
         if self.replay is None or name == OFFLINE_EMBEDDER:

@@ -10,9 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import dspy
+
 from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
+from ..engines.dspy_models import is_plain, metered_copy
 from ..engines.endpoint import DEADLINE, RETRIES, TIMEOUT
 from ..engines.guard import Limits
 from ..engines.meter import Meter, Role
@@ -30,11 +33,12 @@ _REPLAYED = ("lm", "prompt_lm", "judge_lm", "answer_lm", "embedder", "reranker",
 """Fields of a setup that a replay takes from the run."""
 _FREE_ON_RESUME = {
     *("allow_code", "threads", "workers", "limits", "resume", "timeout", "retries", "lm_deadline", "traces"),
+    *("questions", "models"),
     *(f"{role}api_base" for role in ("", "prompt_", "judge_", "answer_", "embedder_")),
 }
 """Fields of a setup that a resumed run may change: they do not decide its result."""
 
-_OPTIONS = {"config": "set", "lm_settings": "lm-set"}
+_OPTIONS = {"config": "set", "lm_settings": "lm-set", "max_lost": "max-failure-rate"}
 """What the command line calls fields of a setup, where it has another name for them."""
 
 
@@ -96,6 +100,10 @@ class Setup:
     """A run whose answers are given in the place of any call; its models stand for those of the setup."""
     traces: int | None = TRACES
     """Of how many questions MLflow gets traces, wrong answers first; None for all."""
+    questions: Benchmark | None = field(default=None, repr=False, compare=False)
+    """The user's own questions, given from Python; `benchmark` is then their name."""
+    models: Mapping[Role, dspy.BaseLM] = field(default_factory=dict[Role, dspy.BaseLM], repr=False, compare=False)
+    """Language models that the user made, by role; `lm`, `prompt_lm` and so on then hold their names."""
 
     def __post_init__(self) -> None:
         request_settings(self.lm_settings)
@@ -125,6 +133,8 @@ class Setup:
 
     @cached_property
     def _benchmark(self) -> Benchmark:
+        if self.questions is not None:
+            return self.questions
         return load_benchmark(self.benchmark, self.data, **self.options)
 
     def load(self, compiling: bool = False) -> Benchmark:
@@ -149,7 +159,13 @@ class Setup:
         Raises:
             UserError: Nobody provides it, its key is not set, or its provider has no such model.
         """
+        for role, own in self.models.items():
+            lm = metered_copy(own, Meter(), role)
+            check_askable(lm)
+            check_known(lm)
         for role, (name, api_base) in self.roles.items():
+            if role in self.models:
+                continue
             if name and not (is_offline(name) or is_local(name) or name.startswith(GGUF)):
                 lm = language_model(name, Meter(), role, api_base, guard=None, answers=None)
                 check_askable(lm)
@@ -168,22 +184,31 @@ class Setup:
     @property
     def default_adapter(self) -> str:
         """The adapter of a program that is not a saved one: "auto" for named models, which have an endpoint to ask."""
+        own = self.models.get("task")
+        if self.adapter is None and own is not None and not is_plain(own):
+            return "chat"
         return self.adapter or ("chat" if is_offline(self.lm) or is_local(self.lm) else "auto")
 
     @property
     def resume_key(self) -> dict[str, Any]:
         """What decides the result of a run: one that is resumed has the same."""
-        found = {key: value for key, value in asdict(self).items() if key not in _FREE_ON_RESUME}
-        return {**found, "data": str(Path(self.data).absolute())} if self.data else found
+        decisive = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _FREE_ON_RESUME}
+        if self.data:
+            decisive["data"] = str(Path(self.data).absolute())
+        if self.questions is not None:
+            decisive["questions"] = self.questions.source.sha256
+        return decisive
 
     def command_line(self, command: str, program: str, chosen: Mapping[str, Any]) -> str:
         """The command that does a run again: files by their names, without addresses; `chosen` are its own options."""
+        if self.questions is not None:
+            return f"mempiler.{command} in Python, with examples"
         plain = Setup(self.benchmark)
         changed = {name: value for name, value in self.resume_key.items() if value != getattr(plain, name)}
-        words = ["mempiler", command, program if ":" in program else Path(program).name, "--on", self.benchmark]
+        words = ["mempiler", command, program if ":" in program else Path(program).name, "--benchmark", self.benchmark]
         own = changed.pop("options", {})  # `metric` and `categories` are options of the command line
         named = {name: own[name] for name in own if name in ("metric", "categories")}
-        rest = {"option": {name: own[name] for name in own if name not in named}}
+        rest = {"benchmark-set": {name: own[name] for name in own if name not in named}}
         for name, value in {**named, **rest, **changed, **asdict(self.limits), **chosen}.items():
             given = [f"{key}={each}" for key, each in value.items()] if isinstance(value, Mapping) else [value]
             for each in given if value is not None else ():

@@ -142,7 +142,7 @@ class Tracker:
 
     def evaluation(self, prefix: str, evaluation: Evaluation) -> None:
         """Logs scores per category, retrieval, calls and cost as metrics, and every question's row as a table."""
-        summary = evaluation.summary()
+        summary = evaluation.to_dict()
         values: dict[str, float | None] = {"score": summary["score"], "n": float(evaluation.n)}
         values |= dict(zip(("score_low", "score_high"), summary["interval"] or (), strict=False))
         values |= summary["metrics"] | summary["aggregate"]

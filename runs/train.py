@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dspy
 from pydantic_core import to_jsonable_python
@@ -28,12 +28,20 @@ from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
 from .artifact import check_writable, save
 from .experiment import Note, Scoring
-from .manifest import Manifest
-from .pages.page import difference_line
+from .external import name_in_tables
+from .folder import RunFolder
+from .manifest import Manifest, read_manifest
+from .pages.html import HTML
+from .pages.page import difference_line, open_page
+from .pages.text import page_table
 from .results import Evaluation, difference
 from .runtime import Parent, Runtime
 from .setup import Setup, data_of, parameters
-from .statistics import Difference
+from .statistics import Difference, Verdict
+from .tables import ResultTable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _FILED = {"before": "start", "after": "result"}
 """What the rows of a phase are filed under: runs of earlier versions are resumed, too."""
@@ -42,9 +50,10 @@ _FREE_ON_RESUME = {"answer_api_base", "usd_per_hour"}
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainResult:
     """What a training gave."""
 
+    program: MemoryProgram
     before: Evaluation
     after: Evaluation
     """With the trained weights, on the same test questions."""
@@ -52,30 +61,62 @@ class Trained:
     training: Mapping[str, Any]
     """Tokens generated, steps, the step that was kept and its validation score, seconds, and remarks on it."""
     model: str
-    """The name of the model, as --lm takes it."""
-    program: Path
+    """The name of the trained model, as `lm` takes it."""
+    folder: Path
+    """Where the program is saved."""
     run: Path
+    """The folder of the run."""
     run_id: str
+    """The MLflow run."""
 
-    def summary(self) -> dict[str, Any]:
-        """The object `train --json` prints."""
+    @property
+    def verdict(self) -> Verdict:
+        """What can be said of the trained model: "better", "worse", "not told apart" or "too few to tell"."""
+        return self.difference.verdict
+
+    def save(self, folder: str | Path) -> None:
+        """Save the program to another folder; the weights stay where `model` says."""
+        manifest = read_manifest(self.folder)
+        save(self.program, folder, manifest)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that `mempiler train --json` prints."""
         return {
-            **vars(self),
-            **{name: getattr(self, name).summary() for name in ("before", "after")},
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
             "difference": self.difference.to_dict(),
-            **{name: str(getattr(self, name)) for name in ("program", "run")},
+            "training": dict(self.training),
+            "model": self.model,
+            "program": str(self.folder),
+            "run": str(self.run),
+            "run_id": self.run_id,
         }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row for each test question, scored with the trained weights."""
+        return self.after.to_pandas()
+
+    def table(self) -> ResultTable:
+        """Return scores before and after, with the difference and the verdict."""
+        page = open_page(RunFolder(self.run))
+        return page_table(page, self.run / HTML)
+
+    def __str__(self) -> str:
+        return self.table().text()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
 
 
 def run_train(
-    method: str,
+    method: Any,
     setup: Setup,
     course: TrainingConfig | None = None,
     out: str | Path | None = None,
     note: Note = lambda phase: None,
     meter: Meter | None = None,
     parent: Parent | None = None,
-) -> Trained:
+) -> TrainResult:
     """Trains the language model behind a method, scores it on held-out users, saves and logs model and program.
 
     Args:
@@ -107,7 +148,7 @@ def run_train(
     # What decides the result: a resumed run is compared with what its folder holds.
     decisive = {name: value for name, value in to_jsonable_python(course).items() if name not in _FREE_ON_RESUME}
     del decisive["settings"]["threads"]
-    runtime = Runtime.start(setup, "train", method, decisive, meter, parent)
+    runtime = Runtime.start(setup, "train", name_in_tables(method), decisive, meter, parent)
     with runtime.folder.recording():
         program = runtime.program(method, benchmark)
         folder = Path(out) if out else runtime.folder.program
@@ -116,7 +157,7 @@ def run_train(
         asking = replace(runtime, setup=replace(setup, max_lost=1.0, threads=course.settings.threads, workers=1))
         job = _Job(runtime, Scoring(asking, benchmark, note, method), program, setup.split(benchmark), course)
         outcome = job.tracked(folder)
-    runtime.folder.update(status="finished", result=outcome.summary())
+    runtime.folder.update(status="finished", result=outcome.to_dict())
     return outcome
 
 
@@ -128,7 +169,7 @@ class _Job:
     split: Split
     course: TrainingConfig
 
-    def tracked(self, folder: Path) -> Trained:
+    def tracked(self, folder: Path) -> TrainResult:
         runtime, course, benchmark = self.runtime, self.course, self.scoring.benchmark
         logged = parameters(self.program, runtime.setup, benchmark)
         logged |= {f"train.{name}": value for name, value in asdict(course).items()}
@@ -138,28 +179,37 @@ class _Job:
             before = self._scored(lm, "before")
             progress, training = self._train(lm, model)
             after = self._scored(lm, "after")
-            name, where = f"{LOCAL}{model / 'model'}", (folder, runtime.folder.path, tracker.run_id)
-            gap = difference(before.counted, after.counted, runtime.setup.min_n)
-            outcome = Trained(before, after, gap, training, name, *where)
+            name = f"{LOCAL}{model / 'model'}"
+            outcome = TrainResult(
+                program=self.program,
+                before=before.model_copy(update={"run_id": tracker.run_id}),
+                after=after.model_copy(update={"run_id": tracker.run_id}),
+                difference=difference(before.counted, after.counted, runtime.setup.min_n),
+                training=training,
+                model=name,
+                folder=folder,
+                run=runtime.folder.path,
+                run_id=tracker.run_id,
+            )
             optimizer = {"name": course.objective, "seed": runtime.setup.seed, "settings": to_jsonable_python(course)}
-            scores = {key: outcome.summary()[key] for key in ("before", "after", "difference")}
+            scores = {key: outcome.to_dict()[key] for key in ("before", "after", "difference")}
             made = {"benchmark": data_of(benchmark, self.split), "optimizer": optimizer, "scores": scores}
             save(self.program, folder, Manifest(method="", task="", lms={"task": name}, **made))
             tracker.steps("training", progress.rows)
             tracker.evaluation("before", before)
             tracker.evaluation("after", after)
-            tracker.difference(gap)
-            tracker.data("outcome.json", outcome.summary())
+            tracker.difference(outcome.difference)
+            tracker.data("outcome.json", outcome.to_dict())
             told = ((key.replace("_", " "), value) for key, value in training.items() if key != "remarks")
             self.scoring.keep_page(
                 tracker,
-                {"with": course.objective},
+                {"optimizer": course.objective},
                 self.program,
                 {"before": before, "after": after},
                 "test questions",
                 [("Program", folder.name), ("Training", ", ".join(f"{key} {value}" for key, value in told))],
                 notes=training["remarks"],
-                verdict=difference_line(gap),
+                verdict=difference_line(outcome.difference),
             )
             tracker.files(folder, "program")
             tracker.files(model / "model", "model")

@@ -356,7 +356,7 @@ class Mempiler:
         sizes = ["--train", str(train), "--dev", str(dev), "--test", str(test), "--threads", str(threads)]
         model = ["--lm", server.model, "--api-base", server.url, "--retries", "0"]
         # A paper names its benchmarks itself.
-        on = [] if words[0] == "reproduce" else ["--on", "locomo"]
+        on = [] if words[0] == "reproduce" else ["--benchmark", "locomo"]
         return [*words[:2], *on, "--json", *model, *sizes, *words[2:]]
 
     def __call__(self, server: Any, *words: str, **sizes: int) -> Ran:

@@ -46,7 +46,7 @@ def test_the_page_s_method_and_benchmark_keep_the_promises(text: str, folder: Pa
     EXTEND.run(["python checks.py"], folder, folder)
 
 
-NAMED = ["evaluate session-notes --on trivia --data trivia.json", "list methods", "list benchmarks"]
+NAMED = ["evaluate session-notes --benchmark trivia --data trivia.json", "list methods", "list benchmarks"]
 """What works once Mempiler knows the two by their names."""
 
 
@@ -70,13 +70,13 @@ def test_both_come_with_an_installed_package(folder: Path, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_the_method_is_compiled_and_saved_with_demos_and_the_benchmark_scored(folder, results) -> None:
-    assert results["compile session_notes:SessionNotes --on locomo"]["promoted"]
+    assert results["compile session_notes:SessionNotes --benchmark locomo"]["promoted"]
     state = json.loads((folder / "notes" / "state.json").read_text(encoding="utf-8"))
     assert [name for name, predictor in state.items() if predictor["demos"]] == [
         "method.writer.take_notes",
         "task.answer",
     ]
-    found = results["evaluate turn-rag --on trivia:Trivia"]
+    found = results["evaluate turn-rag --benchmark trivia:Trivia"]
     assert (found["benchmark"], found["n"], found["score"]) == ("trivia", 2, 1.0)
     assert set(found["by"]) == {"homes", "pets"}
 
@@ -97,7 +97,7 @@ def test_own_systems_are_scored_compiled_and_asked(tmp_path: Path) -> None:
     (compiled,) = [each for line, each in found.items() if " compile " in line]
     assert compiled["dev"] is not None
     assert compiled["program"]
-    asked = found["python snippet.py"].summary()
+    asked = found["python snippet.py"].to_dict()
     assert (asked["program"], asked["context"]["hits"]) == ("mine:Store", 5)
 
 

@@ -6,11 +6,13 @@ import importlib
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import dspy
 import mempiler
 import pytest
 import yaml
@@ -105,7 +107,8 @@ def test_the_reference_has_every_public_name() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
     named = {path.rpartition(".")[2] for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
     errors = {name for name in vars(mempiler.errors) if name.endswith("Error")}
-    assert set(mempiler.__all__) - named - errors == {"__version__"}
+    assert set(mempiler.__all__) - named - errors == {"__version__", "optimizers"}
+    assert "::: mempiler.optimizers.settings" in text
 
 
 def test_pictures_are_small_and_all_shown() -> None:
@@ -190,7 +193,7 @@ def test_the_page_is_right_and_complete() -> None:
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 README = PAGES[0].read_text(encoding="utf-8")
-(LOAD, AGENT) = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+(COMPILE, LOAD) = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 CITIES = ["Lisbon", "Porto", "Faro", "Braga", "Evora", "Tomar", "Sintra", "Lagos", "Elvas", "Beja", "Guarda", "Viseu"]
 
 
@@ -236,6 +239,32 @@ def under(heading: str) -> list[list[str]]:
     return list(commands(README.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]))
 
 
+AGENT = COMPILE[: COMPILE.index("# trainset")]
+"""The module and the metric of the README, which stand above the call that compiles them."""
+
+
+@pytest.mark.slow
+def test_the_first_code_of_the_readme_compiles_and_saves_a_module(stub, tmp_path, monkeypatch) -> None:
+    server = stub()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
+    trainset = [
+        dspy.Example(history=[{"role": "user", "content": f"I moved to {city}."}], question="Where?", answer=city)
+        for city in CITIES * 3
+    ]
+    Path("agent.py").write_text(AGENT, encoding="utf-8")
+    text = COMPILE.replace(AGENT, "from agent import Agent, names_the_city\nimport dspy, mempiler\n")
+    # The price of a stub's model is not known: a limit of calls holds instead.
+    text = text.replace('dspy.LM("openai/gpt-4.1-mini")', "lm").replace("max_usd=5", "max_calls=500")
+    lm = dspy.LM(server.model, api_base=server.url, api_key="a key")
+    monkeypatch.syspath_prepend(tmp_path)
+    names: dict[str, Any] = {"trainset": trainset, "lm": lm}
+    exec(compile(text, "README.md", "exec"), names)
+    sys.modules.pop("agent", None)
+    assert names["result"].before.n > 0
+    assert {path.name for path in Path("my-program").iterdir()} == {"manifest.json", "state.json"}
+
+
 @pytest.mark.slow
 def test_the_readme_from_own_questions_to_an_answer(cli, stub, tmp_path, monkeypatch) -> None:
     server = stub()
@@ -247,21 +276,22 @@ def test_the_readme_from_own_questions_to_an_answer(cli, stub, tmp_path, monkeyp
     Path("questions.jsonl").write_text("\n".join(rows), encoding="utf-8")
     Path("agent.py").write_text(AGENT, encoding="utf-8")
 
-    own, module = under("Your own data"), under("Your own module and metric")
-    assert [words[0] for words in own] == ["evaluate", "compile", "compile", "show", "serve"]
-    for words in [*own[:-1], *module]:
+    own = under("From the command line")
+    assert [words[0] for words in own] == ["evaluate", "compile", "compile", "show", "serve", "compile"]
+    for words in [*own[:4], own[5]]:
         code, out, err = cli(*words)
         assert (code, bool(out)) == (0, True), (words, err)
 
     lm = language_model(server.model, api_base=server.url, cache=False)
-    found: dict[str, Any] = {"lm": lm}
+    found: dict[str, Any] = {"lm": lm, "mempiler": mempiler}
     exec(compile(LOAD.replace('dspy.LM("openai/gpt-4.1-mini")', "lm"), "README.md", "exec"), found)
-    assert "Lisbon" in found["found"].answer
-    assert found["found"].context.sources
+    asked = found["memory"].ask("Where does Ada live?")
+    assert "Lisbon" in asked.answer
+    assert asked.context.sources
 
     _, ask, _, publish = under("In production")
     code, out, _ = cli(*ask, "--lm", server.model)
-    assert (code, out.splitlines()[0]) == (0, found["found"].answer)
+    assert (code, out.splitlines()[0]) == (0, asked.answer)
     assert cli(*publish)[0] == 0
     assert mempiler.load("models:/memory@prod").memory
 
@@ -269,7 +299,7 @@ def test_the_readme_from_own_questions_to_an_answer(cli, stub, tmp_path, monkeyp
 @pytest.mark.slow
 def test_the_figures_of_the_smoke_test_are_those_of_its_command(cli):
     told = " ".join(README.partition("\nWithout `--lm`")[2].split())
-    _, out, _ = cli("compile", "turn-rag", "--on", "locomo", "--with", "knn", "--force", "--json")
+    _, out, _ = cli("compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "knn", "--force", "--json")
     found = json.loads(out)
     change = found["difference"]
     figures = (found["before"]["score"], found["after"]["score"], change["mean"], *change["interval"])

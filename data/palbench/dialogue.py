@@ -1,6 +1,6 @@
 """PAL-Bench's third task: a simulated user talks with two assistants on the same topic, and judges compare them.
 
-    mempiler evaluate turn-rag --on palbench.dialogue --judge-lm MODEL --option against=no-memory
+    mempiler evaluate turn-rag --benchmark palbench.dialogue --judge-lm MODEL --benchmark-set against=no-memory
 
 `plan` says what is talked about, alike for all assistants (Mem-PAL's Tables 7 and 8). `against` names the method to
 compare with; the user is played by the model of `--prompt-lm`, else by the task LM. In each of two dimensions the judge

@@ -23,8 +23,8 @@ OBJECTIVES: dict[str, tuple[Objective, SessionReward | None]] = {
     "local": ("local", None),
     "logo-grpo": ("logo", None),
 }
-"""What `--with` takes: GRPO rewarded by whole trajectories, as in the paper, and by sessions, in two ways; local groups
-alone; both kinds of groups. With each the reward of global groups; None leaves it to the settings."""
+"""What `--optimizer` takes: GRPO rewarded by whole trajectories, as in the paper, and by sessions, in two ways; local
+groups alone; both kinds of groups. With each the reward of global groups; None leaves it to the settings."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class TrainingConfig:
             UserError: The objective is unknown.
         """
         if self.objective not in OBJECTIVES:
-            raise UserError(f"--with {self.objective!r}: choose one of {', '.join(OBJECTIVES)}")
+            raise UserError(f"--optimizer {self.objective!r}: choose one of {', '.join(OBJECTIVES)}")
         objective, reward = OBJECTIVES[self.objective]
         own = {"objective": objective, "session_reward": reward or self.settings.session_reward}
         return replace(self.settings, seed=seed, **own)

@@ -30,7 +30,7 @@ from tests.serving.served import crowd as asked_by
 
 Found = dict[str, float]
 USERS, SESSIONS, ROUNDS = 20, 20, 5
-EVALUATE = ("-m", "mempiler", "evaluate", "turn-rag", "--on", "locomo", "--test", "5")
+EVALUATE = ("-m", "mempiler", "evaluate", "turn-rag", "--benchmark", "locomo", "--test", "5")
 IMPORTS = {
     "import dspy": ("-c", "import dspy"),
     "import MLflow and its store": ("-c", "import mlflow.store.tracking.sqlalchemy_store"),

@@ -33,7 +33,7 @@ from ..recording import ExternalError
 from ..remember import MemoryCache
 from ..tasks.task import Task, parted
 from ..tasks.task import task as task_class
-from .stores import CallThread, Endpoint, Stores, parameters
+from .stores import CallThread, Endpoint, Stores, call_parameters, parameters
 
 WEB = ("http://", "https://")
 UNKNOWN = "has neither add and search nor the parameters (history, question)"
@@ -126,6 +126,9 @@ def program_of(
     settings = read.model_dump(include=known | own.keys())
     if kind == "answer":
         made = thing(**read.model_dump(include=own.keys() - known)) if isinstance(thing, type) else thing
+        if isinstance(made, dspy.Module):
+            # A program changes its predictors; the user's own object stays as it is.
+            made = made.deepcopy()
         # Other answers of a file are another program.
         method = External(name, {**settings, **getattr(made, "version", {})}, thing=made)
     else:
@@ -225,6 +228,12 @@ class External(Method):
     def config(self) -> dict[str, Any]:
         return dict(self._settings["settings"])
 
+    @property
+    def module(self) -> dspy.Module | None:
+        """The user's own module; None for a store or a function."""
+        reader: Any = self.reader
+        return reader.thing if isinstance(reader.thing, dspy.Module) else None
+
     def recall(self, memory: HistoryMemory, query: Query, waiting: PendingItems | None = None) -> Recalled:
         if "k" in self.config:
             return super().recall(memory, query, waiting)
@@ -247,7 +256,7 @@ class External(Method):
             # A store was given the items of the memory; what came after them is not in it.
             return self.stores.ask(memory.history, "ask", whole)
         thing: Any = self.reader.thing  # pyright: ignore[reportAttributeAccessIssue]
-        takes = parameters(getattr(thing, "forward", thing))
+        takes = call_parameters(thing)
         about = {"options": list(query.options), "date": query.when, "query": query}
         named = {name: value for name, value in about.items() if name in takes}
         with closing(CallThread(self.system, self.config["timeout"])) as thread:

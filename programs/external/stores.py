@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dspy
+
 from ...engines.spending import Spending, measure_usage, note
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...records import Failure, History, Item
@@ -167,6 +169,17 @@ def parameters(thing: Any) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(thing).parameters
     except (TypeError, ValueError):
         return {}
+
+
+def call_parameters(thing: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters that a callable, or the `forward` of a module, takes."""
+    if not isinstance(thing, dspy.Module):
+        return parameters(thing)
+    # By the class: DSPy logs a warning whenever `forward` is read from a module itself.
+    kind: Any = type(thing)
+    of_forward = dict(parameters(kind.forward))
+    of_forward.pop("self", None)
+    return of_forward
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

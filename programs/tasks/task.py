@@ -141,7 +141,8 @@ class Task(dspy.Module):
     async def aforward(self, context: Context, query: Query) -> dspy.Prediction:
         """`forward` for asyncio; no thread waits for the language model."""
         if type(self).forward is not Task.forward:
-            return await in_thread(lambda: self.forward(context, query))
+            # By the class: DSPy logs a warning whenever `forward` is read from a module itself.
+            return await in_thread(lambda: type(self).forward(self, context, query))
         with holding(ANSWERING, WANTED.get() if type(self).made is Task.made else None):
             found = await self.answer.acall(**self.given(context, query))
         return self.made(found, query)

@@ -171,7 +171,7 @@ def write(export: Export, folder: Path) -> dict[str, str | int]:
     environment = Environment(export, folder)
     benchmark, histories = environment.benchmark.name, len(environment.histories)
     if not histories:
-        raise UserError(f"the part {export.part} of {benchmark} has no history; choose another --part")
+        raise UserError(f"the part {export.part} of {benchmark} has no history; choose another --split")
     name = re.sub(r"\W+", "_", f"mempiler_{environment.program.name}_{benchmark}").lower()
     (folder / name).mkdir()
     whole = export.model_copy(update=environment.digests).model_dump_json(indent=1) + "\n"

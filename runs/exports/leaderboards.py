@@ -73,7 +73,9 @@ def write_results(run: Recorded, form: str, path: Path, overwrite: bool = False)
     if len(asked) < len(rows):
         raise DataError(f"{len(rows) - len(asked)} questions of {run.name} are not in {benchmark.source.path} any more")
     if found.benchmark == "beam" and len({row.group.partition("/")[0] for row in rows.values()}) > 1:
-        raise UserError(f"{form} keeps one size of {found.benchmark} in a file; choose it with --option size=...")
+        raise UserError(
+            f"{form} keeps one size of {found.benchmark} in a file; choose it with --benchmark-set size=..."
+        )
     binary = all(row.score in (0, 1) for row in rows.values())
     if form == "amb":
         files: dict[Path, Any] = {path: _amb(run, benchmark, asked, binary, options)}
@@ -134,7 +136,7 @@ def _amb(
         "accuracy": found.score,
         "ingestion_time_ms": 1000 * found.construction.seconds if found.construction else None,
         "ingested_docs": sum(map(len, {example.history for _, example in asked})),
-        "description": f"Mempiler: {heading(found)}; metric {run.basis.get('metric') or benchmark.metric}",
+        "description": f"Mempiler: {heading(found)}; metric {run.basis.get('metric') or benchmark.metric_name}",
         "answer_llm": answer_llm,
         "judge_llm": judge_llm,
         "results": results,

@@ -289,9 +289,9 @@ def heading(evaluation: Evaluation) -> str:
     return f"{evaluation.program} on {evaluation.benchmark}, {models}{judge}{warning}"
 
 
-def difference_line(difference: Difference) -> str:
-    """Return the paired difference on the test questions with its verdict and scope, on one line."""
-    return f"test questions, after minus before: {difference.statement}"
+def difference_line(difference: Difference, questions: str = "test questions") -> str:
+    """Return the paired difference on some questions with its verdict and scope, on one line."""
+    return f"{questions}, after minus before: {difference.statement}"
 
 
 def known_facts(parameters: Mapping[str, Any], program: str) -> list[tuple[str, str]]:

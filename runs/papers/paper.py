@@ -12,7 +12,7 @@ from ...errors import UnknownNameError
 
 PAPERS = ("h2memory", "memory-r2", "pgr", "pramem", "rgmem")
 LOGO = "logo-grpo"
-"""The optimizer that `train` runs; the others are those of `compile --with`."""
+"""The optimizer that `train` runs; the others are those of `compile --optimizer`."""
 
 Cell = str | int | float | None
 
@@ -48,7 +48,7 @@ class Tuning(BaseModel, frozen=True, extra="forbid"):
     """How the program of a variant is compiled or trained before it is evaluated."""
 
     optimizer: str
-    """As `compile --with` takes it, or `LOGO`."""
+    """As `compile --optimizer` takes it, or `LOGO`."""
     stage: Literal["read", "write", "all"] = "all"
     on: str = ""
     """The benchmark that it learns on; that of the section if empty."""

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from mempiler import build, load, save
 from mempiler.cli import COMMANDS, main
-from mempiler.cli.progress import progress, spent
+from mempiler.cli.progress import progress
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Usage
 from mempiler.optimizers.compile import Compilation
+from mempiler.runs.announce import announce
 from mempiler.runs.compile import run_compile
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.manifest import Manifest
+from mempiler.runs.progress import spending_line
 from mempiler.runs.setup import Setup
 from mempiler.signatures.judges import JudgeAnswer, judge_hash
 from rich.console import Console
@@ -34,7 +36,7 @@ SMALL = ["--train", "12", "--dev", "4", "--test", "6"]
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program compiled on the bundled sample, and a history beside it."""
     folder = tmp_path_factory.mktemp("compiled")
-    arguments = ["compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--force", "--json", *SMALL]
+    arguments = ["compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "labeled", "--force", "--json", *SMALL]
     main([*arguments, "--out", str(folder / "program")])
     said = {"role": "user", "content": "I moved to [b]Lisbon[/b] :smile:", "name": "Ann", "time": "2024-05-03"}
     answered = {"role": "assistant", "content": "My dog is called Rex.", "name": "Bob"}
@@ -43,7 +45,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_evaluate_prints_one_json_object(cli):
-    code, out, err = cli("evaluate", "turn-rag", "--on", "locomo", "--json", "--test", "6", "--part", "test")
+    code, out, err = cli("evaluate", "turn-rag", "--benchmark", "locomo", "--json", "--test", "6", "--split", "test")
     found = json.loads(out)
     assert code == 0
     assert set(found) >= EVALUATION
@@ -58,13 +60,13 @@ def test_evaluate_prints_one_json_object(cli):
 
 @pytest.mark.parametrize(("reused", "share"), [(0.5, pytest.approx(0.5, abs=0.01)), (None, None)])
 def test_the_share_of_prompts_that_a_server_had_cached_is_told_where_it_is_known(stub, mempiler_cli, reused, share):
-    ran = mempiler_cli(stub(reused=reused), "evaluate", "turn-rag", "--part", "test")
+    ran = mempiler_cli(stub(reused=reused), "evaluate", "turn-rag", "--split", "test")
     assert ran.found["cached_share"] == share
     assert ran.found["prompt_tokens"] > 0
 
 
 def test_compile_prints_one_json_object_and_saves(cli, tmp_path):
-    arguments = ["compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--json", *SMALL]
+    arguments = ["compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "labeled", "--json", *SMALL]
     code, out, err = cli(*arguments, "--out", str(tmp_path / "out"))
     found = json.loads(out)
     assert code == 0
@@ -81,13 +83,13 @@ def test_compile_prints_one_json_object_and_saves(cli, tmp_path):
 
 
 def test_the_first_line_says_what_the_numbers_rest_on(cli):
-    code, out, err = cli("evaluate", "turn-rag", "--test", "4", "--on", "locomo", "--part", "test")
-    first, rest = out.split("\n", 1)
-    assert (code, err) == (0, "")
+    code, out, err = cli("evaluate", "turn-rag", "--test", "4", "--benchmark", "locomo", "--split", "test")
+    assert code == 0
+    (first,) = err.splitlines()
     told = "bundled sample", "(4 questions)", "LM: offline engine", "embedder: offline", "adapter: chat"
     assert all(words in first for words in (*told, "not comparable"))
-    assert "smoke test, not comparable" in rest
-    assert "MLflow run" in rest
+    assert "smoke test, not comparable" in out
+    assert "MLflow run" in out
 
 
 @pytest.mark.parametrize(
@@ -98,22 +100,23 @@ def test_the_first_line_says_what_the_numbers_rest_on(cli):
     ],
 )
 def test_the_first_line_prefers_an_embedder_that_knows_the_language_of_the_questions(
-    cli, tmp_path, monkeypatch, question, said
+    cli, tmp_path, monkeypatch, capsys, question, said
 ):
     monkeypatch.setenv("MEMPILER_MODELS", str(tmp_path))
     row = {"messages": [{"role": "user", "content": "里斯本"}], "question": question, "answer": "里斯本"}
     (tmp_path / "own.jsonl").write_text(json.dumps(row))
-    words = ["--on", "jsonl", "--data", tmp_path / "own.jsonl", "--embedder", "minilm"]
-    code, out, err = cli("evaluate", "turn-rag", *words)
-    assert said in " ".join(out.split())
+    words = ["--benchmark", "jsonl", "--data", tmp_path / "own.jsonl", "--embedder", "minilm"]
+    code, _, err = cli("evaluate", "turn-rag", *words)
     assert (code, "the weights of minilm are not in" in err) == (2, True)
+    announce(Setup("jsonl", data=str(tmp_path / "own.jsonl"), embedder="minilm"), part="all")
+    assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_saved_program_is_evaluated_with_a_note_on_what_it_was_compiled_on(cli, program):
-    code, out, err = cli("evaluate", str(program), "--on", "locomo", "--json", "--categories", "4")
+    code, out, err = cli("evaluate", str(program), "--benchmark", "locomo", "--json", "--categories", "4")
     assert code == 0
     assert json.loads(out)["program"] == "turn-rag"
-    assert "--part test leaves its training questions out" in err
+    assert "--split test leaves its training questions out" in err
 
 
 def test_ask_answers_and_shows_why(cli, program):
@@ -160,7 +163,7 @@ GOOD = {"user": "ann", "messages": [{"role": "user", "content": "I moved."}], "q
 def test_data_check_ends_with_one_if_the_file_cannot_be_used(cli, tmp_path, rows, code, words):
     path = tmp_path / "questions.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    asked = "evaluate", "turn-rag", "--check", "--on", "jsonl", "--data", path
+    asked = "evaluate", "turn-rag", "--check", "--benchmark", "jsonl", "--data", path
     ended, out, _ = cli(*asked)
     assert (ended, words in out) == (code, True)
     ended, out, _ = cli(*asked, "--json")
@@ -174,7 +177,7 @@ def test_data_check_names_languages_and_the_metric_and_advises_a_judge_in_one_li
     german = {**GOOD, "question": "Wann hat Ada Klavierunterricht?", "answer": "am Dienstag"}
     path = tmp_path / "questions.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in (GOOD, german)))
-    asked = "evaluate", "turn-rag", "--check", "--on", "jsonl", "--data", path
+    asked = "evaluate", "turn-rag", "--check", "--benchmark", "jsonl", "--data", path
     code, out, _ = cli(*asked)
     lines = out.splitlines()
     assert code == 0
@@ -205,7 +208,7 @@ def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(cli, stub, t
         said = chat_fields(reasoning="So.", verdict="WRONG" if "It was Rome." in asked else "CORRECT")
         return "no fields" if "What?" in asked else said
 
-    server, check = stub(answer=answer), ("evaluate", "judge", "--on", "judge-check")
+    server, check = stub(answer=answer), ("evaluate", "judge", "--benchmark", "judge-check")
     model = ["--judge-lm", server.model, "--judge-api-base", server.url]
     code, out, _ = cli(*check, *model, "--data", tmp_path / "labelled.jsonl", "--json")
     found = json.loads(out)
@@ -246,14 +249,17 @@ def test_what_optimizers_print_and_log_is_not_shown(capsys, caplog):
 
 def test_what_is_spent_stands_beside_its_limit() -> None:
     usage = Usage(calls=Counter(task=1200), cost=0.5, failed=2, answers=Counter({("p", "lost"): 3, ("p", "ok"): 9}))
-    assert spent(usage, None) == "1,200 calls, $0.5000, 3 lost, 2 failed"
-    assert spent(usage, Limits(max_usd=5, max_calls=2000)) == "1,200 of 2,000 calls, $0.5000 of $5, 3 lost, 2 failed"
-    assert spent(Usage(), Limits(max_tokens=9000)) == "0 calls, 0 of 9,000 tokens"
+    assert spending_line(usage, None) == "1,200 calls, $0.5000, 3 lost, 2 failed"
+    assert (
+        spending_line(usage, Limits(max_usd=5, max_calls=2000))
+        == "1,200 of 2,000 calls, $0.5000 of $5, 3 lost, 2 failed"
+    )
+    assert spending_line(Usage(), Limits(max_tokens=9000)) == "0 calls, 0 of 9,000 tokens"
 
 
 def test_a_file_has_a_line_a_phase_now_and_then() -> None:
     said = io.StringIO()
-    with progress(console=Console(file=said, width=80), every=0.02) as (note, _):
+    with progress(console=Console(file=said, width=80), seconds_between_lines=0.02) as (note, _):
         note("dev questions")(4, 4)
         note("warming up")
         told = note("test questions")
@@ -296,8 +302,8 @@ CHAT = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
 FILES = {"export": ("memories", "export"), "compare": ("compare", "one", "two", "--page")}
 """The commands that write a file, up to its name."""
 FOLDERS = {
-    "compile": ("compile", "turn-rag", "--on", "locomo", "--with", "labeled", "--out"),
-    "export": ("export", "verifiers", "memory-r2", "--on", "locomo", "--out"),
+    "compile": ("compile", "turn-rag", "--benchmark", "locomo", "--optimizer", "labeled", "--out"),
+    "export": ("export", "verifiers", "memory-r2", "--benchmark", "locomo", "--out"),
 }
 
 
@@ -310,7 +316,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("MEMPILER_HOME", str(folder))
         main(["memories", "add", str(folder / "chat.json"), "--user", "ada"])
         for name in ("one", "two"):
-            main(["evaluate", "turn-rag", "--on", "locomo", "--test", "2", "--part", "test"])
+            main(["evaluate", "turn-rag", "--benchmark", "locomo", "--test", "2", "--split", "test"])
             (run,) = (path.parent for path in folder.glob("2*/run.json"))
             run.rename(folder / name)
     return folder

@@ -130,9 +130,9 @@ def test_runs_on_other_questions_cannot_be_compared(call, runs):
 
 
 def test_a_compile_is_compared_with_its_start_on_the_same_questions_in_a_page_too(call, tmp_path):
-    options = ["--on", "locomo", "--test", 6, "--json"]
-    made = json.loads(call("compile", "turn-rag", "--with", "labeled", "--dev", 2, "--force", *options)[1])
-    start = json.loads(call("evaluate", "turn-rag", "--part", "test", *options)[1])
+    options = ["--benchmark", "locomo", "--test", 6, "--json"]
+    made = json.loads(call("compile", "turn-rag", "--optimizer", "labeled", "--dev", 2, "--force", *options)[1])
+    start = json.loads(call("evaluate", "turn-rag", "--split", "test", *options)[1])
     files = ["--page", tmp_path / "both.html", "--export", "amb", tmp_path / "amb.json"]
     found = json.loads(call("compare", start["run_id"], made["run"], *files, "--json")[1])
     assert len(json.loads((tmp_path / "amb.json").read_text())["results"]) == start["n"]

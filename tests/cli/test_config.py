@@ -13,7 +13,7 @@ from mempiler.programs.catalog import build
 from mempiler.runs.manifest import Manifest, read_manifest
 
 EVALUATE = ("evaluate", "turn-rag", "--config", "run.toml", "--plan", "--json")
-FILE = 'on = "locomo"\ntest = 4\npart = "test"\n'
+FILE = 'benchmark = "locomo"\ntest = 4\nsplit = "test"\n'
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_pairs_of_an_option_are_a_table_a_list_or_one_text(cli: Any, here: Path)
     ("text", "said"),
     [
         ("seed = 1\nsead = 2\n", "run.toml: line 2: sead is no option of mempiler evaluate"),
-        ("\nmax-lost = 2\n", "run.toml: line 2: max-lost: 2.0 is not in the range"),
+        ("\nmax-failure-rate = 2\n", "run.toml: line 2: max-failure-rate: 2.0 is not in the range"),
         ('test = "many"\n', "run.toml: line 1: test: 'many' is not a valid integer"),
         ("lm = 3\n[threads]\nk = 3\n", "run.toml: line 2: threads: "),
         ("seed = \n", "run.toml: cannot be read as TOML: Invalid value (at line 1"),
@@ -101,7 +101,7 @@ LOADING = {
     "ask stored": 'ask {} "Where did Ada move?" --user ada --store memories.sqlite',
     "queued": "memories rebuild {} --queued --store memories.sqlite",
     "rebuild": "memories rebuild {} --store memories.sqlite",
-    "plan": "evaluate {} --on locomo --train 4 --dev 2 --test 2 --plan",
+    "plan": "evaluate {} --benchmark locomo --train 4 --dev 2 --test 2 --plan",
     "serve": "serve {} --store serve.sqlite --host 127.0.0.1",
 }
 """Commands that load a saved program."""

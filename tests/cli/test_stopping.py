@@ -38,7 +38,18 @@ def test_a_process_that_waits_for_its_model_ends_at_once(tmp_path: Path, stub: C
     environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{os.environ['MEMPILER_HOME']}/mlflow.db"}
     environment["MEMPILER_HOME"] = str(tmp_path)
     server = stub(lambda n, text: "stall")
-    given = ["evaluate", "no-memory", "--on", "locomo", "--test", "2", "--lm", server.model, "--api-base", server.url]
+    given = [
+        "evaluate",
+        "no-memory",
+        "--benchmark",
+        "locomo",
+        "--test",
+        "2",
+        "--lm",
+        server.model,
+        "--api-base",
+        server.url,
+    ]
     command = [sys.executable, "-m", "mempiler", *given]
     process = subprocess.Popen(command, stdout=-3, stderr=subprocess.PIPE, text=True, env=environment)
     assert within(60, lambda: server.texts)
@@ -121,7 +132,7 @@ def test_a_reader_that_leaves_early_is_no_error(arguments):
 def test_results_go_below_the_current_folder(cli, tmp_path, monkeypatch):
     monkeypatch.delenv("MEMPILER_HOME")
     monkeypatch.chdir(tmp_path)
-    words = ["evaluate", "no-memory", "--on", "locomo", "--test", "2", "--part", "test", "--json"]
+    words = ["evaluate", "no-memory", "--benchmark", "locomo", "--test", "2", "--split", "test", "--json"]
     assert json.loads(cli(*words)[1])["calls"]["task"] == 2
     assert len(list((tmp_path / "runs/local").glob("*/run.json"))) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]

@@ -45,13 +45,13 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return warmed_up(tmp_path_factory.mktemp("train") / "start", 8, steps=120)
 
 
-SIZES = "--train 2 --dev 1 --test 1 --adapter compact --option users=10 --option sessions=2"
+SIZES = "--train 2 --dev 1 --test 1 --adapter compact --benchmark-set users=10 --benchmark-set sessions=2"
 SETTINGS = "validate_every=1 num_rollouts=2 local_n=2 histories=1 answer_tokens=24 horizons=[1] steps=1"
 
 
 def command(start: Path, *words: str) -> list[str]:
     given = [*SIZES.split(), *(word for each in SETTINGS.split() for word in ("--train-set", each))]
-    return ["train", "memory-r2", "--on", "memory-env", "--lm", f"local:{start}", *given, *words]
+    return ["train", "memory-r2", "--benchmark", "memory-env", "--lm", f"local:{start}", *given, *words]
 
 
 def trained(start: Path, *words: str) -> dict[str, Any]:
@@ -94,8 +94,8 @@ def test_the_test_questions_are_scored_before_and_after_and_say_what_it_took(res
 
 
 def test_the_completions_of_a_training_lie_in_its_plan(start: Path) -> None:
-    made = trained(start, "--with", "local")
-    plan = trained(start, "--with", "local", "--plan", "--train-set", "usd_per_hour=36")
+    made = trained(start, "--optimizer", "local")
+    plan = trained(start, "--optimizer", "local", "--plan", "--train-set", "usd_per_hour=36")
     planned = plan["phases"]["training"]["high"]
     rows = json.loads(Path(made["run"], "training", "train.json").read_text())["rows"]
     completions = sum(row.get("completions", 0) for row in rows)
@@ -125,7 +125,7 @@ def test_a_killed_process_resumes_to_the_very_weights_of_an_unbroken_run(start, 
     from mempiler.engines.local.model import LocalModel
 
     # Without validation users the last weights are kept.
-    words = ["--with", "grpo", "--threads", "1", "--dev", "0", "--trainer", trainer]
+    words = ["--optimizer", "grpo", "--threads", "1", "--dev", "0", "--trainer", trainer]
     words += [word for each in ("lora=2", "steps=3", "num_rollouts=6") for word in ("--train-set", each)]
     whole = trained(start, *words)
     journal = json.loads((Path(whole["run"]) / "training" / "train.json").read_text())
@@ -158,7 +158,7 @@ def test_two_processes_one_of_which_is_killed_resume_to_the_weights_of_one(start
     """When one is killed all end with one line."""
     from mempiler.engines.local.model import LocalModel
 
-    words = ["--with", "grpo", "--threads", "1", "--dev", "0", "--trainer", trainer]
+    words = ["--optimizer", "grpo", "--threads", "1", "--dev", "0", "--trainer", trainer]
     words = command(start, *words, "--train-set", "num_rollouts=3", "--train-set", "steps=12", "--json")
     alone = json.loads(printed(*words)[1])
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))

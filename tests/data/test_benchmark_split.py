@@ -128,7 +128,7 @@ def test_test_holds_the_same_conversations_whatever_categories_are_asked_of(tmp_
 
 
 def test_test_depends_neither_on_sizes_nor_on_what_a_verdict_needs(tmp_path: Path) -> None:
-    """A program is evaluated on `--part test` with other options than it was compiled with: nothing may have leaked."""
+    """A program is evaluated on `--split test` with options of its own: nothing may have leaked."""
     found = questions(tmp_path, 10, each=7)
     test = groups(found.split().test)
     for options in ({"dev": 40}, {"min_dev": 40}, {"min_dev": 1}, {"train": 1}, {"test": 1000}):

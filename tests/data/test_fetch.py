@@ -140,8 +140,8 @@ def test_the_command_puts_the_file_into_the_results_folder(offer, tmp_path, monk
     wanted = offer()
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     path = tmp_path / "data" / "set.jsonl"
-    told = f"{path}: fetched, sha256 verified; use it as --on set --data {path}\n"
+    told = f"{path}: fetched, sha256 verified; use it as --benchmark set --data {path}\n"
     assert cli("fetch", "set") == (0, told, "set.jsonl: licence CC0\n")
     found = json.loads(cli("fetch", "set", "--json")[1])
     assert (found["address"], found["state"]) == (wanted.address, "was there, sha256 verified")
-    assert (found["path"], found["use"], found["fresh"]) == (str(path), f"--on set --data {path}", False)
+    assert (found["path"], found["use"], found["fresh"]) == (str(path), f"--benchmark set --data {path}", False)

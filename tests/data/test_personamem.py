@@ -70,7 +70,7 @@ def test_the_length_chooses_the_file_of_a_folder(tmp_path):
     assert check("personamem", tmp_path, length="128k").ok
     with pytest.raises(UnknownNameError, match="option of locomo"):
         check("locomo", tmp_path, length="128k")
-    with pytest.raises(DataError, match="choose with --option length="):
+    with pytest.raises(DataError, match="choose with --benchmark-set length="):
         PersonaMem.load(tmp_path)
     with pytest.raises(DataError, match=r"holds no questions_1M\.csv"):
         PersonaMem.load(tmp_path, length="1M")

@@ -251,7 +251,7 @@ each_that_asks = each(*(name for name in OPTIMIZERS if name not in ("labeled", "
 
 def compile_words(optimizer: str, out: Path, *words: str) -> list[str]:
     settings = [word for setting in OPTIMIZERS[optimizer] for word in ("--optimizer-set", setting)]
-    return ["compile", "turn-rag", "--with", optimizer, "--out", str(out), *settings, *words]
+    return ["compile", "turn-rag", "--optimizer", optimizer, "--out", str(out), *settings, *words]
 
 
 def loads_untuned(out: Path) -> bool:
@@ -291,7 +291,7 @@ def test_an_endpoint_that_dies_while_scoring_is_no_result(stub, mempiler_cli, tm
     assert healthy.answered == server.answered + late
     # Last of all the refused program is asked the four test questions, and before that the start is.
     if late == 5:
-        # One of four test questions without an answer is more than --max-lost allows.
+        # One of four test questions without an answer is more than --max-failure-rate allows.
         assert (ran.code, ran.out, (tmp_path / "out").exists()) == (4, "", False)
     else:
         assert (ran.code, ran.out) == (3, "")

@@ -22,7 +22,7 @@ from ..runs.evaluations import own_questions, script_models
 WRITERS = ["method.writer.extract", "method.writer.manage"]
 README = (Path(mempiler.__file__).parent / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-AGENT = next(text for text in BLOCKS if "class Agent(" in text)
+AGENT = next(text for text in BLOCKS if "class Agent(" in text).partition("# trainset")[0]
 """The module of the README, which shows the model every line of the history."""
 
 
@@ -151,8 +151,8 @@ def reflected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any, cl
     script_models(monkeypatch, engine)
 
     def run(*words: str) -> str:
-        about = ["--on", "jsonl", "--data", own_questions(tmp_path), "--lm", "scripted/test", "--train", "9"]
-        how = ["--with", "gepa", "--optimizer-set", "max_metric_calls=10", "--threads", "1", "--force"]
+        about = ["--benchmark", "jsonl", "--data", own_questions(tmp_path), "--lm", "scripted/test", "--train", "9"]
+        how = ["--optimizer", "gepa", "--optimizer-set", "max_metric_calls=10", "--threads", "1", "--force"]
         code, _, err = cli("compile", "agent_of_readme:Agent", *about, *how, *words)
         assert code == 0, err
         return "\n".join(text for kind, text in engine.prompts if kind == "new_instruction")

@@ -66,8 +66,8 @@ def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any,
         engine = scripted(lambda kind, text, n: model(kind, text, engine.system, engine.heat)).engine
         script_models(monkeypatch, engine)
         told = [word for setting in SETTINGS.get(name, []) for word in ("--optimizer-set", setting)]
-        about = ["--on", "jsonl", "--data", data, "--lm", "scripted/test", "--train", "16"]
-        given = ["--with", name, *about, "--threads", "1", "--min-n", "8", *told, *words]
+        about = ["--benchmark", "jsonl", "--data", data, "--lm", "scripted/test", "--train", "16"]
+        given = ["--optimizer", name, *about, "--threads", "1", "--min-n", "8", *told, *words]
         code, out, _ = cli("compile", "turn-rag", *given)
         return json.loads(out) if "--json" in words else {"code": code, "out": out}
 

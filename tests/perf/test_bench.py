@@ -63,7 +63,9 @@ def test_counts_of_calls_are_those_of_the_page(script: Any) -> None:
 DATA = ROOT / "docs" / "data" / "evidence.json"
 
 
-COMMAND = "mempiler compile turn-rag --on locomo --data locomo2.json --with labeled --lm gguf:qwen2.5-coder-0.5b"
+COMMAND = (
+    "mempiler compile turn-rag --benchmark locomo --data locomo2.json --optimizer labeled --lm gguf:qwen2.5-coder-0.5b"
+)
 CELL = {
     **{"on": "locomo", "seed": 0, "lm": "qwen2.5-coder-0.5b", "variant": ""},
     "command": f"{COMMAND} --train 3 --dev 4 --test 4 --threads 2 --force",

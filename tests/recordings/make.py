@@ -24,12 +24,18 @@ from typing import Any
 HERE = Path(__file__).parent
 LM = "gguf:qwen2.5-coder-0.5b"
 _PRAMEM = "rounds=1 samples=1 proposals=2 virtual_scenes=1 practice_tokens=500 predict_tokens=300"
-_COMPILE = "compile turn-rag --with bootstrap --on msc --train 3 --dev 2 --test 2 --optimizer-set max_tries=2 --force"
+_COMPILE = (
+    "compile turn-rag --optimizer bootstrap --optimizer-set max_tries=2 "
+    "--benchmark msc --train 3 --dev 2 --test 2 --force"
+)
 RECORDINGS = {
-    "turn-rag": "evaluate turn-rag --on msc --test 3",
-    **{name: f"evaluate {name} --on msc --test 1 --seed 1" for name in ("pgr", "pgr+turn-rag", "memory-r2", "rgmem")},
-    "h2memory": "evaluate h2memory --on palbench.select --data HERE/palset_en.json",
-    "pramem": f"evaluate pramem --on movielens --test 1 --set {_PRAMEM.replace(' ', ' --set ')}",
+    "turn-rag": "evaluate turn-rag --benchmark msc --test 3",
+    **{
+        name: f"evaluate {name} --benchmark msc --test 1 --seed 1"
+        for name in ("pgr", "pgr+turn-rag", "memory-r2", "rgmem")
+    },
+    "h2memory": "evaluate h2memory --benchmark palbench.select --data HERE/palset_en.json",
+    "pramem": f"evaluate pramem --benchmark movielens --test 1 --set {_PRAMEM.replace(' ', ' --set ')}",
     "bootstrap": _COMPILE,
 }
 """The command of each, without its models; HERE stands for this folder."""

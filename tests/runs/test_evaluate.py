@@ -145,7 +145,7 @@ def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make
     # Once as it came, and the half that holds the turn once more.
     assert (found.write_failures, found.failures) == (2, 0)
     assert [each.where.split(", ")[1] for each in found.failed_writes] == ["item D1", "item D2"]
-    assert [each["kind"] for each in found.summary()["failed_writes"]] == ["parse", "parse"]
+    assert [each["kind"] for each in found.to_dict()["failed_writes"]] == ["parse", "parse"]
 
 
 def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
@@ -159,7 +159,7 @@ def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
     found = run(scripted(spoiled), questions(make_history(1), 4), threads=1)
     assert found.outcomes == {"ok": 1, "repaired": 1, "retried": 1, "lost": 1}
     assert found.faults == {"task.answer": {"layout": 1, "parse": 3}}
-    summary = found.summary()
+    summary = found.to_dict()
     assert (summary["answers"], summary["lost"], summary["broken"]) == ({"task.answer": found.outcomes}, 0.25, True)
     assert not run(scripted(spoiled), questions(make_history(1), 4), max_lost=0.25).broken
 

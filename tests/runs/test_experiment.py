@@ -54,7 +54,7 @@ def last_run() -> Any:
 def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     setup = scene(learning)
     outcome = run_compile("turn-rag", setup, LABELED, out=tmp_path / "out")
-    summary = outcome.summary()
+    summary = outcome.to_dict()
     assert outcome.promoted
     assert (summary["before"]["score"], summary["after"]["score"]) == (0.0, 1.0)
     assert (summary["difference"]["mean"], summary["difference"]["interval"]) == (1.0, [1.0, 1.0])
@@ -86,8 +86,10 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     assert (list(page.phases), [each.changed for each in page.changes]) == (["before", "after"], [True])
     assert any(line.startswith("+Demo 1 of") for line in page.changes[0].diff)
     facts = dict(page.facts)
-    assert facts["Command"].startswith("mempiler compile turn-rag --on jsonl --data questions.jsonl --lm scripted/test")
-    assert facts["Command"].endswith("--min-n 8 --with labeled --stage all")
+    assert facts["Command"].startswith(
+        "mempiler compile turn-rag --benchmark jsonl --data questions.jsonl --lm scripted/test"
+    )
+    assert facts["Command"].endswith("--min-n 8 --optimizer labeled --stage all")
     assert facts["MLflow run"].endswith(f"/runs/{outcome.run_id}")
     assert f'<a href="{facts["MLflow run"]}">' in kept
     assert page.total is not None
@@ -191,8 +193,8 @@ def test_another_model_answers_than_the_one_that_writes(stub) -> None:
 def test_the_command_of_a_run_names_the_options_in_the_order_they_were_set() -> None:
     options = {"zeta": 1, "alpha": 2, "metric": "f1", "mu": 3, "beta": 4, "omega": 5, "eta": 6}
     command = Setup(benchmark="locomo", options=options).command_line("evaluate", "turn-rag", {})
-    asked = command.split(" --on locomo ")[1]
-    named = [f"--option {name}={value}" for name, value in options.items() if name != "metric"]
+    asked = command.split(" --benchmark locomo ")[1]
+    named = [f"--benchmark-set {name}={value}" for name, value in options.items() if name != "metric"]
     assert asked == " ".join(["--metric f1", *named])
 
 

@@ -40,7 +40,7 @@ class Broken(Method):
     def __init__(self):
         super().__init__(NoteWriter(), EntryReader(5))
 """
-DATA = ("--on", "locomo", "--train", "6", "--dev", "8", "--test", "8")
+DATA = ("--benchmark", "locomo", "--train", "6", "--dev", "8", "--test", "8")
 
 
 @pytest.fixture
@@ -58,11 +58,14 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any) -> Any:
 
 @pytest.mark.parametrize("command", ["evaluate", "compile"])
 def test_a_method_that_raises_ends_with_4_names_its_own_line_and_saves_nothing(call, tmp_path, command) -> None:
-    words = ["--with", "labeled", "--out", tmp_path / "out"] if command == "compile" else []
+    words = ["--optimizer", "labeled", "--out", tmp_path / "out"] if command == "compile" else []
     code, _, line = call(command, "own_mistakes:Broken", *words, *DATA)
     told = "'Session' object has no attribute 'summary' (own_mistakes.py:12)"
     assert code == 4
-    assert f"broken run: 8 of 8 questions failed, --max-lost allows 10%; most often: AttributeError: {told}" in line
+    assert (
+        f"broken run: 8 of 8 questions failed, --max-failure-rate allows 10%; most often: AttributeError: {told}"
+        in line
+    )
     assert not (tmp_path / "out").exists()
     code, out, _ = call(*line.split("; mempiler ")[1].split(" lists all")[0].split())
     assert code == 0
@@ -70,7 +73,7 @@ def test_a_method_that_raises_ends_with_4_names_its_own_line_and_saves_nothing(c
 
 
 def test_force_saves_a_broken_program_and_an_older_one_stays(call: Any, tmp_path: Path) -> None:
-    words = ["compile", "own_mistakes:Broken", "--with", "labeled", *DATA, "--out", tmp_path / "out"]
+    words = ["compile", "own_mistakes:Broken", "--optimizer", "labeled", *DATA, "--out", tmp_path / "out"]
     assert call(*words, "--force")[0] == 4
     assert is_intact(tmp_path / "out")
     save(build("turn-rag", k=3), tmp_path / "out")
@@ -81,7 +84,7 @@ def test_force_saves_a_broken_program_and_an_older_one_stays(call: Any, tmp_path
 
 def test_answers_that_cannot_be_read_end_with_4_before_anything_is_tuned(stub: Any, mempiler_cli: Any) -> None:
     server = stub(lambda n, text: None if "Ingrid" in text.rsplit("question ## ]]", 1)[-1] else "garbled")
-    ran = mempiler_cli(server, "compile", "turn-rag", "--with", "labeled", dev=12)
+    ran = mempiler_cli(server, "compile", "turn-rag", "--optimizer", "labeled", dev=12)
     assert (ran.code, ran.out, "answer" in ran.line.split("most often: ")[1]) == (4, "", True)
     assert len(server.texts) <= 1 + 2 * 12  # the adapter's own question, and each dev question twice
 

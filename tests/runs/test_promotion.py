@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mempiler import load
 from mempiler.optimizers.compile import Compilation
-from mempiler.runs.compile import Compiled, run_compile
+from mempiler.runs.compile import CompileResult, run_compile
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.page import open_page
@@ -45,7 +45,7 @@ def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any)
         out: Path | None = None,
         force: bool = False,
         **sizes: Any,
-    ) -> Compiled:
+    ) -> CompileResult:
         script_models(monkeypatch, scripted(model).engine)
         setup = Setup(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **sizes})
         return run_compile(method, setup, how, out=out, force=force)
@@ -66,7 +66,7 @@ def test_a_program_in_out_is_replaced_by_one_that_was_kept_for_its_gain(compile_
     compile_with(Model(knows=""), out=out)
     assert demos(out) == 0
     outcome = compile_with(Model(), out=out)
-    assert (outcome.promoted, outcome.program, outcome.untouched_out) == (True, out, None)
+    assert (outcome.promoted, outcome.folder, outcome.untouched_out) == (True, out, None)
     assert demos(out) == 8
 
 
@@ -77,10 +77,10 @@ def test_a_run_that_keeps_the_original_leaves_another_program_in_out(compile_wit
     outcome = compile_with(Model(knows=""), out=out)
     assert files(out) == before
     own = outcome.run / "program"
-    assert (outcome.promoted, outcome.program, outcome.untouched_out) == (False, own, out)
+    assert (outcome.promoted, outcome.folder, outcome.untouched_out) == (False, own, out)
     assert demos(own) == 0
     assert RunFolder(outcome.run).saved == own
-    assert outcome.summary()["untouched_out"] == str(out)
+    assert outcome.to_dict()["untouched_out"] == str(out)
 
 
 def test_a_run_that_starts_from_the_program_in_out_leaves_its_scores(compile_with, tmp_path):
@@ -101,7 +101,7 @@ def test_a_damaged_program_in_out_is_left_as_it_is(compile_with, tmp_path):
     before = files(out)
     outcome = compile_with(Model(knows=""), out=out)
     assert (outcome.untouched_out, files(out)) == (out, before)
-    assert demos(outcome.program) == 0
+    assert demos(outcome.folder) == 0
 
 
 def test_a_resumed_run_replaces_its_own_start(compile_with, tmp_path):
@@ -109,7 +109,7 @@ def test_a_resumed_run_replaces_its_own_start(compile_with, tmp_path):
     first = compile_with(Model(knows=""), out=out)
     scored = read_manifest(out).scores
     again = compile_with(Model(knows=""), out=out, resume=first.run.name)
-    assert (again.program, again.untouched_out) == (out, None)
+    assert (again.folder, again.untouched_out) == (out, None)
     assert scored["before"]["run_id"] != read_manifest(out).scores["before"]["run_id"] == again.run_id
 
 
@@ -134,7 +134,7 @@ def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_p
 def test_a_refused_program_is_scored_on_the_test_questions_and_said_to_be_not_promoted(compile_with):
     # User 0 is one of those to train on, so neither dev nor test is known.
     outcome = compile_with(Model(), dev=4)
-    summary = outcome.summary()
+    summary = outcome.to_dict()
     assert (outcome.promoted, summary["before"]["score"], summary["after"]["score"]) == (False, 0.0, 0.0)
     refused = summary["refused_candidate"]
     assert (refused["test"]["score"], refused["test"]["n"]) == (1.0, 8)
@@ -162,7 +162,7 @@ def test_a_refused_program_is_kept_by_resuming_its_run_with_force_and_nothing_is
     assert refused.refused_candidate is not None
     assert forced.after.score == refused.refused_candidate.score == 1.0
     assert forced.refused_candidate is None
-    assert forced.verdict().startswith("Kept by --force: Too few dev questions to tell a gain (")
+    assert forced.statement().startswith("Kept by --force: Too few dev questions to tell a gain (")
 
 
 def test_a_forced_program_is_the_run_s_although_the_original_is_in_its_folder(compile_with, tmp_path):
@@ -171,7 +171,7 @@ def test_a_forced_program_is_the_run_s_although_the_original_is_in_its_folder(co
     refused = compile_with(Model(), out=out, dev=4)
     assert refused.untouched_out == out
     forced = compile_with(Model(), out=out, dev=4, resume=refused.run.name, force=True)
-    assert (forced.program, forced.untouched_out) == (out, None)
+    assert (forced.folder, forced.untouched_out) == (out, None)
     assert RunFolder(forced.run).saved == out
 
 
@@ -188,7 +188,7 @@ def test_what_decides_and_what_it_speaks_of_is_said_of_a_kept_program(compile_wi
     assert page.verdict.startswith("dev questions, which decide: +1.000 [+1.000, +1.000], p = .0078, n = 8: better (")
     assert page.verdict.count(f"better (scope: {SCOPE})") == 2
     assert page.verdict in (outcome.run / "report.html").read_text().replace("Dev questions", "dev questions")
-    assert outcome.summary()["difference"]["scope"] == outcome.summary()["dev_difference"]["scope"] == SCOPE
+    assert outcome.to_dict()["difference"]["scope"] == outcome.to_dict()["dev_difference"]["scope"] == SCOPE
     tags = client().get_run(outcome.run_id).data.tags
     assert (tags["mempiler.verdict"], tags["mempiler.scope"]) == ("better", SCOPE)
     assert read_manifest(tmp_path / "out").scores["difference"]["scope"] == SCOPE

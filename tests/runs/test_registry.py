@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from mempiler import __version__, build, load, save
-from mempiler.runs.compile import Compiled, run_compile
+from mempiler.runs.compile import CompileResult, run_compile
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.publish import Registered, gate, register
@@ -201,7 +201,7 @@ def test_evaluate_and_compile_take_an_address(registered, tmp_path):
     found = run_evaluate(registered.address, setup, "test")
     assert (found.program, len(found.rows)) == ("turn-rag", 2)
     outcome = run_compile(registered.address, setup, out=tmp_path / "out", force=True)
-    assert isinstance(outcome, Compiled)
+    assert isinstance(outcome, CompileResult)
     assert load(tmp_path / "out").method.config["k"] == 3
     settings = json.loads((outcome.run / "run.json").read_text())["settings"]
     assert settings["program"] == "models:/shared/1"

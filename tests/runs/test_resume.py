@@ -25,9 +25,9 @@ KILLED_AFTER = 11
 
 def words_of(name: str) -> list[str]:
     if name == "evaluate":
-        return ["evaluate", "turn-rag", "--part", "train"]
+        return ["evaluate", "turn-rag", "--split", "train"]
     settings = [word for setting in COMPILES[name] for word in ("--optimizer-set", setting)]
-    return ["compile", "turn-rag", "--with", name, *settings]
+    return ["compile", "turn-rag", "--optimizer", name, *settings]
 
 
 def outcome(found: dict[str, Any]) -> dict[str, Any]:
@@ -132,12 +132,12 @@ def test_a_store_that_fails_midway_stops_the_run_before_more_is_paid(stub, mempi
     assert len(server.texts) == 6
 
 
-EVALUATE = ["evaluate", "turn-rag", "--part", "test"]
+EVALUATE = ["evaluate", "turn-rag", "--split", "test"]
 COMMANDS = {
     "evaluate": EVALUATE,
-    "evaluate-writing": ["evaluate", "fact-store", "--part", "test"],
-    "bootstrap": ["compile", "turn-rag", "--with", "bootstrap", "--optimizer-set", "max_tries=4"],
-    "gepa": ["compile", "turn-rag", "--with", "gepa", "--optimizer-set", "max_metric_calls=10"],
+    "evaluate-writing": ["evaluate", "fact-store", "--split", "test"],
+    "bootstrap": ["compile", "turn-rag", "--optimizer", "bootstrap", "--optimizer-set", "max_tries=4"],
+    "gepa": ["compile", "turn-rag", "--optimizer", "gepa", "--optimizer-set", "max_metric_calls=10"],
 }
 
 
@@ -190,7 +190,7 @@ def test_a_missing_call_is_one_line_and_nothing_is_asked(stub, mempiler_cli, wor
 def test_what_cannot_be_replayed_is_one_line(stub, mempiler_cli, cli, words, line):
     made = mempiler_cli(stub(), *EVALUATE)
     words = [made.found["run_id"] if word == "last" else word for word in words]
-    code, _, err = cli(*EVALUATE, "--on", "locomo", "--train", "8", "--dev", "4", "--test", "4", *words)
+    code, _, err = cli(*EVALUATE, "--benchmark", "locomo", "--train", "8", "--dev", "4", "--test", "4", *words)
     assert (code, line in err) == (2, True)
 
 

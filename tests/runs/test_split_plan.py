@@ -90,13 +90,13 @@ def test_a_size_that_is_said_to_be_enough_is_enough(tmp_path: Path) -> None:
     assert (one_less.dev.allows_verdict, one_less.test.allows_verdict) == (False, False)
 
 
-COMPILE = ("compile", "turn-rag", "--on", "jsonl", "--with", "labeled")
+COMPILE = ("compile", "turn-rag", "--benchmark", "jsonl", "--optimizer", "labeled")
 
 
 def test_check_and_plan_say_how_the_questions_are_split(cli: Any, tmp_path: Path) -> None:
     data = ("--data", ninety_questions(tmp_path))
     lines = plan_split(Setup("jsonl", data=data[1], dev=8)).lines()
-    for command in (("evaluate", "turn-rag", "--on", "jsonl", "--check"), (*COMPILE, "--plan")):
+    for command in (("evaluate", "turn-rag", "--benchmark", "jsonl", "--check"), (*COMPILE, "--plan")):
         code, out, _ = cli(*command, *data, "--dev", "8")
         assert (code, [line for line in lines if line not in out.splitlines()]) == (0, [])
         split = json.loads(cli(*command, *data, "--dev", "8", "--json")[1])["split"]
@@ -106,7 +106,7 @@ def test_check_and_plan_say_how_the_questions_are_split(cli: Any, tmp_path: Path
 def test_a_check_says_that_questions_are_too_few_to_be_split(cli: Any, tmp_path: Path) -> None:
     row = {"messages": [{"role": "user", "content": "I moved."}], "question": "What?", "answer": "moved"}
     (tmp_path / "one.jsonl").write_text(json.dumps(row))
-    code, out, _ = cli("evaluate", "turn-rag", "--on", "jsonl", "--check", "--data", tmp_path / "one.jsonl")
+    code, out, _ = cli("evaluate", "turn-rag", "--benchmark", "jsonl", "--check", "--data", tmp_path / "one.jsonl")
     assert (code, "split: " in out, "none left for dev (questions: 1, conversations: 1)" in out) == (0, True, True)
 
 
@@ -121,5 +121,7 @@ def test_a_compile_says_in_one_line_what_cannot_be_promoted_and_what_is_cut(cli:
     ):
         code, _, err = cli(*COMPILE, *data, *sizes, "--json")
         assert (code, err.splitlines()[1:]) == (0, [note])
-    code, _, err = cli("evaluate", "turn-rag", "--on", "jsonl", *data, "--part", "test", "--test", "9", "--json")
+    code, _, err = cli(
+        "evaluate", "turn-rag", "--benchmark", "jsonl", *data, "--split", "test", "--test", "9", "--json"
+    )
     assert (code, err.splitlines()[1:]) == (0, ["note: --test 9: the data allow 8 test questions, which are taken"])

@@ -22,7 +22,7 @@ from mempiler.engines.spending import Spending
 from mempiler.programs.adapter import adapter
 from mempiler.records import Failure
 from mempiler.runs.compare import BASIS, Recorded, compare, preferences, recorded, refusal
-from mempiler.runs.compile import Compiled, OptimizerProblems
+from mempiler.runs.compile import CompileResult, OptimizerProblems
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.pages.html import keep_page
@@ -278,8 +278,25 @@ def evaluation(scores: list[tuple[str, float, str]]) -> Evaluation:
 def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int) -> Manifest:
     """What a compile keeps for the gate of the registry."""
     decided, gap = promotion(start, compiled, min_n=min_n), difference(start.counted, compiled.counted, min_n)
-    rest = (Path(), (), {}, None, Path(), "", None, decided, OptimizerProblems("labeled", None, 0, 0, False))
-    outcome = Compiled(start, compiled, (start, compiled), gap, promoted, *rest)
+    program: Any = None  # no program is looked at
+    outcome = CompileResult(
+        program=program,
+        before=start,
+        after=compiled,
+        dev=(start, compiled),
+        difference=gap,
+        scored_on="test",
+        promoted=promoted,
+        folder=Path(),
+        candidates=(),
+        usage={},
+        stopped=None,
+        run=Path(),
+        run_id="",
+        model=None,
+        decided=decided,
+        troubles=OptimizerProblems("labeled", None, 0, 0, False),
+    )
     return Manifest(method="", task="", scores={"gate": outcome.gate()}, manifest_sha256=str(promoted))
 
 
@@ -405,14 +422,14 @@ def kept(tmp_path, monkeypatch) -> RunFolder:
         failed_writes=(Failure(kind="parse", where="ann, item D1, extract", message="garbled"),),
     )
     keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": found}))
-    folder.update(status="finished", result=found.summary(), parameters={"lm": "openai/x", "judge_hash": "ab"})
+    folder.update(status="finished", result=found.to_dict(), parameters={"lm": "openai/x", "judge_hash": "ab"})
     return folder
 
 
 def test_a_run_is_read_back_as_it_was_kept(kept):
     found = recorded(kept.path.name[-4:])
     assert found.name == kept.path.name
-    assert found.evaluation.summary() == kept.read()["result"]
+    assert found.evaluation.to_dict() == kept.read()["result"]
     assert [each.answer for each in found.evaluation.rows] == ["one\u2028two", "answer"]
     assert [each.where for each in found.evaluation.failed_writes] == ["ann, item D1, extract"]
     assert (found.basis["lm"], found.basis["judge_hash"], found.basis["metric"]) == ("openai/x", "ab", "f1")

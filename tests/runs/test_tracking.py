@@ -171,8 +171,34 @@ def test_folder_that_cannot_be_written_is_one_line(path: Path, monkeypatch: pyte
         tracking.make_database(f"sqlite:///{path}")
 
 
-EVALUATE = ("evaluate", "turn-rag", "--on", "locomo", "--part", "test", "--train", "6", "--dev", "4", "--test", "6")
-COMPILE = ("compile", "turn-rag", "--on", "locomo", "--with", "knn", "--train", "6", "--dev", "4", "--test", "6")
+EVALUATE = (
+    "evaluate",
+    "turn-rag",
+    "--benchmark",
+    "locomo",
+    "--split",
+    "test",
+    "--train",
+    "6",
+    "--dev",
+    "4",
+    "--test",
+    "6",
+)
+COMPILE = (
+    "compile",
+    "turn-rag",
+    "--benchmark",
+    "locomo",
+    "--optimizer",
+    "knn",
+    "--train",
+    "6",
+    "--dev",
+    "4",
+    "--test",
+    "6",
+)
 
 
 def run(*words: str) -> str:

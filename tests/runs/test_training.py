@@ -18,7 +18,7 @@ from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from mempiler.runs.exports.environment import Environment
 
 SAMPLE = next((Path(mempiler.__file__).parent / "data" / "samples").glob("locomo*.json"))
-ENV = ["--on", "memory-env", "--option", "users=10", "--option", "sessions=2"]
+ENV = ["--benchmark", "memory-env", "--benchmark-set", "users=10", "--benchmark-set", "sessions=2"]
 
 
 def export(folder: Path, *options: str) -> Path:
@@ -43,7 +43,7 @@ def test_the_package_for_verifiers_names_what_it_needs(tmp_path: Path) -> None:
 def test_a_file_of_one_s_own_is_named_and_not_copied(tmp_path: Path) -> None:
     data = tmp_path / "mine.json"
     shutil.copy(SAMPLE, data)
-    folder = export(tmp_path / "out", "--on", "locomo", "--data", str(data), "--sessions", "1")
+    folder = export(tmp_path / "out", "--benchmark", "locomo", "--data", str(data), "--sessions", "1")
     (exported,) = folder.glob("*/export.json")
     turn = next(iter(Environment.open(exported).histories.values())).items[0].turns[0]
     assert all(turn.content not in path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.is_file())
@@ -68,9 +68,9 @@ def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "method", "message"),
     [
-        (["--on", "memoryquest"], "memory-r2", "memoryquest is scored by a judge"),
+        (["--benchmark", "memoryquest"], "memory-r2", "memoryquest is scored by a judge"),
         (ENV, "turn-rag", "turn-rag writes without a language model"),
-        (["--on", "palbench.dialogue"], "memory-r2", "palbench.dialogue is a simulated conversation"),
+        (["--benchmark", "palbench.dialogue"], "memory-r2", "palbench.dialogue is a simulated conversation"),
         ([*ENV, "--adapter", "auto"], "memory-r2", "--adapter auto asks an endpoint"),
         ([*ENV, "--max-usd", "1"], "memory-r2", "No such option '--max-usd'"),
         ([*ENV, "--reward-set", "depth=1"], "memory-r2", "--reward-set: .*compression"),

@@ -16,7 +16,7 @@ from mempiler.runs.workers import run_parallel, split_shards
 
 from .evaluations import table
 
-EVALUATE = ["evaluate", "turn-rag", "--part", "train", "--adapter", "chat"]
+EVALUATE = ["evaluate", "turn-rag", "--split", "train", "--adapter", "chat"]
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_a_refused_key_ends_the_run_and_a_resumed_one_asks_the_rest(ray: Any, st
 
 @pytest.mark.slow
 def test_an_address_is_that_of_a_cluster_or_refused_in_one_line(ray: Any, stub: Any, mempiler_cli: Any) -> None:
-    words = ["evaluate", "fact-store", "--part", "train", "--adapter", "chat"]
+    words = ["evaluate", "fact-store", "--split", "train", "--adapter", "chat"]
     ray.shutdown()
     with pytest.raises(UserError, match=r"--workers 127.0.0.1:1: no Ray cluster answers there"):
         list(run_parallel(fail, [2], "127.0.0.1:1"))

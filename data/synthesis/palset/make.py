@@ -19,7 +19,7 @@ Example:
         runner = Runner(attempts=10, threads=128)
         with dspy.context(lm=lm):
             files = make_palset(2, Path("pal"), Setting("en", months=8, seed=0, runner=runner))
-        print(runner.report)  # what was accepted and refused; `--on palbench.restate --data` takes files[0]
+        print(runner.report)  # what was accepted and refused; `--benchmark palbench.restate --data` takes files[0]
 """
 
 from __future__ import annotations

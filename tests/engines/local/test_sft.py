@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: it learns completions only, the same way each time; `compile --with finetune` saves it."""
+"""Supervised fine-tuning: it learns completions only, always alike; `compile --optimizer finetune` saves it."""
 
 import json
 
@@ -193,7 +193,7 @@ def test_a_fine_tuned_model_is_saved_named_and_asked_again(setup, folder, tmp_pa
     outcome = run_compile(
         "turn-rag", setup, Compilation("finetune", settings=SETTINGS), tmp_path / "program", force=True
     )
-    assert outcome.model == f"local:{outcome.run / 'model'}" == outcome.summary()["model"]
+    assert outcome.model == f"local:{outcome.run / 'model'}" == outcome.to_dict()["model"]
     tuned = LocalModel.load(outcome.run / "model")
     assert tuned.fingerprint != before == LocalModel.load(folder).fingerprint
     manifest = read_manifest(tmp_path / "program")

@@ -10,7 +10,6 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.cli.show import page_lines
 from mempiler.engines.spending import Spending
 from mempiler.programs.recording import Call, Completion
 from mempiler.programs.state import PredictorState
@@ -18,6 +17,7 @@ from mempiler.records import Failure
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import as_html, embedded, keep_page
 from mempiler.runs.pages.page import SMOKE_TEST, Page, open_page, program_changes, run_page, spent_facts
+from mempiler.runs.pages.text import page_lines
 from mempiler.runs.results import Evaluation
 from mempiler.runs.rows import PROMPT, Clock, Entry, LMCall, QuestionTrace, Row, seen
 from rich.console import Console

@@ -66,7 +66,7 @@ def test_the_command_prints_a_plan_and_makes_nothing(make_paper, tmp_path, monke
         (["pgr", "--data", "a", "--data", "b"], "--data b: say which benchmark it is of"),
         (["rgmem", "--data", "msc=x"], "msc=x is one file for 3 benchmarks; say --data personamem=FILE"),
         (["rgmem", "--section", "table2", "--data", "personamem=x"], "unknown benchmark of these sections"),
-        (["rgmem", "--section", "table2", "--option", "colour=red"], "colour"),
+        (["rgmem", "--section", "table2", "--benchmark-set", "colour=red"], "colour"),
         (["h2memory", "--section", "table3", "--lm", "openai/x"], "section table3 is scored by a judge"),
         (["memory-r2", "--lm", "openai/x"], "trains a model in this process, which openai/x is not"),
         (["rgmem", "--lm", "openai/gpt-4.1-mini"], "there is no key; set OPENAI_API_KEY"),

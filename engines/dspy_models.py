@@ -1,0 +1,141 @@
+"""Meter a language model that the user made: a `dspy.LM`, or an object of a subclass of `dspy.BaseLM`.
+
+    lm = dspy.LM("openai/gpt-4.1-mini", temperature=0.2)
+    metered = metered_copy(lm, Meter(), role="task", guard=Guard(Limits(usd=5)))
+
+The copy counts its calls, keeps to the limits of the run, and answers from the run's store, like a model that
+`language_model` made by name. The user's object is never changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import dspy
+from dspy.clients.engines import LegacyEngine
+from dspy.lm15 import Request, Response
+
+from .guard import Guard
+from .meter import Meter, MeteredLM, Role
+from .models import language_model
+
+ADDRESS_SETTINGS = ("api_base", "base_url")
+"""What `dspy.LM` calls the address of a server."""
+ENDPOINT_SETTINGS = frozenset((*ADDRESS_SETTINGS, "api_key"))
+"""Settings of a `dspy.LM` that say where a request goes, not what is asked."""
+
+
+def metered_copy(
+    lm: dspy.BaseLM,
+    meter: Meter,
+    role: Role = "task",
+    guard: Guard | None = None,
+    answers: Any = None,
+    repeat: int = 0,
+    **endpoint: Any,
+) -> MeteredLM:
+    """Return a metered model that asks the same model as `lm`, with the same settings.
+
+    Args:
+        lm: The user's model.
+        meter: Where its calls are counted.
+        role: What the model is used for.
+        guard: Refuses calls over budget or to an endpoint that is down.
+        answers: Answers of earlier calls of the same run.
+        repeat: Which repetition of a run; from 1 on, answers are sampled anew instead of taken from a cache.
+        **endpoint: How an endpoint is asked, where this package asks it: `timeout`, `retries`, `deadline`, `prices`.
+
+    Raises:
+        UserError: A setting of the model cannot be sent.
+    """
+    run_settings: dict[str, Any] = {"role": role, "guard": guard, "answers": answers}
+    if is_plain(lm):
+        settings = {name: value for name, value in lm.kwargs.items() if name not in ENDPOINT_SETTINGS}
+        return language_model(
+            lm.model,
+            meter,
+            api_base=_address(lm.kwargs),
+            api_key=lm.kwargs.get("api_key"),
+            cache=lm.cache,
+            repeat=repeat,
+            **run_settings,
+            **endpoint,
+            **settings,
+        )
+
+    settings = {name: value for name, value in lm.kwargs.items() if name not in ENDPOINT_SETTINGS}
+    if repeat and settings.get("temperature") != 0:
+        settings["rollout_id"] = repeat
+    return MeteredLM(
+        lm.model,
+        meter,
+        prices=endpoint.get("prices"),
+        engine=_engine(lm),
+        model_type=lm.model_type,
+        # DSPy caches answers of its own class only: those of two other models with one name may differ.
+        cache=lm.cache if isinstance(lm, dspy.LM) else False,
+        callbacks=lm.callbacks,
+        **run_settings,
+        **settings,
+    )
+
+
+def is_plain(lm: dspy.BaseLM) -> bool:
+    """Tell whether a model is an ordinary chat endpoint: a name, an address, a key and sampling settings."""
+    if type(lm) is not dspy.LM or lm.model_type != "chat" or not isinstance(lm.engine, str):
+        return False
+    return not any(name in lm.kwargs for name in ("headers", "extra_headers", "extra_query", "extra_body"))
+
+
+def _address(settings: Mapping[str, Any]) -> str | None:
+    return next((settings[name] for name in ADDRESS_SETTINGS if settings.get(name)), None)
+
+
+def _engine(lm: dspy.BaseLM) -> Any:
+    """Return the object that answers a request in the place of an endpoint of ours."""
+    if not isinstance(lm, dspy.LM):
+        return _ForwardMethodEngine(lm)
+    if not isinstance(lm.engine, str):
+        return lm.engine
+    return _ForwardingEngine(lm)
+
+
+class _ForwardingEngine:
+    """Answer requests by a `dspy.LM` that has settings of its own, such as headers or the responses API."""
+
+    def __init__(self, lm: dspy.LM) -> None:
+        # The metered model looks into DSPy's cache itself: a second look would count a call that nobody made.
+        self.lm = lm.copy(cache=False)
+
+    def complete(self, request: Request) -> Response:
+        return self.lm(request)
+
+
+class _ForwardMethodEngine:
+    """Answer requests by a subclass of `dspy.BaseLM` that implements `forward`, as DSPy allows until its version 3.5.
+
+    DSPy's own wrapper is asked by its `complete` alone: its other method returns answers that cannot be kept.
+    """
+
+    def __init__(self, lm: dspy.BaseLM) -> None:
+        self._wrapper = LegacyEngine(_JsonResponses(lm))
+
+    def complete(self, request: Request) -> Response:
+        return self._wrapper.complete(request)
+
+
+class _JsonResponses(dspy.BaseLM):
+    """Ask another model by its `forward`, and turn plain objects that it returns into the JSON that they stand for."""
+
+    def __init__(self, lm: dspy.BaseLM) -> None:
+        super().__init__(lm.model, lm.model_type)
+        self.kwargs = dict(lm.kwargs)
+        self._lm = lm
+
+    def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
+        response = self._lm.forward(prompt=prompt, messages=messages, **kwargs)
+        if isinstance(response, dict) or hasattr(response, "model_dump"):
+            return response
+        return json.loads(json.dumps(response, default=vars))

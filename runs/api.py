@@ -1,0 +1,324 @@
+"""The Python API: compile, evaluate, compare and train, with examples of your own or with a benchmark.
+
+    result = mempiler.compile(
+        agent, trainset=train, valset=dev, testset=test, metric=my_metric,
+        optimizer=mempiler.optimizers.Gepa(max_metric_calls=300),
+        lm=dspy.LM("openai/gpt-4.1-mini"), limits=mempiler.Limits(max_usd=5),
+    )
+    print(result)
+    result.save("my-program")
+
+Every run is one MLflow run and has a folder, which `resume=` continues. The command line calls these functions; its
+options are arguments here, with the same names (`RunOptions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Unpack
+
+import dspy
+
+from ..data.benchmark import Benchmark
+from ..data.catalog import benchmark as load_benchmark
+from ..engines.meter import Meter
+from ..errors import UserError
+from ..optimizers.compile import Compilation
+from ..optimizers.custom import TeleprompterFactory
+from ..optimizers.logo_grpo.training_config import TrainingConfig
+from ..optimizers.settings import OptimizerSettings
+from ..programs.program import Stage
+from .announce import announce
+from .comparison import Comparison, compare_evaluations
+from .compile import CompileResult, run_compile
+from .experiment import Part, run_evaluate
+from .options import Questions, RunOptions, make_setup
+from .planning import Plan, plan_compile, plan_evaluate, plan_train
+from .progress import OnProgress, StartPhase, run_progress
+from .results import Evaluation
+from .setup import Setup
+from .statistics import MIN_N
+from .train import TrainResult, run_train
+
+Examples = Sequence[dspy.Example]
+Metric = str | Callable[..., Any]
+
+
+def compile(
+    program: Any,
+    *,
+    trainset: Examples | None = None,
+    valset: Examples | None = None,
+    testset: Examples | None = None,
+    metric: Metric | None = None,
+    optimizer: str | OptimizerSettings | TeleprompterFactory = "bootstrap",
+    optimizer_set: Mapping[str, Any] | None = None,
+    stage: Stage = "all",
+    out: str | Path | None = None,
+    force: bool = False,
+    **options: Unpack[RunOptions],
+) -> CompileResult:
+    """Tune the prompts of a program against a metric, and score it before and after.
+
+    Args:
+        program: A method's name, a `dspy.Module` with `forward(history, question)`, a class or object with `add` and
+            `search`, a `MemoryProgram`, or a saved program: its folder, or `models:/NAME@ALIAS`.
+        trainset: Examples to learn from, with `history`, `question` and `answer`. Alone it is split into the three
+            parts; in the place of examples, name a `benchmark`.
+        valset: Examples that decide whether the compiled program is better.
+        testset: Examples that are scored before and after.
+        metric: A function of an example and a prediction, in any form that DSPy or GEPA takes, or the name of a metric:
+            "f1", "exact_match", "judge".
+        optimizer: A name (`mempiler list optimizers`), settings such as `mempiler.optimizers.Gepa(...)`, or a function
+            that makes a `dspy.teleprompt.Teleprompter` for a metric.
+        optimizer_set: Settings of an optimizer that is given by name.
+        stage: Which prompts are tuned: those that "write" memories, those that "read" them, or "all".
+        out: Folder for the program; one in the run's folder if None.
+        force: Keep the compiled program even without a significant gain.
+        **options: Models, limits and everything else that runs share; see `RunOptions`.
+
+    Returns:
+        The program that was kept, its scores before and after, the paired difference and the verdict.
+
+    Raises:
+        UserError: An argument does not fit; nothing was asked.
+        EndpointError: The model's endpoint is down; the message says how to resume.
+    """
+    setup = make_setup(options, Questions(trainset, valset, testset, metric))
+    compilation = make_compilation(optimizer, optimizer_set, stage)
+    with _shown(options, setup, program) as (start_phase, meter):
+        return run_compile(program, setup, compilation, out=out, force=force, note=start_phase, meter=meter)
+
+
+def evaluate(
+    program: Any,
+    testset: Examples | None = None,
+    *,
+    metric: Metric | None = None,
+    split: Part = "all",
+    **options: Unpack[RunOptions],
+) -> Evaluation:
+    """Score a program on examples, or on a benchmark.
+
+    Args:
+        program: As `compile` takes it; or a function of `(history, question)`, a file of answers, or the address of a
+            chat endpoint.
+        testset: Examples with `history`, `question` and `answer`; in their place, name a `benchmark`.
+        metric: As `compile` takes it.
+        split: Which questions of a benchmark: "all", or a part of the split that `compile` uses.
+        **options: Models, limits and everything else that runs share; see `RunOptions`.
+
+    Raises:
+        UserError: An argument does not fit; nothing was asked.
+        EndpointError: The model's endpoint is down; the message says how to resume.
+    """
+    setup = make_setup(options, Questions(testset=testset, metric=metric))
+    with _shown(options, setup, program, split) as (start_phase, meter):
+        return run_evaluate(program, setup, split, note=start_phase, meter=meter)
+
+
+def compare(
+    baseline: str | Evaluation | CompileResult, *others: str | Evaluation | CompileResult, min_n: int = MIN_N
+) -> Comparison:
+    """Compare evaluations on the questions that all were asked.
+
+    Args:
+        baseline: An evaluation, the result of a compile, or the name of a finished run.
+        *others: What is compared with it.
+        min_n: With fewer questions there is no verdict.
+
+    Returns:
+        The paired difference of each to the baseline, with its interval and verdict, in all and by category.
+
+    Raises:
+        UserError: Nothing is given to compare, or the evaluations have no question in common.
+    """
+    if not others:
+        raise UserError("one evaluation is nothing to compare; give another")
+    return compare_evaluations([baseline, *others], min_n)
+
+
+def train(
+    program: Any = "memory-r2",
+    *,
+    trainset: Examples | None = None,
+    valset: Examples | None = None,
+    testset: Examples | None = None,
+    metric: Metric | None = None,
+    optimizer: str = "logo-grpo",
+    train_set: Mapping[str, Any] | None = None,
+    trainer: str | None = None,
+    out: str | Path | None = None,
+    **options: Unpack[RunOptions],
+) -> TrainResult:
+    """Train the local language model behind a method, and score it before and after.
+
+    Args:
+        program: A method's name, or a saved program.
+        trainset: Examples to learn from; in their place, name a `benchmark`.
+        valset: Examples by which the best checkpoint is kept.
+        testset: Examples that are scored before and after.
+        metric: The reward; as `compile` takes it.
+        optimizer: "logo-grpo", "grpo", "grpo-session", "grpo-cumulative" or "local".
+        train_set: Settings of the training, of its reward or trainer, e.g. {"steps": 10, "learning_rate": 2e-4}.
+        trainer: "local", or "trl" for weights in shards and vLLM.
+        out: Folder for the program; one in the run's folder if None.
+        **options: Models, limits and everything else that runs share; `lm` is the model to train, "local:NAME".
+
+    Raises:
+        UserError: The model cannot be trained in this process, or an argument does not fit.
+    """
+    setup = make_setup(options, Questions(trainset, valset, testset, metric))
+    training = make_training(setup, optimizer, train_set, trainer, options.get("threads"))
+    with _shown(options, setup, program) as (start_phase, meter):
+        return run_train(program, setup, training, out, start_phase, meter)
+
+
+def plan(
+    program: Any,
+    *,
+    trainset: Examples | None = None,
+    valset: Examples | None = None,
+    testset: Examples | None = None,
+    metric: Metric | None = None,
+    optimizer: str | OptimizerSettings | None = "bootstrap",
+    optimizer_set: Mapping[str, Any] | None = None,
+    stage: Stage = "all",
+    split: Part = "all",
+    **options: Unpack[RunOptions],
+) -> Plan:
+    """Estimate the calls, tokens and cost of a compile before anything is paid for.
+
+    Args:
+        program: As `compile` takes it, and so are the other arguments.
+        trainset: As for `compile`.
+        valset: As for `compile`.
+        testset: As for `compile`, or for `evaluate`.
+        metric: As for `compile`.
+        optimizer: As for `compile`; None plans an evaluation.
+        optimizer_set: As for `compile`.
+        stage: As for `compile`.
+        split: As for `evaluate`.
+        **options: See `RunOptions`.
+
+    Raises:
+        UserError: What the program takes cannot be known in advance.
+    """
+    setup = make_setup(options, Questions(trainset, valset, testset, metric))
+    if optimizer is None:
+        found = plan_evaluate(program, setup, split)
+    else:
+        found = plan_compile(program, setup, make_compilation(optimizer, optimizer_set, stage))
+    if options.get("progress", True):
+        announce(setup, program, split if optimizer is None else None)
+    return found
+
+
+def plan_training(
+    program: Any = "memory-r2",
+    *,
+    metric: Metric | None = None,
+    optimizer: str = "logo-grpo",
+    train_set: Mapping[str, Any] | None = None,
+    trainer: str | None = None,
+    **options: Unpack[RunOptions],
+) -> Plan:
+    """Estimate the calls, tokens and hours of a training; the arguments are those of `train`."""
+    setup = make_setup(options, Questions(metric=metric))
+    training = make_training(setup, optimizer, train_set, trainer, options.get("threads"))
+    found = plan_train(program, setup, training)
+    if options.get("progress", True):
+        announce(setup, program)
+    return found
+
+
+def benchmark(name: str, data: str | Path | None = None, **options: Any) -> Benchmark:
+    """Load a benchmark; `train`, `dev`, `test` and `metric` are its parts.
+
+    Args:
+        name: One of `mempiler list benchmarks`, or `module:Class` of your own.
+        data: The genuine file; None takes the bundled sample.
+        **options: Options of the benchmark, such as `metric` and `categories`.
+
+    Raises:
+        UnknownNameError: There is no such benchmark or option.
+        DataError: The file is not what the benchmark reads.
+    """
+    return load_benchmark(name, None if data is None else Path(data), **options)
+
+
+def make_compilation(
+    optimizer: str | OptimizerSettings | TeleprompterFactory,
+    settings: Mapping[str, Any] | None = None,
+    stage: Stage = "all",
+) -> Compilation:
+    """Return how a program is to be tuned.
+
+    Raises:
+        UserError: The optimizer is of no known form, or settings are given twice.
+    """
+    if isinstance(optimizer, str):
+        return Compilation(optimizer, stage, settings=settings)
+    if settings:
+        raise UserError("optimizer_set is for an optimizer that is given by name; put the settings into the object")
+    if isinstance(optimizer, OptimizerSettings):
+        return Compilation(optimizer.name, stage, settings=optimizer.changed_settings())
+    if callable(optimizer):
+        name = getattr(optimizer, "__name__", type(optimizer).__name__)
+        return Compilation(name, stage, make_teleprompter=optimizer)
+    expected = "a name, mempiler.optimizers settings, or a function from a metric to a teleprompter"
+    raise UserError(f"optimizer: got {type(optimizer).__name__}; expected {expected}")
+
+
+def make_training(
+    setup: Setup,
+    objective: str,
+    settings: Mapping[str, Any] | None = None,
+    trainer: str | None = None,
+    threads: int | None = None,
+) -> TrainingConfig:
+    """Return how a model is to be trained: the defaults for the setup's model, with the settings that are given."""
+    changes: dict[str, Any] = {"objective": objective, **(settings or {})}
+    if trainer is not None:
+        changes["trainer"] = trainer
+    if threads is not None:
+        changes["threads"] = threads
+    return TrainingConfig.for_model(setup.lm).changed(changes)
+
+
+@contextmanager
+def _shown(
+    options: RunOptions, setup: Setup, program: Any, part: Part | None = None
+) -> Iterator[tuple[StartPhase, Meter]]:
+    """Say what the run rests on and show its progress, unless the options say otherwise."""
+    if not options.get("progress", True):
+        yield _no_progress, Meter()
+        return
+    with run_progress(setup.limits) as (start_phase, meter):
+        yield _AnnouncedPhases(start_phase, setup, program, part), meter
+
+
+class _AnnouncedPhases:
+    """Starts the phases of a run, and says what the run rests on when the first one begins.
+
+    Not earlier: whatever is wrong with an argument is found before, and is then the only line.
+    """
+
+    def __init__(self, start_phase: StartPhase, setup: Setup, program: Any, part: Part | None) -> None:
+        self._start_phase = start_phase
+        self._setup = setup
+        self._program = program
+        self._part: Part | None = part
+        self._is_announced = False
+
+    def __call__(self, phase: str) -> OnProgress:
+        if not self._is_announced:
+            self._is_announced = True
+            announce(self._setup, self._program, self._part)
+        return self._start_phase(phase)
+
+
+def _no_progress(phase: str) -> OnProgress:
+    return lambda done, total: None

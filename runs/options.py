@@ -1,0 +1,217 @@
+"""The options that compiling, evaluating and training share: keyword arguments in Python, options of the command line.
+
+mempiler.evaluate("turn-rag", benchmark="locomo", data="locomo10.json", lm="openai/gpt-4.1-mini", max_usd=2)
+mempiler evaluate turn-rag --benchmark locomo --data locomo10.json --lm openai/gpt-4.1-mini --max-usd 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+import dspy
+
+from ..data.benchmark import Benchmark
+from ..data.examples import ExampleBenchmark
+from ..engines.guard import Limits
+from ..engines.meter import Role
+from ..errors import UserError
+from .setup import Setup, Workers, replayed_setup
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of `compile`, `evaluate` and `train`; those that are left out have the defaults of the command line."""
+
+    benchmark: str | Benchmark
+    """A benchmark by its name, or one that `mempiler.benchmark` returned, in the place of examples."""
+    data: str | Path | None
+    """The benchmark's file; the bundled sample if left out."""
+    categories: str | Sequence[str | int] | None
+    """Categories of the benchmark to keep, e.g. "2,4"."""
+    benchmark_set: Mapping[str, Any]
+    """Further options of the benchmark, e.g. {"length": "128k"}."""
+
+    lm: str | dspy.BaseLM | None
+    """The model that answers: a name, or a `dspy.LM`. The model of `dspy.configure` if left out, else "offline"."""
+    api_base: str | None
+    """Address of an OpenAI-compatible server."""
+    lm_set: Mapping[str, Any]
+    """Settings of every request to `lm`, e.g. {"temperature": 0}."""
+    prompt_lm: str | dspy.BaseLM | None
+    """Writes proposals and reflections; `lm` if left out."""
+    prompt_api_base: str | None
+    judge_lm: str | dspy.BaseLM | None
+    """Judges answers, for metrics that need a judge."""
+    judge_api_base: str | None
+    answer_lm: str | dspy.BaseLM | None
+    """Answers from a memory that `lm` writes, in an evaluation; `lm` if left out."""
+    answer_api_base: str | None
+    embedder: str
+    """"offline", "minilm", "e5", or the name of an embedding model."""
+    embedder_api_base: str | None
+    reranker: str | None
+    """"none", "tokens" or "fastembed:NAME"."""
+    adapter: str | None
+    """"auto", "chat", "json" or "compact"."""
+    set: Mapping[str, Any]
+    """Settings of the method, e.g. {"k": 20}."""
+
+    train: int | None
+    """Training questions; all if left out."""
+    dev: int | None
+    """Questions that decide whether a compiled program is better."""
+    test: int | None
+    """Questions that are scored before and after."""
+    seed: int
+    threads: int
+    """Questions in flight."""
+    workers: Workers
+    """Processes that share the work, or the address of a Ray cluster."""
+    min_n: int
+    """Questions that a verdict needs."""
+    max_failure_rate: float
+    """Share of failed questions above which a run is broken."""
+
+    limits: Limits
+    """All limits in one object, in the place of the next four."""
+    max_usd: float | None
+    max_calls: int | None
+    max_tokens: int | None
+    max_minutes: float | None
+    timeout: float
+    """Seconds without a byte after which a call has failed."""
+    retries: int
+    lm_deadline: float
+    """Seconds for a call, its retries included."""
+
+    resume: str | None
+    """A run to continue; only what is missing is paid for."""
+    replay: str | None
+    """A run whose answers are taken in the place of any call."""
+    traces: int | None
+    """Questions whose traces MLflow gets; None for all."""
+    allow_code: bool
+    """Whether a saved program may import its `module:Class` method."""
+    progress: bool
+    """Whether progress is shown on standard error; True if left out."""
+
+
+_SETUP_FIELDS = {"set": "config", "lm_set": "lm_settings", "max_failure_rate": "max_lost"}
+"""Options that a setup keeps under another name."""
+_LIMITS = ("max_usd", "max_calls", "max_tokens", "max_minutes")
+_MODELS: Mapping[str, Role] = {"lm": "task", "prompt_lm": "prompt", "judge_lm": "judge", "answer_lm": "answer"}
+"""The role of each option that may hold a model."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The user's own questions and metric, as Python functions take them."""
+
+    trainset: Sequence[dspy.Example] | None = None
+    valset: Sequence[dspy.Example] | None = None
+    testset: Sequence[dspy.Example] | None = None
+    metric: Any = None
+    """A function, or the name of a metric; for a benchmark too."""
+
+    @property
+    def given(self) -> bool:
+        """Whether there are examples."""
+        return any(part is not None for part in (self.trainset, self.valset, self.testset))
+
+    def benchmark(self, seed: int) -> ExampleBenchmark:
+        """Make a benchmark of the examples."""
+        return ExampleBenchmark.from_examples(self.trainset or (), self.valset, self.testset, self.metric, seed)
+
+
+def make_setup(options: Mapping[str, Any], questions: Questions | None = None) -> Setup:
+    """Return the setup of a run.
+
+    Args:
+        options: Those of `RunOptions`.
+        questions: The user's own, which then stand in the place of a benchmark.
+
+    Raises:
+        UserError: An option is unknown or does not fit, or there are neither questions nor a benchmark, or both.
+    """
+    _refuse_unknown(options)
+    questions = questions or Questions()
+    values = {name: value for name, value in options.items() if name != "progress"}
+    limits = _take_limits(values)
+    names, models = _take_models(values)
+    benchmark, own_questions = _take_benchmark(values, questions)
+
+    benchmark_options = dict(values.pop("benchmark_set", None) or {})
+    categories = values.pop("categories", None)
+    if categories:
+        benchmark_options["categories"] = categories
+    if questions.metric is not None and own_questions is None:
+        if not isinstance(questions.metric, str):
+            raise UserError("metric: a function scores examples of your own; of a benchmark, name one of its metrics")
+        benchmark_options["metric"] = questions.metric
+    if values.get("data") is not None:
+        values["data"] = str(values["data"])
+
+    fields = {_SETUP_FIELDS.get(name, name): value for name, value in values.items()}
+    setup = Setup(
+        benchmark=benchmark,
+        questions=own_questions,
+        options=benchmark_options,
+        limits=limits,
+        models=models,
+        **names,
+        **fields,
+    )
+    return replayed_setup(setup, lambda name: options.get(name) is not None)
+
+
+def _refuse_unknown(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name not in RunOptions.__annotations__:
+            known = ", ".join(sorted(RunOptions.__annotations__))
+            raise UserError(f"there is no option {name!r}; the options are: {known}")
+
+
+def _take_limits(values: dict[str, Any]) -> Limits:
+    single = {name: values.pop(name, None) for name in _LIMITS}
+    limits = values.pop("limits", None)
+    if limits is None:
+        return Limits(**single)
+    for name, value in single.items():
+        if value is not None:
+            raise UserError(f"{name} = {value}: give it in limits=Limits({name}=...), or leave limits out")
+    return limits
+
+
+def _take_models(values: dict[str, Any]) -> tuple[dict[str, str | None], dict[Role, dspy.BaseLM]]:
+    """Return the names of the models by option, and by role the objects among them."""
+    names: dict[str, str | None] = {}
+    models: dict[Role, dspy.BaseLM] = {}
+    for option, role in _MODELS.items():
+        model = values.pop(option, None)
+        if option == "lm" and model is None:
+            model = dspy.settings.lm or "offline"
+        if isinstance(model, dspy.BaseLM):
+            models[role] = model
+            names[option] = model.model
+        elif model is None or isinstance(model, str):
+            names[option] = model
+        else:
+            raise UserError(f"{option}: expected the name of a model or a dspy.LM, got {type(model).__name__}")
+    return names, models
+
+
+def _take_benchmark(values: dict[str, Any], questions: Questions) -> tuple[str, Benchmark | None]:
+    """Return the name of the benchmark, and the benchmark itself where it is an object."""
+    benchmark = values.pop("benchmark", None)
+    if benchmark is not None and questions.given:
+        raise UserError("give either examples (trainset, valset, testset) or a benchmark, not both")
+    if isinstance(benchmark, Benchmark):
+        return benchmark.name, benchmark
+    if benchmark is not None:
+        return str(benchmark), None
+    if not questions.given:
+        raise UserError("nothing to ask: give examples (trainset=[dspy.Example(...)]) or benchmark='locomo'")
+    own = questions.benchmark(values.get("seed", 0))
+    return own.name, own
