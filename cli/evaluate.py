@@ -117,7 +117,7 @@ def _check_judge(name: str, setup: Setup, planned: bool) -> None:
         raise UserError("a judge is checked at once: --plan, --resume and --replay are for runs")
     labelled, lm = judge_check.read_labelled(setup.data), setup.judge_lm or "offline"
     guard, prices = Guard(setup.limits), needed_prices(lm, setup.limits.max_usd)
-    model = language_model(lm, Meter(), "judge", setup.judge_api_base, guard=guard, prices=prices)
+    model = language_model(lm, Meter(), "judge", setup.roles["judge"].address, guard=guard, prices=prices)
     judge = judge_check.judge_of(None if name == "judge" else name)(model, adapter(setup.adapter or "chat"))
     try:
         with endpoint_errors():

@@ -89,6 +89,7 @@ asking_options = adds(
 """Adds the options by which a saved program is loaded and asked; `open_asked` takes them."""
 
 _EMBEDDER = "`minilm`, `e5`, `onnx:DIR`, `fastembed:NAME`, `offline` (compares spelling), or an embedding model's name"
+_ROLE_ADDRESS = "address of its server [default: --api-base, for openai/NAME and models of --lm's provider]"
 _METRIC = "what scores, where the benchmark has several, e.g. judge; with jsonl also module:function, yours"
 _LOST = "mark the run as broken above this share of failed questions, or of lost answers"
 _ADAPTER = "auto, chat, json or compact [default: auto for named models, else chat, or the saved program's]"
@@ -97,7 +98,7 @@ _COUNT = click.IntRange(0)
 
 answer_options = adds(
     click.option("--answer-lm", help="answers from the memory [default: the task LM, which writes it]"),
-    click.option("--answer-api-base", help="address of its server"),
+    click.option("--answer-api-base", help=_ROLE_ADDRESS),
 )
 setup_options = adds(
     click.option("--benchmark", required=True, metavar="NAME", help="see `mempiler list benchmarks`"),
@@ -109,9 +110,9 @@ setup_options = adds(
     API_BASE,
     LM_SET,
     click.option("--prompt-lm", help="writes proposals and reflections [default: the task LM]"),
-    click.option("--prompt-api-base", help="address of its server"),
+    click.option("--prompt-api-base", help=_ROLE_ADDRESS),
     click.option("--judge-lm", help="judges answers, for benchmarks and metrics that need it"),
-    click.option("--judge-api-base", help="address of its server"),
+    click.option("--judge-api-base", help=_ROLE_ADDRESS),
     click.option("--embedder", default="offline", help=_EMBEDDER),
     _EMBEDDER_API_BASE,
     _RERANKER,

@@ -30,7 +30,7 @@ from ..records.scope import SharedByCopies
 from .encoder import Encoded, Encoder
 from .endpoint.embeddings import EndpointEmbedding
 from .file_digests import remembered_digest
-from .rerankers import TOKENS, FastEmbed, TokenMatch, fastembed_vectors
+from .rerankers import TOKENS, FastEmbed, FastEmbedVectors, TokenMatch
 from .vectors import CachedVectors
 from .weights import present, verify
 
@@ -139,6 +139,18 @@ class TextEmbedder(SharedByCopies):
             return np.zeros((0, 1), np.int8), []
         return rows[text].tokens, self.encoder.words(text, len(self.query))
 
+    def check(self) -> None:
+        """Refuse an embedder or a reranker that could not be asked, before anything is paid for.
+
+        Raises:
+            UserError: There is no such model, or its key is not set.
+            EndpointError: Its server cannot be reached.
+            MissingDependencyError: A package that it needs is not installed.
+        """
+        for part in (self._compute, self.reranker):
+            if isinstance(part, EndpointEmbedding | FastEmbedVectors | FastEmbed):
+                part.check()
+
     def clear(self) -> None:
         """Drops the texts that this process has seen so far, and their words: a forgotten user's may be among them."""
         with self._lock:
@@ -241,7 +253,7 @@ def _named(name: str, api_base: str | None) -> TextEmbedder:
     if name in MODELS or name.startswith(ONNX):
         return _encoder(name)
     if name.startswith(FASTEMBED):
-        vectors = fastembed_vectors(name.removeprefix(FASTEMBED))
+        vectors = FastEmbedVectors(name.removeprefix(FASTEMBED))
         return TextEmbedder(name, vectors, kept=CachedVectors(f"{name}\0{_fastembed_version()}"))
     if api_base:
         check_address("--embedder-api-base", api_base)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from dspy.clients.call_result import CallResult
@@ -224,29 +225,68 @@ def check_askable(lm: Any) -> None:
 
 
 def check_known(lm: Any) -> None:
-    """Refuses a named model that is not in its provider's list, and that the provider then says it does not have.
+    """Refuse a named model whose server cannot be reached, or whose provider says that it has no such model.
 
-    Lists cost nothing, but some lack names that work: such a model is asked for one token. A provider that does not
-    answer, has no list, or is asked by litellm is no reason to refuse anything.
+    Lists of models cost nothing, but some lack names that work: a model that is not listed is asked for one token. A
+    server that answers late, has no list, or refuses to show it is no reason to refuse anything.
 
     Raises:
+        EndpointError: No connection to the server can be made.
         UserError: There is no such model; the message names those that are called much the same.
     """
-    if not isinstance(lm.engine, Engine) or not lm.engine.route(lm.model):
+    if not isinstance(lm.engine, Engine):
         return
-    client, listed = lm.engine.client(lm.model), list[str]()
+    if not lm.engine.route(lm.model):
+        # Asked by litellm, which has no list of models; only an address of one's own can be tried.
+        if lm.engine.address:
+            _check_reachable(lm.model, lm.engine.address)
+        return
+
+    from .endpoint.http import UnreachableError
+
+    client = lm.engine.client(lm.model)
+    listed: list[str] = []
     try:
-        listed = [found.id for found in run(client.lm.list_models(), _PATIENCE)]
-        ends = (f"/{client.model}", f":{client.model}")
-        if listed and not any(name == client.model or name.endswith(ends) for name in listed):
-            asked = Request(model=client.model, messages=(Message.user("Hi"),), config=Config(max_tokens=1))
-            run(client.lm.complete(asked), _PATIENCE)
+        listed = [model.id for model in run(client.lm.list_models(), _PATIENCE)]
+        endings = (f"/{client.model}", f":{client.model}")
+        is_listed = any(name == client.model or name.endswith(endings) for name in listed)
+        if listed and not is_listed:
+            request = Request(model=client.model, messages=(Message.user("Hi"),), config=Config(max_tokens=1))
+            run(client.lm.complete(request), _PATIENCE)
     except UnsupportedModelError as error:
         near = difflib.get_close_matches(client.model, listed, 3, 0.5) or listed[:3]
-        told = f"its provider has no such model; it has {', '.join(near)}{', ...' * (len(listed) > len(near))}"
-        raise UserError(f"language model {lm.model!r}: {told}") from error
+        others = ", ..." if len(listed) > len(near) else ""
+        problem = f"its provider has no such model; it has {', '.join(near)}{others}"
+        raise UserError(f"language model {lm.model!r}: {problem}") from error
+    except UnreachableError as error:
+        raise _unreachable(lm.model, error) from error
     except (LM15Error, OSError, ValueError):
         return
+
+
+def _check_reachable(name: str, address: str) -> None:
+    """Refuse the address of a model to which no connection can be made; whatever it answers is good enough.
+
+    Raises:
+        EndpointError: It cannot be reached.
+    """
+    from .endpoint.http import Transport, UnreachableError
+
+    async def connect() -> None:
+        request = SimpleNamespace(method="GET", url=address, headers={}, body=b"")
+        async with Transport(_PATIENCE).stream(request):
+            pass
+
+    try:
+        run(connect(), _PATIENCE)
+    except UnreachableError as error:
+        raise _unreachable(name, error) from error
+    except LM15Error:
+        return
+
+
+def _unreachable(name: str, error: Exception) -> EndpointError:
+    return EndpointError(f"language model {name!r}: its server cannot be reached: {one_line(error, 300)}")
 
 
 @contextmanager
@@ -288,3 +328,14 @@ def keep(lm: MeteredLM, folder: Path) -> str:
 def is_local(name: str) -> bool:
     """Whether a model name means a model that runs in this process."""
     return name.startswith((LOCAL, "local/"))
+
+
+def runs_here(name: str) -> bool:
+    """Whether a model name needs no server: the offline engine, a model of this process, or one of llama.cpp."""
+    return is_offline(name) or is_local(name) or name.startswith(GGUF)
+
+
+def provider_of(name: str) -> str:
+    """The provider that a model name begins with, e.g. "openai"; "" where it names none."""
+    provider, slash, _ = name.partition("/")
+    return provider if slash else ""

@@ -62,7 +62,12 @@ class FastEmbed:
 
     def __init__(self, name: str) -> None:
         self.name = f"fastembed:{name}"
+        self._model_name = name
         self._load = functools.cache(functools.partial(_reranker, name))
+
+    def check(self) -> None:
+        """Refuse a model that fastembed does not have; errors as of `_supported`. Nothing is loaded."""
+        _supported(self._model_name, _RERANKER_KINDS)
 
     def words(self, query: str) -> Sequence[str]:
         """None; see `memory.signals.Reranker`."""
@@ -75,16 +80,34 @@ class FastEmbed:
         return np.maximum.reduceat(found, _starts(np.array([len(each) for each in texts])))
 
 
-def fastembed_vectors(name: str) -> Callable[[Sequence[str]], np.ndarray]:
+class FastEmbedVectors:
     """Embeds texts with a model of fastembed's list, each by itself; loaded with the first one."""
-    load = functools.cache(functools.partial(_model, name, "TextEmbedding"))
-    embed = computing()(lambda text: next(iter(load()[1].embed([text], batch_size=1))))
-    return lambda texts: np.stack(list(map(embed, texts)))
+
+    def __init__(self, name: str) -> None:
+        self._model_name = name
+        self._load = functools.cache(functools.partial(_model, name, _VECTOR_KINDS))
+
+    def check(self) -> None:
+        """Refuse a model that fastembed does not have; errors as of `_supported`. Nothing is loaded."""
+        _supported(self._model_name, _VECTOR_KINDS)
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        return np.stack([self._vector(text) for text in texts])
+
+    @computing()
+    def _vector(self, text: str) -> np.ndarray:
+        _, model = self._load()
+        return next(iter(model.embed([text], batch_size=1)))
+
+
+_VECTOR_KINDS = ("TextEmbedding",)
+_RERANKER_KINDS = ("LateInteractionTextEmbedding", "TextCrossEncoder")
+"""What fastembed calls the kinds of models that embed texts, and of those that rank them."""
 
 
 def _reranker(name: str) -> Callable[[str, list[str]], list[float]]:
     """Load a reranker of fastembed's list; what it returns scores texts for a query, until the deadline passes."""
-    kind, model = _model(name, "LateInteractionTextEmbedding", "TextCrossEncoder")
+    kind, model = _model(name, _RERANKER_KINDS)
 
     def rank_pairs(query: str, texts: list[str]) -> list[float]:
         scores: list[float] = []
@@ -104,18 +127,34 @@ def _reranker(name: str) -> Callable[[str, list[str]], list[float]]:
     return rank_pairs if kind == "TextCrossEncoder" else rank_tokens
 
 
-def _model(name: str, *kinds: str) -> tuple[str, Any]:
-    """The model of this name of fastembed's list, and of which of these kinds it is."""
+def _model(name: str, kinds: Sequence[str]) -> tuple[str, Any]:
+    """Load the model of this name of fastembed's list; return of which kind it is, too.
+
+    Raises:
+        EndpointError: It cannot be loaded, which may download it first.
+        UserError, MissingDependencyError: As `_supported`.
+    """
+    kind, model_class = _supported(name, kinds)
+    try:
+        return kind, model_class(name)
+    except Exception as error:  # Its errors have no class of their own.
+        raise EndpointError(f"fastembed cannot load {name}: {one_line(error, 200)}") from error
+
+
+def _supported(name: str, kinds: Sequence[str]) -> tuple[str, Any]:
+    """Return the kind of a model in fastembed's lists, and the class of it.
+
+    Raises:
+        UserError: There is none of these kinds.
+        MissingDependencyError: fastembed is not installed.
+    """
     with needing("fastembed", "rerank"):
         import fastembed  # pyright: ignore[reportMissingImports]
         from fastembed.rerank.cross_encoder import TextCrossEncoder  # pyright: ignore[reportMissingImports]
     for kind in kinds:
-        made = getattr(fastembed, kind, TextCrossEncoder)
-        if any(name == each["model"] for each in made.list_supported_models()):
-            try:
-                return kind, made(name)
-            except Exception as error:  # Its errors have no class of their own.
-                raise EndpointError(f"fastembed cannot load {name}: {one_line(error, 200)}") from error
+        model_class = getattr(fastembed, kind, TextCrossEncoder)
+        if any(name == model["model"] for model in model_class.list_supported_models()):
+            return kind, model_class
     raise UserError(f"fastembed has no {kinds[-1]} {name!r}; see {kinds[-1]}.list_supported_models()")
 
 

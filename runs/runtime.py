@@ -123,12 +123,12 @@ class Runtime:
             own = setup.models.get("task")
         if own is not None and self.replay is None:
             return self._metered(own, role)
-        name, api_base = roles["task"] if role == "prompt" and not setup.prompt_lm else roles[role]
-        if role == "judge" and not name:
+        model = roles["task"] if role == "prompt" and not setup.prompt_lm else roles[role]
+        if role == "judge" and not model.name:
             free = next(iter(setup.load().unjudged), None)
             other = f", or take --benchmark-set metric={free}, which needs none" if free else ""
             raise UserError(f"{setup.benchmark} is scored by a judge; name its model with --judge-lm{other}")
-        return self.named(name or "", role, api_base, **(setup.lm_settings if role == "task" else {}))
+        return self.named(model.name or "", role, model.address, **(setup.lm_settings if role == "task" else {}))
 
     def _metered(self, own: dspy.BaseLM, role: Role) -> MeteredLM:
         """A copy of a model that the user made, with the limits and the store of the run."""
@@ -310,11 +310,21 @@ class Runtime:
         return self._kept(made)
 
     def _kept(self, embedder: Any) -> Any:
-        """An embedder whose calls are counted, and whose vectors the run keeps."""
+        """An embedder that can be asked, whose calls are counted, and whose vectors the run keeps."""
+        if self.replay is None:
+            self._check_embedder(embedder)
         if embedder.account is not None:
             embedder.account.waits = Waits(self.setup.timeout, self.setup.retries, self.setup.lm_deadline)
             embedder.account.open(self.meter, self.guard)
         return recorded(embedder, self.folder)
+
+    def _check_embedder(self, embedder: Any) -> None:
+        try:
+            embedder.check()
+        except EndpointError:
+            # What a resumed run still needs may be in its store.
+            if self.setup.resume is None:
+                raise
 
     def _saved(self, folder: Path) -> MemoryProgram:
         setup = self.setup

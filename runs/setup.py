@@ -18,9 +18,19 @@ from ..data.dataset import Split
 from ..engines.dspy_models import is_plain, metered_copy
 from ..engines.endpoint import DEADLINE, RETRIES, TIMEOUT
 from ..engines.guard import Limits
-from ..engines.meter import Meter, Role
-from ..engines.models import GGUF, check_askable, check_known, is_local, is_offline, language_model, request_settings
-from ..errors import MOST_SECONDS, MissingDependencyError, UserError, check_number
+from ..engines.meter import Meter, MeteredLM, Role
+from ..engines.models import (
+    GGUF,
+    check_askable,
+    check_known,
+    is_local,
+    is_offline,
+    language_model,
+    provider_of,
+    request_settings,
+    runs_here,
+)
+from ..errors import MOST_SECONDS, EndpointError, MissingDependencyError, UserError, check_number
 from ..programs.program import MemoryProgram
 from .folder import RunFolder
 from .mlflow_log import TRACES
@@ -38,8 +48,22 @@ _FREE_ON_RESUME = {
 }
 """Fields of a setup that a resumed run may change: they do not decide its result."""
 
+_COMPATIBLE = "openai"
+"""The provider that names of models on any OpenAI-compatible server begin with."""
 _OPTIONS = {"config": "set", "lm_settings": "lm-set", "max_lost": "max-failure-rate"}
 """What the command line calls fields of a setup, where it has another name for them."""
+
+
+@dataclass(frozen=True)
+class RoleModel:
+    """The model of a role of a run, and where it is asked."""
+
+    name: str | None
+    """None where the role has no model of its own."""
+    address: str | None = None
+    """None takes the provider's own."""
+    own_option: str = ""
+    """The option that names another address, where this one is that of `--api-base` for want of its own."""
 
 
 @dataclass(frozen=True)
@@ -154,32 +178,66 @@ class Setup:
         return benchmark.split(self.train, self.dev, self.test, self.seed, min_dev=self.min_n)
 
     def check_models(self) -> None:
-        """Refuses a model that could not be asked, whatever its role.
+        """Refuse a model that could not be asked, whatever its role, before anything is paid for.
 
         Raises:
             UserError: Nobody provides it, its key is not set, or its provider has no such model.
+            EndpointError: Its server cannot be reached. A resumed run goes on: its store may hold all that it needs.
         """
         for role, own in self.models.items():
-            lm = metered_copy(own, Meter(), role)
-            check_askable(lm)
+            self._check(metered_copy(own, Meter(), role))
+        for role, model in self.roles.items():
+            if role not in self.models:
+                self.check_model(role, model)
+
+    def check_model(self, role: Role, model: RoleModel) -> None:
+        """Refuse the model of one role; errors as of `check_models`."""
+        if not model.name or runs_here(model.name):
+            return
+        try:
+            self._check(language_model(model.name, Meter(), role, model.address, guard=None, answers=None))
+        except (UserError, EndpointError) as error:
+            if not model.own_option:
+                raise
+            reason = f"{error} (asked at --api-base; {model.own_option} names another address)"
+            raise (EndpointError(reason) if isinstance(error, EndpointError) else UserError(reason)) from error
+
+    def _check(self, lm: MeteredLM) -> None:
+        check_askable(lm)
+        try:
             check_known(lm)
-        for role, (name, api_base) in self.roles.items():
-            if role in self.models:
-                continue
-            if name and not (is_offline(name) or is_local(name) or name.startswith(GGUF)):
-                lm = language_model(name, Meter(), role, api_base, guard=None, answers=None)
-                check_askable(lm)
-                check_known(lm)
+        except EndpointError:
+            # The store of a resumed run may hold all that it still needs.
+            if self.resume is None:
+                raise
 
     @property
-    def roles(self) -> dict[Role, tuple[str | None, str | None]]:
-        """Name and address of the model of each role."""
+    def roles(self) -> dict[Role, RoleModel]:
+        """The model of each role."""
         return {
-            "task": (self.lm, self.api_base),
-            "prompt": (self.prompt_lm, self.prompt_api_base),
-            "judge": (self.judge_lm, self.judge_api_base),
-            "answer": (self.answer_lm, self.answer_api_base),
+            "task": RoleModel(self.lm, self.api_base),
+            "prompt": self.role_model(self.prompt_lm, self.prompt_api_base, "--prompt-api-base"),
+            "judge": self.role_model(self.judge_lm, self.judge_api_base, "--judge-api-base"),
+            "answer": self.role_model(self.answer_lm, self.answer_api_base, "--answer-api-base"),
         }
+
+    def role_model(self, name: str | None, own_address: str | None, own_option: str) -> RoleModel:
+        """Return a model beside the task LM with its address: its own, else that of the run where it can be meant.
+
+        `--api-base` is the address of an OpenAI-compatible server, or of the provider of the task LM. A model of any
+        other provider is asked at its provider's: the key of one must not be sent to another.
+
+        Args:
+            name: The model; None where the role has none of its own.
+            own_address: What `own_option` says, if anything.
+            own_option: The option that names the address of this role.
+        """
+        if own_address is not None or name is None or self.api_base is None or runs_here(name):
+            return RoleModel(name, own_address)
+        providers = (_COMPATIBLE, provider_of(self.lm))
+        if provider_of(name) in providers or runs_here(self.lm):
+            return RoleModel(name, self.api_base, own_option)
+        return RoleModel(name)
 
     @property
     def default_adapter(self) -> str:

@@ -36,7 +36,7 @@ from .pages.page import difference_line, open_page
 from .pages.text import page_table
 from .results import Evaluation, difference
 from .runtime import Parent, Runtime
-from .setup import Setup, data_of, parameters
+from .setup import RoleModel, Setup, data_of, parameters
 from .statistics import Difference, Verdict
 from .tables import ResultTable
 
@@ -148,6 +148,7 @@ def run_train(
     # What decides the result: a resumed run is compared with what its folder holds.
     decisive = {name: value for name, value in to_jsonable_python(course).items() if name not in _FREE_ON_RESUME}
     del decisive["settings"]["threads"]
+    setup.check_model("judge", _reading_model(setup, course))
     runtime = Runtime.start(setup, "train", name_in_tables(method), decisive, meter, parent)
     with runtime.folder.recording():
         program = runtime.program(method, benchmark)
@@ -159,6 +160,11 @@ def run_train(
         outcome = job.tracked(folder)
     runtime.folder.update(status="finished", result=outcome.to_dict())
     return outcome
+
+
+def _reading_model(setup: Setup, course: TrainingConfig) -> RoleModel:
+    """Return the model that answers the questions that rewards come from, where it is not the trained one."""
+    return setup.role_model(course.answer_lm, course.answer_api_base, "--train-set answer_api_base=URL")
 
 
 @dataclass
@@ -234,9 +240,10 @@ class _Job:
         return self.runtime.named(f"{LOCAL}{start}", "task", None, max_tokens=course.answer_tokens, seed=setup.seed)
 
     def _reader(self) -> Any:
-        if self.course.answer_lm is None:
+        model = _reading_model(self.runtime.setup, self.course)
+        if model.name is None:
             return None
-        return self.runtime.named(self.course.answer_lm, "judge", self.course.answer_api_base, temperature=0.0)
+        return self.runtime.named(model.name, "judge", model.address, temperature=0.0)
 
     def _train(self, lm: Any, folder: Path) -> tuple[Progress, dict[str, Any]]:
         settings, began, spent = self.course.settings, time.perf_counter(), 0.0

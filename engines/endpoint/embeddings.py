@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 BATCH = 64
 """Texts per request to an endpoint."""
+PATIENCE = 5.0
+"""Seconds that an endpoint has to say which models it has."""
 RESERVED = 2
 """How many times their estimated tokens are reserved for texts: tokenizers differ."""
 MOST_BYTES = 64_000_000
@@ -90,6 +92,43 @@ class EndpointEmbedding:
         """
         prices = needed_prices(self._name, guard.limits.max_usd) or token_prices(self._name)
         self.accounting = Accounting(meter, guard, prices and prices[0])
+
+    def check(self) -> None:
+        """Refuse a model that could not be asked; nothing is embedded, and nothing is paid.
+
+        Raises:
+            UserError: Nobody provides it, or its key is not set.
+            EndpointError: No connection to its server can be made.
+        """
+        if self._model is None:
+            self._check_provider()
+            return
+
+        from .http import Transport, UnreachableError
+
+        request = SimpleNamespace(method="GET", url=f"{self._address}/models", headers=self._headers(), body=b"")
+        try:
+            run(_fetch(Transport(PATIENCE), request), PATIENCE)
+        except UnreachableError as error:
+            raise EndpointError(
+                f"embedder {self._name!r}: its server cannot be reached: {one_line(error, 200)}"
+            ) from error
+        except LM15Error:
+            # It answers late, has no list of models, or does not show it.
+            return
+
+    def _check_provider(self) -> None:
+        """Refuse a model that litellm does not know whom to ask for, or has no key for."""
+        litellm = litellm_module()
+        try:
+            litellm.get_llm_provider(self._name)
+        except litellm.exceptions.BadRequestError:
+            fix = "write PROVIDER/MODEL, or openai/NAME with --embedder-api-base for an OpenAI-compatible server"
+            raise UserError(f"embedder {self._name!r}: no provider is known for it; {fix}") from None
+        missing = litellm.validate_environment(self._name)["missing_keys"]
+        # Other settings may come from elsewhere, e.g. the rights of a machine in a cloud.
+        if missing and all(name.endswith("_API_KEY") for name in missing):
+            raise UserError(f"embedder {self._name!r}: there is no key; set {' and '.join(missing)}")
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Embed distinct texts, none of them blank, as [n, dimension].
@@ -167,14 +206,7 @@ class EndpointEmbedding:
             return _parse(run(self._ask_server(transport, self._request(texts)), self.waits.deadline))
 
     async def _ask_server(self, transport: Transport, request: Any) -> bytes:
-        async def attempt() -> bytes:
-            async with transport.stream(request) as reply:
-                content = await reply.read()
-            if not 200 <= reply.status < 300:
-                raise _refusal(reply.status, content, reply.headers)
-            return content
-
-        return await with_retries(attempt, self.waits.retries, self.waits.deadline)
+        return await with_retries(lambda: _fetch(transport, request), self.waits.retries, self.waits.deadline)
 
     async def _ask_by_litellm(self, litellm: Any, texts: list[str]) -> Any:
         import openai
@@ -187,16 +219,28 @@ class EndpointEmbedding:
 
     def _request(self, texts: list[str]) -> Any:
         """Make a request as `http.Transport` takes it."""
-        base = (self._base or OPENAI).rstrip("/")
+        body = json.dumps({"model": self._model, "input": texts, "encoding_format": "float"})
+        url = f"{self._address}/embeddings"
+        return SimpleNamespace(method="POST", url=url, headers=self._headers(), body=body.encode())
+
+    @property
+    def _address(self) -> str:
+        return (self._base or OPENAI).rstrip("/")
+
+    def _headers(self) -> dict[str, str]:
+        """Return the headers of every request.
+
+        Raises:
+            UserError: There is no key, and no address of a server that may want none.
+        """
         headers = {"Content-Type": "application/json"}
         for variable, header in _ACCOUNT_HEADERS.items():
             if os.environ.get(variable):
                 headers[header] = os.environ[variable]
         # A name and password of the address are sent in the place of a key.
-        if urlsplit(base).username is None:
+        if urlsplit(self._address).username is None:
             headers["Authorization"] = f"Bearer {self._key()}"
-        body = json.dumps({"model": self._model, "input": texts, "encoding_format": "float"})
-        return SimpleNamespace(method="POST", url=f"{base}/embeddings", headers=headers, body=body.encode())
+        return headers
 
     def _key(self) -> str:
         key = os.environ.get("OPENAI_API_KEY")
@@ -219,6 +263,19 @@ class EndpointEmbedding:
         if isinstance(error, LMInvalidRequestError):
             return UserError(f"{named} was refused, check its name: {reason}")
         return EndpointError(f"{named}: {reason}")
+
+
+async def _fetch(transport: Transport, request: Any) -> bytes:
+    """Send a request once, and return the body of the answer.
+
+    Raises:
+        LM15Error: There is none, or it is a refusal.
+    """
+    async with transport.stream(request) as reply:
+        content = await reply.read()
+    if not 200 <= reply.status < 300:
+        raise _refusal(reply.status, content, reply.headers)
+    return content
 
 
 def _parse(content: Any) -> _Answer:

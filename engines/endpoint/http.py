@@ -41,6 +41,10 @@ IDLE = 30.0
 """Seconds that an unused connection is kept."""
 
 
+class UnreachableError(TransportError):
+    """Raised if no connection to an endpoint can be made: nothing listens there, or its name is not known."""
+
+
 class Transport:
     """What clients of `dspy.lm15` send requests through.
 
@@ -58,7 +62,8 @@ class Transport:
         """Sends a request that has `method`, `url`, `headers` as pairs and `body`.
 
         Raises:
-            TransportError: Of lm15, as all: the endpoint cannot be reached, or breaks off.
+            UnreachableError: The endpoint cannot be reached.
+            TransportError: Of lm15, as all: the endpoint breaks off.
             TimeoutError: It is silent for too long.
             ProviderError: Its reply is larger than allowed.
         """
@@ -74,7 +79,7 @@ class Transport:
         except aiohttp.ClientConnectorError as error:
             number = error.errno or 0
             reason = os.strerror(number) if number > 0 else error
-            raise TransportError(f"{reason}: {error.host}:{error.port}") from error
+            raise UnreachableError(f"{reason}: {error.host}:{error.port}") from error
         except aiohttp.ClientError as error:
             raise TransportError(one_line(error, 300) or type(error).__name__) from error
 

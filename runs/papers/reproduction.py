@@ -160,7 +160,7 @@ def reproduce(
     """
     resolved, notes = resolve_sections(paper, replace(setup, resume=None), names, files, seeds)
     for each in resolved:
-        each.setup.check_models()
+        replace(each.setup, resume=setup.resume).check_models()
         for one in (each.setup, *each.elsewhere.values()):
             one.load()
     asked = _asked(paper, resolved, setup, files or {})

@@ -121,6 +121,7 @@ SAYS = [
     ([*JUDGE, "--max-calls", "3"], "budget reached: max-calls 3"),
     (["ask", "models:/nobody@p", "Where?", "--history", "history.json"], "models:/nobody@p"),
     (["memories", "rebuild", "models:/nobody@p"], "models:/nobody@p"),
+    ([*TRAIN, "local:x", "--train-set", "answer_lm=openai/x"], "language model 'openai/x': there is no key"),
     ([*TRAIN, "offline"], "cannot be trained in this process; use --lm local:NAME"),
     ([*TRAIN, "local:x", "--optimizer", "ppo"], "--optimizer 'ppo': choose one of grpo, grpo-session, "),
     ([*TRAIN, "local:x", "--train-set", "session_reward=fair"], "session_reward: Input should be 'session', "),

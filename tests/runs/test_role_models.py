@@ -1,0 +1,118 @@
+"""Where the models of a run are asked, and that each of them can be is known before anything is paid for."""
+
+import sys
+from typing import Any
+
+import pytest
+from mempiler.runs.setup import RoleModel, Setup
+
+DEAD = "http://127.0.0.1:9/v1"
+"""An address at which nothing listens."""
+HERE = "http://127.0.0.1:8000/v1"
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "COHERE_API_KEY", "CO_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("lm", "name", "address"),
+    [
+        ("openai/a", "openai/b", HERE),
+        ("hosted_vllm/a", "openai/b", HERE),
+        ("hosted_vllm/a", "hosted_vllm/b", HERE),
+        ("anthropic/a", "anthropic/b", HERE),
+        # The key of one provider is not sent to another's server.
+        ("openai/a", "anthropic/b", None),
+        ("hosted_vllm/a", "openrouter/b", None),
+        # Where the task LM runs in this process, the address can be meant for the others alone.
+        ("offline", "hosted_vllm/b", HERE),
+        ("openai/a", "offline", None),
+        ("openai/a", "gguf:tiny", None),
+        ("openai/a", "local:folder", None),
+        ("openai/a", None, None),
+    ],
+)
+@pytest.mark.parametrize("role", ["prompt", "judge", "answer"])
+def test_the_address_of_the_run_is_that_of_every_role_that_can_be_asked_there(lm, name, address, role):
+    setup = Setup("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name})
+    assert (setup.roles["task"].address, setup.roles[role].address) == (HERE, address)
+    own = Setup("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name, f"{role}_api_base": DEAD})
+    assert own.roles[role] == RoleModel(name, DEAD)
+
+
+def test_every_role_asks_at_the_address_of_the_run(mempiler_cli: Any, stub: Any) -> None:
+    server = stub()
+    prompt_lm, answer_lm, judge_lm = (f"openai/{role}-{server.model[-8:]}" for role in ("prompt", "answer", "judge"))
+    compiling = ["--with", "copro", "--optimizer-set", "breadth=2", "--optimizer-set", "depth=1", "--force"]
+    ran = mempiler_cli(server, "compile", "turn-rag", "--prompt-lm", prompt_lm, *compiling, train=3, dev=1, test=1)
+    assert ran.code == 0, ran.err
+    judging = ["--option", "metric=judge", "--judge-lm", judge_lm, "--answer-lm", answer_lm]
+    ran = mempiler_cli(server, "evaluate", "turn-rag", *judging, test=1)
+    assert ran.code == 0, ran.err
+    assert {f"openai/{body['model']}" for _, _, body in server.requests} == {
+        server.model,
+        prompt_lm,
+        answer_lm,
+        judge_lm,
+    }
+
+
+REFUSED: dict[str, tuple[list[str], int, str]] = {
+    "unknown provider": (["--prompt-lm", "nosuch/x"], 2, "'nosuch/x': no provider is known for it"),
+    "missing key": (["--judge-lm", "anthropic/x"], 2, "'anthropic/x': there is no key; set ANTHROPIC_API_KEY"),
+    "unreachable": (
+        ["--prompt-lm", "openai/x", "--prompt-api-base", DEAD],
+        3,
+        "'openai/x': its server cannot be reached: Connection refused: 127.0.0.1:9",
+    ),
+    "unreachable judge": (["--judge-lm", "hosted_vllm/x", "--judge-api-base", DEAD], 3, "cannot be reached"),
+    "unreachable by litellm": (["--prompt-lm", "lm_studio/x", "--prompt-api-base", DEAD], 3, "cannot be reached"),
+    "not at the address of the run": (
+        ["--prompt-lm", "openai/unknown"],
+        2,
+        "has no such model; it has known (asked at --api-base; --prompt-api-base names another address)",
+    ),
+    "embedder without a key": (["--embedder", "openai/x"], 2, "embedder 'openai/x' needs a key; set OPENAI_API_KEY"),
+    "embedder without a key by litellm": (["--embedder", "cohere/embed-x"], 2, "there is no key; set"),
+    "embedder of nobody": (["--embedder", "nosuch-model"], 2, "'nosuch-model': no provider is known for it"),
+    "unreachable embedder": (
+        ["--embedder", "x", "--embedder-api-base", DEAD],
+        3,
+        "embedder 'x': its server cannot be reached: Connection refused: 127.0.0.1:9",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "code", "problem"), REFUSED.values(), ids=REFUSED)
+def test_a_model_that_cannot_be_asked_is_one_line_before_anything_is_paid(mempiler_cli, stub, options, code, problem):
+    server = stub(lambda n, text: "404" if text == "Hi" else None, models=["known"])
+    server.model = "openai/known"
+    ran = mempiler_cli(server, "compile", "turn-rag", *options)
+    assert (ran.code, problem in ran.line) == (code, True), ran.err
+    assert server.answered == 0
+
+
+def test_an_embedder_and_a_reranker_are_looked_for_before_anything_is_paid(mempiler_cli, stub, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastembed", None)
+    server = stub()
+    embedder = ["--embedder", "vectors", "--embedder-api-base", server.url]
+    ran = mempiler_cli(server, "evaluate", "turn-rag", *embedder, "--reranker", "fastembed:x")
+    assert (ran.code, "fastembed is not installed" in ran.line, server.requests) == (2, True, [])
+    ran = mempiler_cli(server, "evaluate", "turn-rag", *embedder, test=1)
+    assert ran.code == 0, ran.err
+
+
+def test_a_resumed_run_that_needs_nothing_more_needs_no_server(mempiler_cli: Any, stub: Any) -> None:
+    server = stub()
+    words = ["evaluate", "turn-rag", "--prompt-lm", "openai/x"]
+    first = mempiler_cli(server, *words, test=2)
+    assert first.code == 0, first.err
+    moved = [*words, "--prompt-api-base", DEAD]
+    again = mempiler_cli(server, *moved, "--resume", first.found["run_id"], test=2)
+    assert again.code == 0, again.err
+    assert again.found["score"] == first.found["score"]
+    anew = mempiler_cli(server, *moved, test=2)
+    assert (anew.code, "its server cannot be reached" in anew.line) == (3, True)
