@@ -1,6 +1,6 @@
 """Compiles a program: one optimizer, one stage, and a result that can be saved.
 
-    program ── staged copy ──> teleprompter ──> compiled copy ── unfrozen, only its own demos, no LM bound
+    program ── staged copy ──> teleprompter ──> compiled copy ── its prompts ──> copy of the program, no LM bound
 
 When the budget is exhausted while an optimizer runs, or the optimizer breaks after calls were made, the best candidate
 that was scored in full is returned; when the endpoint dies, nothing is: DSPy's optimizers would hand back an untuned
@@ -158,18 +158,16 @@ def compile_program(
 
 
 def tidy(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
-    """Makes what an optimizer returned fit to be saved.
+    """Return a copy of the start with the prompts of what an optimizer made of it, fit to be saved.
 
     Nothing is frozen, no LM is bound, predictors keep only demos that a prompt shows, and whatever the optimizer hung
-    onto the program (candidate programs, logs, scores) is removed: what the start does not have.
+    onto its program (candidate programs, logs, scores) is left behind.
     """
-    for name in set(vars(compiled)) - set(vars(start)):
-        delattr(compiled, name)
-    compiled.unfrozen()
-    for predictor in compiled.all_predictors().values():
+    result = start.with_prompts_of(compiled)
+    for predictor in result.all_predictors().values():
         predictor.demos = [plain(demo) for demo in own_demos(predictor)]
         predictor.lm = None
-    return compiled
+    return result
 
 
 def _run(

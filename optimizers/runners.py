@@ -22,6 +22,7 @@ from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram
 from .catalog import ENDLESS, Job, optimizer
 from .constructors import taken, with_objects
+from .finetune import PassedFinetune
 from .labelled import Labelling, TaskExample, question_of
 from .proposals import InferRules, Mipro
 
@@ -209,7 +210,6 @@ class _Step(Teleprompter):
         self, student: Any, *, trainset: list[Any], teacher: Any = None, valset: Any = None, **kwargs: Any
     ) -> Any:
         fresh = student.deepcopy()
-        fresh._compiled = False
         # An earlier step may have trained the weights.
         lm = trained_lm(student, self._job.task_lm) or self._job.task_lm
         job = replace(self._job, student=fresh, train=trainset, settings=self._entry.settings, task_lm=lm)
@@ -233,18 +233,9 @@ def run_finetune(job: Job) -> Any:
     """Weights, where the provider can."""
     own = taken(dspy.BootstrapFinetune, dict(job.settings))
     kwargs = _train_kwargs(job)
-    teleprompter = _Finetune(metric=job.views.passed, num_threads=job.threads, train_kwargs=kwargs, **own)
+    teleprompter = PassedFinetune(metric=job.views.passed, num_threads=job.threads, train_kwargs=kwargs, **own)
     job.student.set_lm(job.task_lm)
     return teleprompter.compile(job.student, trainset=list(job.train))
-
-
-class _Finetune(dspy.BootstrapFinetune):
-    """Learns from answers that passed, and from them alone."""
-
-    def _prepare_finetune_data(self, trace_data: list[dict[str, Any]], lm: Any, pred_ind: int | None = None) -> Any:
-        # DSPy scores a completion that it cannot parse -1, and takes that for a pass.
-        passed = [run for run in trace_data if (run["score"] or 0) > 0]
-        return super()._prepare_finetune_data(passed, lm, pred_ind)
 
 
 def _train_kwargs(job: Job) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ..records.scope import holding
 from .adapter import adapter as make_adapter
 from .method import Method
 from .pending import PendingItems, Recalled
-from .predictor import MEANING, adopt, of_meaning, predictors_of
+from .predictor import MEANING, Predictor, adopt, of_meaning, predictors_of
 from .recording import RECORDING
 from .remember import MemoryCache, Node, replay
 from .state import signature_of
@@ -215,7 +215,7 @@ class MemoryProgram(dspy.Module):
         """A copy whose predictors of the other stage are hidden from optimizers.
 
         Frozen writing predictors write under the LM of this moment, so that an optimizer's sampling does not write
-        every memory anew. Call `unfrozen` on what the optimizer returns.
+        every memory anew. `with_prompts_of` takes what the optimizer returns back into a whole program.
 
         Raises:
             UserError: The stage has no predictor to tune.
@@ -230,10 +230,24 @@ class MemoryProgram(dspy.Module):
             raise UserError(f"{self.name} has no prompt to tune in stage {stage!r}; choose another --stage")
         return student
 
-    def unfrozen(self) -> MemoryProgram:
-        """The program with every predictor visible again; the program itself is changed and returned."""
-        self._stage, self._frozen, self._writing_lm, self._compiled = "all", frozenset(), None, False
-        return self
+    def with_prompts_of(self, tuned: MemoryProgram) -> MemoryProgram:
+        """Return a copy whose predictors ask as those of `tuned` do, a copy of this program that an optimizer changed.
+
+        Nothing else of `tuned` is taken along: optimizers hide predictors, bind models, and leave marks and logs.
+        """
+        new = copy.deepcopy(self)
+        sources = tuned.all_predictors()
+        for name, predictor in new.all_predictors().items():
+            source = sources[name]
+            # A signature class of its own: InferRules edits instructions on the class.
+            signature = signature_of(source)
+            predictor.signature = signature.with_instructions(signature.instructions)
+            predictor.demos = list(source.demos)
+            predictor.config = dict(source.config)
+            predictor.fields = dict(source.fields)
+            if isinstance(predictor, Predictor) and isinstance(source, Predictor):
+                predictor.nearest = source.nearest
+        return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryProgram:
         new = self.__class__.__new__(self.__class__)

@@ -7,6 +7,7 @@ A store keeps the nodes that took a call, and none with a failure. `replay` show
 
 from __future__ import annotations
 
+import contextvars
 import json
 import re
 from collections import Counter
@@ -16,7 +17,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import dspy
-from dspy.dsp.utils.settings import main_thread_config
 
 from ..engines.spending import Spending
 from ..memory.memory import Memory
@@ -201,7 +201,7 @@ def replay(writer: Writer, node: Node, recalled: Context, focus: Sequence[str]) 
     all sessions. Otherwise those behind the best-ranked hits are.
     """
     trace = dspy.settings.trace
-    if trace is None or trace is main_thread_config["trace"]:
+    if trace is None or trace is _process_wide_trace():
         return
     steps = _relevant(node, focus or recalled.sources)
     writers = writer.predictors_below()
@@ -209,6 +209,11 @@ def replay(writer: Writer, node: Node, recalled: Context, focus: Sequence[str]) 
     # Inputs are copied: SIMBA shortens them in place.
     entries = [(writers[step.predictor], dict(step.inputs), step.prediction) for step in steps]
     trace.extend(entries[:room])
+
+
+def _process_wide_trace() -> Any:
+    """Return the trace of DSPy's settings for the whole process: no `dspy.context` is in force in an empty context."""
+    return contextvars.Context().run(lambda: dspy.settings.trace)
 
 
 def _relevant(node: Node, wanted: Sequence[str]) -> list[Step]:

@@ -5,11 +5,13 @@ nothing, and over a line that breaks it, which it must find.
 """
 
 import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import dspy
 import mempiler
 import pytest
 
@@ -139,7 +141,7 @@ def global_settings(module: Module) -> list[str]:
 def private_ways(module: Module) -> list[str]:
     """Private names of DSPy, what its calls pass through, and clients given another class: all may change."""
     imported = [name for name in module.imports if name.startswith("dspy.")]
-    names = [name for name in imported if "._" in name or name.startswith("dspy.clients.execution")]
+    names = [name for name in imported if "._" in name or name.startswith(("dspy.clients.execution", "dspy.dsp."))]
     stored = (node for node in module.nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
     return names + [ast.unparse(node) for node in stored if module.room == "engines" and node.attr == "__class__"]
 
@@ -156,6 +158,7 @@ BREACHES: list[tuple[Callable[[Module], list[str]], str, str]] = [
     (unsafe_code, "runs/artifact", "import pickle"),
     (global_settings, "runs/evaluate", "dspy.configure(lm=None)"),
     (private_ways, "engines/meter", "from dspy.clients.execution import execute"),
+    (private_ways, "programs/remember", "from dspy.dsp.utils.settings import main_thread_config"),
     (not_alone, "systems/inside/mem0", "from ...records import Item"),
     (wrong_rooms, "memory/facts", "def f():\n    from ..engines.models import lm"),
     (wrong_rooms, "engines/offline/engine", "from ...memory.facts import Facts"),
@@ -192,6 +195,37 @@ def test_a_circle_of_lazy_and_type_only_imports_is_seen() -> None:
     one = _module("programs/program", "def f():\n    from ..serving.memories import Memories")
     two = _module("serving/memories", "if TYPE_CHECKING:\n    from ..programs.program import MemoryProgram")
     assert circles([one, two]) == {frozenset({"programs.program", "serving.memories"})}
+
+
+def private_names_of_dspy(module: Module) -> set[str]:
+    """Private methods of DSPy's classes that a module overrides, and private attributes of its modules that it uses."""
+    found: set[str] = set()
+    for node in module.nodes:
+        if isinstance(node, ast.ClassDef):
+            methods = [each.name for each in node.body if isinstance(each, ast.FunctionDef)]
+            private = [name for name in methods if name.startswith("_") and not name.startswith("__")]
+            for base in node.bases:
+                kind = getattr(dspy, ast.unparse(base).removeprefix("dspy."), None)
+                found |= {f"{kind.__name__}.{name}" for name in private if kind and hasattr(kind, name)}
+        elif isinstance(node, ast.Attribute) and node.attr in _ATTRIBUTES_OF_MODULES:
+            found.add(f"Module.{node.attr}")
+    return found
+
+
+_ATTRIBUTES_OF_MODULES = {name for name in vars(dspy.Predict("a -> b")) if name.startswith("_")}
+
+
+def test_private_names_of_dspy_are_those_that_contributing_lists(package: list[Module]) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("\n## Private names of DSPy\n")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"^\| `dspy\.(\w+\.\w+)` \|", section, re.MULTILINE))
+    assert listed == {name for module in package for name in private_names_of_dspy(module)}
+
+
+def test_a_private_name_of_dspy_is_seen() -> None:
+    overriding = "class Mine(dspy.MIPROv2):\n    def _propose_instructions(self): ...\n    def _ours(self): ..."
+    assert private_names_of_dspy(_module("optimizers/mine", overriding)) == {"MIPROv2._propose_instructions"}
+    assert private_names_of_dspy(_module("programs/mine", "program._compiled = False")) == {"Module._compiled"}
 
 
 def _room(parts: Sequence[str]) -> str:

@@ -212,10 +212,13 @@ def test_a_budget_of_one_proposal_says_so_before_it_starts(
 
 
 def test_what_an_optimizer_leaves_behind_is_tidied(make_history):
-    program = program_of("memory-r2").staged("read")
-    program.set_lm(dspy.LM("openai/x", api_key="sk-secret"))
-    program.task.answer.demos = [dspy.Example(question="What?", answer="this"), dspy.Example(history=make_history(1))]
-    tidied = tidy(program, program)
+    start = program_of("memory-r2")
+    compiled = start.staged("read")
+    compiled.set_lm(dspy.LM("openai/x", api_key="sk-secret"))
+    compiled.task.answer.demos = [dspy.Example(question="What?", answer="this"), dspy.Example(history=make_history(1))]
+    compiled.candidate_programs = ["left by an optimizer"]
+    tidied = tidy(compiled, start)
+    assert not hasattr(tidied, "candidate_programs")
     assert [predictor.lm for predictor in tidied.all_predictors().values()] == [None] * 3
     assert [demo.question for demo in tidied.task.answer.demos] == ["What?"]
     assert {name for name, _ in tidied.named_predictors()} == WRITERS | READERS
