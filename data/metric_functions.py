@@ -135,9 +135,8 @@ def _step_parameters(title: str, function: Callable[..., Any]) -> dict[str, str]
 def _refuse_uncallable(title: str, function: Any) -> None:
     """Refuse what could only fail at the first question, when memories are already paid for."""
     if not callable(function):
-        raise UserError(
-            f"metric {title!r} is {one_line(repr(function), MAX_QUOTED)}, not a function{EXPECTED_PARAMETERS}"
-        )
+        value = one_line(repr(function), MAX_QUOTED)
+        raise UserError(f"metric {title!r} is {value}, not a function; it must take {EXPECTED_PARAMETERS}")
     if inspect.isclass(function):
         raise UserError(f"metric {title!r} is a class; give an instance that takes {EXPECTED_PARAMETERS}")
     if inspect.iscoroutinefunction(function):

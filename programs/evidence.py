@@ -31,7 +31,8 @@ def reports_recall(memory: Memory, context: Context) -> bool:
 
 def evidence_steps(turn_ids: Iterable[str], memory: Memory | None, context: Context | None) -> dict[str, EvidenceStep]:
     """Return how far each turn got; turns of which nothing is known are left out."""
-    if memory is None or context is None:
+    turn_ids = list(turn_ids)
+    if not turn_ids or memory is None or context is None:
         return {}
 
     recalled = set(context.sources)

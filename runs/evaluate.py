@@ -24,7 +24,7 @@ from ..engines.models import is_offline, shown
 from ..engines.spending import Spending, measure_usage
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
-from ..programs.evidence import evidence_steps, turns_in_inputs
+from ..programs.evidence import reports_recall, turns_in_inputs
 from ..programs.identity import program_digest
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
@@ -280,8 +280,7 @@ def _evidence_in_prompts(
     turn_ids = list(example.get("focus") or ())
     if not turn_ids or memory is None or context is None:
         return None
-    steps = evidence_steps(turn_ids, memory, context)
-    if len(steps) == len(turn_ids):
+    if reports_recall(memory, context) or set(turn_ids) <= set(context.sources):
         return None
     return turns_in_inputs([call.inputs for call in calls], turn_ids, example.history)
 
