@@ -335,6 +335,14 @@ def test_models_of_fastembed_embed_and_rank(fastembed: None, tiny: Path) -> None
         embedder("fastembed:m/broken").embed(["x"])
 
 
+def test_models_of_fastembed_are_looked_for_before_one_is_loaded(fastembed: None, tiny: Path) -> None:
+    for made in (embedder("fastembed:m/broken"), embedder("minilm", reranker="fastembed:m/late"), embedder()):
+        made.check()
+    for made in (embedder("fastembed:m/late"), embedder("minilm", reranker="fastembed:m/vectors")):
+        with pytest.raises(UserError, match="fastembed has no Text"):
+            made.check()
+
+
 def test_nothing_is_embedded_or_ranked_when_nobody_waits_any_more(fastembed: None, tiny: Path) -> None:
     reranker = embedder("minilm", reranker="fastembed:m/cross").reranker
     with within(Deadline(0.0)):
