@@ -1,9 +1,12 @@
 """Where the models of a run are asked, and that each of them can be is known before anything is paid for."""
 
 import sys
+from dataclasses import replace
 from typing import Any
 
+import dspy
 import pytest
+from mempiler import EndpointError
 from mempiler.runs.setup import RoleModel, Setup
 
 DEAD = "http://127.0.0.1:9/v1"
@@ -46,10 +49,10 @@ def test_the_address_of_the_run_is_that_of_every_role_that_can_be_asked_there(lm
 def test_every_role_asks_at_the_address_of_the_run(mempiler_cli: Any, stub: Any) -> None:
     server = stub()
     prompt_lm, answer_lm, judge_lm = (f"openai/{role}-{server.model[-8:]}" for role in ("prompt", "answer", "judge"))
-    compiling = ["--with", "copro", "--optimizer-set", "breadth=2", "--optimizer-set", "depth=1", "--force"]
+    compiling = ["--optimizer", "copro", "--optimizer-set", "breadth=2", "--optimizer-set", "depth=1", "--force"]
     ran = mempiler_cli(server, "compile", "turn-rag", "--prompt-lm", prompt_lm, *compiling, train=3, dev=1, test=1)
     assert ran.code == 0, ran.err
-    judging = ["--option", "metric=judge", "--judge-lm", judge_lm, "--answer-lm", answer_lm]
+    judging = ["--benchmark-set", "metric=judge", "--judge-lm", judge_lm, "--answer-lm", answer_lm]
     ran = mempiler_cli(server, "evaluate", "turn-rag", *judging, test=1)
     assert ran.code == 0, ran.err
     assert {f"openai/{body['model']}" for _, _, body in server.requests} == {
@@ -93,6 +96,14 @@ def test_a_model_that_cannot_be_asked_is_one_line_before_anything_is_paid(mempil
     ran = mempiler_cli(server, "compile", "turn-rag", *options)
     assert (ran.code, problem in ran.line) == (code, True), ran.err
     assert server.answered == 0
+
+
+def test_a_model_that_the_user_made_is_checked_as_a_named_one_is() -> None:
+    lm = dspy.LM("openai/x", api_base=DEAD, api_key="none")
+    setup = Setup("locomo", lm="openai/x", models={"task": lm})
+    with pytest.raises(EndpointError, match="'openai/x': its server cannot be reached"):
+        setup.check_models()
+    replace(setup, resume="a run whose store may hold all that is needed").check_models()
 
 
 def test_an_embedder_and_a_reranker_are_looked_for_before_anything_is_paid(mempiler_cli, stub, monkeypatch):
