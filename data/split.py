@@ -6,9 +6,8 @@ Conversations stay whole. A seed shuffles them; dev gets the first quarter, test
                  dev takes more ->      <- test takes more
 
 A dev or test part with too few questions for a verdict takes conversations from train, where train can spare
-them. What test holds depends on the file and the seed, never on the sizes, the metric or the number of questions
-that a command asks for: a program can be evaluated on `--split test` later, with other options, and no question of
-it was trained on.
+them. What test holds depends on the file and the seed, never on the sizes or the metric that a command asks for: a
+program can be evaluated on `--split test` later, with other options, and no question of it was trained on.
 
 With two conversations the first is train, and the questions of the second are cut into dev (a third) and test.
 With one conversation its questions are cut in three.

@@ -258,9 +258,11 @@ def run_page(
         changes=tuple(changes),
         min_n=min_n,
     )
-    if page.total is not None:
-        # Categories are left out: they share the conversations of the whole, and have fewer questions.
-        notes.extend(difference.warning for difference in page.total.differences if difference.warning)
+    if page.total is not None and len(phases) > 1:
+        # Each further phase has a difference to the first one.
+        for phase, difference in zip(list(phases)[1:], page.total.differences, strict=True):
+            if difference.warning:
+                notes.append(f"{phase}: {difference.warning}")
     return page.model_copy(update={"notes": tuple(notes)})
 
 

@@ -136,6 +136,17 @@ def test_a_large_design_effect_is_warned_of_where_questions_were_resampled() -> 
     assert six.warning is None
 
 
+def test_a_page_says_which_of_its_runs_the_warning_is_of() -> None:
+    """Run b gains on the first of two conversations alone, run c on both."""
+    groups = ["ann"] * 12 + ["bob"] * 12
+    start = evaluation([(f"q{n}", 0.0, group) for n, group in enumerate(groups)])
+    half = evaluation([(f"q{n}", float(group == "ann"), group) for n, group in enumerate(groups)])
+    all_of_it = evaluation([(f"q{n}", 1.0, group) for n, group in enumerate(groups)])
+    runs = [Recorded(name, found, {}) for name, found in (("a", start), ("b", half), ("c", all_of_it))]
+    (note,) = compare(runs).notes
+    assert note.startswith("B: The difference varies from conversation to conversation (design effect 12.0): ")
+
+
 def test_equal_programs_are_rarely_told_apart_and_a_false_verdict_on_few_conversations_is_warned_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
