@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from dspy.utils.exceptions import AdapterParseError
 from pydantic import computed_field
 
 from ..errors import UserError
+from ..reading.failures import concerns_prompt
 from ..records import Record
 from .catalog import benchmark_class
 from .dataset import refuse_fatal
@@ -40,7 +40,7 @@ class Accepted(Record):
     n: int
     accepted: int
     unreadable: int
-    """Answers on which its reply could not be read; in neither of the rates."""
+    """Answers on which its reply could not be read, or its prompt was refused; in neither of the rates."""
 
     @computed_field
     @property
@@ -100,7 +100,9 @@ def check_judge(judge: AnyJudge, labelled: Sequence[LabelledAnswer], threads: in
     def accepts(each: LabelledAnswer) -> bool | None:
         try:
             return judge(each.question, each.gold_answer, each.answer).correct
-        except AdapterParseError:
+        except Exception as error:
+            if not concerns_prompt(error):
+                raise
             return None
 
     verdicts = list(zip(labelled, ask_all(accepts, labelled, threads), strict=True))

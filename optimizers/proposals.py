@@ -3,8 +3,8 @@
     optimizer ── request ──> ProposingLM ── as often as `attempts` ──> the prompt LM
                                   └── what can be read; else the last answers, and the adapter says what is wrong
 
-A proposal that was given up would end MIPRO and rule induction, so it is passed over there, as GEPA and SIMBA do
-themselves. COPRO has nothing to go on with, and ends (`compile`).
+A proposal that was given up, or whose request the endpoint refuses, would end MIPRO and rule induction, so it is passed
+over there, as GEPA and SIMBA do themselves. COPRO has nothing to go on with, and ends (`compile`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 
 from ..engines.meter import MeteredLM
+from ..reading.failures import concerns_prompt, failure_kind
 from ..records import estimate_tokens
 
 ATTEMPTS = 3
@@ -38,7 +39,7 @@ class Proposals(BaseCallback):
         self.unreadable = 0
         """Answers that could not be read."""
         self.given_up = 0
-        """Proposals that could not be read after the last attempt."""
+        """Proposals that could not be read after the last attempt, or whose request was refused."""
         self._last: BaseException | None = None
 
     def on_adapter_format_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
@@ -48,7 +49,9 @@ class Proposals(BaseCallback):
     def on_module_end(self, call_id: str, outputs: Any | None, exception: BaseException | None = None) -> None:
         """Counts a proposal that was given up, once for all modules that its error passes through."""
         proposing = isinstance(dspy.settings.lm, ProposingLM)
-        if proposing and isinstance(exception, AdapterParseError) and exception is not self._last:
+        if not proposing or exception is None or exception is self._last:
+            return
+        if concerns_prompt(exception):
             self._last = exception
             self.given_up += 1
 
@@ -144,13 +147,19 @@ class Mipro(dspy.MIPROv2):
 
 
 class _Proposer(GroundedProposer):
-    """Proposes None where a proposal cannot be read."""
+    """Proposes None where a proposal cannot be read, or its request is refused."""
 
     def propose_instruction_for_predictor(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().propose_instruction_for_predictor(*args, **kwargs)
-        except AdapterParseError:
+        except Exception as error:
+            if not concerns_prompt(error):
+                raise
             return None
+
+
+class PromptTooLongError(ValueError):
+    """Raised if the examples for rules do not fit a prompt: DSPy leaves out one on any ValueError, and asks again."""
 
 
 class InferRules(dspy.InferRules):
@@ -173,13 +182,26 @@ class InferRules(dspy.InferRules):
         lengths = accumulate(sum(estimate_tokens(str(value)) for value in demo.values()) for demo in found)
         return found[: max(1, sum(length <= self._most_tokens for length in lengths))]
 
+    def induce_natural_language_rules(self, predictor: Any, trainset: Any) -> str:
+        """As in DSPy; no rules where not even one example fits the prompt LM."""
+        try:
+            return super().induce_natural_language_rules(predictor, trainset)
+        except RuntimeError as error:
+            if isinstance(error.__cause__, PromptTooLongError):
+                return ""
+            raise
+
     def update_program_instructions(self, predictor: Any, natural_language_rules: str) -> None:
         if natural_language_rules:
             super().update_program_instructions(predictor, natural_language_rules)
 
 
 class _Rules(RulesInductionProgram):
-    """Induces rules under the prompt LM; none where they cannot be read."""
+    """Induces rules under the prompt LM; none where they cannot be read, or the request is refused for its content.
+
+    Raises:
+        PromptTooLongError: The request is refused for its length.
+    """
 
     def __init__(self, num_rules: int, prompt_lm: Any) -> None:
         super().__init__(num_rules, teacher_settings={"lm": prompt_lm})
@@ -187,5 +209,9 @@ class _Rules(RulesInductionProgram):
     def forward(self, examples_text: str) -> str:
         try:
             return super().forward(examples_text)
-        except AdapterParseError:
-            return ""
+        except Exception as error:
+            if failure_kind(error) == "too-long":
+                raise PromptTooLongError("the examples do not fit the model") from error
+            if concerns_prompt(error):
+                return ""
+            raise

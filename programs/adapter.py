@@ -27,11 +27,12 @@ from pydantic.errors import PydanticUserError
 
 from ..errors import UnknownNameError
 from ..reading.answer import LONGEST, CutText, Layout, read_answer, repeats
+from ..reading.failures import CutShortError, failure_kind
 from ..reading.kinds import UnreadableError, annotated
 from ..reading.markers import neutral
 from ..records.scope import SharedByCopies
 from .compact_adapter import CompactAdapter
-from .recording import CALL, CutShortError, kind_of
+from .recording import CALL
 from .streaming import ANSWERING, streamed
 from .threads import SingleFlight
 
@@ -267,7 +268,7 @@ class AutoAdapter(CorrectingAdapter):
                 if (
                     self._takes.get(here, known)
                     or isinstance(error, LMUnsupportedModelError)
-                    or kind_of(error) == "too-long"
+                    or failure_kind(error) == "too-long"
                 ):
                     raise
         yield from super()._attempts(lm, lm_kwargs, signature, inputs)

@@ -25,10 +25,11 @@ from ..memory.bm25 import tokens
 from ..memory.index import Embedder, query_vectors
 from ..memory.indexes import Indexes
 from ..memory.signals import deviations
+from ..reading.failures import concerns_prompt
 from ..records.scope import holding
 from .adapter import adapter as make_adapter
 from .adapter import longest_text
-from .recording import concerns_prompt, failure_of, record_failure, recorded
+from .recording import failure_of, record_failure, recorded
 from .threads import SingleFlight
 
 MEANT_FOR = "dspy_meant_for"

@@ -1,14 +1,13 @@
 """Records what the predictors of a piece of work were asked, what came back, and what failed.
 
 Calls come in program order, also those of `gather`, so that two rollouts can be compared. It costs nothing while no
-recording is active; an inner recording keeps its calls to itself. A refusal (parse, cut, refused, too-long) concerns
-one prompt: it is counted and skipped. Only `endpoint` says something of other prompts.
+recording is active; an inner recording keeps its calls to itself. A failure that concerns one prompt alone
+(`reading.failures`) is counted and skipped. Only `endpoint` says something of other prompts.
 """
 
 from __future__ import annotations
 
 import contextvars
-import re
 import sysconfig
 import time
 import traceback
@@ -20,19 +19,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
-from dspy.utils.exceptions import (
-    AdapterParseError,
-    ContextWindowExceededError,
-    LMError,
-    LMInvalidRequestError,
-    LMUnsupportedModelError,
-)
 
 from ..engines.call import HEARING
 from ..engines.spending import Spending, measure_usage, note
 from ..errors import UserError, one_line
+from ..reading.failures import failure_kind
 from ..records import Failure, Hit
-from ..records.context import FailureKind
 from ..records.scope import Place, holding, place
 from .pending import Recalled
 
@@ -41,40 +33,9 @@ class ExternalError(Exception):
     """Raised if something external failed to do what it was asked: the failure of the questions that hang on it."""
 
 
-class CutShortError(AdapterParseError):
-    """Raised if an answer ended for want of room."""
-
-
-def concerns_prompt(error: BaseException) -> bool:
-    """Whether an error is a matter of the one prompt, so that other prompts may well succeed."""
-    return kind_of(error) in ("parse", "cut", "refused", "too-long")
-
-
-def kind_of(error: BaseException) -> FailureKind:
-    """The kind of failure that an error is."""
-    if isinstance(error, LMInvalidRequestError) and _TOO_LONG.search(str(error)):
-        return "too-long"
-    for error_type, kind in _KINDS:
-        if isinstance(error, error_type):
-            return kind
-    return "error"
-
-
-_TOO_LONG = re.compile(r"context[ _](?:size|length|window)", re.IGNORECASE)
-"""What llama.cpp, vLLM and Ollama say of a prompt that is too long; they have no code for it that DSPy knows."""
-_KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
-    (CutShortError, "cut"),
-    (AdapterParseError, "parse"),
-    (ContextWindowExceededError, "too-long"),
-    (LMUnsupportedModelError, "endpoint"),  # an invalid request to DSPy, and one for every prompt
-    (LMInvalidRequestError, "refused"),
-    (LMError, "endpoint"),
-)
-
-
 def failure_of(where: str, error: BaseException) -> Failure:
     """The failure that stands for an error in tables."""
-    kind, message = kind_of(error), one_line(error, 300)
+    kind, message = failure_kind(error), one_line(error, 300)
     if kind == "error" and not isinstance(error, ExternalError):
         message = f"{type(error).__name__}: {message}{own_line(error)}"
     return Failure(kind=kind, where=where, message=message)
@@ -218,7 +179,7 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
                 raise UserError("no language model: pass lm=dspy.LM(...), or call dspy.configure(lm=...)")
             yield call
     except Exception as error:
-        kind = kind_of(error)
+        kind = failure_kind(error)
         call.error, call.lost = one_line(error, 300) or type(error).__name__, kind != "error"
         if call.lost:
             call.faults[kind] += 1

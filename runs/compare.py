@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dspy.utils.exceptions import AdapterParseError
-
 from ..data.catalog import benchmark as load_benchmark
 from ..data.judge import AnyJudge, Preference, ask_all, informed, preference
 from ..errors import DataError, UserError
+from ..reading.failures import concerns_prompt
 from .folder import RunFolder
 from .pages.page import Category, Page, heading, open_page, run_page
 from .results import Evaluation, cached_share, mean, question
@@ -115,7 +114,7 @@ class Preferences:
     ties: int
     losses: int
     unreadable: int
-    """Queries on which a reply of the judge could not be read; in none of the other numbers."""
+    """Queries on which a reply of the judge could not be read, or its prompt was refused; in no other number."""
     judge_hash: str
 
 
@@ -144,7 +143,9 @@ def preferences(baseline: Recorded, other: Recorded, judge: AnyJudge, threads: i
             return preference(judge, examples[a.id, a.question], b.answer, a.answer)
         except KeyError:
             raise DataError(f"query {a.id!r} is not in the benchmark of {baseline.name} any more") from None
-        except AdapterParseError:
+        except Exception as error:
+            if not concerns_prompt(error):
+                raise
             return None
 
     said = ask_all(prefers, shared, threads)

@@ -25,7 +25,7 @@ OPTIMIZERS = PROGRAMS | {"programs", "data", "engines"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "records": {"errors"},
-    "reading": {"errors"},
+    "reading": BASE,
     "signatures": BASE | {"reading"},
     "memory": BASE,
     "data": BASE | {"signatures", "reading"},

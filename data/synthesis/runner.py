@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 
 from ...errors import one_line
+from ...reading.failures import concerns_prompt
 from ...records.atomic_file import atomic_write
 from ..judge import ask_all
 
@@ -164,6 +164,8 @@ class Runner:
         predictor = dspy.Predict(step.prompt)
         try:
             return check(predictor(**inputs, complaints="\n".join(f"- {problem}" for problem in complaints)))
-        except (AdapterParseError, ContextWindowExceededError) as error:
+        except Exception as error:
+            if not concerns_prompt(error):
+                raise
             first = one_line(error, 300)
             return Checked(None, [f"no answer that can be read: {first}"])

@@ -34,8 +34,9 @@ from pydantic.dataclasses import dataclass as checked
 from ...data.text_metrics import squad_words
 from ...memory.memory import Memory
 from ...programs.program import MemoryProgram
-from ...programs.recording import Call
+from ...programs.recording import Call, failure_of, record_failure
 from ...programs.threads import gather
+from ...reading.failures import concerns_prompt
 from ...records import History
 from .rollout import Rollout
 
@@ -96,12 +97,18 @@ def chosen(examples: Sequence[dspy.Example], most: int, seed: str) -> list[dspy.
 def answer(
     program: MemoryProgram, history: History, memory: Memory, examples: Sequence[dspy.Example], metric: Metric
 ) -> Answered:
-    """Asks a settled memory questions about its history, under the reader's model; one that fails scores 0."""
+    """Asks a settled memory questions about its history, under the reader's model.
+
+    A question scores 0 if its answer, or that of its metric's judge, cannot be read, or its prompt is refused.
+    """
 
     def one(example: dspy.Example) -> float:
         try:
             return float(metric(example, program.answer(memory, program.query_of(example, history))))
-        except dspy.utils.exceptions.AdapterParseError:
+        except Exception as error:
+            if not concerns_prompt(error):
+                raise
+            record_failure(failure_of(str(example.get("id") or example.question), error))
             return 0.0
 
     return Answered(tuple(examples), tuple(gather([lambda each=each: one(each) for each in examples])))

@@ -1,7 +1,8 @@
 """Prospection: search a memory with what the user will do next, not only with what they ask (PGR, Algorithm 1).
 
 Critical path: 1 call to imagine, 1 per round, 1 to summarize (Table 7), none of the last two where nothing was found;
-`augment="rewrite"` takes 1 more where something is close enough. Malformed output costs a round.
+`augment="rewrite"` takes 1 more where something is close enough. Malformed output costs a round, and so does a prompt
+that the endpoint refuses.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from datetime import datetime
 from typing import Any, Literal
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError
 from pydantic import Field
 
 from ...records import Context, Hit, format_time, one_line
@@ -83,7 +83,8 @@ class Prospection(Part):
         Returns:
             The facts in the order in which they were found, those of one round best first; the summary in the note
             "prospection"; in `counts` the LM calls, rounds, probes, facts (of them `first` in phase 1 and `new` in
-            phase 2), outputs that were `malformed` (no steps in them) and trees that were `repaired`, or completed.
+            phase 2), answers that were `malformed` (refused, unreadable, or without steps) and trees that were
+            `repaired`, or completed.
         """
         walk = _Walk(search, self.settings.k, self.settings.min_score)
         when = format_time(date) if isinstance(date, datetime) else date or "unknown"
@@ -117,12 +118,12 @@ class Prospection(Part):
         close = walk.search([question], given.augment_k, given.augment_score)[0]
         if not close or given.augment == "append":
             return question, _lines(close)
-        said = walk.ask(self.rewrite, known_facts=_lines(close), question=question)
+        said = self._asked(walk, self.rewrite, known_facts=_lines(close), question=question)
         return str(said.augmented_query or "").strip() or question if said else question, ""
 
     def _steps(self, walk: _Walk, prompt: dspy.Predict, **inputs: Any) -> list[Step]:
         """One imagined future, its tree repaired; empty where the model gave none."""
-        said = walk.ask(prompt, **inputs)
+        said = self._asked(walk, prompt, **inputs)
         if said is None:
             return []
         name = self._field if prompt is self.imagine else f"updated_{self._field}"
@@ -135,12 +136,22 @@ class Prospection(Part):
         walk.counts["malformed"] += not steps
         return list(steps)
 
+    def _asked(self, walk: _Walk, prompt: dspy.Predict, **inputs: Any) -> dspy.Prediction | None:
+        """Ask a prompt and count the call; None where it was refused, or its answer cannot be read."""
+        walk.counts["calls"] += 1
+        prediction = self.attempt(prompt, **inputs)
+        if prediction is None:
+            walk.counts["malformed"] += 1
+        return prediction
+
     def _summary(self, walk: _Walk, rounds: list[list[Step]], when: str, question: str) -> str:
         if not self.settings.summary or not walk.found or not any(rounds):
             return ""
         outlines = ("\n".join(one_line(f"- {probe(step)}") for step in steps) for steps in rounds)
         imagined = "\n".join(f"round {n}:\n{outline}" for n, outline in enumerate(outlines) if outline)
-        said = walk.ask(self.summarize, date=when, imagined=imagined, personal_context=walk.text(), question=question)
+        said = self._asked(
+            walk, self.summarize, date=when, imagined=imagined, personal_context=walk.text(), question=question
+        )
         return one_line(said and said.prospection_summary)
 
 
@@ -151,14 +162,6 @@ class _Walk:
     min_score: float
     found: dict[str, Hit] = field(default_factory=dict[str, Hit])
     counts: Counter[str] = field(default_factory=Counter[str])
-
-    def ask(self, prompt: dspy.Predict, **inputs: Any) -> dspy.Prediction | None:
-        self.counts["calls"] += 1
-        try:
-            return prompt(**inputs)
-        except AdapterParseError:
-            self.counts["malformed"] += 1
-            return None
 
     def probe(self, probes: Sequence[str]) -> int:
         """Searches with all probes at once and counts the new facts (Eq. 6)."""

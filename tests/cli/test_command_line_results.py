@@ -199,7 +199,7 @@ def test_every_command_explains_itself(cli):
 
 def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(cli, stub, tmp_path):
     rows = [("Rome", "right"), ("It was Rome.", "paraphrased-right"), ("A city.", "vague-wrong"), ("Oslo", "right")]
-    rows.append(("What?", "vague-wrong"))
+    rows += [("What?", "vague-wrong"), ("Too long.", "vague-wrong")]
     lines = [{"question": "Where?", "gold_answer": "Rome", "answer": text, "kind": kind} for text, kind in rows]
     (tmp_path / "labelled.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
@@ -208,7 +208,10 @@ def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(cli, stub, t
         said = chat_fields(reasoning="So.", verdict="WRONG" if "It was Rome." in asked else "CORRECT")
         return "no fields" if "What?" in asked else said
 
-    server, check = stub(answer=answer), ("evaluate", "judge", "--benchmark", "judge-check")
+    def refuse(n, text):
+        return "400" if "Too long." in text else None
+
+    server, check = stub(refuse, answer=answer), ("evaluate", "judge", "--benchmark", "judge-check")
     model = ["--judge-lm", server.model, "--judge-api-base", server.url]
     code, out, _ = cli(*check, *model, "--data", tmp_path / "labelled.jsonl", "--json")
     found = json.loads(out)
@@ -216,7 +219,7 @@ def test_a_judge_that_accepts_short_answers_only_is_counted_by_kind(cli, stub, t
     rates = {"right": 1.0, "paraphrased-right": 0.0, "vague-wrong": 1.0, "specific-wrong": None}
     assert {kind: each["rate"] for kind, each in found["kinds"].items()} == rates
     assert (found["right"]["accepted"], found["right"]["n"], found["wrong"]["rate"]) == (2, 3, 1.0)
-    assert (found["kinds"]["vague-wrong"]["n"], found["kinds"]["vague-wrong"]["unreadable"]) == (2, 1)
+    assert (found["kinds"]["vague-wrong"]["n"], found["kinds"]["vague-wrong"]["unreadable"]) == (3, 2)
     told = f"prompt {judge_hash(JudgeAnswer)[:12]}", "smoke test", *rates, "all wrong"
     assert all(words in cli(*check)[1] for words in told)
 

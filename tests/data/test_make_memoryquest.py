@@ -9,6 +9,7 @@ from typing import Any
 import dspy
 import numpy as np
 import pytest
+from dspy.lm15 import InvalidRequestError
 from mempiler import Context, Hit, Query, build
 from mempiler.data.memory_env import NOTHING, VALUES, Conversation, MemoryEnv
 from mempiler.data.memoryquest import MemoryQuest
@@ -211,6 +212,20 @@ def test_the_rule_that_was_broken_is_told_and_asked_about_again(made):
         assert all(any(part in text for text in told) for part, told in zip(wanted, found, strict=True)), found
     assert report.count("queries", "left out") == 1
     assert any("- reference r1 is told in 0 events; tell it in exactly one" in told for told in seen)
+
+
+def test_a_request_that_the_endpoint_refuses_is_reported_and_asked_about_again(made):
+    def reply(kind, text, n):
+        if kind == "events" and n == 1:
+            raise InvalidRequestError("flagged by the content filter")
+        return good(kind, text, n)
+
+    [user], report, calls = made(reply, threads=1)
+    assert len(user["queries"]) == 6
+    [rejection] = report.rejections
+    assert (rejection.step, rejection.outcome) == ("timeline", "retried")
+    assert "flagged by the content filter" in rejection.problems[0]
+    assert calls["events"] == 6 + 1
 
 
 def test_the_offline_embedder_is_refused(tmp_path, profiles):

@@ -7,6 +7,7 @@ from typing import Any
 
 import dspy
 import pytest
+from dspy.lm15 import ContextLengthError, InvalidRequestError
 from mempiler import build, load, save
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
@@ -120,6 +121,22 @@ def test_a_refused_program_is_kept_by_force_without_sampling_again_what_was_give
     forced = compile_with(name, again, *words, "--resume", refused["run"], "--force")
     assert (forced["promoted"], again.answers, again.proposals) == (True, 0, 0)
     assert forced["after"]["score"] == refused["refused_candidate"]["test"]["score"]
+
+
+@pytest.mark.parametrize(
+    "refusal", [InvalidRequestError("flagged"), ContextLengthError("too long")], ids=["flagged", "long"]
+)
+@pytest.mark.parametrize("name", ["mipro", pytest.param("infer-rules", marks=pytest.mark.slow)])
+def test_proposals_whose_requests_are_refused_do_not_end_the_optimizer(compile_with, name, refusal):
+    class Refusing(Model):
+        def __call__(self, kind: str, text: str, system: str, heat: float) -> dict[str, Any] | str:
+            if kind != "answer":
+                raise refusal
+            return super().__call__(kind, text, system, heat)
+
+    troubles = compile_with(name, Refusing(0), "--json")["optimizer"]
+    assert troubles["ended"] is None
+    assert troubles["given_up"] > 0
 
 
 class BrokenError(Exception):

@@ -22,8 +22,8 @@ from mempiler.engines.offline.view import read_prompt
 from mempiler.memory.memory import stored_sources
 from mempiler.memory.stored import Owner
 from mempiler.programs.adapter import adapter
-from mempiler.programs.recording import concerns_prompt
 from mempiler.programs.threads import in_order
+from mempiler.reading.failures import concerns_prompt
 
 PGR = {"every": 2, "merge_after": 1, "merge_score": 0.3, "augment": "rewrite", "augment_score": 0.1}
 METHODS: Mapping[str, tuple[str, int, dict[str, Any]]] = {

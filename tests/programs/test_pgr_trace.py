@@ -4,9 +4,12 @@ from datetime import datetime
 
 import dspy
 import pytest
+from dspy.lm15 import AuthError, ContextLengthError, InvalidRequestError
 from hypothesis import given
 from hypothesis import strategies as st
+from mempiler.errors import UserError
 from mempiler.programs.pgr.prospection import Prospection, ProspectionSettings, repaired
+from mempiler.programs.recording import recording
 from mempiler.records import Hit
 from mempiler.signatures.pgr import TreeNode
 
@@ -204,3 +207,30 @@ def test_a_round_without_steps_ends_the_loop_and_keeps_what_was_found(scripted):
         context = Prospection(ProspectionSettings(augment="none")).recall(everything, "query")
     assert (context.counts["rounds"], context.counts["facts"], context.notes) == (0, 2, {})
     assert context.counts["malformed"] == 2
+
+
+REFUSALS = {"refused": InvalidRequestError("flagged by the content filter"), "too-long": ContextLengthError("too long")}
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+@pytest.mark.parametrize("step", ["tree", "updated_tree", "prospection_summary"])
+def test_a_refused_prompt_costs_its_step_and_keeps_what_was_found(scripted, step, kind):
+    def answer(field, text, n):
+        if field == step:
+            raise REFUSALS[kind]
+        return reply(field, text, n)
+
+    with recording() as record:
+        context, _ = recalled(scripted, ScriptedIndex(), answer)
+    assert {"finish-one-game", "two-rules"} <= {hit.id for hit in context.hits}
+    assert bool(context.notes) == (step != "prospection_summary")
+    assert {failure.kind for failure in record.failures} == {kind}
+    assert context.counts["malformed"] == len(record.failures)
+
+
+def test_an_endpoint_that_refuses_the_key_ends_the_recall(scripted):
+    def answer(field, text, n):
+        raise AuthError("wrong key")
+
+    with pytest.raises(UserError, match="refuses the key"):
+        recalled(scripted, ScriptedIndex(), answer)

@@ -486,3 +486,15 @@ def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tie
     found = preferences(first, second, judge)
     assert (found.n, found.rate, found.tied) == (4, rate, tied)
     assert (found.wins, found.ties, found.losses) == counts
+
+
+def test_a_query_whose_judging_is_refused_counts_in_no_win_rate(stub) -> None:
+    examples = load_benchmark("memoryquest").examples[:3]
+    first, second = (
+        Recorded(name, made(row(str(e.id), question=str(e.question), answer=name) for e in examples), {}, MEMORYQUEST)
+        for name in ("the first run's", "the second run's")
+    )
+    server = stub(lambda n, text: "400" if examples[1].question in text else None)
+    judge = PreferenceJudge(language_model(server.model, Meter(), "judge", server.url), adapter("chat"))
+    found = preferences(first, second, judge)
+    assert (found.n, found.unreadable, found.wins + found.ties + found.losses) == (2, 1, 2)

@@ -8,16 +8,27 @@ from typing import Any
 
 import dspy
 import pytest
+from dspy.lm15 import AuthError, ContextLengthError, InvalidRequestError
+from mempiler import build
 from mempiler.data.catalog import benchmark
-from mempiler.optimizers.logo_grpo.reward import Answered, RewardSettings, chosen, penalty, reward, session_rewards
+from mempiler.errors import UserError
+from mempiler.optimizers.logo_grpo.reward import (
+    Answered,
+    RewardSettings,
+    answer,
+    chosen,
+    penalty,
+    reward,
+    session_rewards,
+)
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 from mempiler.optimizers.logo_grpo.training_config import TrainingConfig
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
-from mempiler.programs.recording import Call
+from mempiler.programs.recording import Call, recording
 from mempiler.runs.setup import Setup
 from mempiler.runs.train import _Job, run_train
 
-from tests.optimizers.logo_grpo.conftest import fields
+from tests.optimizers.logo_grpo.conftest import fields, names_the_colour, person
 
 
 def test_the_reward_is_the_mean_score_minus_lambda_times_the_excess(make_history: Any) -> None:
@@ -60,6 +71,39 @@ def test_the_same_seed_chooses_the_same_questions() -> None:
     assert len(one) == 5
     assert [example.id for example in one] == sorted(example.id for example in one)
     assert chosen(examples, 40, "a") == examples
+
+
+def answered_by(scripted: Any, refusal: Exception) -> Answered:
+    """The scores of three questions, of which the second is not answered for this reason."""
+    history, examples = person("ann", 3)
+    program = build("turn-rag")
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        if examples[1].question in text:
+            raise refusal
+        return {"answer": "annc11 or annc31"}
+
+    with dspy.context(lm=scripted(reply)):
+        return answer(program, history, program.remember(history).memory, examples, names_the_colour)
+
+
+@pytest.mark.parametrize(
+    ("kind", "refusal"),
+    [
+        ("refused", InvalidRequestError("flagged by the content filter")),
+        ("too-long", ContextLengthError("8,200 tokens do not fit")),
+    ],
+)
+def test_a_question_whose_prompt_is_refused_scores_0_and_the_others_count(scripted, kind, refusal) -> None:
+    with recording() as record:
+        scores = answered_by(scripted, refusal).scores
+    assert scores == (1.0, 0.0, 1.0)
+    assert [(failure.kind, failure.where) for failure in record.failures] == [(kind, "ann:2")]
+
+
+def test_an_endpoint_that_refuses_the_key_ends_the_rewards(scripted) -> None:
+    with pytest.raises(UserError, match="refuses the key"):
+        answered_by(scripted, AuthError("wrong key"))
 
 
 SETTINGS = TrainingSettings(
