@@ -182,7 +182,7 @@ class InferRules(dspy.InferRules):
         lengths = accumulate(sum(estimate_tokens(str(value)) for value in demo.values()) for demo in found)
         return found[: max(1, sum(length <= self._most_tokens for length in lengths))]
 
-    def induce_natural_language_rules(self, predictor: Any, trainset: Any) -> str:
+    def induce_natural_language_rules(self, predictor: Any, trainset: Any) -> Any:
         """As in DSPy; no rules where not even one example fits the prompt LM."""
         try:
             return super().induce_natural_language_rules(predictor, trainset)
