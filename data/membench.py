@@ -3,7 +3,8 @@
 The genuine files are those of import-myself/Membench: `MemData/FirstAgent/simple.json` and the like (scenarios with
 their trajectories), the joined test files that its `load_test_data.py` writes, and the one that Memory-R2 draws from
 them (categories with their trajectories); or a folder of any of these. None has a licence, so none was seen: forms are
-taken from the released code. The sample is our own.
+taken from the released code. The sample is our own. As in that code, the time of a question stands beside it in the
+prompt and in what memories are searched with.
 
 In files of `FirstAgent` user and assistant talk (participation), in those of `ThirdAgent` the user alone (observation).
 Types whose name begins with "highlevel" are reflective, the others factual. A list of messages is a session; one that
@@ -307,13 +308,14 @@ def _examples(case: _Case, inside: bool, capacity: int | None) -> Iterator[dspy.
             question=question.question,
             options=[f"({letter.lower()}) {question.choices[letter]}" for letter in sorted(question.choices)],
             date=format_time(asked) if asked else question.time,
+            searched_with_date=True,
             focus=evidence,
             answer=f"({question.ground_truth.lower()})",
             **case.labels,
             tokens=sum(estimate_tokens(turn.text) for turns in steps[:end] for turn in turns),
             steps=found,
             evidence=evidence,
-        ).with_inputs("history", "question", "options", "date", "focus")
+        ).with_inputs("history", "question", "options", "date", "searched_with_date", "focus")
 
 
 def _sessions(row: _Trajectory, place: Location) -> tuple[list[Session], list[list[Turn]]]:

@@ -27,6 +27,8 @@ class Query(Record):
     """What may be answered; empty for a free answer."""
     date: datetime | str | None = None
     """When it is asked: a moment, or words as prompts show them."""
+    searched_with_date: bool = False
+    """Whether memories are searched with the date too, as a benchmark's released code may do."""
     speakers: tuple[str, ...] = ()
     """Names of those who speak in the history, in order of first appearance."""
     dialogue: str = ""
@@ -63,10 +65,11 @@ class Query(Record):
     def probe(self) -> str:
         """What a memory is searched with: the text, and what was said before it where it is the turn of a dialogue.
 
-        Options are left out: the wrong ones would find what they claim.
+        Options are left out: the wrong ones would find what they claim. So is the date, unless `searched_with_date`:
+        the month of asking is seldom the month that is asked about.
         """
         if self.modality == "question":
-            return self.text
+            return self.line if self.searched_with_date else self.text
         earlier_lines = [line for line in self.dialogue.split("\n") if line]
         return "\n".join([*earlier_lines, f"user: {self.text}"])
 

@@ -103,7 +103,8 @@ class Task(dspy.Module):
         """The query of an example's fields.
 
         Args:
-            fields: `question`, and `options`, `date`, `dialogue` where there are any; others go into `Query.more`.
+            fields: `question`, and `options`, `date`, `searched_with_date`, `dialogue` where there are any; others go
+                into `Query.more`.
             past: The items of the history, for tasks that show its end.
             recent: Items that came after it.
             speakers: Who speaks in the history.
@@ -119,6 +120,7 @@ class Task(dspy.Module):
             text=str(fields["question"]),
             options=tuple(str(option) for option in fields.get("options") or ()),
             date=fields.get("date"),
+            searched_with_date=bool(fields.get("searched_with_date")),
             speakers=tuple(speakers),
             dialogue=str(fields.get("dialogue") or ""),
             modality=self.modality,
@@ -155,9 +157,11 @@ class Task(dspy.Module):
         return self.asked(context, query)
 
     def asked(self, context: Context, query: Query) -> dict[str, Any]:
-        """The inputs of `prompt`. Default: context and question, and the options of a task that has any."""
-        options = {"options": list(query.options)} if "options" in self.inputs else {}
-        return {"context": with_items(context.text(), query.shown), "question": query.text, **options}
+        """The inputs of `prompt`. Default: context, question with its date, and the options of a task that has any."""
+        inputs: dict[str, Any] = {"context": with_items(context.text(), query.shown), "question": query.line}
+        if "options" in self.inputs:
+            inputs["options"] = list(query.options)
+        return inputs
 
     def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
         """The outputs of the task, of those of its prompt. Default: the same."""
@@ -165,7 +169,7 @@ class Task(dspy.Module):
 
 
 _REASONS = "what in it bears on the question, and what follows; dates worked out"
-_FIELDS = {"question", "options", "date", "dialogue"}
+_FIELDS = {"question", "options", "date", "searched_with_date", "dialogue"}
 _PLAIN = frozenset({"a", "an", "the", "is", "are", "was", "of", "what", "who", "where", "which", "s", "as", "has"})
 _WORD = re.compile(r"\w+")
 NOT_FOUND = "none"
@@ -177,9 +181,6 @@ class QuestionAnswering(Task):
 
     name = "question-answering"
     prompt = AnswerFromContext
-
-    def asked(self, context: Context, query: Query) -> dict[str, Any]:
-        return {"context": with_items(context.text(), query.shown), "question": query.line}
 
 
 class MultipleChoice(Task):

@@ -1,6 +1,8 @@
 """MemBench: the forms of its files, both ways of counting target steps, what is kept, and capacity."""
 
+import dspy
 import pytest
+from mempiler import build
 from mempiler.data.catalog import benchmark
 from mempiler.errors import UserError
 
@@ -49,6 +51,18 @@ def test_every_form_is_read_with_its_agent_its_days_and_its_evidence(tmp_path, n
 def test_the_file_decides_whether_steps_count_in_their_session(tmp_path, second, target, evidence):
     path = write(tmp_path, {"simple.json": {"roles": [asked([[PLAIN, PLAIN], second], [target])]}})
     assert list(benchmark("membench", path).examples[0].evidence) == evidence
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "memory-bank"])
+def test_the_time_of_a_question_is_in_the_prompt_and_in_what_the_memory_is_searched_with(scripted, method):
+    loaded = benchmark("membench")
+    example = next(each for each in loaded.examples if each.date)
+    asked = f"{example.question} (asked on {example.date})"
+    program, lm = build(method, loaded.task), scripted(lambda kind, text, n: {kind: "(a)"})
+    with dspy.context(lm=lm):
+        program(**example.inputs())
+    assert program.query_of(example).probe == asked
+    assert f"[[ ## question ## ]]\n{asked}\n" in lm.engine.prompts[-1][1]
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,8 @@ def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, whe
     ("query", "probe"),
     [
         (Query(text="Where?", date="8 May 2023"), "Where?"),
+        (Query(text="Where?", date="8 May 2023", searched_with_date=True), "Where? (asked on 8 May 2023)"),
+        (Query(text="Where?", searched_with_date=True), "Where?"),
         (Query(text="Where?", options=("Lisbon", "Oslo")), "Where?"),
         (Query(text="Where?", dialogue=SPOKEN), "Where?"),
         (Query(text="Yes.", modality="dialogue"), "user: Yes."),
@@ -158,7 +160,7 @@ def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, whe
             "user: I want to get fitter\nassistant: Mind the knee?\nuser: Yes.",
         ),
     ],
-    ids=["date", "options", "question after a dialogue", "first turn", "later turn"],
+    ids=["date", "date searched with", "no date to search with", "options", "question after a dialogue", "first turn", "later turn"],
 )
 def test_a_memory_is_searched_with_what_was_said_alone(query: Query, probe: str) -> None:
     assert query.probe == probe
