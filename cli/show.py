@@ -131,8 +131,13 @@ def _question_lines(page: Page, question: Question) -> Iterator[str]:
         yield f"the metric says: {seen.feedback}"
     yield from _evidence_lines(seen)
     recalled = "recalled" if seen.is_recall_known else "reported as recalled"
-    yield f"\n{recalled}, {len(seen.entries)} entries (* gold evidence):"
-    yield from (f"{'*' if seen.is_gold(entry) else ' '} {entry.line}" for entry in seen.entries)
+    marks = "* gold evidence"
+    if any(entry.fallback for entry in seen.entries):
+        marks += ", ~ shown because nothing was found"
+    yield f"\n{recalled}, {len(seen.entries)} entries ({marks}):"
+    for entry in seen.entries:
+        mark = "*" if seen.is_gold(entry) else "~" if entry.fallback else " "
+        yield f"{mark} {entry.line}"
     for call in seen.calls:
         yield f"\nprompt of {call.predictor} ({call.outcome}):"
         yield from (f"--- {role}\n{text}" for role, text in call.messages)

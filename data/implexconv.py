@@ -48,7 +48,7 @@ class WordsAndSessions(Scorer):
         one, two, three = bleu(answer, example.answer)
         parts = {"f1": value, "bleu1": one, "bleu2": two, "bleu3": three, "rouge_l": rouge_l(answer, example.answer)}
         context = prediction.get("context")
-        found = None if context is None else session_recall(example.evidence, context.sources)
+        found = None if context is None else session_recall(example.evidence, context.without_fallback().sources)
         if found is not None:
             parts["evidence"] = found
         return Score(value, _feedback(example, answer, value), parts)
@@ -71,7 +71,7 @@ class ContextJudged(Scorer):
     roles: ClassVar[Mapping[str, type[Any]]] = {"judge": AcknowledgementJudge}
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        context: Context = prediction.get("context") or Context()
+        context: Context = (prediction.get("context") or Context()).without_fallback()
         wanted = example.reasoning or example.answer
         shown = "\n".join(hit.line() for hit in context.hits)
         (said,) = self.judge()(example.question, [wanted], shown)

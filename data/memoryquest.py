@@ -55,7 +55,7 @@ class EvidenceRecall(Scorer):
         return any(reference.turns for reference in example.references)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        recalled = set((prediction.get("context") or Context()).sources)
+        recalled = set((prediction.get("context") or Context()).without_fallback().sources)
         references: tuple[Reference, ...] = example.references
         parts = evidence_parts([reference.turns for reference in references], recalled)
         levels: list[Level] = ["not" if recalled.isdisjoint(each.turns) else "explicitly" for each in references]
@@ -70,7 +70,7 @@ class JudgedRecall(Scorer):
     part: ClassVar[str] = "recall"
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        context: Context = prediction.get("context") or Context()
+        context: Context = (prediction.get("context") or Context()).without_fallback()
         references: tuple[Reference, ...] = example.references
         shown = "\n".join(hit.line() for hit in context.hits)
         said = self.judge()(example.question, [reference.line() for reference in references], shown)

@@ -45,7 +45,7 @@ class PreferenceJudged(Scorer):
     roles: ClassVar[Mapping[str, type[Any]]] = {"judge": AcknowledgementJudge}
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        context: Context = prediction.get("context") or Context()
+        context: Context = (prediction.get("context") or Context()).without_fallback()
         shown = "\n".join(hit.line() for hit in context.hits)
         (said,) = self.judge()(example.question, [example.reference], shown)
         parts = recall_parts([said.found])

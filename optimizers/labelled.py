@@ -200,11 +200,13 @@ class Labelling:
         return self._asked(short, query), _tokens(whole.inputs), share
 
     def _shortened(self, example: dspy.Example, context: Context, query: Query) -> tuple[Context, Query]:
-        shown = query.shown
+        # Measured as the task shows them: resolved dates make lines longer.
+        shown = self._task.items_as_shown(query.shown)
         if sum(estimate_tokens(line) for item in shown for line in item.lines()) > self._context:
-            shown = tuple(newest(shown, self._context))
-        short = shortened(context, tuple(example.get("focus") or ()), self._context)
-        return short, query.model_copy(update={"shown": shown})
+            shown = newest(shown, self._context)
+        evidence = tuple(example.get("focus") or ())
+        short = shortened(self._task.context_as_shown(context), evidence, self._context)
+        return short, query.model_copy(update={"shown": tuple(shown)})
 
     def _asked(self, context: Context, query: Query) -> Call | None:
         """The call of the answering predictor, which is not made."""

@@ -75,12 +75,13 @@ def build(
         return program_of(thing, method, task, embedder, cache, adapter, config=config)
     config, asked = parted({RENAMED.get((method, name), name): value for name, value in config.items()}, task)
     made = _make(method, embedder, config)
-    made.writer.dates = asked.dates
     return MemoryProgram(made, _task_of(made, task, asked), cache, adapter, method)
 
 
 def answering(program: MemoryProgram, task: str, settings: TaskSettings) -> MemoryProgram:
     """A program with the same method, prompts and model, that answers another task by that task's own prompts.
+
+    Its lines show resolved dates if those of the program did: its memories were written so.
 
     Raises:
         UserError: The program's own task was tuned, so that leaving it out would leave out what was compiled.
@@ -89,6 +90,7 @@ def answering(program: MemoryProgram, task: str, settings: TaskSettings) -> Memo
         return program
     if program.task.predictors():
         raise UserError(f"it is for {program.task.name}, not for {task}; compile one for that")
+    settings = settings.model_copy(update={"dates": program.task.settings.dates})
     made = _task_of(program.method, task, settings)
     return MemoryProgram(program.method, made, program.cache, program.adapter, program.name)
 

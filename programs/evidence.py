@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from ..memory.memory import Memory, stored_sources
 from ..records import Context, History, one_line
+from .relative_dates import dated_text
 
 EvidenceStep = Literal["never stored", "stored but not recalled", "not recalled", "recalled"]
 MIN_WORDS_LENGTH = 16
@@ -62,13 +63,20 @@ def turns_in_inputs(inputs: Sequence[Mapping[str, Any]], turn_ids: Iterable[str]
 
     found: list[str] = []
     for turn_id in turn_ids:
-        turn = history.turns[turn_id][0] if turn_id in history.turns else None
-        words = one_line(turn.text or turn.content).casefold() if turn else ""
         is_named = f"[{turn_id}]".casefold() in shown
-        is_quoted = len(words) >= MIN_WORDS_LENGTH and words in shown
-        if is_named or is_quoted:
+        if is_named or any(words in shown for words in _wordings(turn_id, history)):
             found.append(turn_id)
     return found
+
+
+def _wordings(turn_id: str, history: History) -> list[str]:
+    """Return the words of a turn, as said and with resolved dates; none if they are too short to tell it."""
+    if turn_id not in history.turns:
+        return []
+    turn, item = history.turns[turn_id]
+    texts = [turn.text or turn.content, dated_text(turn.at(item.time)).text]
+    wordings = [one_line(text).casefold() for text in texts]
+    return [words for words in wordings if len(words) >= MIN_WORDS_LENGTH]
 
 
 def _texts(value: Any) -> Iterator[str]:

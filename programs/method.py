@@ -7,7 +7,7 @@ method takes that method's writer as it is, and calls its reader's `search`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
@@ -117,8 +117,6 @@ class Writer(Part):
     Memory: type[Memory]
     """What is kept for one user."""
     longest_text = 4000
-    dates: bool = False
-    """Whether a model that writes is shown the date beside each relative date: a setting of any writer."""
     shows_entries: Any = False
     """Whether its prompts show entries of the memory as their user left them (`memory.amending`)."""
 
@@ -137,11 +135,16 @@ class Writer(Part):
 
     @property
     def config(self) -> dict[str, Any]:
-        return {**super().config, **({"dates": True} if self.dates else {})}
+        return {**super().config, **({"dates": True} if self.shows_resolved_dates else {})}
+
+    @property
+    def shows_resolved_dates(self) -> bool:
+        """Whether a model is shown items with the date beside each relative date; memories are other ones then."""
+        return self.resolve_dates and self.asks
 
     def given(self, item: Item) -> Item:
         """An item as `prepare` and `write` get it."""
-        return dated(item) if self.dates and self.asks else item
+        return dated(item) if self.shows_resolved_dates else item
 
     def prepare(self, item: Item) -> Any:
         """Does the part of `write` that does not depend on the memory; runs for all items at once. Default: none."""
@@ -239,7 +242,7 @@ class Reader(Part):
         return memory.model_copy(update=left)
 
     def fallback(self, memory: Any, query: Query) -> Sequence[Hit]:
-        """What is recalled where `recall` finds nothing, with a score of 0. Default: the newest entries, last first.
+        """What is shown where `recall` finds nothing; it counts as not found. Default: the newest entries, last first.
 
         "Where do I live?" shares no word with "I moved to Lisbon".
         """
@@ -281,6 +284,11 @@ class EntryReader(Reader):
         return self.indexes.entries(memory)
 
 
+def as_fallback(hits: Iterable[Hit]) -> tuple[Hit, ...]:
+    """Mark hits as shown only because nothing was found: they have a score of 0."""
+    return tuple(hit.model_copy(update={"fallback": True, "score": 0.0}) for hit in hits)
+
+
 class Method(Part):
     """A writer and a reader.
 
@@ -311,21 +319,25 @@ class Method(Part):
         """What a question is answered from: what the reader recalls of a settled memory, and raw turns that wait.
 
         A memory that finds nothing is asked for the little it has: who tells it one thing and asks about it in other
-        words gets an answer. What was shown for want of a hit has a score of 0, and is counted as `fallback`.
+        words gets an answer. What is shown for want of a hit is marked (`as_fallback`), and counted as `fallback`.
         """
         items = with_unwritten(memory, waiting) if memory.unwritten else waiting or PendingItems()
         raw = tuple(self.raw.search(items, [query.probe], RAW_TURNS)[0]) if items.items else ()
         asked = with_raw(query, items, raw) if raw else query
         context = self.reader.recall(memory, asked)
-        if context.hits or raw:
-            return Recalled(asked, context, raw)
-        raw = items.newest(FEW)
-        asked = with_raw(query, items, raw)
-        others = [hit for hit in self.reader.fallback(memory, asked) if hit.id not in asked.shown_ids]
-        hits = tuple(others[: FEW - len(raw)])
-        if hits or raw:
-            counts = {**context.counts, "fallback": len(hits) + len(raw)}
-            context = context.model_copy(update={"hits": hits, "counts": counts})
+        if not (context.hits or raw):
+            # What the task shows anyway is shown for its own sake, and is not marked.
+            shown_anyway = query.shown_ids
+            newest = items.newest(FEW)
+            asked = with_raw(query, items, newest)
+            raw = as_fallback(hit for hit in newest if hit.id not in shown_anyway)
+            others = [hit for hit in self.reader.fallback(memory, asked) if hit.id not in asked.shown_ids]
+            hits = as_fallback(others[: FEW - len(raw)])
+            context = context.model_copy(update={"hits": hits})
+
+        marked = sum(hit.fallback for hit in (*context.hits, *raw))
+        if marked:
+            context = context.model_copy(update={"counts": {**context.counts, "fallback": marked}})
         return Recalled(asked, context, raw)
 
     def apply_amendment(self, memory: Any, amend: Amend) -> Any:
@@ -335,6 +347,12 @@ class Method(Part):
         pairs = zip(memory.unwritten, items, strict=True)
         unwritten = tuple(each.model_copy(update={"item": item}) for each, item in pairs if item.turns)
         return left.model_copy(update={"unwritten": unwritten}) if memory.unwritten else left
+
+    def set_resolve_dates(self, resolve: bool) -> None:
+        """Say for all parts whether models are shown the date beside each relative date."""
+        parts: Any = self.named_sub_modules(Part)
+        for _, part in parts:
+            part.resolve_dates = resolve
 
     def answering(self, task: str) -> dspy.Module:
         """Makes one of `tasks`; methods whose settings concern the answer pass them on."""

@@ -153,6 +153,8 @@ class Part(dspy.Module):
 
     longest_text: int | None = None
     """Most characters of a text that the part takes from a model; a longer one is no answer."""
+    resolve_dates: bool = False
+    """Whether models are shown the date beside each relative date; its program sets it, by its `task.dates`."""
     _settings: dict[str, Any]
     predictors_below = predictors_of
 

@@ -61,6 +61,7 @@ class MemoryProgram(dspy.Module):
         super().__init__()
         method.check()
         adopt(task)
+        method.set_resolve_dates(task.settings.dates)
         self.method = method
         self.task = task
         self.cache = cache or MemoryCache()

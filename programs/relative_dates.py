@@ -55,9 +55,15 @@ _When = tuple[date, str]
 
 
 def dated(item: AnyItem) -> AnyItem:
-    """The item with the date beside each relative date of its turns; a turn without a time stays as it is."""
-    turns = tuple(dated_text(turn.at(item.time)) for turn in item.turns)
-    return item.model_copy(update={"turns": turns})
+    """The item with the date beside each relative date of its turns; a turn without a time stays as it is.
+
+    A turn that has the time of its item alone has none of its own afterwards either: prompts may show that once.
+    """
+    turns: list[Turn] = []
+    for turn in item.turns:
+        shown = dated_text(turn.at(item.time))
+        turns.append(turn.model_copy(update={"text": shown.text}))
+    return item.model_copy(update={"turns": tuple(turns)})
 
 
 def with_dates(text: str, day: date) -> str:
@@ -67,15 +73,17 @@ def with_dates(text: str, day: date) -> str:
         text: What was said; words that have something in square brackets after them stay as they are.
         day: When it was said.
     """
-    for pattern, read in _ENGLISH:
-        text = pattern.sub(partial(_beside, read, _english, day), text)
-    for pattern, read in () if text.isascii() else _CHINESE:
-        text = pattern.sub(partial(_beside, read, _chinese, day), text)
+    if _ENGLISH_SIGN.search(text):
+        for pattern, read in _ENGLISH:
+            text = pattern.sub(partial(_beside, read, _english, day), text)
+    if _CHINESE_SIGN.search(text):
+        for pattern, read in _CHINESE:
+            text = pattern.sub(partial(_beside, read, _chinese, day), text)
     return text
 
 
 def dated_text(line: Line) -> Line:
-    """A hit or turn with the date beside each relative date of its text."""
+    """A hit or turn with the date beside each relative date of its text, counted from its own time."""
     return line.model_copy(update={"text": with_dates(line.text, line.time.date())}) if line.time else line
 
 
@@ -181,6 +189,10 @@ def _rule(pattern: str, read: Callable[[re.Match[str], date], _When], english: b
     words = rf"\b(?:{pattern})\b(?:['’]s\b)?(?!\s+of\b|\s*\[)" if english else rf"(?:{pattern})(?!\s*\[)"
     return re.compile(words, re.IGNORECASE), read
 
+
+_ENGLISH_SIGN = re.compile("yesterday|tomorrow|last|next|this|ago|from|before|after", re.IGNORECASE)
+_CHINESE_SIGN = re.compile("[前昨今去明后上这本下]")
+"""Every relative date holds one of these; a text without them, as most are, is not looked at by all rules."""
 
 _ENGLISH = (
     _rule(rf"the\s+(?P<unit>day|{_UNIT})\s+(?P<way>before|after)\s+{_DATE}", _around_date),

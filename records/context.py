@@ -34,6 +34,9 @@ class Hit(Record):
     """What prompts show in brackets before the text, e.g. the type of a fact."""
     block: str = ""
     """The heading under which prompts show it, together with the hits beside it that have the same one."""
+    fallback: bool = False
+    """Whether it is shown only because nothing was found. Such a hit counts in no figure of recall; prompts show it as
+    any other one, without a score."""
 
     @property
     def is_evidence(self) -> bool:
@@ -71,6 +74,12 @@ class Context(Record):
     def evidence(self) -> tuple[str, ...]:
         """As `sources`, of the hits that count as evidence."""
         return _sources_of(hit for hit in self.hits if hit.is_evidence)
+
+    def without_fallback(self) -> Context:
+        """The context without the hits that are shown only because nothing was found, for figures of recall."""
+        if not any(hit.fallback for hit in self.hits):
+            return self
+        return self.model_copy(update={"hits": tuple(hit for hit in self.hits if not hit.fallback)})
 
     def of(self, *kinds: str) -> tuple[Hit, ...]:
         """Return the hits of some kinds, in rank order."""

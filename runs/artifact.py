@@ -31,6 +31,7 @@ from ..programs.catalog import build, needs_embedder
 from ..programs.external.program import WEB, program_of, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, fingerprint, parse_predictor
+from ..programs.tasks.task import TASK
 from .external import ANSWERS, SYSTEM, resolve_external
 from .home import refuse_foreign
 from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, read_manifest, read_states, sha256_of
@@ -240,7 +241,8 @@ def _built(folder: Path, manifest: Manifest, embedder: Embedder | None) -> Memor
     taken = sorted(set(manifest.config) & set(inspect.signature(build).parameters))
     if taken:
         raise ProgramError(f"{folder}: its config holds {taken[0]!r}, which is no setting of {manifest.method!r}")
-    system, config = _system(manifest), dict(manifest.config)
+    # Programs that were saved before relative dates were resolved by default say nothing of them, and had none.
+    system, config = _system(manifest), {f"{TASK}dates": False, **manifest.config}
     try:
         if system is not None:
             return program_of(system, manifest.method, manifest.task, embedder, adapter=manifest.adapter, config=config)

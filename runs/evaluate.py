@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextvars
 import itertools
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from ..programs.identity import program_digest
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import Call, Recording, failure_of, recording
-from ..records import Context, Failure, History, Hit, estimate_tokens
+from ..records import Context, Failure, History, Hit, Query, estimate_tokens
 from .results import MAX_LOST, Evaluation, counts_of
 from .rows import RECALL_AT, SHOWN, Clock, Row, seen
 
@@ -232,7 +232,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         if len(record.recalled) == 1:
             clock.mark("recalled", record.recalled[0][0])
         spans = [1000 * sum(each) / max(1, len(record.recalled)) for each in zip(*record.searches, strict=True)]
-        context = prediction.get("context") or (record.recalled[-1][1].context if record.recalled else None)
+        context = prediction.get("context") or (record.recalled[-1][1].whole() if record.recalled else None)
         try:
             recall = _evidence_found(program, benchmark, example, context, memory, record)
         except BudgetError as error:  # an embedding endpoint's
@@ -264,7 +264,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         failure=failure,
         seen=seen(
             example,
-            context,
+            context and program.task.context_as_shown(context),
             record.calls,
             score.feedback if score else "",
             clock,
@@ -316,7 +316,7 @@ def _evidence_found(
         found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
     else:
         # A search of somebody else's takes something; what it was asked for is all that is looked at.
-        ranked, found = [hit.sources for hit in context.hits] if context else [], {}
+        ranked, found = [hit.sources for hit in context.without_fallback().hits] if context else [], {}
     # Summaries alone speak of no turn in particular: whether that is the method's way, all questions together tell.
     if (
         not program.method.reader.free
@@ -324,11 +324,21 @@ def _evidence_found(
         or not context.hits
         or any(hit.is_evidence for hit in context.hits)
     ):
-        seen = [context.evidence, query.shown_ids] if context else []
-        found = {SHOWN: evidence_recall(example.focus, seen, 2), **found}
+        found = {SHOWN: evidence_recall(example.focus, _turns_found(context, query), 2), **found}
     return {name: value for name, value in found.items() if value is not None} | (
         benchmark.scorer.retrieval(example, ranked) if benchmark.scorer.retrieval_depth else {}
     )
+
+
+def _turns_found(context: Context | None, query: Query) -> list[Collection[str]]:
+    """Ids of the turns that were found, and of those that the task shows anyway, for `evidence_recall`.
+
+    What is shown only because nothing was found is neither.
+    """
+    if context is None:
+        return []
+    fallback = {hit.id for hit in context.hits if hit.fallback}
+    return [context.without_fallback().evidence, query.shown_ids - fallback]
 
 
 def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[Hit] | None = None) -> list[Hit]:

@@ -232,7 +232,10 @@ def _question(evaluation: Evaluation, row: Row) -> _Trace:
     if moments.remembered is not None:
         made.add("remember", "MEMORY", (0.0, remembered), {"conversation": row.group}, None, whole)
     if moments.recalled is not None or seen.entries:
-        about = [{"kind": e.kind, "sources": list(e.sources), "gold": seen.is_gold(e)} for e in seen.entries]
+        about = [
+            {"kind": e.kind, "sources": list(e.sources), "gold": seen.is_gold(e), "fallback": e.fallback}
+            for e in seen.entries
+        ]
         lines = [{"page_content": e.line, "metadata": m} for e, m in zip(seen.entries, about, strict=True)]
         span = remembered, recalled
         recall = row.recall if seen.is_recall_known else {}

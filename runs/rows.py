@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from ..programs.recording import Call, Completion
-from ..records import Context, Failure
+from ..records import Context, Failure, Hit
 
 RECALL_AT = (5, 20)
 SHOWN = "shown"
@@ -47,6 +47,9 @@ class Entry(BaseModel, frozen=True):
     """As prompts show it."""
     kind: str
     sources: tuple[str, ...]
+    """Ids of the turns that it finds; none of a summary, or of a fallback."""
+    fallback: bool = False
+    """Whether it was shown only because nothing was found."""
 
 
 class LMCall(BaseModel, frozen=True):
@@ -231,16 +234,23 @@ def seen(
     evidence = {id: turns[id][0].line(turns[id][1].time) if id in turns else "" for id in wanted}
     asked = [call for call in calls if call.completions or call.error]
     return QuestionTrace(
-        entries=tuple(
-            Entry(line=shortened(hit.line(), ENTRY), kind=hit.kind, sources=hit.sources if hit.is_evidence else ())
-            for hit in hits[:MOST_ENTRIES]
-        ),
+        entries=tuple(_entry(hit) for hit in hits[:MOST_ENTRIES]),
         evidence={id: shortened(line, ENTRY) for id, line in evidence.items()},
         in_prompts=None if in_prompts is None else tuple(id for id in evidence if id in in_prompts),
         calls=tuple(_asked(call, clock.started) for call in asked[-MOST_CALLS:]),
         feedback=shortened(feedback, ANSWER),
         left_out=max(0, len(hits) - MOST_ENTRIES) + max(0, len(asked) - MOST_CALLS),
         moments=Timings(began=clock.began, **clock.marks),
+    )
+
+
+def _entry(hit: Hit) -> Entry:
+    finds_its_turns = hit.is_evidence and not hit.fallback
+    return Entry(
+        line=shortened(hit.line(), ENTRY),
+        kind=hit.kind,
+        sources=hit.sources if finds_its_turns else (),
+        fallback=hit.fallback,
     )
 
 

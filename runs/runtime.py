@@ -237,7 +237,9 @@ class Runtime:
                 raise UserError(f"{program.name} answers without a prompt of ours: --answer-lm does not reach it")
             program.task.set_lm(self.model("answer"))
         if benchmark.interaction is not None:
-            plain = replace(self, setup=replace(self.setup, config={}))
+            # The rival has its defaults, and the same kind of lines as the program.
+            shared = {name: value for name, value in self.setup.config.items() if name == f"{TASK}dates"}
+            plain = replace(self, setup=replace(self.setup, config=shared))
             rival = plain.program(benchmark.interaction.against, benchmark, program.cache)
             adapter = self.adapter(self.setup.adapter or "chat")
             benchmark = benchmark.accompanied(self.model("prompt"), adapter, rival)

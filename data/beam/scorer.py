@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import dspy
 
 from ...errors import one_line
+from ...records import Context
 from ...signatures.judges import JudgeItem, JudgeItemAlone, JudgeSameEvent
 from ..judge import Judge, PromptJudge, Verdict
 from ..scorer import Answered, Score, Scorer, answer_of
@@ -133,8 +134,8 @@ class EvidenceShown(Scorer):
         return bool(example.evidence)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        context = prediction.get("context")
-        value = evidence_recall(example.evidence, [context.sources if context else ()], 1) or 0.0
+        context = prediction.get("context") or Context()
+        value = evidence_recall(example.evidence, [context.without_fallback().sources], 1) or 0.0
         return Score(
             value, f"{value:.0%} of the evidence was recalled, {named(example.evidence)}.", {"evidence": value}
         )

@@ -123,7 +123,12 @@ class View:
 Stems = frozenset[str]
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W_぀-ヿ㐀-鿿가-힯]+")
 _ENDING = re.compile(r"(?<=...)(?:ing|ed|ies|es|e|y|(?<!s)s)$")
-_SENTENCE = re.compile(r"(?<=[.!?])[\"')]*\s+|(?<=[。！？])|\n+|(?<!\s)\s+(?=\[)")
+_RESOLVED_DATE = r"\[[^\[\]]*(?:\b(?:19|20)\d\d|(?:19|20)\d\d年[^\[\]]*)\]"
+"""What stands beside a relative date (`programs.relative_dates`), e.g. "[7 May 2023]".
+
+Elsewhere a bracket begins a sentence, as that of an id does. Where words follow such a date, the sentence goes on.
+"""
+_SENTENCE = re.compile(rf"(?<=[.!?])[\"')]*\s+|(?<=[。！？])|\n+|(?<!\s)\s+(?=\[)(?!{_RESOLVED_DATE},? ?\w)")
 _FUNCTION_WORDS = """a an and are as at be been but by did do does for from had has have he her him his i in is it its
     me my of on or our she so that the their them they this to us was we were will with would you your how what when
     where which who whom whose why"""

@@ -121,7 +121,9 @@ class _SampledSteps(Steps):
         return run_step(work, raw=True)
 
     def write(self, state: Rollout, item: Item, prepared: StepResult) -> Rollout:
-        done = prepared.then(self.step(lambda: self.writer.write(state.memory, item, prepared.value)))
+        done = prepared.then(
+            self.step(lambda: self.writer.write(state.memory, self.writer.given(item), prepared.value))
+        )
         # What an action failed to take in is not shown to the answer: its reward is to tell.
         memory = bare(done.value)
         run = SessionRun(item, state.memory, memory, done.calls)

@@ -26,17 +26,14 @@ from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...memory.memory import Memory, Stored, TurnMemory, turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
-from ...records.context import fitting
 from ...signatures.baselines import UpdateLogSummary
-from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Settings, Writer
+from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Settings, Writer, as_fallback
 from ..predictor import of_meaning, predictor
+from ..relative_dates import dated, dated_text
 from .written import LONGEST_ACCOUNT, SummaryMemory
 
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "palbench": {"k": 3, "hybrid": False},
-    "": {"task.dates": True},
-}
-"""Mem-PAL, appendix C: what its baselines recall, and how. Elsewhere dates stand beside relative dates."""
+_PRESETS: Mapping[str, Mapping[str, Any]] = {"palbench": {"k": 3, "hybrid": False}}
+"""Mem-PAL, appendix C: what its baselines recall, and how."""
 
 
 class TurnWriter(Writer):
@@ -74,15 +71,27 @@ class NewestReader(EntryReader):
     def recall(self, memory: TurnMemory, query: Query) -> Context:
         """The newest turns, of the memory and of what came after it, in time order.
 
-        What the task shows by itself comes out of the budget first, and is not recalled.
+        What the task shows by itself comes out of the budget first, and is not recalled. Lines are measured as the
+        task shows them.
         """
-        lines = {turn.id: turn.line(item.time) for item in query.shown for turn in item.turns}
-        room = self.max_tokens - sum(estimate_tokens(line) + 1 for line in lines.values())
+        room = self.max_tokens
+        for item in query.shown:
+            shown = dated(item) if self.resolve_dates else item
+            room -= sum(estimate_tokens(line) + 1 for line in shown.lines())
+
         for item in query.since:
             memory = memory.with_session(item)
-        entries = [entry for entry in memory.turns if entry.id not in lines]
-        count = fitting((entry.hit().line() for entry in reversed(entries)), room)
-        return Context(hits=tuple(entry.hit() for entry in entries[len(entries) - count :]))
+        already_shown = query.shown_ids
+        newest_first = (entry.hit() for entry in reversed(memory.turns) if entry.id not in already_shown)
+
+        hits: list[Hit] = []
+        for hit in newest_first:
+            shown_hit = dated_text(hit) if self.resolve_dates else hit
+            room -= estimate_tokens(shown_hit.line()) + 1
+            if room < 0:
+                break
+            hits.append(hit)
+        return Context(hits=tuple(reversed(hits)))
 
 
 class FullContext(Method):
@@ -332,7 +341,9 @@ class LoggedReader(Reader):
         found = self.inner.recall(memory.inner, query)
         there, earlier = query.shown_ids, {entry.id for entry in memory.earlier}
         current = (entry.hit() for entry in memory.current if entry.id not in there)
-        told = found.hits or self.inner.fallback(memory.inner, query)
+        told = found.hits
+        if not told:
+            told = as_fallback(hit for hit in self.inner.fallback(memory.inner, query) if hit.id not in there)
         nearest: list[Hit] = []
         if earlier:
             nearest = self.indexes.search(memory, [query.probe], self.k, self.low, lambda entry: entry.id in earlier)[0]

@@ -190,6 +190,11 @@ class HistoryWriter(Writer):
     def asks(self) -> bool:
         return self.stores is not None
 
+    @property
+    def shows_resolved_dates(self) -> bool:
+        """False: a system is given what was said in the words in which it was said."""
+        return False
+
 
 class ExternalReader(Reader):
     """Recalls what a system finds; its `thing` is what answers instead."""

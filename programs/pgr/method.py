@@ -157,7 +157,7 @@ class ProspectiveReader(Reader):
     def fallback(self, memory: Any, query: Query) -> Sequence[Hit]:
         """What is nearest to the query, below any threshold; what the inner method has where nothing is."""
         near = self.search(memory, [query.probe], FEW, ANY_COSINE)[0]
-        return [hit.model_copy(update={"score": 0.0}) for hit in near] or self.inner.fallback(memory, query)
+        return near or self.inner.fallback(memory, query)
 
     def recall(self, memory: Any, query: Query) -> Context:
         """What the policy finds; nothing, without a call, in an empty memory."""

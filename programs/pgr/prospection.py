@@ -34,6 +34,7 @@ from ...signatures.pgr import (
 )
 from ..method import Settings
 from ..predictor import Part, predictor
+from ..relative_dates import dated_text
 
 Search = Callable[[Sequence[str], int, float], list[list[Hit]]]
 """Searches a memory: queries, most hits per query, lowest score; one list of hits per query."""
@@ -86,7 +87,7 @@ class Prospection(Part):
             phase 2), answers that were `malformed` (refused, unreadable, or without steps) and trees that were
             `repaired`, or completed.
         """
-        walk = _Walk(search, self.settings.k, self.settings.min_score)
+        walk = _Walk(search, self.settings.k, self.settings.min_score, self.resolve_dates)
         when = format_time(date) if isinstance(date, datetime) else date or "unknown"
         asked, known = self._augmented(walk, question)
         steps = self._steps(walk, self.imagine, date=when, question=asked, known_facts=known)
@@ -117,8 +118,8 @@ class Prospection(Part):
             return question, ""
         close = walk.search([question], given.augment_k, given.augment_score)[0]
         if not close or given.augment == "append":
-            return question, _lines(close)
-        said = self._asked(walk, self.rewrite, known_facts=_lines(close), question=question)
+            return question, walk.lines(close)
+        said = self._asked(walk, self.rewrite, known_facts=walk.lines(close), question=question)
         return str(said.augmented_query or "").strip() or question if said else question, ""
 
     def _steps(self, walk: _Walk, prompt: dspy.Predict, **inputs: Any) -> list[Step]:
@@ -160,6 +161,7 @@ class _Walk:
     search: Search
     k: int
     min_score: float
+    resolve_dates: bool
     found: dict[str, Hit] = field(default_factory=dict[str, Hit])
     counts: Counter[str] = field(default_factory=Counter[str])
 
@@ -175,7 +177,14 @@ class _Walk:
         return len(best)
 
     def text(self) -> str:
-        return _lines(self.found.values())
+        """Return all facts found so far, as prompts show them."""
+        return self.lines(self.found.values())
+
+    def lines(self, hits: Iterable[Hit]) -> str:
+        """Return hits as prompts show them, a line each."""
+        if self.resolve_dates:
+            hits = map(dated_text, hits)
+        return "\n".join(hit.said for hit in hits)
 
     def context(self, summary: str) -> Context:
         names = ("calls", "rounds", "probes", "first", "malformed", "repaired")
@@ -188,10 +197,6 @@ def probe(step: Step) -> str:
     """What the memory is searched with for a step."""
     parts = [part for part in (step.action.strip(), step.constraints.strip()) if part]
     return ": ".join(parts)
-
-
-def _lines(hits: Iterable[Hit]) -> str:
-    return "\n".join(hit.said for hit in hits)
 
 
 def repaired(nodes: Sequence[TreeNode]) -> list[TreeNode]:

@@ -42,7 +42,9 @@ class BehaviorPrediction(Task):
 
     def shown(self, past: Sequence[Item], recent: Sequence[Item]) -> list[Item]:
         """Profiles, and the newest records of history and `recent` within the budget."""
-        return newest([*past, *recent], self.suffix_tokens)
+        candidates = newest([*past, *recent], self.suffix_tokens)
+        # Resolved dates make lines longer: what does not fit with them is cut off too.
+        return newest(self.items_as_shown(candidates), self.suffix_tokens)
 
     def asked(self, context: Context, query: Query) -> dict[str, Any]:
         return {

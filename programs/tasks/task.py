@@ -39,7 +39,7 @@ class TaskSettings(Settings):
         default=False, description="whether the prompt says what to answer where nothing bears on a question"
     )
     dates: bool = Field(
-        default=False,
+        default=True,
         description="whether the date stands beside `yesterday` and the like in all that is shown to a model",
     )
     reask: int = Field(
@@ -48,8 +48,12 @@ class TaskSettings(Settings):
 
     @property
     def named(self) -> dict[str, Any]:
-        """What is no default, by the names that `parted` takes."""
-        return {f"{TASK}{name}": value for name, value in self.model_dump(exclude_defaults=True).items()}
+        """What is no default, by the names that `parted` takes, and `dates` in any case.
+
+        `dates` is off in programs that were saved before it was on by default, and do not name it.
+        """
+        values = {**self.model_dump(exclude_defaults=True), "dates": self.dates}
+        return {f"{TASK}{name}": value for name, value in values.items()}
 
 
 TASK = "task."
@@ -150,11 +154,19 @@ class Task(dspy.Module):
         return self.made(found, query)
 
     def given(self, context: Context, query: Query) -> dict[str, Any]:
-        """`asked`, of a context with its relative dates worked out where that is set."""
-        if self.settings.dates:
-            context = context.model_copy(update={"hits": tuple(map(dated_text, context.hits))})
-            query = query.model_copy(update={"shown": tuple(map(dated, query.shown))})
-        return self.asked(context, query)
+        """`asked`, of what is shown to a model of a context and of the query's raw items."""
+        shown = tuple(self.items_as_shown(query.shown))
+        return self.asked(self.context_as_shown(context), query.model_copy(update={"shown": shown}))
+
+    def context_as_shown(self, context: Context) -> Context:
+        """The context with the date beside each relative date, where that is set."""
+        if not self.settings.dates:
+            return context
+        return context.model_copy(update={"hits": tuple(dated_text(hit) for hit in context.hits)})
+
+    def items_as_shown(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The items with the date beside each relative date, where that is set."""
+        return [dated(item) for item in items] if self.settings.dates else items
 
     def asked(self, context: Context, query: Query) -> dict[str, Any]:
         """The inputs of `prompt`. Default: context, question with its date, and the options of a task that has any."""

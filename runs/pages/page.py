@@ -133,7 +133,10 @@ def _answered(row: Row, text: Callable[[str], Any], line: Callable[[str], Any]) 
         "recall": {name: round(value, 4) for name, value in row.recall.items()},
         "found": seen.found,
         "in_prompts": None if seen.in_prompts is None else list(seen.in_prompts),
-        "entries": [{"line": line(each.line), "kind": each.kind, "gold": seen.is_gold(each)} for each in seen.entries],
+        "entries": [
+            {"line": line(each.line), "kind": each.kind, "gold": seen.is_gold(each), "fallback": each.fallback}
+            for each in seen.entries
+        ],
         "calls": [
             {
                 "predictor": call.predictor,

@@ -158,9 +158,13 @@
     }
     const count = `${entries.length} ${entries.length === 1 ? "entry" : "entries"}`;
     all.append(head(isRecallKnown ? `Recalled: ${count}` : `Reported as recalled: ${count}`));
+    if (entries.some((entry) => entry.fallback)) {
+      all.append(make("p", "Nothing was found. What is marked was shown instead, and counts in no figure of recall.", "soft small"));
+    }
     const rows = entries.map((entry) => {
       const row = make("li", page.lines[entry.line], entry.gold ? "gold" : "");
       if (entry.gold) row.append(" ", make("span", "gold evidence", "tag mark"));
+      if (entry.fallback) row.append(" ", make("span", "not found", "tag"));
       return row;
     });
     all.append(rows.length ? make("ol", null, "entries", ...rows) : make("p", isRecallKnown ? "Nothing was recalled." : "Nothing was reported.", "soft small"));

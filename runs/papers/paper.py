@@ -14,6 +14,9 @@ PAPERS = ("h2memory", "memory-r2", "pgr", "pramem", "rgmem")
 LOGO = "logo-grpo"
 """The optimizer that `train` runs; the others are those of `compile --optimizer`."""
 
+AS_IN_PAPERS: Mapping[str, Any] = {"task.dates": False}
+"""Settings of every variant: no paper shows its models resolved dates, which all methods get by default otherwise."""
+
 Cell = str | int | float | None
 
 
@@ -72,6 +75,11 @@ class Variant(BaseModel, frozen=True, extra="forbid"):
     """Printed rows that stand beside it, besides one of its label."""
     columns: tuple[str, ...] = ()
     """The printed columns that are its own, where a printed row holds several variants."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What its program is built with: the settings, and what all papers leave out."""
+        return {**AS_IN_PAPERS, **self.settings}
 
 
 class Comparison(BaseModel, frozen=True, extra="forbid"):

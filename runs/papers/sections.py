@@ -39,7 +39,7 @@ class ResolvedSection:
     def learning(self, variant: Variant) -> Setup:
         """What a variant learns on, with its settings."""
         setup = self.elsewhere.get(variant.tuned.on if variant.tuned else "", self.setup)
-        return replace(setup, options={**setup.options, **variant.options}, config=dict(variant.settings))
+        return replace(setup, options={**setup.options, **variant.options}, config=variant.config)
 
 
 def resolve_sections(
@@ -139,7 +139,7 @@ def repeated(variant: Variant, resolved: ResolvedSection) -> list[Setup]:
 def settings_of(variant: Variant, setup: Setup) -> dict[str, Any]:
     """The settings that a variant is built with: a repetition has a seed of its own, where the method draws."""
     drawn = {"seed": setup.seed + setup.repeat} if setup.repeat and _has_seed(variant.program) else {}
-    return {**drawn, **variant.settings}
+    return {**drawn, **variant.config}
 
 
 def _tuning(label: str, variant: Variant, setup: Setup, told: dict[str, None]) -> list[Plan]:

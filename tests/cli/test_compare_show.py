@@ -12,7 +12,7 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import keep_page
 from mempiler.runs.pages.page import run_page
 from mempiler.runs.results import Evaluation
-from mempiler.runs.rows import QuestionTrace
+from mempiler.runs.rows import Entry, QuestionTrace
 
 from ..runs.evaluations import evaluation as made
 from ..runs.evaluations import row
@@ -224,6 +224,21 @@ def test_of_a_program_that_reports_no_recall_only_its_prompts_are_told(
     assert "gold evidence that stood in the prompts:\n  [D1:1] Ann: Here.\n" in out
     assert "does not report whether it recalled it:\n  [D4:2] Ann: Elsewhere.\n" in out
     assert "not recalled" not in out
+
+
+def test_entries_that_were_not_found_are_marked(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
+    folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
+    found = seen_row(1)
+    assert found.seen is not None
+    newest = Entry(line="[D9:9] Ann: Good night.", kind="turn", sources=(), fallback=True)
+    missed = found.model_copy(update={"seen": found.seen.model_copy(update={"entries": (newest,)})})
+    keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": seen_evaluation(seen_row(), missed)}))
+    out = call("show", folder.path.name, "--question", "q1")[1]
+    assert "recalled, 1 entries (* gold evidence, ~ shown because nothing was found):\n~ [D9:9] Ann: Good night." in out
+    assert "~" not in call("show", folder.path.name, "--question", "q0")[1]
+    shown = json.loads(call("show", folder.path.name, "--question", "q1", "--json")[1])["phases"]["score"]
+    assert [entry["fallback"] for entry in shown["entries"]] == [True]
 
 
 def test_what_is_not_there_is_refused(call: Call, run: str) -> None:

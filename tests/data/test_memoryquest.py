@@ -10,6 +10,7 @@ from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.implexconv import session_recall, turns_of
 from mempiler.data.judge import Level, Verdict
 from mempiler.data.memoryquest import MemoryQuest
+from mempiler.signatures.judges import Acknowledgement
 
 from .conftest import Fixed, fixed_levels
 from .forms import FORMS, changed, lines, load, put, write
@@ -185,3 +186,35 @@ def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: 
     unreasoned = load(tmp_path, "implexconv", UNREASONED).bound(lambda kind: judge)
     assert "evidence" not in unreasoned.score(unreasoned.examples[0], dspy.Prediction(answer="Archery.")).parts
     assert judge.asked == [("Which sport?", ["Archery."], "")]
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "part"),
+    [
+        ("memoryquest", "evidence", "evidence"),
+        ("memoryquest", "recall", "recall"),
+        ("implexconv", "f1", "evidence"),
+        ("implexconv", "judge", "judge"),
+        ("personamem-v2", "recall", "recall"),
+        ("beam", "evidence", "evidence"),
+    ],
+)
+def test_what_was_shown_for_want_of_a_hit_counts_in_no_benchmarks_recall(name: str, metric: str, part: str) -> None:
+    loaded = load_benchmark(name, metric=metric)
+    example = next(example for example in loaded.examples if loaded.scorer.counts(example))
+    every_turn = tuple(example.history.turns)
+
+    class FindsWhatIsThere:
+        """Acknowledges every reference wherever there is a context."""
+
+        def __call__(self, question: str, references: Any, context: str) -> Any:
+            level = "explicitly" if context else "not"
+            return tuple(Acknowledgement(number=n, found=level) for n, _ in enumerate(references, 1))
+
+    scorer = loaded.scorer.bound(lambda kind: FindsWhatIsThere())
+    values = {}
+    for fallback in (False, True):
+        hit = Hit(id="f1", text="something", sources=every_turn, fallback=fallback)
+        prediction = dspy.Prediction(answer="Rest.", context=Context(hits=(hit,)))
+        values[fallback] = scorer.score(example, prediction).parts[part]
+    assert values == {False: 1.0, True: 0.0}

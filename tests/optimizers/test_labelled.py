@@ -112,6 +112,22 @@ def test_demos_of_long_contexts_are_short_and_keep_the_evidence(optimizer):
         assert notes == ["5 of 6 demos fit a prompt: they may have 2,000 tokens (max_demo_tokens)"]
 
 
+def test_the_context_of_a_demo_is_measured_with_the_dates_that_it_shows():
+    turns = [
+        Turn(id=f"D1:{n}", speaker="Ann", text=f"number{n} came yesterday, yesterday, yesterday") for n in range(40)
+    ]
+    history = History(id="long", items=(Session(id="D1", time=datetime(2024, 1, 3), turns=tuple(turns)),))
+    examples = [
+        asked(history, f"D1:{n}", question=f"What of number{n}?", answer=f"number{n}", id=str(n)) for n in range(6)
+    ]
+    settings = {"demo_context_tokens": 150, **SETTINGS["labeled"]}
+    program, _ = compiled(build("full-context"), examples, "labeled", settings=settings, threshold=0.0)
+    assert program.task.answer.demos
+    for demo in program.task.answer.demos:
+        assert "yesterday [2 January 2024]" in demo.context
+        assert estimate_tokens(demo.context) <= 150
+
+
 def test_a_model_with_a_small_window_gets_fewer_demos(examples):
     lm = language_model(meter=Meter())
     lm.window = 2048

@@ -2,17 +2,18 @@
 
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import dspy
 import mempiler
 import pytest
-from mempiler import Context, Hit
+from mempiler import Context, History, Hit, Session, Turn
 from mempiler.data.catalog import benchmark
 from mempiler.data.jsonl import JsonlBenchmark
 from mempiler.optimizers.metric_views import MetricViews
-from mempiler.programs.evidence import evidence_steps
+from mempiler.programs.evidence import evidence_steps, turns_in_inputs
 from mempiler.programs.external.program import program_of
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 
@@ -193,3 +194,12 @@ def test_a_writer_hears_what_a_metric_says_of_it_alone(tmp_path, monkeypatch):
         assert views.passed(example, prediction, []) is False
     assert heard["coach"].endswith(f"ADVICE FOR {WRITERS[0]} WITH ['dialogue']")
     assert heard["strict"].endswith("Store what a later question may ask for.")
+
+
+def test_words_that_are_shown_with_resolved_dates_are_those_of_the_turn():
+    turn = Turn(id="D1:1", speaker="Ann", text="I sold my old boat last Friday.")
+    history = History(id="ann", items=(Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,)),))
+    for shown in ("I sold my old boat last Friday.", "I sold my old boat last Friday [27 January 2023]."):
+        assert turns_in_inputs([{"dialogue": f"Ann: {shown}"}], ["D1:1"], history) == ["D1:1"]
+    other_day = [{"dialogue": "Ann: I sold my old boat last Friday [20 January 2023]."}]
+    assert turns_in_inputs(other_day, ["D1:1"], history) == []

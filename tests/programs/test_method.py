@@ -128,7 +128,8 @@ SMALL = {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False
 @pytest.mark.parametrize(
     ("name", "benchmark", "settings"),
     [
-        ("turn-rag", "locomo", {"task.dates": True}),
+        ("turn-rag", "palbench.select", {"k": 3, "hybrid": False}),
+        ("turn-rag", "locomo", {}),
         ("pgr+turn-rag", "locomo", {}),
         ("pgr+logs+turn-rag", "palbench.select", {"inner_inner_k": 3, "inner_inner_hybrid": False}),
         ("pgr+memory-r2", "memory-env", {f"inner_{name}": value for name, value in SMALL.items()}),

@@ -49,15 +49,26 @@ def test_the_one_thing_that_was_said_is_recalled_in_other_words_and_nothing_besi
     found = asked(build(method), "How many striped guppies does the aquarium hold?", *longer())
     assert "D12:1" in found.sources
     assert "fallback" not in found.counts
+    assert not any(hit.fallback for hit in found.hits)
+    assert found.without_fallback() is found
 
 
-@pytest.mark.parametrize("method", ["turn-rag", "session-rag", "memory-r2", "rgmem"])
+@pytest.mark.parametrize("method", ["turn-rag", "session-rag", "memory-r2", "rgmem", "logs+turn-rag", "pgr+turn-rag"])
 def test_where_nothing_is_found_it_is_the_newest_few_and_marked(method: str) -> None:
     found = asked(build(method), "Zebra?", *longer())
-    assert {hit.score for hit in found.hits} == {0.0}
+    assert {(hit.score, hit.fallback) for hit in found.hits} == {(0.0, True)}
     assert found.counts["fallback"] == len(found.hits) <= FEW
     assert "D12:1" in found.sources
     assert "D1:1" not in found.sources
+    without = found.without_fallback()
+    assert (without.hits, without.notes, without.counts) == ((), found.notes, found.counts)
+
+
+def test_a_prompt_shows_what_was_not_found_as_any_other_line() -> None:
+    said = longer()
+    shown, found = (asked(build("turn-rag"), question, *said).text() for question in ("Zebra?", "Which guppies?"))
+    assert FISH in found
+    assert next(line for line in found.splitlines() if FISH in line) in shown.splitlines()
 
 
 def test_pgr_falls_back_on_the_facts_nearest_to_the_query_below_tau() -> None:
@@ -66,7 +77,7 @@ def test_pgr_falls_back_on_the_facts_nearest_to_the_query_below_tau() -> None:
     assert found.counts["facts"] == 0
     assert (found.counts["fallback"], len(found.hits)) == (FEW, FEW)
     assert found.hits[0].sources == ("D12:1",)
-    assert {hit.score for hit in found.hits} == {0.0}
+    assert {(hit.score, hit.fallback) for hit in found.hits} == {(0.0, True)}
 
 
 def test_the_newest_turns_that_wait_come_before_those_of_the_memory(tmp_path: Path) -> None:
@@ -74,7 +85,7 @@ def test_the_newest_turns_that_wait_come_before_those_of_the_memory(tmp_path: Pa
     memory.add([{"role": "user", "name": "Ada", "content": "The kettle whistles."}])
     memory.add([{"role": "user", "name": "Ada", "content": STORY}], remember=False)
     assert memory.recall(QUESTION).sources == ("D1:1", "D2:1")
-    assert [hit.score for hit in memory.recall(QUESTION).hits] == [0.0, 0.0]
+    assert [(hit.score, hit.fallback) for hit in memory.recall(QUESTION).hits] == [(0.0, True), (0.0, True)]
     # A word of it is enough, and nothing is added then.
     assert memory.recall("Which kettle?").sources == ("D1:1",)
     assert memory.recall("Lisbon?").sources == ("D2:1",)

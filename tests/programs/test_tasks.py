@@ -6,6 +6,7 @@ from typing import Any
 
 import dspy
 import pytest
+from dspy.utils.callback import BaseCallback
 from mempiler import (
     Action,
     Behavior,
@@ -22,16 +23,23 @@ from mempiler import (
     load,
     save,
 )
+from mempiler.data.catalog import BENCHMARKS
 from mempiler.engines.embedders import embedder
+from mempiler.engines.models import language_model
+from mempiler.programs.catalog import answering, preset
 from mempiler.programs.identity import writer_key
-from mempiler.programs.relative_dates import with_dates
+from mempiler.programs.names import METHODS
+from mempiler.programs.relative_dates import dated, with_dates
 from mempiler.programs.tasks.behavior import newest
-from mempiler.programs.tasks.task import task
+from mempiler.programs.tasks.task import TASKS, TaskSettings, task
 from mempiler.records import estimate_tokens
+from mempiler.runs.manifest import digest_of, read_manifest
 from mempiler.signatures.answering import NOT_MENTIONED
 from mempiler.signatures.behavior import chosen_option
 from mempiler.signatures.pal import ASSISTANT_ACTIONS
 
+DIALOGUE_METHODS = sorted({*METHODS, "pgr+turn-rag", "pgr+full-context", "logs+turn-rag"} - {"no-memory", "pramem"})
+"""All methods that show lines of a dialogue to a model: PraMem reads behaviour."""
 PAL = ("requirement-restatement", "solution-proposal", "solution-selection", "dialogue-reply")
 OPTIONS = [f"S{n}: way {n}" for n in range(1, 9)]
 LOGS = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
@@ -346,11 +354,136 @@ def test_what_memories_are_written_from_has_them_too(scripted, tmp_path, dates: 
     save(build("memory-r2", embedder=embedder(), **{"task.dates": dates}), tmp_path / "program")
     program = load(tmp_path / "program", embedder=embedder())
     with dspy.context(lm=dspy.LM("openai/none", api_key="none")):
-        plain = build("memory-r2", embedder=embedder()).method.writer
-        assert (writer_key(program.method.writer) == writer_key(plain)) is not dates
+        by_default = build("memory-r2", embedder=embedder()).method.writer
+        assert (writer_key(program.method.writer) == writer_key(by_default)) is dates
     turn = Turn(id="D1:1", speaker="Ann", text="I sold my boat last Friday.")
     history = History(id="ann", items=(Session(id="s1", time=datetime(2023, 1, 30), turns=(turn,)),))
     lm = scripted(lambda kind, text, n: {"facts": [], "operations": []})
     with dspy.context(lm=lm):
         program.remember(history)
     assert ("last Friday [27 January 2023]" in lm.engine.prompts[0][1]) is dates
+
+
+def moving() -> History:
+    """A dialogue of 5 March 2024 with a relative date in it."""
+    said = ("I moved to Lisbon the day before yesterday, with my dog Rex.", "How does Rex like Lisbon?")
+    turns = tuple(
+        Turn(id=f"D1:{n}", speaker=speaker, text=text)
+        for n, (speaker, text) in enumerate(zip(("Ann", "Bob"), said, strict=True), 1)
+    )
+    return History(id="ann", items=(Session(id="D1", time=datetime(2024, 3, 5), turns=turns),))
+
+
+class Listening(BaseCallback):
+    """Keeps the last message of every prompt: the inputs, without instructions and demos."""
+
+    def __init__(self) -> None:
+        self.inputs: list[str] = []
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        self.inputs.append(inputs["messages"][-1]["content"])
+
+
+def inputs_of(method: str, **settings: Any) -> list[str]:
+    """What a method shows to models while it writes a dialogue and answers a question about it."""
+    listening = Listening()
+    program = build(method, embedder=embedder(), **settings)
+    with dspy.context(lm=language_model("offline", cache=False), callbacks=[listening]):
+        program(history=moving(), question="Where did Ann move with Rex?")
+    return listening.inputs
+
+
+@pytest.mark.parametrize("method", DIALOGUE_METHODS)
+def test_every_method_shows_every_model_resolved_dates_unless_told_otherwise(method: str) -> None:
+    words, resolved = "the day before yesterday", "the day before yesterday [3 March 2024]"
+    by_default = "\n".join(inputs_of(method))
+    assert resolved in by_default
+    assert by_default.count(words) == by_default.count(resolved)
+    without = "\n".join(inputs_of(method, **{"task.dates": False}))
+    assert words in without
+    assert resolved not in without
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if task(name).prompt is not None])
+def test_every_task_shows_resolved_dates_unless_told_otherwise(name: str) -> None:
+    context = Context(hits=(Hit(id="m1", text="We met yesterday.", time=datetime(2023, 1, 30)),))
+    later = Session(id="s2", time=datetime(2023, 3, 1), turns=(Turn(id="D2:1", speaker="Ann", text="Last night too."),))
+    for settings, shows in (({}, True), ({"task.dates": False}, False)):
+        asked = build("turn-rag", name, **settings).task
+        query = asked.query({"question": "When?", "options": ["S1: a", "S2: b"]}, recent=[later])
+        inputs = str(asked.given(context, query))
+        assert "We met yesterday" in inputs
+        assert ("yesterday [29 January 2023]" in inputs, "Last night [28 February 2023]" in inputs) == (shows, shows)
+
+
+@pytest.mark.parametrize("method", sorted({*METHODS, "pgr+turn-rag", "logs+session-rag"}))
+def test_no_benchmark_decides_for_one_method_alone_whether_dates_are_resolved(method: str) -> None:
+    decided = {name for name in BENCHMARKS if any(key.endswith("task.dates") for key in preset(method, name))}
+    assert decided == set()
+
+
+def test_dates_stand_beside_the_words_and_leave_the_time_of_a_turn_as_it_is() -> None:
+    own_time = Turn(id="D1:2", speaker="Bob", text="Yesterday.", time=datetime(2024, 1, 1))
+    item = Session(
+        id="D1", time=datetime(2024, 3, 5), turns=(Turn(id="D1:1", speaker="Ann", text="Tomorrow."), own_time)
+    )
+    assert [(turn.text, turn.time) for turn in dated(item).turns] == [
+        ("Tomorrow [6 March 2024].", None),
+        ("Yesterday [31 December 2023].", own_time.time),
+    ]
+
+
+def test_the_budget_of_the_context_holds_with_resolved_dates() -> None:
+    turns = tuple(Turn(id=f"D1:{n}", speaker="Ann", text=f"Yesterday I saw boat {n}.") for n in range(40))
+    history = History(id="ann", items=(Session(id="D1", time=datetime(2024, 3, 5), turns=turns),))
+    program = build("full-context", max_tokens=200)
+    context = program.recall(program.remember(history).memory, Query(text="Which boats?")).context
+    lines = program.task.context_as_shown(context).text().splitlines()
+    lengths = [estimate_tokens(line) + 1 for line in lines]
+    assert all("Yesterday [4 March 2024]" in line for line in lines)
+    assert 200 - max(lengths) < sum(lengths) <= 200
+    assert lines[-1].endswith("Yesterday [4 March 2024] I saw boat 39.")
+
+
+def test_the_budget_of_the_newest_records_holds_with_resolved_dates() -> None:
+    actions = [
+        Action(
+            id=f"a{n}",
+            time=datetime(2024, 3, 5) + timedelta(hours=n),
+            scene="news",
+            situation="home",
+            action=f"read of yesterday {n}",
+        )
+        for n in range(60)
+    ]
+    asked = build("turn-rag", "behavior-prediction").task
+    asked.suffix_tokens = 300
+    query = asked.query({"question": "What next?", "options": ["Yes", "No"]}, [Behavior.of("b1", actions)])
+    lines = asked.given(Context(), query)["records"].splitlines()
+    lengths = [estimate_tokens(line) + 1 for line in lines]
+    assert all("yesterday [" in line for line in lines)
+    assert 300 - max(lengths) < sum(lengths) <= 300
+    assert "yesterday [6 March 2024] 59" in lines[-1]
+
+
+@pytest.mark.parametrize("names_dates", [False, True])
+def test_a_program_that_was_saved_before_dates_were_resolved_by_default_shows_none(tmp_path, names_dates) -> None:
+    folder = tmp_path / "program"
+    save(build("memory-r2", embedder=embedder()), folder)
+    manifest = read_manifest(folder)
+    assert manifest.config["task.dates"] is True
+    if not names_dates:
+        config = {name: value for name, value in manifest.config.items() if name != "task.dates"}
+        manifest = manifest.model_copy(update={"config": config})
+        manifest = manifest.model_copy(update={"manifest_sha256": digest_of(manifest)})
+        (folder / "manifest.json").write_text(manifest.model_dump_json())
+    program = load(folder)
+    assert program.task.settings.dates is names_dates
+    assert program.method.writer.shows_resolved_dates is names_dates
+
+
+def test_a_program_that_answers_another_task_shows_the_lines_that_its_memories_were_written_from() -> None:
+    trained = build("memory-r2", "memory-lookup", embedder(), **{"task.dates": False})
+    other = answering(trained, "question-answering", TaskSettings(abstain=True))
+    assert (other.task.settings.dates, other.task.settings.abstain) == (False, True)
+    assert not other.method.writer.shows_resolved_dates

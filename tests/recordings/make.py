@@ -30,10 +30,9 @@ _COMPILE = (
 )
 RECORDINGS = {
     "turn-rag": "evaluate turn-rag --benchmark msc --test 3",
-    **{
-        name: f"evaluate {name} --benchmark msc --test 1 --seed 1"
-        for name in ("pgr", "pgr+turn-rag", "memory-r2", "rgmem")
-    },
+    **{name: f"evaluate {name} --benchmark msc --test 1 --seed 1" for name in ("pgr", "pgr+turn-rag", "rgmem")},
+    # What a model answered before relative dates were resolved by default.
+    "memory-r2": "evaluate memory-r2 --benchmark msc --test 1 --seed 1 --set task.dates=false",
     "h2memory": "evaluate h2memory --benchmark palbench.select --data HERE/palset_en.json",
     "pramem": f"evaluate pramem --benchmark movielens --test 1 --set {_PRAMEM.replace(' ', ' --set ')}",
     "bootstrap": _COMPILE,

@@ -160,7 +160,15 @@ def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, whe
             "user: I want to get fitter\nassistant: Mind the knee?\nuser: Yes.",
         ),
     ],
-    ids=["date", "date searched with", "no date to search with", "options", "question after a dialogue", "first turn", "later turn"],
+    ids=[
+        "date",
+        "date searched with",
+        "no date to search with",
+        "options",
+        "question after a dialogue",
+        "first turn",
+        "later turn",
+    ],
 )
 def test_a_memory_is_searched_with_what_was_said_alone(query: Query, probe: str) -> None:
     assert query.probe == probe

@@ -148,7 +148,7 @@ def test_no_content_of_a_folder_changes_where_a_request_goes(method, folders, se
     files = {name: json.loads((folders[method] / name).read_text()) for name in ("state.json", "manifest.json")}
     loaded = refused = 0
 
-    @settings(max_examples=60)
+    @settings(max_examples=90)
     @given(changes)
     def asked(drawn: list[tuple[str, int, str | None, int]]) -> None:
         nonlocal loaded, refused

@@ -136,6 +136,35 @@ def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_his
     assert ("shown" in found, found["recall@5"]) == (False, 1.0)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_shown_for_want_of_a_hit_counts_in_no_recall_and_is_marked(scripted, make_history, fails):
+    history = make_history(1)
+    newest = tuple(history.turns)[-1]
+    (question,) = asked(history, 1, "Zebra?", answer="none", focus=(newest,), evidence=(newest,))
+    lm = scripted(lambda kind, text, n: "no field at all" if fails else {"answer": "none"})
+    (found,) = run(lm, [question]).rows
+    assert (found.failure is not None) is fails
+    assert found.recall == {"shown": 0.0, "recall@5": 0.0, "recall@20": 0.0}
+    assert newest in found.sources
+    assert found.recall_counts["fallback"] == found.hits == len(found.seen.entries)
+    assert {entry.fallback for entry in found.seen.entries} == {True}
+    assert found.seen.found == []
+    assert not any(found.seen.is_gold(entry) for entry in found.seen.entries)
+
+
+def test_turns_that_could_not_be_written_and_were_not_found_count_in_no_recall(scripted, make_history):
+    history = make_history(1)
+    newest = tuple(history.turns)[-1]
+    lost, found = (
+        asked(history, 1, question, answer="none", focus=(newest,), evidence=(newest,))[0]
+        for question in ("Zebra?", history.turns[newest][0].text)
+    )
+    lm = scripted(lambda kind, text, n: {"answer": "none"} if kind == "answer" else "no field at all")
+    rows = run(lm, [lost, found.copy(id="found").with_inputs("history", "question", "focus")], "condition-mem").rows
+    assert [row.recall["shown"] for row in rows] == [0.0, 1.0]
+    assert [{entry.fallback for entry in row.seen.entries} for row in rows] == [{True}, {False}]
+
+
 def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make_history):
     def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
         # Of the last part of a session, which no other part is shown as what was before it.

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from dspy.lm15 import ServerError
 from mempiler import EndpointError, UserError, load
+from mempiler.engines.guard import Guard
+from mempiler.engines.meter import Meter
 from mempiler.optimizers.compile import Compilation
 from mempiler.optimizers.cost_estimate import Range
 from mempiler.runs.compile import run_compile
@@ -16,6 +18,7 @@ from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.html import HTML
 from mempiler.runs.pages.page import open_page
 from mempiler.runs.planning import plan_compile, plan_evaluate, start_program
+from mempiler.runs.runtime import Runtime
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
 
@@ -209,6 +212,16 @@ def test_a_conversation_is_evaluated_against_a_rival() -> None:
     assert sum(value for name, value in found.aggregate.items() if name.startswith("requirement")) == 2
     replies = sum(row.answer.count("assistant: ") for row in found.rows)
     assert (found.calls["task"], found.calls["prompt"], found.calls["judge"]) == (2 * replies, 2 * replies, 2 * 12)
+
+
+@pytest.mark.parametrize("config", [{}, {"task.dates": False}])
+def test_a_rival_is_shown_the_same_kind_of_lines(config: dict[str, Any]) -> None:
+    setup = Setup(benchmark="palbench.dialogue", judge_lm="offline", options={"against": "turn-rag"}, config=config)
+    runtime = Runtime(setup, Meter(), Guard(setup.limits), RunFolder.create("rival", {}))
+    program, benchmark = runtime.evaluated("turn-rag")
+    assert benchmark.interaction is not None
+    rival: Any = benchmark.interaction.rival
+    assert program.task.settings.dates is rival.task.settings.dates is (config == {})
 
 
 SMALL = Setup(benchmark="locomo", train=30, dev=10, test=10, threads=4)

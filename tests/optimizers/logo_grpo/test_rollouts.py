@@ -2,12 +2,14 @@
 
 import json
 import random
+from datetime import datetime
 from typing import Any
 
 import dspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mempiler import History, Session, Turn
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.given_completions import CompletionsScorer
 from mempiler.optimizers.logo_grpo.reward import RewardSettings, answer, penalty, reward
@@ -68,6 +70,18 @@ def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(world: A
     assert [run.item.id for run in again.sessions] == ["D2"]
     assert len(again.history) == 2
     assert as_bytes(again.sessions[0].before) == as_bytes(taken.sessions[1].before)
+
+
+def test_a_rollout_shows_the_writer_the_lines_that_any_other_memory_is_written_from(world: Any) -> None:
+    turn = Turn(id="D1:1", speaker="Ann", text="I sold my boat last Friday.")
+    history = History(id="ann", items=(Session(id="D1", time=datetime(2023, 1, 30), turns=(turn,)),))
+    for single_agent in (False, True):
+        made = world(lambda kind, text, rng: fields(**{kind: []}), single_agent=single_agent)
+        with dspy.context(lm=made.lm, adapter=single_attempt(made.program), trace=None):
+            roll_out(made.program.method.writer, history, "a")
+        prompts = [text for _, text, _ in made.engine.asked]
+        assert prompts
+        assert all("last Friday [27 January 2023]" in text for text in prompts)
 
 
 def test_a_rollout_never_asks_a_second_time(world: Any) -> None:

@@ -10,7 +10,7 @@ from mempiler.engines.meter import Meter
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.runs.papers.paper import LOGO, PAPERS, read_paper
 from mempiler.runs.papers.reproduction import reproduce
-from mempiler.runs.papers.sections import plan_paper, resolve_sections
+from mempiler.runs.papers.sections import plan_paper, repeated, resolve_sections, settings_of
 from mempiler.runs.planning import start_program
 from mempiler.runs.setup import Setup
 from mempiler.systems.catalog import SYSTEMS
@@ -130,9 +130,21 @@ def test_every_variant_of_every_section_can_be_built(name):
             if variant.program.startswith("system:"):
                 assert variant.program.removeprefix("system:") in SYSTEMS
             else:
-                start_program(variant.program, replace(setup, config=variant.settings), benchmark)
+                start_program(variant.program, replace(setup, config=variant.config), benchmark)
             if variant.tuned is not None:
                 assert variant.tuned.optimizer in (LOGO, *OPTIMIZERS)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_no_variant_resolves_relative_dates_which_no_paper_does(name):
+    paper = read_paper(name)
+    resolved, _ = resolve_sections(paper, Setup(benchmark="", lm="local:tiny"))
+    for section in resolved:
+        for label in section.labels:
+            variant = paper.variants[label]
+            setups = [replace(each, config=settings_of(variant, each)) for each in repeated(variant, section)]
+            for setup in (*setups, section.learning(variant)):
+                assert setup.config["task.dates"] is False, (section.section.name, label)
 
 
 @pytest.mark.parametrize(
