@@ -237,10 +237,11 @@ class Runtime:
                 raise UserError(f"{program.name} answers without a prompt of ours: --answer-lm does not reach it")
             program.task.set_lm(self.model("answer"))
         if benchmark.interaction is not None:
-            # The rival has its defaults, and the same kind of lines as the program.
-            shared = {name: value for name, value in self.setup.config.items() if name == f"{TASK}dates"}
-            plain = replace(self, setup=replace(self.setup, config=shared))
-            rival = plain.program(benchmark.interaction.against, benchmark, program.cache)
+            against = benchmark.interaction.against
+            # A rival has its defaults, but the same kind of lines as the program; a saved one keeps what it has.
+            config = {} if program_folder(against) else {f"{TASK}dates": program.task.settings.dates}
+            plain = replace(self, setup=replace(self.setup, config=config))
+            rival = plain.program(against, benchmark, program.cache)
             adapter = self.adapter(self.setup.adapter or "chat")
             benchmark = benchmark.accompanied(self.model("prompt"), adapter, rival)
         return program, benchmark

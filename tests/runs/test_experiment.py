@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from dspy.lm15 import ServerError
-from mempiler import EndpointError, UserError, load
+from mempiler import EndpointError, UserError, build, load, save
 from mempiler.engines.guard import Guard
 from mempiler.engines.meter import Meter
 from mempiler.optimizers.compile import Compilation
@@ -214,11 +215,15 @@ def test_a_conversation_is_evaluated_against_a_rival() -> None:
     assert (found.calls["task"], found.calls["prompt"], found.calls["judge"]) == (2 * replies, 2 * replies, 2 * 12)
 
 
+@pytest.mark.parametrize("saved", [False, True])
 @pytest.mark.parametrize("config", [{}, {"task.dates": False}])
-def test_a_rival_is_shown_the_same_kind_of_lines(config: dict[str, Any]) -> None:
-    setup = Setup(benchmark="palbench.dialogue", judge_lm="offline", options={"against": "turn-rag"}, config=config)
+def test_a_rival_is_shown_the_same_kind_of_lines(config: dict[str, Any], saved: bool, tmp_path: Path) -> None:
+    folder = str(tmp_path / "program")
+    save(build("turn-rag", "dialogue-reply", **config), folder)
+    setup = Setup(benchmark="palbench.dialogue", judge_lm="offline", options={"against": "turn-rag"})
+    setup = setup if saved else replace(setup, config=config)
     runtime = Runtime(setup, Meter(), Guard(setup.limits), RunFolder.create("rival", {}))
-    program, benchmark = runtime.evaluated("turn-rag")
+    program, benchmark = runtime.evaluated(folder if saved else "turn-rag")
     assert benchmark.interaction is not None
     rival: Any = benchmark.interaction.rival
     assert program.task.settings.dates is rival.task.settings.dates is (config == {})
