@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from . import optimizers as optimizers
     from .data.benchmark import Benchmark as Benchmark
     from .engines.guard import Limits as Limits
+    from .engines.models import language_model as language_model
     from .errors import ConflictError as ConflictError
     from .errors import DataError as DataError
     from .errors import EndpointError as EndpointError
@@ -77,6 +78,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Benchmark": ".data.benchmark",
     "Limits": ".engines.guard",
+    "language_model": ".engines.models",
     "ConflictError": ".errors",
     "DataError": ".errors",
     "EndpointError": ".errors",

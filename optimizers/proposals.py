@@ -44,7 +44,9 @@ class Proposals(BaseCallback):
 
     def on_adapter_format_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Remembers the form of the request that follows."""
-        _form.set((instance, inputs["signature"]))
+        signature = inputs.get("signature")
+        # Some callers of adapters have another form, without a signature; their answers are taken as they are.
+        _form.set(None if signature is None else (instance, signature))
 
     def on_module_end(self, call_id: str, outputs: Any | None, exception: BaseException | None = None) -> None:
         """Counts a proposal that was given up, once for all modules that its error passes through."""

@@ -59,7 +59,10 @@ def run_bootstrap(job: Job) -> Any:
     metric, settings, tries = _tries(job, job.views.passed)
     teleprompter = dspy.BootstrapFewShot(metric=metric, max_errors=ENDLESS, **settings)
     found = teleprompter.compile(job.student, trainset=tries)
-    if not any(demo.get("augmented") for predictor in found.predictors() for demo in predictor.demos):
+    guard = getattr(job.task_lm, "guard", None)
+    was_stopped = guard is not None and guard.limit_hit is not None
+    demos = [demo for predictor in found.predictors() for demo in predictor.demos]
+    if not was_stopped and not any(demo.get("augmented") for demo in demos):
         least = job.views.threshold
         job.noted(f"no bootstrapped demos: of {len(tries)} training questions none scored {least:g} or more")
     return found

@@ -192,7 +192,7 @@ class MemoryProgram(dspy.Module):
                 once per program.
             user: Any text that names the user.
             tenant: Keeps the users of several customers apart.
-            lm: The language model; that of `dspy.settings` at the time of each call if None.
+            lm: The language model, or its name; that of `dspy.settings` at the time of each call if None.
 
         Raises:
             UserError: The user, tenant or store is no valid name.

@@ -35,4 +35,7 @@ def imported(kind: str, name: str, path: str = "") -> Any:
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = "" if last.filename.startswith(("<", __file__)) else f" ({Path(last.filename).name}:{last.lineno})"
         reason = one_line(f"{type(error).__name__}: {error}")
+        if module == "__main__":
+            # It was defined in a notebook or script, which is another one now.
+            reason = "it stood in a notebook or script; put it into a file of its own, and compile from there"
         raise UserError(f"{kind} {name!r}: cannot be imported: {reason}{place}") from error

@@ -180,7 +180,7 @@ class CompileResult:
 
     def _about_refused(self) -> list[str]:
         """Return sentences about the compiled program that was not kept."""
-        again = f"repeat the command with --resume {self.run.name} --force"
+        again = f"repeat the command with --resume {self.run.name} --force (in Python: resume=, force=True)"
         candidate, difference = self.refused_candidate, self.refused_difference
         if candidate is None or candidate.score is None or difference is None:
             compiled_on_dev = self.dev[1]

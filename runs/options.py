@@ -17,7 +17,7 @@ from ..data.benchmark import Benchmark
 from ..data.examples import ExampleBenchmark
 from ..engines.guard import Limits
 from ..engines.meter import Role
-from ..errors import UserError
+from ..errors import UnknownNameError, UserError
 from .setup import Setup, Workers, replayed_setup
 
 
@@ -98,6 +98,19 @@ class RunOptions(TypedDict, total=False):
     """Whether progress is shown on standard error; True if left out."""
 
 
+OWN_ARGUMENTS = (
+    "trainset",
+    "valset",
+    "testset",
+    "metric",
+    "optimizer",
+    "optimizer_set",
+    "stage",
+    "split",
+    "out",
+    "force",
+)
+"""Arguments that one function or another has beside these, for the message about an option that does not exist."""
 _SETUP_FIELDS = {"set": "config", "lm_set": "lm_settings", "max_failure_rate": "max_lost"}
 """Options that a setup keeps under another name."""
 _LIMITS = ("max_usd", "max_calls", "max_tokens", "max_minutes")
@@ -169,8 +182,7 @@ def make_setup(options: Mapping[str, Any], questions: Questions | None = None) -
 def _refuse_unknown(options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in RunOptions.__annotations__:
-            known = ", ".join(sorted(RunOptions.__annotations__))
-            raise UserError(f"there is no option {name!r}; the options are: {known}")
+            raise UnknownNameError("option", name, [*RunOptions.__annotations__, *OWN_ARGUMENTS])
 
 
 def _take_limits(values: dict[str, Any]) -> Limits:

@@ -25,6 +25,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 import dspy
 
 from ..engines.endpoint.loop import in_thread
+from ..engines.models import language_model
 from ..memory.entries import Added, Evidence, MemoryStatus, Receipt, SessionStatus, Source
 from ..memory.incoming import Messages, Scalar, incoming, now, turns_of
 from ..memory.memory import Memory
@@ -84,6 +85,8 @@ class UserMemory(UserEntries):
     @classmethod
     def of(cls, program: MemoryProgram, store: Store | str | Path, user: str, tenant: str, lm: Any = None) -> Self:
         """The memory of a user, as `MemoryProgram.memory` takes its arguments."""
+        if isinstance(lm, str):
+            lm = language_model(lm)
         return cls(Memories(program, store, lm), Owner(user, tenant))
 
     def begin(self, seen: View | None = None) -> Self:

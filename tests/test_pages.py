@@ -1,7 +1,9 @@
 """Pages of `docs` work as they stand: files, commands, agents, and an installed package of one's own."""
 
+import importlib
 import json
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,25 @@ def test_own_systems_are_scored_compiled_and_asked(tmp_path: Path) -> None:
     assert compiled["program"]
     asked = found["python snippet.py"].to_dict()
     assert (asked["program"], asked["context"]["hits"]) == ("mine:Store", 5)
+
+
+DSPY_PROGRAM = Page("dspy_program.md")
+
+
+@pytest.mark.slow
+def test_the_page_for_dspy_programs_works_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "runs"))
+    script, *snippets = [text for language, text in DSPY_PROGRAM.blocks if language == "python"]
+    (tmp_path / "compile_agent.py").write_text(script, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    names: dict[str, Any] = vars(importlib.import_module("compile_agent"))
+    assert len(snippets) == 3
+    for snippet in snippets:
+        exec(compile(snippet, "dspy_program.md", "exec"), names)
+    sys.modules.pop("compile_agent")
+    assert (tmp_path / "my-program" / "manifest.json").is_file()
+    assert (tmp_path / "agent.json").is_file()
 
 
 ROOT = Path(__file__).parents[1]

@@ -189,7 +189,7 @@ def test_examples_that_do_not_fit_are_refused_in_one_line(examples: list[Any], m
     [
         ({}, UserError, "nothing to ask"),
         ({"testset": make_examples(1), "benchmark": "locomo"}, UserError, "not both"),
-        ({"testset": make_examples(1), "treshold": 1}, UserError, "there is no option 'treshold'"),
+        ({"testset": make_examples(1), "optimiser": 1}, UnknownNameError, "did you mean 'optimizer'"),
         ({"testset": make_examples(1), "metric": "f2"}, UnknownNameError, "f2"),
         ({"testset": make_examples(1), "lm": 3}, UserError, "expected the name of a model or a dspy.LM, got int"),
         (

@@ -146,8 +146,8 @@ def test_a_refused_program_is_scored_on_the_test_questions_and_said_to_be_not_pr
         f"scope: {SCOPE}; --min-n is 8). Kept the original program. "
         "Not promoted: the compiled program scored 1.000 on the test questions, the original 0.000 "
         f"(+1.000 [+1.000, +1.000], p = .0078, n = 8; scope: {SCOPE}). Test questions must not decide. "
-        f"To keep the compiled one all the same, repeat the command with --resume {outcome.run.name} --force; "
-        "nothing is asked anew."
+        f"To keep the compiled one all the same, repeat the command with --resume {outcome.run.name} "
+        "--force (in Python: resume=, force=True); nothing is asked anew."
     )
     run = client().get_run(outcome.run_id)
     assert (run.data.metrics["after.score"], run.data.metrics["refused_candidate.score"]) == (0.0, 1.0)
