@@ -55,15 +55,20 @@ _When = tuple[date, str]
 
 
 def dated(item: AnyItem) -> AnyItem:
-    """The item with the date beside each relative date of its turns; a turn without a time stays as it is.
+    """Return the item with the date beside each relative date of its turns; the item itself if there are none.
 
-    A turn that has the time of its item alone has none of its own afterwards either: prompts may show that once.
+    A turn without a time stays as it is. A turn that has the time of its item alone has none of its own afterwards
+    either: prompts may show that once.
     """
     turns: list[Turn] = []
+    is_changed = False
     for turn in item.turns:
         shown = dated_text(turn.at(item.time))
-        turns.append(turn.model_copy(update={"text": shown.text}))
-    return item.model_copy(update={"turns": tuple(turns)})
+        if shown.text != turn.text:
+            turn = turn.model_copy(update={"text": shown.text})
+            is_changed = True
+        turns.append(turn)
+    return item.model_copy(update={"turns": tuple(turns)}) if is_changed else item
 
 
 def with_dates(text: str, day: date) -> str:
