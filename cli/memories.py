@@ -185,10 +185,13 @@ def search(program: str, query: str | None, k: int, where: Any, since: Any, unti
 
 
 @command.command("show")
-@click.option("--program", type=click.Path(), help="which wrote the memory; where entries were changed")
+@click.argument("program", type=click.Path(), required=False)
 @_ENTRIES
 def show(program: str | None, store: str | None, user: str, tenant: str, **reading: Any) -> None:
-    """Show a user's memory, its sessions, and what was changed in it."""
+    """Show a user's memory, its sessions, and what was changed in it.
+
+    PROGRAM, which wrote the memory, is needed only where entries were changed.
+    """
     from ..memory.amending import active_amendments
     from ..runs.artifact import open_program
     from ..serving.memory_view import contents_shown
@@ -198,7 +201,7 @@ def show(program: str | None, store: str | None, user: str, tenant: str, **readi
         found = opened.dump(owner)
         changes = active_amendments(found.amendments)
         if changes and program is None:
-            told = "give --program, which wrote the memory; `mempiler memories export` writes all that is stored"
+            told = "give PROGRAM, which wrote the memory; `mempiler memories export` writes all that is stored"
             raise UserError(f"entries of user {user!r} were changed: {told}")
         if changes and program is not None:
             loaded = open_program(program, **reading).program

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,18 @@ if TYPE_CHECKING:
     from ..runs.rows import QuestionTrace
 
 
+_MOST_SHOWN = 400
+"""Characters of an unreadable answer that are printed; --json has more."""
+
+
 @click.command("show")
 @click.argument("run", default="last")
 @click.option("--wrong", is_flag=True, help="the questions whose answer is wrong, with what went wrong")
-@click.option("--failed", is_flag=True, help="the questions and memory writes that failed, and what was repaired")
+@click.option(
+    "--failed",
+    is_flag=True,
+    help="what failed: questions, memory writes, unreadable proposals of the prompt LM; and what was repaired",
+)
 @click.option("--category", help="the questions of a category")
 @click.option("--question", "id", metavar="ID", help="one question: what was recalled, and the prompt")
 @click.option("--prompts", is_flag=True, help="of a saved program, or a run's: all that each predictor is asked with")
@@ -65,6 +74,7 @@ def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
                 for phase, each in page.phases.items()
                 for write in each.failed_writes
             ]
+            told["unreadable_proposals"] = [asdict(answer) for answer in page.unreadable]
         report(told, chain(_failure_lines(told), _listed(page, found)))
     else:
         report(page.summary(), chain(page_lines(page), [f"page: {html}"] if html.is_file() else []))
@@ -107,6 +117,9 @@ def _failure_lines(told: dict[str, Any]) -> Iterator[str]:
             yield f"{predictor}, {phase}: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}"
     for each in told.get("writes", ()):
         yield f"{each['phase']}, writing {each['where']}: {each['kind']}: {each['message']}"
+    for answer in told.get("unreadable_proposals", ()):
+        text = one_line(answer["text"], _MOST_SHOWN) or "(nothing)"
+        yield f"prompt LM, unreadable answer to {answer['signature']}: {text}"
 
 
 def _answers(page: Page, question: Question) -> Iterator[tuple[str, str]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import suppress
 
 import click
+
+from ..errors import MempilerError
 
 _PATIENCE = 5.0
 """Seconds that the server and its processes have to end."""
@@ -21,6 +24,7 @@ def command(port: int, host: str) -> None:
     """Serve the MLflow pages over the tracking store until stopped."""
     from ..runs.tracking import client, database_file, experiment_id, tracking_uri
 
+    _refuse_taken_port(host, port)
     database = database_file(tracking_uri())
     if database is not None and not database.exists():
         client()  # makes it, whole
@@ -43,3 +47,20 @@ def command(port: int, host: str) -> None:
                 os.killpg(server.pid, number)
                 server.wait(_PATIENCE)
     sys.exit(code)
+
+
+def _refuse_taken_port(host: str, port: int) -> None:
+    """Refuse an address at which MLflow could not listen, before it takes seconds to start.
+
+    Raises:
+        MempilerError: Something else listens there, or the address is not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do: connections of a server that has just ended do not block the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            reason = error.strerror or error
+            raise MempilerError(f"cannot listen at {host}, port {port}: {reason}; give another --port") from error

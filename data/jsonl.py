@@ -29,12 +29,13 @@ from ..records import History
 from .benchmark import Benchmark
 from .dataset import Note, Reading
 from .metric_functions import FunctionScorer
-from .rows import Listed, Location, Row, Text, Words, json_rows
+from .rows import Listed, Location, Row, Text, Words, json_rows, missing_and_strange
 from .scorer import Combined, ExactMatch, Judged, Scorer, TokenF1
 
 
 class _Row(Row):
     model_config = ConfigDict(extra="allow")
+    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (("history", "messages"),)
 
     question: Text
     answer: Text
@@ -103,6 +104,11 @@ def _example(row: _Row, id: str, history: History, place: Location) -> dspy.Exam
 
 def _history(row: _Row, place: Location) -> History | None:
     given = [name for name in ("history", "messages") if getattr(row, name) is not None]
+    if not given:
+        misnamed = missing_and_strange(_Row, row.model_dump(exclude_unset=True))
+        if misnamed:
+            place.fault("missing field", misnamed)
+            return None
     if len(given) != 1:
         place.field("history").fault("wrong value", "give either 'history' or 'messages', and one of them")
         return None

@@ -15,13 +15,14 @@ import csv
 import json
 import re
 import reprlib
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Annotated, Any, TextIO, TypeVar
+from typing import Annotated, Any, ClassVar, TextIO, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from ..errors import DataError
 from ..records import read_time
@@ -38,12 +39,19 @@ _LONGEST_CELL = 2**24
 _SPACE = re.compile(r"[ \t\n\r]*")
 _PLAIN = {"missing": "is missing", "string_too_short": "is empty", "string_pattern_mismatch": "is empty"}
 _OBJECT = {"model_type", "dict_type", "model_attributes_type"}
+_MOST_NAMES = 12
+"""Most field names that one message lists."""
+_ARRAY_TO_LINES = "import json, sys; [print(json.dumps(row)) for row in json.load(open(sys.argv[1]))]"
+_CSV_TO_LINES = "import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(open(sys.argv[1]))]"
 
 
 class Row(BaseModel):
     """A row, or a part of one; fields that it does not name are passed over, a number is read as a text."""
 
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
+
+    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Groups of optional fields; a row has one field of each group."""
 
 
 def literal(cell: Any) -> Any:
@@ -127,10 +135,53 @@ class Location:
         try:
             return model.model_validate(value)
         except ValidationError as error:
+            misnamed = missing_and_strange(model, value)
+            if misnamed:
+                self.fault("missing field", misnamed)
             for each in error.errors():
+                if misnamed and each["type"] == "missing" and len(each["loc"]) == 1:
+                    continue
                 place = self.field(".".join(map(str, each["loc"]))) if each["loc"] else self
                 place.fault("missing field" if each["type"] == "missing" else "wrong value", _message(each))
         return None
+
+
+def missing_and_strange(model: type[BaseModel], value: Any) -> str:
+    """Name the fields that a row has under names the model does not know, and those it lacks: most often the same.
+
+    Only of models that look at every field (`extra="allow"`): in files of published benchmarks others pass over many.
+
+    Returns:
+        E.g. "found: query, gold; expected: question, answer"; "" where the row has no unknown field or lacks none.
+    """
+    if not isinstance(value, Mapping) or model.model_config.get("extra") != "allow":
+        return ""
+
+    known: set[str] = set()
+    missing: list[str] = []
+    for name, field in model.model_fields.items():
+        accepted = {name, *_aliases(field.validation_alias)}
+        known |= accepted
+        if field.is_required() and not accepted & value.keys():
+            missing.append(name)
+    for group in getattr(model, "alternatives", ()):
+        if not set(group) & value.keys():
+            missing.append(" or ".join(group))
+
+    strange = [str(name) for name in value if name not in known]
+    if not missing or not strange:
+        return ""
+    names = [name[:40] for name in strange[:_MOST_NAMES]]
+    more = ", ..." if len(strange) > _MOST_NAMES else ""
+    return f"found: {', '.join(names)}{more}; expected: {', '.join(missing)}"
+
+
+def _aliases(alias: Any) -> list[str]:
+    """Return the other names of a field, as pydantic's `validation_alias` gives them."""
+    if alias is None:
+        return []
+    choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
+    return [choice for choice in choices if isinstance(choice, str)]
 
 
 def _message(error: Any) -> str:
@@ -160,15 +211,56 @@ def json_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Loc
     """The lines of a JSON-lines file that are such a model, with their numbers and places.
 
     Raises:
-        DataError: The file is missing, empty or no UTF-8 text.
+        DataError: The file is missing, empty or no UTF-8 text, or is a JSON array or a CSV file as a whole.
     """
+    text = read_text(path)
+    _refuse_other_format(path, text)
     # not splitlines: it also cuts at characters that JSON allows inside a string
-    for number, line in enumerate(read_text(path).split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         place = Location(note, f"line {number}")
         value = json_object(line, place) if line.strip() else None
         row = None if value is None else place.read(model, value)
         if row is not None:
             yield number, place, row
+
+
+def _refuse_other_format(path: Path, text: str) -> None:
+    """Refuse a JSON array or a CSV file that was given as JSON lines, and say how to convert it.
+
+    Raises:
+        DataError: It is one.
+    """
+    text = text.strip()
+    expected = "expected JSON lines, one object per line"
+    if text.startswith("[") and text.endswith("]"):
+        # Lines that are lists by themselves are no array; they are reported line by line.
+        first_line = text.partition("\n")[0]
+        if first_line == text or not _is_json(first_line):
+            raise DataError(f"{path}: is a JSON array; {expected}; convert it: {_conversion(_ARRAY_TO_LINES, path)}")
+        return
+
+    header = text.partition("\n")[0].strip()
+    is_csv = path.suffix == ".csv" or ("," in header and re.fullmatch(r"[\w \-.\",]+", header))
+    if is_csv and not header.startswith("{") and not _is_json(header):
+        columns = next(csv.reader([header]))[:_MOST_NAMES]
+        raise DataError(
+            f"{path}: is a CSV file (its first line: {', '.join(columns):.200}); {expected}; "
+            f"convert it: {_conversion(_CSV_TO_LINES, path)}"
+        )
+
+
+def _is_json(text: str) -> bool:
+    try:
+        decode(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _conversion(program: str, path: Path) -> str:
+    """Return a shell command that writes JSON lines beside a file, by a one-line Python program."""
+    target = path.with_suffix(".converted.jsonl")
+    return f"python -c {shlex.quote(program)} {shlex.quote(str(path))} > {shlex.quote(str(target))}"
 
 
 def stream_list(path: Path, piece: int = PIECE) -> Iterator[Any]:

@@ -25,7 +25,7 @@ from dspy.utils.exceptions import LMConfigurationError, LMError
 from ..errors import EndpointError, UserError, check_address, one_line
 from .call import Call
 from .endpoint import DEADLINE, RETRIES, TIMEOUT
-from .endpoint.endpoint import BODY, Engine, engines
+from .endpoint.endpoint import ADDRESS_OPTION, BODY, Engine, engines
 from .endpoint.loop import run
 from .guard import Guard
 from .meter import Meter, MeteredLM, Role
@@ -259,7 +259,7 @@ def check_known(lm: Any) -> None:
         problem = f"its provider has no such model; it has {', '.join(near)}{others}"
         raise UserError(f"language model {lm.model!r}: {problem}") from error
     except UnreachableError as error:
-        raise _unreachable(lm.model, error) from error
+        raise _unreachable(lm.model, error, has_address=lm.engine.address is not None) from error
     except (LM15Error, OSError, ValueError):
         return
 
@@ -280,13 +280,15 @@ def _check_reachable(name: str, address: str) -> None:
     try:
         run(connect(), _PATIENCE)
     except UnreachableError as error:
-        raise _unreachable(name, error) from error
+        raise _unreachable(name, error, has_address=True) from error
     except LM15Error:
         return
 
 
-def _unreachable(name: str, error: Exception) -> EndpointError:
-    return EndpointError(f"language model {name!r}: its server cannot be reached: {one_line(error, 300)}")
+def _unreachable(name: str, error: Exception, has_address: bool) -> EndpointError:
+    reason = f"its server cannot be reached: {one_line(error, 300)}"
+    hint = f"; check the address ({ADDRESS_OPTION})" if has_address else ""
+    return EndpointError(f"language model {name!r}: {reason}{hint}")
 
 
 @contextmanager

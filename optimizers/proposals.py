@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextvars
 import zlib
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -27,8 +28,22 @@ from ..records import estimate_tokens
 ATTEMPTS = 3
 """How often one request is sampled before a proposal is given up; an adapter that corrects asks once more before."""
 
+MOST_EXAMPLES = 20
+"""Most unreadable answers that a run keeps, so that its user can see what is wrong with them."""
+MOST_CHARACTERS = 2000
+
 _form: contextvars.ContextVar[tuple[Any, Any] | None] = contextvars.ContextVar("form", default=None)
 """The adapter and signature of the request that is about to be made: what tells whether an answer can be read."""
+
+
+@dataclass(frozen=True)
+class UnreadableAnswer:
+    """An answer of the prompt LM that could not be read."""
+
+    signature: str
+    """The name of the signature that it was to fill."""
+    text: str
+    """Its beginning, at most `MOST_CHARACTERS`."""
 
 
 class Proposals(BaseCallback):
@@ -38,9 +53,18 @@ class Proposals(BaseCallback):
         self.attempts = attempts
         self.unreadable = 0
         """Answers that could not be read."""
+        self.examples: list[UnreadableAnswer] = []
+        """The first of them, at most `MOST_EXAMPLES`."""
         self.given_up = 0
         """Proposals that could not be read after the last attempt, or whose request was refused."""
         self._last: BaseException | None = None
+
+    def add_unreadable(self, signature: Any, output: Any) -> None:
+        """Count an answer that could not be read, and keep it if it is one of the first."""
+        self.unreadable += 1
+        if len(self.examples) < MOST_EXAMPLES:
+            text = str(_text_of(output) or "")[:MOST_CHARACTERS]
+            self.examples.append(UnreadableAnswer(signature.__name__, text))
 
     def on_adapter_format_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Remembers the form of the request that follows."""
@@ -80,8 +104,12 @@ class ProposingLM(MeteredLM):
         # An adapter that corrects shows the model what was wrong, which is better than asking the same again.
         attempts = 1 if getattr(form[0], "corrections", 0) else self.proposals.attempts
         for attempt in range(1, attempts + 1):
-            readable = [output for output in outputs if _can_be_read(*form, output)]
-            self.proposals.unreadable += len(outputs) - len(readable)
+            readable: list[Any] = []
+            for output in outputs:
+                if _can_be_read(*form, output):
+                    readable.append(output)
+                else:
+                    self.proposals.add_unreadable(form[1], output)
             if readable or attempt == attempts:
                 return readable or outputs
             outputs = super().__call__(prompt, messages=messages, **self._again(kwargs, attempt))
@@ -95,11 +123,15 @@ class ProposingLM(MeteredLM):
 
 
 def _can_be_read(adapter: Any, signature: Any, output: Any) -> bool:
-    text = output.get("text") if isinstance(output, dict) else output
+    text = _text_of(output)
     try:
         return bool(text and adapter.parse(signature, text))
     except AdapterParseError:
         return False
+
+
+def _text_of(output: Any) -> Any:
+    return output.get("text") if isinstance(output, dict) else output
 
 
 class Mipro(dspy.MIPROv2):

@@ -9,7 +9,7 @@ from typing import Any
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.index import Embedder
-from ..records.own_code import imported
+from ..records.own_code import imported, refuse_python_file
 from .external.program import program_of, takes_embedder, thing_of
 from .method import Method, Policy, Settings
 from .names import METHODS, POLICIES, plugins
@@ -108,6 +108,7 @@ def method_class(name: str) -> type[Method]:
     elif name in METHODS:
         path = METHODS[name].path
     else:
+        refuse_python_file("method", name)
         others = plugins()
         if name not in others:
             raise UnknownNameError("method", name, [*METHODS, *others])

@@ -1,5 +1,6 @@
 """Imports a user's own classes and functions, named `module:attribute`."""
 
+import ast
 import importlib
 import operator
 import sys
@@ -24,6 +25,7 @@ def imported(kind: str, name: str, path: str = "") -> Any:
     Raises:
         UserError: It cannot be imported; the line says where the module failed.
     """
+    refuse_python_file(kind, (path or name).partition(":")[0])
     here = str(Path.cwd())
     if path in ("", name) and here not in sys.path:
         sys.path.append(here)
@@ -39,3 +41,48 @@ def imported(kind: str, name: str, path: str = "") -> Any:
             # It was defined in a notebook or script, which is another one now.
             reason = "it stood in a notebook or script; put it into a file of its own, and compile from there"
         raise UserError(f"{kind} {name!r}: cannot be imported: {reason}{place}") from error
+
+
+def refuse_python_file(kind: str, name: str) -> None:
+    """Refuse the path of a Python file where `module:Class` is meant, and say what to write; the file is not run.
+
+    Args:
+        kind: What it is to be, for the message: "method", "benchmark", "metric".
+        name: What the user wrote, without `:Class`.
+
+    Raises:
+        UserError: It is the path of a Python file.
+    """
+    if not name.endswith(".py"):
+        return
+    path = Path(name)
+    if not path.is_file():
+        raise UserError(f"{kind} {name!r}: there is no such file; write module:Class, e.g. agent:Agent")
+
+    classes = _classes_in(path)
+    chosen = classes[0] if classes else "NAME"
+    folder = Path.cwd()
+    place = ""
+    if not path.resolve().is_relative_to(folder):
+        folder = path.resolve().parent
+        place = f" in the folder {folder}"
+    module = ".".join(path.resolve().relative_to(folder).with_suffix("").parts)
+    raise UserError(f"{kind} {name!r} is a file; write {module}:{chosen}{place}")
+
+
+def _classes_in(path: Path) -> list[str]:
+    """Return the names of a file's classes, those derived from a `Module` (as of DSPy) first; [] if it is no Python."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    modules: list[str] = []
+    others: list[str] = []
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
+        # A class may derive from another one of the file.
+        is_module = any(base == "Module" or base in modules for base in bases)
+        (modules if is_module else others).append(node.name)
+    return [*reversed(modules), *others]

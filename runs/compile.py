@@ -23,7 +23,7 @@ from ..engines.spending import Spending
 from ..errors import BrokenRunError, UserError
 from ..optimizers.compile import Compilation, compile_program, plan_job
 from ..optimizers.history import Candidate, CandidateHistory
-from ..optimizers.proposals import ATTEMPTS
+from ..optimizers.proposals import ATTEMPTS, UnreadableAnswer
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .artifact import save
@@ -67,6 +67,8 @@ class OptimizerProblems:
     """Answers of the prompt LM that could not be read."""
     given_up: int
     """Proposals that could not be read after the last attempt."""
+    examples: tuple[UnreadableAnswer, ...]
+    """The first of the unreadable answers."""
 
     rescued: bool
     """Whether something was compiled by then, which goes on in place of a result."""
@@ -81,7 +83,8 @@ class OptimizerProblems:
             found.append(f"{self.optimizer} ended before its time ({self.ended}): {taken} goes on; {again}")
         if self.unreadable:
             rest = f", {self.given_up} proposals were given up; {again}" if self.given_up else ""
-            found.append(f"{self.unreadable} answers of the prompt LM could not be read{rest}")
+            look = f"; `mempiler show {run} --failed` shows some"
+            found.append(f"{self.unreadable} answers of the prompt LM could not be read{rest}{look}")
         return [*found, *self.notes]
 
 
@@ -337,6 +340,7 @@ class _Attempt:
             ended=self.history.ended,
             unreadable=proposals.unreadable,
             given_up=proposals.given_up,
+            examples=tuple(proposals.examples),
             rescued=self.history.ended is not None and self.is_changed,
             notes=tuple(self.history.notes),
         )
@@ -483,6 +487,7 @@ class _Compile:
             verdict=outcome.statement(),
             changes=program_changes(states(self.start), states(kept)),
             candidates=outcome.candidates,
+            unreadable=outcome.troubles.examples,
             min_n=outcome.difference.min_n,
         )
 

@@ -6,6 +6,7 @@ more: whoever writes the files can write the digests too.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import stat
@@ -65,6 +66,8 @@ def read_manifest(folder: str | Path) -> Manifest:
         DataError: It is not JSON.
     """
     folder = Path(folder)
+    if not folder.exists():
+        raise ProgramError(f"{folder}: there is no such folder{_similar_program(folder)}")
     if not (folder / MANIFEST).is_file():
         raise ProgramError(f"{folder}: no saved program here ({MANIFEST} is missing)")
     _check_file(folder / MANIFEST)
@@ -84,6 +87,16 @@ def read_manifest(folder: str | Path) -> Manifest:
     if manifest.manifest_sha256 != digest:
         raise ProgramError(f"{folder / MANIFEST}: the file was altered after it was saved (its sha256 does not match)")
     return manifest
+
+
+def _similar_program(folder: Path) -> str:
+    """Return "; did you mean ...?" with the saved program beside a missing folder whose name is the closest, or ""."""
+    try:
+        programs = [path.parent.name for path in folder.parent.glob(f"*/{MANIFEST}")]
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(folder.name, programs, n=1)
+    return f"; did you mean {str(folder.parent / close[0])!r}?" if close else ""
 
 
 def read_states(folder: str | Path) -> dict[str, PredictorState]:

@@ -38,6 +38,7 @@ from dspy.lm15 import (
 )
 from dspy.utils.exceptions import LMAuthError, LMTransportError
 
+from ...errors import one_line
 from ...records.scope import SharedByCopies, holding
 from ..spending import MOST_TOLD, litellm_module
 from . import DEADLINE, RETRIES, TIMEOUT
@@ -46,6 +47,9 @@ from .retry import with_retries
 
 BODY = "metadata"
 """The setting of a request that DSPy hands on as it is: here it holds those fields of the body that DSPy refuses."""
+
+ADDRESS_OPTION = "--api-base"
+"""The option that says where a server is; other roles have options such as `--prompt-api-base`."""
 
 Take = Callable[[str], None]
 """Takes the next piece of the text of one attempt; it must not block."""
@@ -176,7 +180,27 @@ class Engine(SharedByCopies):
         Raises:
             LM15Error: The last attempt failed.
         """
-        return await with_retries(lambda: client.complete(request), self.retries, self.seconds)
+        try:
+            return await with_retries(lambda: client.complete(request), self.retries, self.seconds)
+        except LM15Error as error:
+            hint = self._address_hint(error)
+            if hint is None:
+                raise
+            raise type(error)(f"{one_line(error, 300)}{hint}", status=error.status) from error
+
+    def _address_hint(self, error: LM15Error) -> str | None:
+        """Return what to add to an error that a wrong address causes; None for other errors, and without an address."""
+        from .http import UnreachableError
+
+        if self.address is None or self.server is not None:
+            return None
+        if isinstance(error, UnreachableError):
+            return f"; check the address ({ADDRESS_OPTION})"
+        if error.status == 404:
+            return (
+                f" (status 404); check the address ({ADDRESS_OPTION}), which mostly ends in /v1, and the model's name"
+            )
+        return None
 
     def _known(self, provider: str, model: str) -> Client:
         from .http import Transport  # takes a tenth of a second, before the call's own time begins

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import PositiveFloat, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass
 
-from ...errors import UserError, misfit
+from ...engines.local.settings import Reinforcement
+from ...errors import UnknownNameError, UserError, misfit
 from .reward import RewardSettings, SessionReward
 from .settings import Curriculum, Objective, TrainingSettings
 
@@ -57,8 +58,10 @@ class TrainingConfig:
         """The course with other numbers: its own, its training's, curriculum's or reward's; others are the trainer's.
 
         Raises:
+            UnknownNameError: There is no such setting.
             UserError: One is of the wrong kind or does not fit.
         """
+        _refuse_unknown(settings)
         given = dict(settings)
         own, training, stages, rewards = (
             {name: given.pop(name) for name in [*given] if name in {each.name for each in fields(kind)}}
@@ -82,6 +85,16 @@ class TrainingConfig:
         objective, reward = OBJECTIVES[self.objective]
         own = {"objective": objective, "session_reward": reward or self.settings.session_reward}
         return replace(self.settings, seed=seed, **own)
+
+
+def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+    """Refuse names that neither the training nor its trainer knows: the trainer would tell only after the warm-up."""
+    known = set(Reinforcement.model_fields)
+    for kind in (TrainingConfig, TrainingSettings, Curriculum, RewardSettings):
+        known.update(each.name for each in fields(kind))
+    for name in settings:
+        if name not in known:
+            raise UnknownNameError("setting of the training", name, known)
 
 
 RELEASED = {"learning_rate": 1e-5, "beta": 0.001, "batch_size": 1024, "weight_decay": 0.01}

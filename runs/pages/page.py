@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from ...errors import DataError, UserError
 from ...optimizers.history import Candidate
+from ...optimizers.proposals import UnreadableAnswer
 from ...programs.program import MemoryProgram
 from ...programs.state import PredictorState, dump_predictor, prompts_text
 from ...records import Frozen
@@ -171,6 +172,8 @@ class Page(Frozen):
     """What the scores rest on."""
     history: tuple[Candidate, ...] = ()
     """Of an optimizer."""
+    unreadable: tuple[UnreadableAnswer, ...] = ()
+    """The first answers of the prompt LM that could not be read."""
     changes: tuple[Change, ...] = ()
     """The prompts, and what was changed in them."""
     min_n: int = MIN_N
@@ -242,6 +245,7 @@ def run_page(
     changes: Sequence[Change] = (),
     candidates: Sequence[Candidate] = (),
     min_n: int = MIN_N,
+    unreadable: Sequence[UnreadableAnswer] = (),
 ) -> Page:
     """The page of evaluations that asked the same questions; arguments are the fields of `Page`."""
     found, notes = list(phases.values()), list(notes)
@@ -258,6 +262,7 @@ def run_page(
         phases=dict(phases),
         facts=(*facts, *spent_facts(phases)),
         history=tuple(candidates),
+        unreadable=tuple(unreadable),
         changes=tuple(changes),
         min_n=min_n,
     )

@@ -114,7 +114,7 @@ SAYS = [
     *(([*LOCOMO_ON, "--lm-set", each], f"--lm-set {each[:5]}") for each in ("top_p=.5", "min_p=.5")),
     (["compile", "memory-r2", "--benchmark", "locomo", "--lm", "openai/gpt-x"], "OPENAI_API_KEY"),
     ([*JUDGE, "--data", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
-    ([*JUDGE, "--data", "half.csv"], "half.csv: line 1"),
+    ([*JUDGE, "--data", "half.csv"], "half.csv: is a CSV file (its first line: human, judge)"),
     ([*JUDGE, "--adapter", "morse"], "morse"),
     ([*JUDGE, "--plan"], "--plan, --resume and --replay are for runs"),
     ([*JUDGE, "--resume", "x"], "--resume and --replay are for runs"),

@@ -166,13 +166,13 @@ def test_deleted_words_are_not_shown(filled: Run) -> None:
     filled("memories", "edit", "program", "chat-2:1", "--text", "My sister visits me.", *ADA)
     show = ["memories", "show", *ADA]
     for form in ([], ["--json"]):
-        shown = filled(*show, "--program", "program", *form)[1]
+        shown = filled(*show, "program", *form)[1]
         assert not any(word in shown for word in ("Lisbon", "Grace"))
         told = "(deleted)", "My sister visits me.", "How do you like it", "delete of chat-1:1 (turn), 20", "by desk"
         assert all(text in shown for text in told)
     code, out, err = filled(*show)
-    assert (code, out, err.count("\n"), "give --program" in err) == (2, "", 1, True)
-    assert "run: mempiler memories rebuild" in filled(*show, "--program", "other")[2]
+    assert (code, out, err.count("\n"), "give PROGRAM" in err) == (2, "", 1, True)
+    assert "run: mempiler memories rebuild" in filled(*show, "other")[2]
     for entry in ("chat-1:1", "chat-2:1"):
         filled("memories", "edit", "program", entry, "--undo", *ADA)
     assert "Lisbon" in filled(*show)[1]
@@ -199,7 +199,7 @@ MISTAKES = {
     "edit program x --undo --user ada": "no entry 'x' of user 'ada', or nothing to undo",
     "edit program chat-1:1 --text ' ' --user ada": "a text that is not empty",
     "edit other chat-1:1 --delete --user ada": "run: mempiler memories rebuild",
-    "edit none chat-1:1 --delete --user ada": "no saved program here",
+    "edit none chat-1:1 --delete --user ada": "there is no such folder",
 }
 
 

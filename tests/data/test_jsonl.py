@@ -1,5 +1,8 @@
 """Your own questions: forms of a line, shared histories, a metric of one's own; judges of answers and pairs."""
 
+import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +23,7 @@ from mempiler.data.judge import (
     informed,
     preference,
 )
-from mempiler.errors import UserError
+from mempiler.errors import DataError, UserError
 from mempiler.programs.adapter import adapter
 from mempiler.signatures.judges import Acknowledgement, JudgeAcknowledgement, judge_hash
 from pydantic import Field
@@ -257,3 +260,58 @@ def test_the_hash_of_a_judge_changes_with_all_of_its_prompt() -> None:
         JudgeAcknowledgement.with_updated_fields("context", desc="what was said"),
     ]
     assert len({judge_hash(each) for each in others}) == 4
+
+
+def json_lines(folder, text, name="own.jsonl"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_json_array_is_told_in_one_line_and_the_command_it_names_converts_it(tmp_path):
+    path = json_lines(tmp_path, json.dumps([ROW] * 40, indent=1), "array.json")
+    report = check("jsonl", path)
+    assert [row.where for row in report.rows] == ["whole file"]
+    with pytest.raises(DataError, match="is a JSON array; expected JSON lines, one object per line") as refusal:
+        JsonlBenchmark.load(path)
+    command = str(refusal.value).partition("convert it: ")[2].replace("python", sys.executable, 1)
+    subprocess.run(command, shell=True, check=True)
+    assert len(JsonlBenchmark.load(tmp_path / "array.converted.jsonl").examples) == 40
+
+
+def test_a_csv_file_is_told_in_one_line_and_the_command_it_names_converts_it(tmp_path):
+    path = json_lines(tmp_path, 'question,answer\n"Where, now?",Lisbon\n' * 20, "rows.jsonl")
+    with pytest.raises(DataError, match=r"is a CSV file \(its first line: question, answer\)") as refusal:
+        JsonlBenchmark.load(path)
+    assert len(check("jsonl", path).rows) == 1
+    command = str(refusal.value).partition("convert it: ")[2].replace("python", sys.executable, 1)
+    subprocess.run(command, shell=True, check=True)
+    first_line = (tmp_path / "rows.converted.jsonl").read_text().splitlines()[0]
+    assert json.loads(first_line) == {"question": "Where, now?", "answer": "Lisbon"}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"question": "query", "answer": "gold"}, "line 1: found: query, gold; expected: question, answer"),
+        ({"messages": "chat"}, "line 1: found: chat; expected: history or messages"),
+        (
+            {"messages": "chat", "question": "query", "answer": "gold"},
+            "line 1: found: query, gold, chat; expected: question, answer, history or messages",
+        ),
+        ({"question": None}, "line 1, field 'question': is missing"),
+    ],
+)
+def test_misnamed_fields_are_named_at_once(tmp_path, names, message):
+    row = {}
+    for name in ("question", "answer", "messages"):
+        new_name = names.get(name, name)
+        if new_name is not None:
+            row[new_name] = ROW[name]
+    with pytest.raises(DataError, match=f"{re.escape(message)}$"):
+        JsonlBenchmark.load(json_lines(tmp_path, json.dumps(row)))
+
+
+def test_lines_that_are_lists_are_told_line_by_line(tmp_path):
+    report = check("jsonl", json_lines(tmp_path, "[1]\n[2]\n"))
+    assert [row.where for row in report.rows][:2] == ["line 1", "line 2"]

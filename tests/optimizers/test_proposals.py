@@ -93,13 +93,16 @@ def test_three_in_ten_malformed_proposals_cost_calls_and_nothing_else(compile_wi
 
 
 @each_optimizer
-def test_proposals_that_are_all_malformed_end_in_a_program_and_a_run_that_goes_on(compile_with, tmp_path, name):
+def test_proposals_that_are_all_malformed_end_in_a_program_and_a_run_that_goes_on(compile_with, tmp_path, name, cli):
     model, healthy = Model(10), Model(0)
     found = compile_with(name, model, "--json", "--out", str(tmp_path / "out"))
     troubles = found["optimizer"]
     assert model.malformed == model.proposals > 0
     assert troubles["unreadable"] > 0
     assert troubles["given_up"] > 0
+    _, shown, _ = cli("show", found["run"], "--failed")
+    assert shown.count("prompt LM, unreadable answer to ") == len(troubles["examples"]) > 0
+    assert " ".join(troubles["examples"][0]["text"].split())[:400] in shown
     assert troubles["ended"] == ("a proposal could not be read" if name in ("copro", "better-together") else None)
     assert found["usage"]["calls"]["prompt"] == model.proposals
     assert BETTER not in load(tmp_path / "out").task.answer.signature.instructions

@@ -320,7 +320,7 @@ def test_what_is_published_is_loaded_and_asked_by_its_name(hub: Hub, saved: Path
     found = cli("ask", address, "Where did Ada move?", "--history", chat, "--json")
     assert "Lisbon" in json.loads(found[1])["answer"]
     assert len(hub.asked) == asked  # a commit does not change: it is here
-    assert "nothing: no saved program here" in cli("publish", saved.parent / "nothing", ADDRESS)[2]
+    assert "nothing: there is no such folder" in cli("publish", saved.parent / "nothing", ADDRESS)[2]
 
 
 @pytest.mark.parametrize(
