@@ -17,7 +17,15 @@ import h11
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .error_responses import AMBIGUOUS, MALFORMED, TOO_LARGE, TOO_MANY_CHUNKS, TOO_MANY_HEADERS, response_of
+from .error_responses import (
+    AMBIGUOUS,
+    MALFORMED,
+    NO_WEBSOCKET,
+    TOO_LARGE,
+    TOO_MANY_CHUNKS,
+    TOO_MANY_HEADERS,
+    response_of,
+)
 
 MAX_HEADER_BYTES = 32_768
 """Most bytes of the headers of a request."""
@@ -51,6 +59,7 @@ class BoundedConnection(h11.Connection):
         self._head_ended_at = 0
         self._chunks = 0
         self._payload = 0
+        self._asks_to_switch = False
 
     def receive_data(self, data: bytes) -> None:
         """Take what came over the connection."""
@@ -70,6 +79,7 @@ class BoundedConnection(h11.Connection):
 
         if isinstance(event, h11.Request):
             self._check_framing(event)
+            self._check_upgrade(event)
             self._head_ended_at = self._received - len(self.trailing_data[0])
             self._chunks = 0
             self._payload = 0
@@ -95,6 +105,27 @@ class BoundedConnection(h11.Connection):
             return
         if b"content-length" in names or request.http_version < b"1.1":
             raise self._refuse(AMBIGUOUS())
+
+    def _check_upgrade(self, request: h11.Request) -> None:
+        """Refuse a WebSocket, and note whether a request asks for another protocol.
+
+        Java's own client asks for HTTP/2 (`Upgrade: h2c`) with every request: such a request is answered over HTTP/1.1.
+        """
+        protocols = b",".join(value for name, value in request.headers if name == b"upgrade").lower()
+        if b"websocket" in protocols:
+            raise self._refuse(NO_WEBSOCKET())
+        self._asks_to_switch = bool(protocols) or request.method == b"CONNECT"
+
+    def send(self, event: Any) -> bytes | None:
+        """Return the bytes of the next part of an answer.
+
+        An answer to a request that asks for another protocol ends the connection: a proxy that takes the switch for
+        done would let everything behind it pass unseen.
+        """
+        if self._asks_to_switch and isinstance(event, h11.Response):
+            headers = [*event.headers, (b"connection", b"close")]
+            event = h11.Response(status_code=event.status_code, headers=headers, reason=event.reason)
+        return super().send(event)
 
     def _check_body(self, part: h11.Data) -> None:
         self._payload += len(part.data)

@@ -70,6 +70,7 @@ _CLOSE = {"Connection": "close"}
 TOO_MANY_CHUNKS = partial(HTTPException, 413, "the chunks of the body are too small; send larger ones", _CLOSE)
 TOO_MANY_HEADERS = partial(HTTPException, 431, "the request has too many headers", _CLOSE)
 MALFORMED = partial(HTTPException, 400, "this is no valid HTTP/1.1, or its headers are too long", _CLOSE)
+NO_WEBSOCKET = partial(HTTPException, 400, "there is no WebSocket here; send a plain HTTP request", _CLOSE)
 AMBIGUOUS = partial(
     HTTPException, 400, "send either Content-Length or Transfer-Encoding: chunked, without trailers", _CLOSE
 )

@@ -197,3 +197,49 @@ def test_half_a_body_is_no_request(connect: Any) -> None:
         assert within(10, lambda: client.service.requests.held["acme"] == 1)
     assert within(10, lambda: client.service.requests.held["acme"] == 0)
     assert client.get("/v1/users").json()["users"] == []
+
+
+WEBSOCKET = ("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+TO_HTTP_2 = ("Upgrade: h2c", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAMAAABkAAQAAP__")
+
+
+@SHORT_LINGER
+@pytest.mark.parametrize("spelling", ["websocket", "WebSocket", "h2c, websocket", "foo\r\nUpgrade: websocket"])
+@pytest.mark.parametrize("behind", [b"", HEALTH, b"\x81\x85abcdabcde"], ids=["nothing", "a request", "a frame"])
+def test_a_websocket_is_refused_and_the_connection_ends(filled: Any, spelling: str, behind: bytes) -> None:
+    headers = ("Connection: Upgrade", f"Upgrade: {spelling}", *WEBSOCKET[1:])
+    sent = request(*headers, line="GET /v1/users HTTP/1.1", body=b"")
+    assert statuses(filled, sent + behind) == [400]
+
+
+@SHORT_LINGER
+@pytest.mark.parametrize("behind", [b"", HEALTH], ids=["nothing", "a request"])
+def test_a_request_that_asks_for_http_2_is_answered_over_http_1_and_the_connection_ends(
+    filled: Any, behind: bytes
+) -> None:
+    # `statuses` returns only when the service has closed the connection.
+    answers = statuses(filled, request(*TO_HTTP_2, LENGTH) + behind)
+    assert answers[0] == 200
+    assert answers[1:] in ([], [400])
+
+
+@SHORT_LINGER
+def test_no_upgrade_leads_around_the_token(filled: Any) -> None:
+    head = "\r\n".join(("POST /v1/users/ada/search HTTP/1.1", "Host: x", LENGTH, *TO_HTTP_2))
+    assert statuses(filled, f"{head}\r\n\r\n".encode() + JSON) == [401]
+
+
+@SHORT_LINGER
+def test_nothing_is_tunnelled(filled: Any) -> None:
+    assert statuses(filled, request(line="CONNECT 127.0.0.1:80 HTTP/1.1", body=b"")) == [404]
+
+
+@SHORT_LINGER
+def test_http_2_from_the_first_byte_is_not_spoken(filled: Any) -> None:
+    answers = statuses(filled, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+    assert answers[-1] == 400
+    assert 200 not in answers
+
+
+def test_only_the_request_that_asks_for_another_protocol_ends_its_connection(filled: Any) -> None:
+    assert statuses(filled, request(LENGTH) + request(*TO_HTTP_2, LENGTH)) == [200, 200]
