@@ -40,6 +40,9 @@ _STORED, _AMENDMENT = TypeAdapter(StoredItem), TypeAdapter(Amendment)
 NOTHING = Log()
 COUNTED = ("queued", "partial", "failed")
 """States of items that summaries count."""
+# By its number alone is a turn before another one of its session: the clock may have been set back in between.
+_SESSION_BEGAN = "first_value(added) OVER (PARTITION BY session ORDER BY number)"
+"""When the first turn of an open session was stored."""
 _HEAD = f"""
     SELECT m.*, (SELECT version FROM mempiler_users WHERE {OWN}) AS version,
         (SELECT value FROM mempiler_meta WHERE name = 'forgets') AS forgets,
@@ -82,7 +85,8 @@ class Reading(Database):
             SELECT {columns}, '' AS session, 0.0 AS at FROM mempiler_items WHERE {OWN} AND position > :after
             UNION ALL SELECT {columns}, '', 0.0 FROM mempiler_items {by_state}
                 WHERE {OWN} AND state IN ('queued', 'failed') AND position <= :after
-            UNION ALL SELECT number, json, 'open', 0, '', '', session, added FROM mempiler_open_turns WHERE {OWN}
+            UNION ALL SELECT number, json, 'open', 0, '', '', session, {_SESSION_BEGAN}
+                FROM mempiler_open_turns WHERE {OWN}
             ORDER BY at, position"""
         with self._read() as db:
             head = run(db, _HEAD, owner).one()
@@ -262,7 +266,8 @@ class Reading(Database):
 
 def open_sessions(db: Connection, owner: Owner) -> list[Session]:
     """The sessions of a user that have not ended, with their turns so far, in order of their first turn."""
-    rows = run(db, f"SELECT session, json FROM mempiler_open_turns WHERE {OWN} ORDER BY added, number", owner)
+    statement = f"SELECT session, json FROM mempiler_open_turns WHERE {OWN} ORDER BY {_SESSION_BEGAN}, number"
+    rows = run(db, statement, owner)
     said: dict[str, list[Turn]] = {}
     for row in rows:
         said.setdefault(row.session, []).append(

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..errors import DataError, UserError, misfit
 from ..memory.incoming import checked, name_of
 from ..memory.store import Store
-from ..memory.stored import Contents
+from ..memory.stored import Contents, Owner
 from ..records.json_input import parse_json
 
 MARK = '{"mempiler": "memories"'
@@ -51,7 +51,7 @@ def import_users(store: Store, lines: Iterable[str], name: str, replace: bool = 
         replace: Whether a user who is there already is forgotten first.
 
     Raises:
-        DataError: A line is no user that can be stored, or of another version.
+        DataError: A line is no user that can be stored, a user of a line before, or of another version.
         ConflictError: A user is there already, or two turns of one have one id.
     """
     return store.restore(_users(lines, name), replace)
@@ -59,6 +59,7 @@ def import_users(store: Store, lines: Iterable[str], name: str, replace: bool = 
 
 def _users(lines: Iterable[str], name: str) -> Iterator[Contents]:
     begun, where = False, name
+    lines_by_owner = dict[Owner, int]()
     try:
         for number, text in enumerate(lines, 1):
             if not text.strip():
@@ -76,7 +77,15 @@ def _users(lines: Iterable[str], name: str) -> Iterator[Contents]:
                 raise DataError(f"{name}: no memories of Mempiler; give a file that `mempiler memories export` wrote")
             begun = True
             if not header:
-                yield _contents(line, where)
+                contents = _contents(line, where)
+                # The second line of a user would replace the first, or be blamed on the store.
+                first = lines_by_owner.setdefault(contents.owner, number)
+                if first != number:
+                    owner = contents.owner
+                    raise DataError(
+                        f"{where}: user {owner.user!r} of tenant {owner.tenant!r} is in line {first} too; keep one of them"
+                    )
+                yield contents
     except ValidationError as error:
         raise DataError(f"{where}: {misfit(error)!a:.200}") from error
     except UnicodeDecodeError as error:
