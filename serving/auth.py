@@ -45,6 +45,8 @@ OPEN_TENANT = "default"
 """Whose users a service without tokens serves."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names of this machine; a service without tokens answers to no other."""
+_LOOPBACK_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
+"""A `Host` header, in small letters, that names this machine."""
 
 Place = Callable[[str], AbstractContextManager[None]]
 """What a request of a tenant holds until it is served."""
@@ -237,10 +239,9 @@ def tenant_of(scope: Any, tokens: Tokens | None) -> str | None:
         return None
     if tokens is None:
         given = headers.getlist("host")
-        host = given[0] if len(given) == 1 else ""
-        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        host = given[0].lower() if len(given) == 1 else ""
         # What a web page in a browser of this machine asks must not be taken for its user.
-        if name not in LOOPBACK:
+        if not _LOOPBACK_HOST.fullmatch(host):
             raise UNKNOWN_HOST()  # DNS rebinding
         if any(origin.lower() not in (f"http://{host}", f"https://{host}") for origin in headers.getlist("origin")):
             raise OTHER_ORIGIN()

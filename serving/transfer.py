@@ -82,9 +82,8 @@ def _users(lines: Iterable[str], name: str) -> Iterator[Contents]:
                 first = lines_by_owner.setdefault(contents.owner, number)
                 if first != number:
                     owner = contents.owner
-                    raise DataError(
-                        f"{where}: user {owner.user!r} of tenant {owner.tenant!r} is in line {first} too; keep one of them"
-                    )
+                    user = f"user {owner.user!r} of tenant {owner.tenant!r}"
+                    raise DataError(f"{where}: {user} is in line {first} too; keep one of them")
                 yield contents
     except ValidationError as error:
         raise DataError(f"{where}: {misfit(error)!a:.200}") from error

@@ -1,4 +1,4 @@
-"""`mempiler memories import` of files whose first rows are good and one is not: none is stored, and one line says which."""
+"""`mempiler memories import` of files with one bad row: nothing of it is stored, and one line says which."""
 
 import json
 import time
