@@ -116,7 +116,7 @@ class BoundedConnection(h11.Connection):
             raise self._refuse(NO_WEBSOCKET())
         self._asks_to_switch = bool(protocols) or request.method == b"CONNECT"
 
-    def send(self, event: Any) -> bytes | None:
+    def send(self, event: Any) -> Any:
         """Return the bytes of the next part of an answer.
 
         An answer to a request that asks for another protocol ends the connection: a proxy that takes the switch for
