@@ -26,6 +26,7 @@ from .store_claims import (
     any_session_of,
     delete_all,
     drop_open,
+    forget_session_rows,
     forgotten_as,
     forgotten_since,
     lock,
@@ -97,6 +98,45 @@ class Store(Claims):
         digest = digest or digest_of(item, said)
         with self._write() as db:
             return _queue(db, owner, item, digest, said, since)
+
+    def replace(
+        self,
+        owner: Owner,
+        item: Item,
+        digest: str | None = None,
+        since: int | None = None,
+        metadata: Mapping[str, Scalar] | None = None,
+    ) -> Added:
+        """Write an item in the place of the session with its id, in one transaction, and queue it for remembering.
+
+        Whoever is killed on the way leaves the old session or the new one. The old one is forgotten as `forget_item`
+        forgets it, its bytes included. Where there is none, the item is added. Arguments are those of `add`.
+
+        Returns:
+            Its id and position; `new` is False for an item that is there already, which is left alone.
+
+        Raises:
+            ConflictError: Another session has a turn with the id of one of its turns; or the user was forgotten since.
+            UserError: The item has no id or no turns, or an id or a text that cannot be stored.
+        """
+        item = checked(item)
+        if not item.id:
+            raise UserError("the session has no id; give the id of the session that it replaces")
+
+        values = {} if metadata is None else checked_metadata(metadata)
+        since = self.forgets() if since is None else since
+        digest = digest or digest_of(item, values)
+        with self._write() as db:
+            make(db, owner)
+            # The deletion would make a session that is the same a new one.
+            is_the_same = _there(db, owner, item.id, since).digest == digest
+            is_replaced = not is_the_same and forget_session_rows(db, owner, item.id)
+            added = _queue(db, owner, item, digest, values, since)
+
+        if is_replaced or is_the_same:
+            # Whoever wrote the same before may have been killed before the old bytes were gone.
+            self.erase()
+        return added
 
     def append(
         self,

@@ -196,18 +196,10 @@ class Claims(Reading):
         id = name_of("session", id)
         with self._write() as db:
             lock(db, owner)
-            before = _sizes(db, owner)[1]
-            known = _drop_item(db, owner, id) | drop_open(db, owner, id)
-            left = before - _sizes(db, owner)[1]
-            name = Owner.stored(f"{owner.user}\0{id}", owner.tenant)
-            known |= _pending(db, name)
-            if known:
-                # Which of them are of that session's texts, nobody knows.
-                run(db, f"DELETE FROM mempiler_vectors WHERE {OWN}", owner)
-                run(db, f"DELETE FROM mempiler_metadata WHERE {OWN} AND session = :id", owner, id=id)
-                _drop_unfounded(db, owner)
-                record(db, name, any_session_of(owner))
-        return self._receipt(id, known, int(left > 0), left)
+            turns_before = _sizes(db, owner)[1]
+            known = forget_session_rows(db, owner, id)
+            turns_deleted = turns_before - _sizes(db, owner)[1]
+        return self._receipt(id, known, int(turns_deleted > 0), turns_deleted)
 
     def _receipt(self, name: str, known: bool, sessions: int, turns: int) -> Receipt:
         erased, held_by = self.erase()
@@ -331,6 +323,28 @@ def drop_open(db: Connection, owner: Owner, session: str) -> bool:
         run(db, f"DELETE FROM mempiler_turns WHERE {OWN} AND turn IN :ids", owner, ids=part)
     run(db, f"DELETE FROM mempiler_open_turns WHERE {where}", owner, session=session)
     return bool(ids)
+
+
+def forget_session_rows(db: Connection, owner: Owner, id: str) -> bool:
+    """Delete an item or open session, with whatever was made of it, and note that it was forgotten.
+
+    If the memory holds something of it, the memory is deleted too, and all other items are queued anew.
+
+    Returns:
+        False if there is no such session, and no bytes of an earlier one are still to be erased.
+    """
+    item_deleted = _drop_item(db, owner, id)
+    open_session_deleted = drop_open(db, owner, id)
+    forgotten_session = Owner.stored(f"{owner.user}\0{id}", owner.tenant)
+    if not (item_deleted or open_session_deleted or _pending(db, forgotten_session)):
+        return False
+
+    # Vectors do not say of which session's texts they are.
+    run(db, f"DELETE FROM mempiler_vectors WHERE {OWN}", owner)
+    run(db, f"DELETE FROM mempiler_metadata WHERE {OWN} AND session = :id", owner, id=id)
+    _drop_unfounded(db, owner)
+    record(db, forgotten_session, any_session_of(owner))
+    return True
 
 
 def _drop_item(db: Connection, owner: Owner, id: str) -> bool:

@@ -132,6 +132,38 @@ class UserMemory(UserEntries):
             self.remember()
         return added
 
+    def replace(
+        self,
+        session: Item | Messages,
+        id: str | None = None,
+        remember: bool = True,
+        metadata: Mapping[str, Scalar] | None = None,
+    ) -> Added:
+        """Store a session in the place of the one with its id, which is forgotten; or add it if there is none.
+
+        The store holds the old session or the new one at any moment, also if this process is killed. If the old one
+        was in the memory, the memory is written anew. The same session again changes nothing.
+
+        Args:
+            session: As of `add`.
+            id: The id of both sessions; that of `session` if None.
+            remember: As of `add`.
+            metadata: Of the new session; nothing is kept of the old one's.
+
+        Raises:
+            UserError: There is no id, or the session or its metadata are malformed.
+            ConflictError: The user was forgotten meanwhile.
+            StoreError: The session could not be stored; the old one is there.
+            LMError: The endpoint failed. The new session is stored; it will be remembered with the next one.
+        """
+        item, digest = incoming(session, id, metadata)
+        added = self.store.replace(self.owner, item, digest, self._since, metadata)
+        # The old session must not stay in what this process keeps of its users.
+        self.memories.notice(self.store.forgets())
+        if remember:
+            self.remember()
+        return added
+
     def say(
         self,
         session: str,

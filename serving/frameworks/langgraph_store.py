@@ -1,7 +1,8 @@
 """A memory as the store of a LangGraph graph: `MempilerStore(lambda user: program.memory(store, user, lm=lm))`.
 
 A namespace is a user of its own, its labels joined by dots; a key is a session; an item is JSON of what was put. An
-item that is put again, or deleted, is forgotten first, which writes the memory anew. Times to live are not kept.
+item that is put with another value replaces the one before, in one transaction of the store. That, and deleting one,
+forgets the old value, which writes the memory anew. Times to live are not kept.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ class MempilerStore(base.BaseStore):
         if isinstance(op, base.SearchOp):
             return self._search(op)
         user = self._memory_of(".".join(op.namespace))
-        there = _items(user, op.namespace).get(op.key)
+        stored = _items(user, op.namespace).get(op.key)
         if isinstance(op, base.GetOp):
-            return there
-        if there is None or there.value != op.value:
+            return stored
+        if op.value is None:
             user.forget_session(op.key)
-            if op.value is not None:
-                user.add([{"role": "user", "content": json.dumps(dict(op.value), ensure_ascii=False)}], id=op.key)
+        elif stored is None or stored.value != op.value:
+            text = json.dumps(dict(op.value), ensure_ascii=False)
+            user.replace([{"role": "user", "content": text}], id=op.key)
         return None
 
     def _search(self, op: Any) -> list[Any]:

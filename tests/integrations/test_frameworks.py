@@ -124,6 +124,16 @@ def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:
     assert dict(zip(wanted, run("langgraph", "LangGraph", *wanted), strict=True)) == wanted
 
 
+def test_a_put_that_fails_on_the_way_leaves_the_old_value_or_the_new_one(run: Run) -> None:
+    old, new = {"text": "Ada adopted a tabby."}, {"text": "Ada adopted a Siamese cat."}
+    put = f"store.put(('ada', 'facts'), 'cat', {old!r})"
+    interrupted = "__import__('interrupted').values_after_interrupted_puts"
+    _, values = run("langgraph", "LangGraph", put, f"{interrupted}(store, ('ada', 'facts'), 'cat', {new!r})")
+    first_new = values.index(new)
+    assert first_new > 5
+    assert values == [old] * first_new + [new] * (len(values) - first_new)
+
+
 def test_node_that_is_run_again_stores_nothing_twice_and_leaves_checkpoints_as_they_were(run: Run) -> None:
     again = "[agent.invoke({'messages': [{'role': 'user', 'content': 'I own a boat.', 'id': 'm1'}]}, "
     again += "{'configurable': {'user_id': 'ada'}}) for _ in range(2)][-1]['messages'][0].content"

@@ -112,6 +112,27 @@ def _timed(call: Callable[[], Any]) -> float:
     return time.monotonic() - begun
 
 
+def test_a_session_that_is_replaced_leaves_no_byte_and_nothing_that_was_said_of_it(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
+        memory.add([{"role": "user", "content": "the falcon flies"}], id="s", metadata={"bird": "falcon"})
+        memory.update("s:1", "the falcon sleeps", by="falcon")
+        assert b"falcon" in files(tmp_path)
+        replaced = memory.replace([{"role": "user", "content": "the owl flies"}], id="s")
+        assert (replaced.id, replaced.new) == ("s", True)
+        assert [entry.text for entry in memory.list().entries] == ["user: the owl flies"]
+        assert b"falcon" not in files(tmp_path)
+
+
+def test_a_replaced_open_session_is_the_new_one(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="falcon")])
+        assert store.replace(ADA, session("owl", id="chat")).new
+        assert store.read(ADA).open == ()
+        assert [stored.item.turns[0].text for stored in store.items(ADA)] == ["owl"]
+        assert b"falcon" not in files(tmp_path)
+
+
 def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_claims, "MOST", 0)
     with Store(tmp_path / "s.sqlite") as store:
@@ -120,7 +141,7 @@ def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeyp
         assert (found.erased, "sqlite3 FILE VACUUM" in found.held_by) == (False, True)
 
 
-@pytest.mark.parametrize("write", ["add", "append"])
+@pytest.mark.parametrize("write", ["add", "append", "replace"])
 def test_write_that_began_before_is_refused_in_every_process(open_store: Callable[..., Store], write: str) -> None:
     one, two = open_store(), open_store()
     one.forget(BOB)
@@ -130,6 +151,8 @@ def test_write_that_began_before_is_refused_in_every_process(open_store: Callabl
     def go(owner: Owner, since: int | None) -> None:
         if write == "add":
             two.add(owner, session("one"), since=since)
+        elif write == "replace":
+            two.replace(owner, session("one", id="s"), since=since)
         else:
             two.append(owner, "chat", [Turn(id="", speaker="Ada", text="one")], since=since)
 

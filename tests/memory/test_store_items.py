@@ -37,6 +37,28 @@ def test_same_session_twice_is_stored_once(store: Store) -> None:
         store.add(ADA, session("two", id="s"))
 
 
+def test_a_session_is_replaced_only_by_another_one(store: Store) -> None:
+    assert store.replace(ADA, session("one", id="s")).new, "there was none before"
+    store.add(ADA, session("other", id="t"))
+    assert not store.replace(ADA, session("one", id="s")).new
+    assert store.forgets() == 0
+    assert [one.item.id for one in store.items(ADA)] == ["s", "t"]
+
+    assert store.replace(ADA, session("two", id="s")).new
+    assert [(one.item.id, one.item.turns[0].text) for one in store.items(ADA)] == [("t", "other"), ("s", "two")]
+    with pytest.raises(UserError, match="has no id; give the id of the session that it replaces"):
+        store.replace(ADA, session("three"))
+
+
+def test_a_session_that_cannot_be_stored_replaces_nothing(store: Store) -> None:
+    turn = Turn(id="t1", speaker="Ada", text="one")
+    store.add(ADA, Session(id="a", turns=(turn,)))
+    store.add(ADA, session("two", id="s"))
+    with pytest.raises(ConflictError, match="another turn 't1'"):
+        store.replace(ADA, Session(id="s", turns=(turn,)))
+    assert [one.item.turns[0].text for one in store.items(ADA)] == ["one", "two"]
+
+
 def test_turn_id_of_another_session_is_refused(store: Store) -> None:
     turn = Turn(id="t1", speaker="Ada", text="one")
     store.add(ADA, Session(id="a", turns=(turn,)))

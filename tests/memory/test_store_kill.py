@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import ConflictError, Store, StoreError
+from mempiler import ConflictError, Store, StoreError, build
+from mempiler.engines.models import language_model
+from mempiler.memory.incoming import incoming
 from mempiler.memory.store_tables import SCHEMA, tables
 from mempiler.memory.stored import Owner
 from mempiler.serving.transfer import export_users, import_users
@@ -110,8 +112,8 @@ def test_tables_that_came_with_time_may_be_missing(tmp_path: Path) -> None:
         assert store.forget(ADA).sessions == 5
 
 
-def _killed_at(url: str, statement: int) -> None:
-    """Opens a store, and dies before one of the statements that change it."""
+def _die_before(statement: int) -> None:
+    """Make this process kill itself before so many statements that change a store."""
     left = [statement]
 
     @event.listens_for(Engine, "before_cursor_execute")
@@ -120,6 +122,10 @@ def _killed_at(url: str, statement: int) -> None:
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
+
+def _killed_at(url: str, statement: int) -> None:
+    """Opens a store, and dies before one of the statements that change it."""
+    _die_before(statement)
     Store(url).close()
 
 
@@ -245,6 +251,49 @@ def test_user_who_is_there_already_keeps_all_others_out_and_times_are_kept_in_ut
         import_users(store, [HEADER, line("bob"), line("ada")], "file")
     (found,) = store.users()
     assert str(store.items(found.owner)[0].item.turns[0].time) == "2024-03-05 08:00:00"
+
+
+def _message(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "name": "Ada", "content": text, "time": "2024-03-05"}]
+
+
+def _replace_and_die_before(url: str, statement: int) -> None:
+    # Of the store only: what models and searches start in the process that forks is missing in this one.
+    with Store(url) as store:
+        _die_before(statement)
+        store.replace(ADA, *incoming(_message("new"), "s"))
+
+
+def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_killed(url: str) -> None:
+    """`s` is in the memory before; whoever comes afterwards writes the memory that was to be written, once."""
+    seen: list[str] = []
+    statement, code = 0, -signal.SIGKILL
+    while code == -signal.SIGKILL:
+        with Store(url) as store:
+            memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
+            memory.forget()
+            memory.add(_message("old"), id="s", metadata={"of": "old"})
+            memory.add(_message("other"), id="t")
+
+        statement += 1
+        process = _in_a_process(_replace_and_die_before, url, statement)
+        process.join(60)
+        code = process.exitcode
+
+        with Store(url) as store:
+            memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
+            texts = {item.id: item.turns[0].text for item in memory.items()}
+            seen.append(texts.pop("s"))
+            assert texts == {"t": "other"}
+            is_old = seen[-1] == "old"
+            assert store.sessions(ADA, ["s:1"]) == {"s:1": ("s", {"of": "old"} if is_old else {})}
+            memory.remember()
+            written = [entry.text for entry in memory.list().entries if not entry.waiting]
+            assert sorted(written) == sorted(["Ada: old" if is_old else "Ada: new", "Ada: other"])
+
+    assert code == 0
+    assert seen == sorted(seen, reverse=True), "once it is replaced, it stays so"
+    assert (seen[0], seen[-1], len(seen) > 10) == ("old", "new", True)
 
 
 SCRIPT = Path(__file__).parents[2] / "perf" / "kill.py"

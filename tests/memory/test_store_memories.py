@@ -89,13 +89,14 @@ def test_of_two_writers_of_one_version_one_wins(open_store: Callable[..., Store]
     assert (one.read(ADA).document, states(one)) == (document(2), ["remembered", "remembered"])
 
 
-@pytest.mark.parametrize("change", ["forget", "reset", "forget_item"])
+@pytest.mark.parametrize("change", ["forget", "reset", "forget_item", "replace"])
 def test_writing_what_was_forgotten_meanwhile_stores_nothing(store: Store, change: str) -> None:
     fill(store)
     claim = claim_of(store)
-    arguments = ("s0",) if change == "forget_item" else ()
+    arguments = {"forget_item": ("s0",), "replace": (session("another", id="s0"),)}.get(change, ())
     getattr(store, change)(ADA, *arguments)
-    fill(store)
+    if change != "replace":
+        fill(store)
     assert store.commit(claim, document(2), 60) is None
     store.fail(claim, 1, "too late", give_up=True)
     assert store.read(ADA).document is None
