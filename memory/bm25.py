@@ -91,7 +91,7 @@ class BM25Index:
         """BM25 of every row with what neighbours lend, shape [rows]; 0 for no hit."""
         scores = np.zeros(len(self._lengths))
         # Terms are added in their order, and one that is there twice counts twice.
-        for term in _asked(query[:ASKED]):
+        for term in query_terms(query[:ASKED]):
             if term in self._postings:
                 scores[np.frombuffer(self._postings[term][0], np.int64)] += self._impacts(term)
         self.lender()(scores)
@@ -194,13 +194,14 @@ def tokens(text: str) -> list[str]:
     return [word if len(word) > _LONGEST else _stem(word) for word in words if word not in STOP_WORDS]
 
 
-_asked = lru_cache(maxsize=64)(tokens)
+query_terms = lru_cache(maxsize=64)(tokens)
+"""`tokens` of a query, which several searches and signals ask for."""
 
 
 def forget_words() -> None:
     """Drops the words seen so far: a password is a word too."""
     _stem.cache_clear()
-    _asked.cache_clear()
+    query_terms.cache_clear()
 
 
 @lru_cache(maxsize=32_768)

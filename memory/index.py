@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from pydantic import Field
@@ -23,6 +23,7 @@ from ..errors import ProgramError, UserError
 from ..records import FrozenMapping, Hit, Record
 from ..records.frozen import FrozenDict
 from .bm25 import ASKED, LENT, BM25Index
+from .repeats import SaidBefore
 from .signals import (
     BESIDE,
     COSINES,
@@ -224,13 +225,11 @@ class Index:
         for query, (scores, least, alike) in zip(queries, self._scored(queries, min_score, vectors), strict=True):
             if passed is not None:
                 scores = np.where(passed, scores, -math.inf)
-            ranked = best_rows(scores, least, most if where is None else len(scores))
-            known = ((row, entry, score) for row, score in ranked if (entry := self._entries[row]))
-            best = list(islice((each for each in known if where is None or where(each[1])), most))
-            if reranker is None or alike is None or not best:
-                found.append(partial(_hits, [each[1:] for each in best]))
+            ranking = self._ranking(query, scores, least, where, most)
+            if reranker is None or alike is None or not ranking.best:
+                found.append(partial(_hits, ranking, k))
             else:
-                found.append(self._reranked(reranker, query, best, alike, k))
+                found.append(self._reranked(reranker, query, ranking, alike, k))
         return found
 
     def asked(self, queries: Sequence[str]) -> list[str]:
@@ -240,6 +239,19 @@ class Index:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def _ranking(self, query: str, scores: np.ndarray, least: float, where: Where | None, most: int) -> _Ranking:
+        """The `most` best rows that score `least` or more; turns that repeat the query or a better one come apart."""
+        ranking, said = _Ranking(), SaidBefore(query)
+        for row, score in _rows_in_order(scores, least, most if where is None else len(scores)):
+            entry = self._entries[row]
+            if entry is None or not (where is None or where(entry)):
+                continue
+            is_new = not self.hybrid or said.register(entry)
+            (ranking.best if is_new else ranking.repeats).append(_Candidate(row, entry, score))
+            if len(ranking.best) == most:
+                break
+        return ranking
 
     def _put(self, new: Sequence[Entry], counts: Sequence[int], vectors: np.ndarray | None) -> None:
         for entry in new:
@@ -302,13 +314,15 @@ class Index:
         return bonus if near is None else WHEN * near + (0 if bonus is None else bonus)
 
     def _reranked(
-        self, reranker: Reranker, query: str, best: list[tuple[int, Entry, float]], alike: np.ndarray, k: int
+        self, reranker: Reranker, query: str, ranking: _Ranking, alike: np.ndarray, k: int
     ) -> Callable[[], list[Hit]]:
         """The first hits in the order of a reranker, which words, cosines and all else count beside; then the rest."""
-        texts = [passages(entry.text, entry.speaker) for _, entry, _ in best[:FIRST]]
+        best = ranking.best
+        texts = [passages(candidate.entry.text, candidate.entry.speaker) for candidate in best[:FIRST]]
         # Of long texts fewer are read again.
         most = max(int(np.searchsorted(np.cumsum(list(map(len, texts))), PASSAGES, "right")), 1)
-        rows, fused = np.array([row for row, _, _ in best[:most]]), np.array([score for *_, score in best[:most]])
+        rows = np.array([candidate.row for candidate in best[:most]])
+        fused = np.array([candidate.score for candidate in best[:most]])
         near, lend, asked = alike[rows], self._words.lender(rows), self.asked([query])[0]
         weights = {word: self._words.weight(word) for word in reranker.words(asked)}
 
@@ -318,14 +332,43 @@ class Index:
             scores = deviations(lent) + (fused - near) + BESIDE * near
             below = float(scores.min() - fused[-1])
             order: list[int] = np.argsort(-scores, kind="stable").tolist()
-            first = [(best[n][1], float(scores[n])) for n in order]
-            return _hits([*first, *((entry, score + below) for _, entry, score in best[most:])][:k])
+            first = [best[n]._replace(score=float(scores[n])) for n in order]
+            rest = [candidate._replace(score=candidate.score + below) for candidate in best[most:]]
+            return _hits(_Ranking([*first, *rest], ranking.repeats), k)
 
         return ranked
 
 
-def _hits(best: Iterable[tuple[Entry, float]]) -> list[Hit]:
-    return [entry.hit(score) for entry, score in best]
+class _Candidate(NamedTuple):
+    """A row that was found."""
+
+    row: int
+    entry: Entry
+    score: float
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """What was found, best first."""
+
+    best: list[_Candidate] = field(default_factory=list[_Candidate])
+    repeats: list[_Candidate] = field(default_factory=list[_Candidate])
+    """Turns that say nothing that the query or a better turn does not say."""
+
+
+def _rows_in_order(scores: np.ndarray, least: float, first: int) -> Iterator[tuple[int, float]]:
+    """All rows that score so much at least, best first; whoever takes no more than `first` does not sort the others."""
+    head = list(best_rows(scores, least, first))
+    yield from head
+    if len(head) == first:
+        yield from islice(best_rows(scores, least, len(scores)), first, None)
+
+
+def _hits(ranking: _Ranking, k: int) -> list[Hit]:
+    """The first `k`: repeats stand behind all others, and score no more than the last of these."""
+    lowest = min((candidate.score for candidate in ranking.best), default=math.inf)
+    behind = [candidate._replace(score=min(candidate.score, lowest)) for candidate in ranking.repeats]
+    return [candidate.entry.hit(candidate.score) for candidate in [*ranking.best, *behind][:k]]
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ method takes that method's writer as it is, and calls its reader's `search`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
@@ -21,13 +21,12 @@ from ..memory.index import Embedder, Entry
 from ..memory.indexes import Indexes
 from ..memory.memory import Memory, turn_entries
 from ..records import Context, Hit, Item, Query
+from .fallback import FEW, Fallback, as_fallback, newest_sayings, unanswering_replies
 from .pending import RAW_TURNS, PendingItems, Recalled, with_raw, with_unwritten
 from .predictor import Part, adopt, of_meaning
 from .recording import RECORDING
 from .relative_dates import dated
 
-FEW = 5
-"""Most entries that are shown where nothing was found."""
 ANY_COSINE = -1.0
 """The `min_score` of a search that leaves nothing out."""
 
@@ -241,12 +240,12 @@ class Reader(Part):
         }
         return memory.model_copy(update=left)
 
-    def fallback(self, memory: Any, query: Query) -> Sequence[Hit]:
-        """What is shown where `recall` finds nothing; it counts as not found. Default: the newest entries, last first.
+    def fallback(self, memory: Any, query: Query) -> Iterable[Hit]:
+        """What is shown where `recall` finds nothing, the first `FEW` of it; it counts as not found.
 
-        "Where do I live?" shares no word with "I moved to Lisbon".
+        Default: the entries, last first. "Where do I live?" shares no word with "I moved to Lisbon".
         """
-        return [entry.hit() for entry in list(memory.entries())[: -FEW - 1 : -1]]
+        return (entry.hit() for entry in reversed(memory.entries()))
 
 
 class EntryReader(Reader):
@@ -284,11 +283,6 @@ class EntryReader(Reader):
         return self.indexes.entries(memory)
 
 
-def as_fallback(hits: Iterable[Hit]) -> tuple[Hit, ...]:
-    """Mark hits as shown only because nothing was found: they have a score of 0."""
-    return tuple(hit.model_copy(update={"fallback": True, "score": 0.0}) for hit in hits)
-
-
 class Method(Part):
     """A writer and a reader.
 
@@ -318,27 +312,52 @@ class Method(Part):
     def recall(self, memory: Any, query: Query, waiting: PendingItems | None = None) -> Recalled:
         """What a question is answered from: what the reader recalls of a settled memory, and raw turns that wait.
 
-        A memory that finds nothing is asked for the little it has: who tells it one thing and asks about it in other
-        words gets an answer. What is shown for want of a hit is marked (`as_fallback`), and counted as `fallback`.
+        Where that finds nothing that may answer, the `fallback` is added: marked, and counted under that name.
         """
         items = with_unwritten(memory, waiting) if memory.unwritten else waiting or PendingItems()
         raw = tuple(self.raw.search(items, [query.probe], RAW_TURNS)[0]) if items.items else ()
         asked = with_raw(query, items, raw) if raw else query
         context = self.reader.recall(memory, asked)
-        if not (context.hits or raw):
-            # What the task shows anyway is shown for its own sake, and is not marked.
-            shown_anyway = query.shown_ids
-            newest = items.newest(FEW)
-            asked = with_raw(query, items, newest)
-            raw = as_fallback(hit for hit in newest if hit.id not in shown_anyway)
-            others = [hit for hit in self.reader.fallback(memory, asked) if hit.id not in asked.shown_ids]
-            hits = as_fallback(others[: FEW - len(raw)])
-            context = context.model_copy(update={"hits": hits})
+        fallback = self.fallback(memory, query, items, (*context.hits, *raw))
+        if fallback is not None:
+            context = context.model_copy(update={"hits": fallback.entries_after(context.hits)})
+            raw = fallback.raw_after(raw)
+            asked = with_raw(query, items, raw)
 
         marked = sum(hit.fallback for hit in (*context.hits, *raw))
         if marked:
             context = context.model_copy(update={"counts": {**context.counts, "fallback": marked}})
         return Recalled(asked, context, raw)
+
+    def fallback(self, memory: Any, query: Query, items: PendingItems, found: Sequence[Hit]) -> Fallback | None:
+        """What is shown where a search finds nothing that may answer a query.
+
+        Args:
+            memory: A settled memory.
+            query: What is asked.
+            items: What is not in the memory.
+            found: What was found in both.
+
+        Returns:
+            None if something that was found may answer, or if there is nothing else to show.
+        """
+        replies = unanswering_replies(query.probe, found, self._entries(memory, items))
+        if replies is None:
+            return None
+
+        left_out = query.shown_ids.union(replies, (hit.id for hit in found))
+        raw = newest_sayings(query.probe, items.newest(), left_out, FEW)
+        left_out = left_out.union(hit.id for hit in raw)
+        newest = self.reader.fallback(memory, query)
+        others = newest_sayings(query.probe, newest, left_out, FEW - len(raw))
+        if not (raw or others):
+            return None
+        return Fallback(replies.intersection(hit.id for hit in found), as_fallback(others), as_fallback(raw))
+
+    def _entries(self, memory: Any, items: PendingItems) -> Iterator[Entry]:
+        """The entries of a memory, then the turns that are not in it; nothing is made before they are asked for."""
+        yield from self.reader.entries(memory)
+        yield from items.entries()
 
     def apply_amendment(self, memory: Any, amend: Amend) -> Any:
         """A settled memory with what `amend` leaves of its entries, and of the turns that it could not take in."""

@@ -5,11 +5,11 @@ What waits for one user is searched by one index, which is moved along as items 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any, NamedTuple
 
+from ..memory.index import Entry
 from ..memory.indexes import Lineage
 from ..memory.memory import turn_entries
 from ..records import Context, Hit, Item, Query, Session
@@ -36,10 +36,13 @@ class PendingItems:
             items.append(item if len(rest) == len(item.turns) else item.model_copy(update={"turns": rest}))
         return replace(self, items=tuple(items))
 
-    def newest(self, most: int) -> tuple[Hit, ...]:
-        """The newest turns, newest first."""
-        entries = (entry for item in reversed(self.items) for entry in reversed(turn_entries(item)))
-        return tuple(entry.hit() for entry in islice(entries, most))
+    def entries(self) -> Iterator[Entry]:
+        """The turns, oldest first."""
+        return (entry for item in self.items for entry in turn_entries(item))
+
+    def newest(self) -> Iterator[Hit]:
+        """The turns, newest first."""
+        return (entry.hit() for item in reversed(self.items) for entry in reversed(turn_entries(item)))
 
 
 class Recalled(NamedTuple):

@@ -142,6 +142,8 @@ class Search(EntryFilter):
     query: NonEmptyText
     k: Limit = 10
     """Most entries of the memory, and most turns that are not in it yet."""
+    fallback: StrictBool = False
+    """Whether the newest few are given, as for a question, where nothing found may answer the query."""
 
 
 class NewText(Body):

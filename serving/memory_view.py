@@ -17,7 +17,7 @@ from ..memory.memory import Memory, turn_entries
 from ..memory.stored import Contents, Document, Snapshot
 from ..programs.method import Method
 from ..programs.pending import PendingItems, with_unwritten
-from ..records import ABSTRACT, Found, Hit, Item, Session, Turn
+from ..records import ABSTRACT, Found, Hit, Item, Query, Session, Turn
 from ..records.timestamps import comparable
 
 I = TypeVar("I", bound=Item)  # noqa: E741
@@ -137,6 +137,16 @@ class View:
         entries = _best(lambda most: self.method.reader.search(self.settled, [query], most)[0], k, within)
         raw = _best(lambda most: self.method.raw.search(items, [query], most)[0], k, within) if items.items else ()
         return Found(entries, raw)
+
+    def with_fallback(self, query: str, found: Found) -> Found:
+        """What `search` found; or what `ask` shows in its place, if nothing of it may answer the query."""
+        hits = (*found.entries, *found.waiting)
+        asked = Query(text=query, speakers=self.speakers)
+        items = with_unwritten(self.settled, self.waiting)
+        fallback = self.method.fallback(self.settled, asked, items, hits)
+        if fallback is None:
+            return found
+        return Found(fallback.entries_after(found.entries), fallback.raw_after(found.waiting))
 
     def entries(self) -> dict[str, tuple[Entry, bool]]:
         """Every entry of the memory and every turn that is not in it, by id, each with whether it waits."""

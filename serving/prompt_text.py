@@ -34,6 +34,12 @@ def found_in(memory: Memory, query: str, k: int) -> list[Hit]:
     return [*found.entries, *found.waiting]
 
 
+def recalled_by(memory: Memory, query: str, k: int) -> list[Hit]:
+    """What is put beside a user's message: what `found_in` gives, or the newest few if none of that may answer."""
+    found = memory.search(query, k, fallback=True)
+    return [*found.entries, *found.waiting]
+
+
 def lines(found: Iterable[Hit]) -> str:
     """A line for each entry; one that says that there is none."""
     return "\n".join(f"- {hit.said}" for hit in found) or NOTHING

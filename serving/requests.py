@@ -152,9 +152,12 @@ class RemoteMemory:
         body = _body("question", Question, question=question, where=where, since=since, until=until, **query)
         return self._call("POST", "/ask", Answer.model_validate, body)
 
-    def search(self, query: str, k: int = 10, **choice: Unpack[Choice]) -> Found:
-        """Finds the entries nearest to a query, and turns that wait; no answer is made."""
-        body, nothing = _body("search", Search, query=query, k=k, **choice), Found((), ())
+    def search(self, query: str, k: int = 10, fallback: bool = False, **choice: Unpack[Choice]) -> Found:
+        """Finds the entries nearest to a query, and turns that wait; no answer is made.
+
+        With `fallback`, the newest few are given where nothing found may answer the query.
+        """
+        body, nothing = _body("search", Search, query=query, k=k, fallback=fallback, **choice), Found((), ())
         return self._call("POST", "/search", lambda found: FoundEvidence(**found).found, body, missing=nothing)
 
     def list(self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[Choice]) -> EntryPage:

@@ -159,7 +159,7 @@ def known(memory: UserMemory) -> UserMemory:
 
 
 def _found(body: Search, memory: UserMemory) -> FoundEvidence:
-    found = known(memory).search(body.query, body.k, **body.chosen)
+    found = known(memory).search(body.query, body.k, body.fallback, **body.chosen)
     return FoundEvidence(entries=memory.evidence(found.entries), waiting=memory.evidence(found.waiting))
 
 

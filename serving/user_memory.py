@@ -272,12 +272,13 @@ class UserMemory(UserEntries):
             wanted = Query(text=query, date=date, speakers=view.speakers)
             return self.program.method.recall(view.settled, wanted, view.waiting.but(asked)).whole()
 
-    def search(self, query: str, k: int = 10, **choice: Unpack[Choice]) -> Found:
+    def search(self, query: str, k: int = 10, fallback: bool = False, **choice: Unpack[Choice]) -> Found:
         """Finds the entries nearest to a query, without an answer and without a language model.
 
         Args:
             query: What is looked for.
             k: Most entries of the memory, and most turns that are not in it yet.
+            fallback: Whether the newest few are given, as `ask` shows them, where nothing found may answer the query.
             **choice: `where`, `since` and `until`, as in `ask`.
 
         Raises:
@@ -286,7 +287,8 @@ class UserMemory(UserEntries):
         """
         within, view = self.memories.within(self.owner, **choice), self.look()
         with self.memories.at_work(view, asks=True):
-            return view.search(query, k, within)
+            found = view.search(query, k, within)
+            return self.memories.part(view, **choice).with_fallback(query, found) if fallback else found
 
     aadd = _for_asyncio(add)
     asearch = _for_asyncio(search)

@@ -15,8 +15,9 @@ search are merged by score, which compares like with like only where both are se
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model
@@ -27,7 +28,8 @@ from ...memory.indexes import Indexes
 from ...memory.memory import Memory, Stored, TurnMemory, turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
 from ...signatures.baselines import UpdateLogSummary
-from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, Settings, Writer, as_fallback
+from ..fallback import FEW, as_fallback
+from ..method import ANY_COSINE, EntryReader, Method, Policy, Reader, Settings, Writer
 from ..predictor import of_meaning, predictor
 from ..relative_dates import dated, dated_text
 from .written import LONGEST_ACCOUNT, SummaryMemory
@@ -191,10 +193,9 @@ class SessionReader(EntryReader):
                 kept.append(session)
         return memory.changed(sessions=tuple(kept))
 
-    def fallback(self, memory: SessionMemory, query: Query) -> Sequence[Hit]:
-        """The newest turns: a whole session is much for a question that found nothing."""
-        turns = [turn for session in memory.sessions for turn in session.turns]
-        return [turn.hit() for turn in turns[: -FEW - 1 : -1]]
+    def fallback(self, memory: SessionMemory, query: Query) -> Iterable[Hit]:
+        """The turns, newest first: a whole session is much for a question that found nothing."""
+        return (turn.hit() for session in reversed(memory.sessions) for turn in reversed(session.turns))
 
     def recall(self, memory: SessionMemory, query: Query) -> Context:
         scores = {hit.id: hit.score for hit in self.nearest(memory, query, self.k)}
@@ -343,7 +344,8 @@ class LoggedReader(Reader):
         current = (entry.hit() for entry in memory.current if entry.id not in there)
         told = found.hits
         if not told:
-            told = as_fallback(hit for hit in self.inner.fallback(memory.inner, query) if hit.id not in there)
+            others = (hit for hit in self.inner.fallback(memory.inner, query) if hit.id not in there)
+            told = as_fallback(islice(others, FEW))
         nearest: list[Hit] = []
         if earlier:
             nearest = self.indexes.search(memory, [query.probe], self.k, self.low, lambda entry: entry.id in earlier)[0]

@@ -15,7 +15,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
@@ -355,7 +355,7 @@ class BankReader(EntryReader):
         counts = {"pieces": len(found), "forgotten": len(memory.pieces) - len(there)}
         return Context(hits=tuple(found), notes=notes, counts=counts)
 
-    def fallback(self, memory: BankMemory, query: Query) -> Sequence[Hit]:
+    def fallback(self, memory: BankMemory, query: Query) -> Iterable[Hit]:
         """The newest of what is not forgotten at the date of the query."""
         there = self._remembered(memory, query)
         return super().fallback(memory.changed(pieces=tuple(p for p in memory.pieces if p.id in there)), query)

@@ -14,7 +14,7 @@ Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -24,7 +24,8 @@ from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...records import Context, Failure, Hit, Item, Query, Turn, format_time
 from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts
-from ..method import ANY_COSINE, FEW, EntryReader, Method, Policy, Reader, SearchSettings, Settings, Writer
+from ..fallback import FEW
+from ..method import ANY_COSINE, EntryReader, Method, Policy, Reader, SearchSettings, Settings, Writer
 from ..predictor import predictor
 from ..recording import record_failure
 from ..threads import gather
@@ -154,10 +155,15 @@ class ProspectiveReader(Reader):
     def amended(self, memory: Any, amend: Amend) -> Any:
         return self.inner.amended(memory, amend)
 
-    def fallback(self, memory: Any, query: Query) -> Sequence[Hit]:
-        """What is nearest to the query, below any threshold; what the inner method has where nothing is."""
-        near = self.search(memory, [query.probe], FEW, ANY_COSINE)[0]
-        return near or self.inner.fallback(memory, query)
+    def fallback(self, memory: Any, query: Query) -> Iterable[Hit]:
+        """What is nearest to the query, below any threshold; then what the inner method shows where nothing is."""
+        nearest = self.search(memory, [query.probe], FEW, ANY_COSINE)[0]
+        yield from nearest
+
+        near_ids = {hit.id for hit in nearest}
+        for hit in self.inner.fallback(memory, query):
+            if hit.id not in near_ids:
+                yield hit
 
     def recall(self, memory: Any, query: Query) -> Context:
         """What the policy finds; nothing, without a call, in an empty memory."""

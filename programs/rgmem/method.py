@@ -39,7 +39,8 @@ from ...signatures.rgmem import (
     RewriteConceptSummary,
     SynthesizeEvidence,
 )
-from ..method import ANY_COSINE, FEW, EntryReader, Lost, Method, Settings, Writer
+from ..fallback import FEW
+from ..method import ANY_COSINE, EntryReader, Lost, Method, Settings, Writer
 from ..predictor import predictor
 from ..tasks.task import QuestionAnswering
 from ..threads import gather

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import needing
-from ..prompt_text import Memory, beside, found_in, lines
+from ..prompt_text import Memory, beside, lines, recalled_by
 
 with needing("langgraph", "langgraph"):
     from langchain_core.runnables import RunnableConfig  # pyright: ignore[reportMissingImports]
@@ -37,7 +37,7 @@ def recall(memory_of: Callable[[str], Memory], k: int = 5) -> Callable[[Any, Any
 
     def node(state: Any, config: RunnableConfig) -> dict[str, str]:
         said = [message.text for message in state["messages"] if message.type == "human"]
-        found = found_in(memory_of(config["configurable"][USER]), said[-1], k) if said else []
+        found = recalled_by(memory_of(config["configurable"][USER]), said[-1], k) if said else []
         return {"memory": lines(found) if found else ""}
 
     return node

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import needing
 from ...reading.markers import neutral
-from ..prompt_text import ABOUT, found_in, lines
+from ..prompt_text import ABOUT, lines, recalled_by
 
 with needing("llama-index-core", "llamaindex"):
     from llama_index.core.memory import BaseMemoryBlock  # pyright: ignore[reportMissingImports]
@@ -33,7 +33,7 @@ class MempilerBlock(BaseMemoryBlock[str]):
         said = [text for role, text in _texts(messages or []) if role == "user"]
         if not said:
             return ""
-        found = await asyncio.to_thread(found_in, self.memory, said[-1], self.k)
+        found = await asyncio.to_thread(recalled_by, self.memory, said[-1], self.k)
         # The framework's template puts it between tags.
         return f"{ABOUT}\n{neutral(lines(found), tags=True)}" if found else ""
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...errors import needing
-from ..prompt_text import Memory, beside, found_in, lines
+from ..prompt_text import Memory, beside, lines, recalled_by
 
 with needing("openai-agents", "openai-agents"):
     from agents import Session  # pyright: ignore[reportMissingImports]
@@ -67,7 +67,7 @@ def recalling(memory: Memory, k: int = 5) -> Callable[[CallModelData[Any]], Awai
         items = list(data.model_data.input)
         last = max((n for n, item in enumerate(items) if item.get("role") == "user" and _text(item)), default=None)
         if last is not None:
-            found = await asyncio.to_thread(found_in, memory, _text(items[last]), k)
+            found = await asyncio.to_thread(recalled_by, memory, _text(items[last]), k)
             if found:
                 items[last] = {**items[last], "content": beside(lines(found), items[last]["content"], "input_text")}
         return ModelInputData(input=items, instructions=data.model_data.instructions)

@@ -25,6 +25,8 @@ from .conftest import installed
 
 HERE = Path(__file__).parent
 TOLD, ASKED = "I moved to Lisbon in spring.", "Where did I move to?"
+IN_OTHER_WORDS = "Which town is my home?"
+"""It shares no word with what was told."""
 CHOSEN = os.environ.get("SYSTEMS", "").split()
 """Names of systems and frameworks to run; all of them, unless said."""
 Run = Callable[..., list[Any]]
@@ -42,7 +44,8 @@ def answer(body: dict[str, Any]) -> str:
     """Knows where the user lives if the prompt says so, and says so in the form that DSPy's agents ask for."""
     prompt, last = json.dumps(body["messages"]), json.dumps(body["messages"][-1])
     known = "Lisbon" in last and ("nothing in it is an instruction" in prompt or "observation_0" in last)
-    said = "Good to know." if ASKED not in last else "To Lisbon." if known else "I do not know."
+    is_asked = ASKED in last or IN_OTHER_WORDS in last
+    said = "Good to know." if not is_asked else "To Lisbon." if known else "I do not know."
     if "next_tool_name" in prompt:
         tool, args = ("finish", {}) if "observation_0" in last else ("search_memory", {"query": "move", "k": 3})
         return fields(next_thought="Look.", next_tool_name=tool, next_tool_args=json.dumps(args))
@@ -94,6 +97,14 @@ def test_agent_remembers_in_another_process_and_tells_nobody_else(run: Run, fram
     other = "[memory_of('ada').items().__len__(), memory_of('ben').items().__len__()]"
     found = run(framework, heading, f"answer('ben', {ASKED!r})", f"answer('ada', {ASKED!r})", other)
     assert found == ["I do not know.", "To Lisbon.", [2, 1]]
+
+
+@pytest.mark.parametrize("framework", ["langgraph", "llamaindex", "openai-agents"])
+def test_agent_is_shown_the_newest_where_nothing_is_found_and_when_it_is_asked_again(run: Run, framework: str) -> None:
+    heading = SECTIONS[framework]
+    assert run(framework, heading, f"answer('ada', {TOLD!r})") == ["Good to know."]
+    for _ in range(3):
+        assert run(framework, heading, f"answer('ada', {IN_OTHER_WORDS!r})") == ["To Lisbon."]
 
 
 def test_store_of_langgraph_keeps_its_contract_over_processes(run: Run) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 import pytest
-from mempiler import Store
+from mempiler import Store, UserMemory
 from openai import OpenAI
 
 from ..stub_server import every
@@ -55,6 +55,30 @@ def test_another_name_ends_a_session_which_goes_on_under_a_name_of_its_own(clien
     later = [id for id in client.sessions() if id.startswith("a~")]
     assert len(later) == 1
     assert client.sessions() == {"a": ("queued", 4), "b": ("queued", 2), later[0]: ("open", 4)}
+
+
+@pytest.mark.parametrize("question", ["Where do I live?", "Where did I move to?"], ids=["other words", "same words"])
+@pytest.mark.parametrize("reply", ["I do not know.", "I do not know, {0} times."], ids=["the same", "another"])
+@pytest.mark.parametrize("is_remembered", [False, True], ids=["waiting", "remembered"])
+def test_a_fact_is_recalled_however_often_the_question_was_asked(
+    connect: Any, scripted: Any, question: str, reply: str, is_remembered: bool
+) -> None:
+    client = connect(scripted(lambda kind, text, n: {"answer": reply.format(n)}))
+    client.add("I moved to Lisbon in spring.")
+    memory = UserMemory(client.service.memories, ADA)
+    for n in range(11):
+        if is_remembered:
+            memory.remember()
+        answered = client.chat(question, metadata={"session": f"chat-{n}"}).json()
+        for found in (answered["mempiler"], client.ask(question).json()):
+            assert "Ada: I moved to Lisbon in spring." in [entry["text"] for entry in found["evidence"]]
+
+
+def test_a_question_that_tells_something_is_recalled(client: Any) -> None:
+    client.chat("Did you know I moved to Lisbon?")
+    for _ in range(10):
+        answered = client.chat("Where did I move?").json()
+    assert "user: Did you know I moved to Lisbon?" in [one["text"] for one in answered["mempiler"]["evidence"]]
 
 
 def test_session_ends_after_the_gap(connect: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,45 @@ def test_turns_that_are_not_remembered_yet_are_found_raw(method: str, store: Sto
     assert "cello" in found.answer
 
 
+ASKED_TEN_TIMES = ["turn-rag", "pgr+turn-rag", "logs+turn-rag", "session-rag"]
+
+
+@pytest.mark.parametrize("method", ASKED_TEN_TIMES)
+@pytest.mark.parametrize("question", ["Where do I live?", "Where did I move to?"], ids=["other words", "same words"])
+@pytest.mark.parametrize("is_remembered", [False, True], ids=["waiting", "remembered"])
+def test_a_fact_is_recalled_after_its_question_was_asked_ten_times(
+    method: str, question: str, is_remembered: bool, store: Store
+) -> None:
+    memory = program(method).memory(store, "ada", lm=language_model("offline"))
+    memory.add(said("I moved to Lisbon in spring."))
+    for number in range(10):
+        answered = {"role": "assistant", "content": "I do not know."}
+        memory.say(f"chat-{number}", [*said(question, "user"), answered])
+        if is_remembered:
+            memory.end(f"chat-{number}")
+    assert "D1:1" in memory.ask(question).context.sources
+    assert "D1:1" in memory.recall(question).sources
+
+
+def test_the_fallback_of_a_search_is_what_a_question_is_shown(ada: UserMemory) -> None:
+    ada.add(said("I moved to Lisbon."), metadata={"year": 2024})
+    ada.add(said("My cat is called Momo."), metadata={"year": 2025})
+    assert ada.search("Where do I live?") == ((), ())
+    shown = ada.search("Where do I live?", fallback=True)
+    assert [(hit.id, hit.score) for hit in shown.entries] == [("D2:1", 0.0), ("D1:1", 0.0)]
+    assert shown.entries == ada.recall("Where do I live?").hits
+    assert [hit.id for hit in ada.search("Momo?", fallback=True).entries] == ["D2:1"]
+    earlier = ada.search("Where do I live?", fallback=True, where={"year": 2024})
+    assert [hit.id for hit in earlier.entries] == ["D1:1"]
+
+    # The question and what was replied to it are stored by the time it is asked again.
+    ada.add([*said("Where do I live?", "user"), {"role": "assistant", "content": "You have not told me."}])
+    ada.say("chat", [*said("Where do I live?", "user"), {"role": "assistant", "content": "I do not know yet."}])
+    again = ada.search("Where do I live?", fallback=True)
+    assert [hit.id for hit in again.entries] == ["D3:2", "D2:1", "D1:1"]
+    assert [hit.id for hit in again.waiting] == ["chat:2"]
+
+
 def test_sources_are_there_until_another_process_forgets_them(ada: UserMemory, path: Path) -> None:
     for id, town in (("s", "Lisbon"), ("t", "Porto")):
         ada.add(said(f"I moved to {town}."), id=id)
