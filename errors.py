@@ -68,15 +68,16 @@ class ConflictError(UserError):
 
 
 class MissingDependencyError(UserError):
-    """Raised if an optional package is not installed.
+    """Raised if a package is not installed.
 
     Args:
         package: The package that is missing.
-        extra: The extra of Mempiler that brings it.
+        extra: The extra of Mempiler that brings it; None if Mempiler itself does.
     """
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; run: pip install '.[{extra}]'")
+    def __init__(self, package: str, extra: str | None = None) -> None:
+        wanted = f"'.[{extra}]'" if extra else package
+        super().__init__(f"{package} is not installed; run: pip install {wanted}")
 
 
 @contextmanager

@@ -266,7 +266,7 @@ def check_bootstrap_random(job: Job) -> None:
 def check_mipro(job: Job) -> None:
     """Without optuna, MIPROv2 would fail only after its paid proposals."""
     if importlib.util.find_spec("optuna") is None:
-        raise MissingDependencyError("optuna", "dev")
+        raise MissingDependencyError("optuna")
     if job.settings["max_labeled_demos"]:
         check_bootstrap_random(job)
 

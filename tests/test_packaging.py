@@ -83,6 +83,32 @@ def test_every_import_is_a_declared_dependency(sources: list[Path]) -> None:
     assert sorted(missing) == []
 
 
+def test_the_message_about_a_missing_package_names_what_brings_it(sources: list[Path]) -> None:
+    """An extra for users that holds the package; none for what comes with Mempiler itself."""
+    project = PROJECT["project"]
+    brings = {name: set(map(_normal, lines)) for name, lines in project["optional-dependencies"].items()}
+    brings |= {None: set(map(_normal, project["dependencies"])), "dev": set(), "docs": set()}
+    named = {
+        (str(source), *arguments)
+        for source in sources
+        if source.suffix == ".py" and _ships(source)
+        for arguments in _missing_packages(ROOT / source)
+    }
+    assert len(named) > 10
+    wrong = [(source, package, extra) for source, package, extra in named if _normal(package) not in brings[extra]]
+    assert wrong == []
+
+
+def _missing_packages(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Package and extra of every message about a missing package that a file names in plain text."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            continue
+        texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+        if node.func.id in ("needing", "MissingDependencyError") and len(texts) == len(node.args):
+            yield texts[0], texts[1] if len(texts) > 1 else None
+
+
 def test_constraints_pin_every_dependency() -> None:
     project = PROJECT["project"]
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()

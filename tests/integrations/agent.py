@@ -24,9 +24,11 @@ def main() -> None:
     known: dict[str, object] = {"__name__": "agents"}
     for block in blocks(heading):
         exec(compile(block, "docs/agents.md", "exec"), known)
-    for call in calls:
-        found = eval(call, known)
-        print("=", json.dumps(asyncio.run(found) if inspect.iscoroutine(found) else found), flush=True)
+    # One loop for all calls, as an application has: a page's client keeps its connections in the loop it was used in.
+    with asyncio.Runner() as runner:
+        for call in calls:
+            found = eval(call, known)
+            print("=", json.dumps(runner.run(found) if inspect.iscoroutine(found) else found), flush=True)
 
 
 if __name__ == "__main__":
