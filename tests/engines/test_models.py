@@ -301,7 +301,8 @@ def test_a_server_is_asked_in_batches_again_where_it_is_busy_and_its_rows_are_pu
     asked = [(len(body["input"]), body["model"]) for _, _, body in server.requests]
     assert asked == [(64, "bge-m3")] * 3 + [(36, "bge-m3")]
     assert np.allclose(vectors[:, 0] / vectors[:, 1] * 3, range(1, 101), rtol=1e-4)
-    assert {headers["Authorization"] for _, headers, _ in server.requests} == {"Bearer sk-test"}
+    sent = [{name.lower(): value for name, value in headers.items()} for _, headers, _ in server.requests]
+    assert {headers["authorization"] for headers in sent} == {"Bearer sk-test"}
     assert (remote.dimension, remote.name) == (3, "openai/bge-m3")
 
 
