@@ -210,7 +210,7 @@ ACCESS = of(
     ),
     ("auth", "self._take({})", "pass", "a broken token file opens"),
     ("auth", "if (tenant == OPERATOR) != (path == METRICS):", "if False:", "tenants read metrics"),
-    ("auth", "if name not in LOOPBACK:", "if False:", "another host is answered"),
+    ("auth", "if not _LOOPBACK_HOST.fullmatch(host):", "if False:", "another host is answered"),
     ("auth", 'headers.getlist("origin")', "()", "pages of other origins are served"),
     ("auth", "if len(given) == 1 else (", "if given else (", "two tokens are one"),
     ("service", "Owner(user, self.tenant)", 'Owner(user, "")', "tenants share users"),

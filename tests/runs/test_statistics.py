@@ -306,7 +306,7 @@ def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int
         run_id="",
         model=None,
         decided=decided,
-        troubles=OptimizerProblems("labeled", None, 0, 0, False),
+        troubles=OptimizerProblems("labeled", ended=None, unreadable=0, given_up=0, examples=(), rescued=False),
     )
     return Manifest(method="", task="", scores={"gate": outcome.gate()}, manifest_sha256=str(promoted))
 
