@@ -60,9 +60,9 @@ def name(request: pytest.FixtureRequest) -> str:
     return re.sub(r"\W", "-", request.node.name)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def registered(tmp_path_factory: pytest.TempPathFactory) -> Registered:
-    """One version of `shared@prod`, for tests that change nothing."""
+    """One version of `shared@prod`, for tests that change nothing; one a process, whose store all tests share."""
     folder = tmp_path_factory.mktemp("registered") / "program"
     save(build("turn-rag", k=3), folder, manifest_of())
     return register(folder, "shared", "prod")
