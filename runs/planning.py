@@ -84,7 +84,7 @@ class Plan:
         return {**totals, "phases": phases, **split}
 
 
-def plan_evaluate(name: str, setup: Setup, part: Part = "all") -> Plan:
+def plan_evaluate(name: Any, setup: Setup, part: Part = "all") -> Plan:
     """The plan of an evaluation."""
     benchmark = setup.load()
     examples = chosen_examples(setup, benchmark, part)
@@ -98,7 +98,7 @@ def plan_evaluate(name: str, setup: Setup, part: Part = "all") -> Plan:
     return _plan(phases, tokens, size, setup)
 
 
-def plan_compile(method: str, setup: Setup, how: Compilation) -> Plan:
+def plan_compile(method: Any, setup: Setup, how: Compilation) -> Plan:
     """The plan of a compile: scoring before and after, and the optimizer between; checks the optimizer's needs, too."""
     benchmark = setup.load(compiling=True)
     split = setup.split(benchmark)
@@ -131,7 +131,7 @@ def plan_compile(method: str, setup: Setup, how: Compilation) -> Plan:
     return replace(_plan(phases, tokens, size, setup), split=plan_split(setup))
 
 
-def plan_train(method: str, setup: Setup, course: TrainingConfig) -> Plan:
+def plan_train(method: Any, setup: Setup, course: TrainingConfig) -> Plan:
     """The plan of a training: its steps and validations, and the test questions before and after.
 
     A budget of tokens says how many completions there can be, not how long they are. Hours follow from the completions
@@ -197,14 +197,15 @@ def _written(examples: Sequence[dspy.Example], size: _Size) -> Range:
     return Range(reads + writes * 0.5, reads + writes * 1.5)
 
 
-def start_program(name: str, setup: Setup, benchmark: Benchmark) -> MemoryProgram:
+def start_program(name: Any, setup: Setup, benchmark: Benchmark) -> MemoryProgram:
     """A method's program or a saved one as a run begins with it.
 
     Raises:
         UserError: The settings or the task do not fit.
     """
-    if program_folder(name) is None:
-        if not plannable(name):
+    is_saved = isinstance(name, str) and program_folder(name) is not None
+    if not is_saved:
+        if isinstance(name, str) and not plannable(name):
             raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
         # The offline embedder replaces a paid one: the recalled context has the same size.
         setup = replace(setup, embedder=OFFLINE, embedder_api_base=None)

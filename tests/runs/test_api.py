@@ -313,3 +313,9 @@ def test_a_dspy_model_is_asked_metered_and_limited_while_a_module_is_compiled(op
     assert "a-key" not in json.dumps(compiled.to_dict())
     for path in compiled.run.rglob("*"):
         assert not path.is_file() or b"a-key" not in path.read_bytes(), path
+
+
+def test_a_module_is_planned_without_a_call() -> None:
+    plan = mempiler.plan(Agent(), trainset=make_examples(30), optimizer="bootstrap", lm="offline", progress=False)
+    assert plan.calls.low > 0
+    assert plan.split is not None
