@@ -10,13 +10,30 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 from dspy.clients.call_result import CallResult
 
-from ..records import estimate_tokens
-from .spending import MOST_TOLD
+from ..records import estimate_tokens, fewest_tokens
+from .endpoint.endpoint import Engine
+from .token_counts import believable_count, text_of_messages, text_of_outputs
+
+
+class ReportedTokens(NamedTuple):
+    """What an endpoint reports of one call, of any kind; None of what it does not report."""
+
+    prompt: object
+    answer: object
+
+
+class CallTokens(NamedTuple):
+    """The tokens of one call, all its candidates together."""
+
+    prompt: int
+    answer: int
+    estimated: bool
+    """Whether one of the two is our estimate."""
 
 
 @dataclass
@@ -64,18 +81,41 @@ class Call:
         return self.request.get("n") or 1
 
     @cached_property
-    def tokens(self) -> tuple[int, int, bool]:
-        """Those of the prompt and of the answers, and whether they are estimated: the endpoint has not told them."""
+    def tokens(self) -> CallTokens:
+        """The tokens of the call, once it has a result; of an endpoint's numbers only those that can be true."""
         result: Any = self.result
+        # DSPy asks once for each candidate, and so sends the prompt as often.
+        candidates = max(1, len(result.responses))
+
+        prompt_minimum = answer_minimum = 0
+        if isinstance(self.lm.engine, Engine):  # models of this process are trusted
+            prompt_minimum = candidates * fewest_tokens(text_of_messages(self.request["messages"]))
+            answer_minimum = fewest_tokens(text_of_outputs(result.outputs))
+
+        reported = self._reported_tokens(result)
+        prompt = believable_count(reported.prompt, prompt_minimum)
+        answer = believable_count(reported.answer, answer_minimum)
+        estimated = prompt is None or answer is None
+
+        if prompt is None:
+            prompt = candidates * self.prompt_tokens
+        if answer is None:
+            answer = estimate_tokens(json.dumps(result.outputs, ensure_ascii=False, default=str))
+        return CallTokens(prompt, answer, estimated)
+
+    def _reported_tokens(self, result: CallResult) -> ReportedTokens:
+        """What the endpoint reports; nothing where it reports 0 of both."""
         usage = result.usage or {}
-        sent, generated = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-        if not (sent or generated) and result.responses:  # one from a cache has lost its usage, but not its responses
+        prompt, answer = usage.get("prompt_tokens"), usage.get("completion_tokens")
+
+        if not (prompt or answer) and result.responses:
+            # A result from a cache has lost its usage, but not its responses.
             first = result.responses[0].usage
-            sent, generated = first.input_tokens or 0, first.output_tokens or 0
-        if (sent or generated) and all(0 <= count < MOST_TOLD for count in (sent, generated)):
-            return sent, generated, False
-        said = json.dumps(result.outputs, ensure_ascii=False, default=str)
-        return self.prompt_tokens, estimate_tokens(said), True
+            prompt, answer = first.input_tokens, first.output_tokens
+
+        if not (prompt or answer):
+            return ReportedTokens(None, None)
+        return ReportedTokens(prompt or 0, answer or 0)
 
     @property
     def prompt_tokens(self) -> int:

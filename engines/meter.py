@@ -23,6 +23,7 @@ from .endpoint.endpoint import BODY, Engine
 from .endpoint.loop import in_thread
 from .guard import Guard
 from .spending import Role, Spending, Usage, note
+from .token_counts import token_number
 
 ANSWER = 2048
 """Tokens that are reserved for an answer at least, where nothing bounds it."""
@@ -194,10 +195,13 @@ class MeteredLM(dspy.LM):
         assert result is not None  # DSPy has told of it by `update_history`
         if call.cache and known is None:
             dspy.cache.put(call.request, result.dump())
-        sent, generated, estimated = call.tokens
+
+        tokens = call.tokens
         # DSPy asks engines once per candidate (`n`), within one call.
-        calls, cost = max(1, len(result.responses)), None if estimated else result.cost
-        self.count(sent, generated, result.usage or {}, cost, calls, estimated)
+        calls = max(1, len(result.responses))
+        # The provider's price of tokens that it reports wrong is wrong, too.
+        cost = None if tokens.estimated else result.cost
+        self.count(tokens.prompt, tokens.answer, result.usage or {}, cost, calls, tokens.estimated)
         return result
 
     def count(
@@ -211,7 +215,7 @@ class MeteredLM(dspy.LM):
     ) -> None:
         """Counts calls that were answered, by their tokens and what else their usage tells."""
         cost, usage = self.priced(cost, sent, generated), usage or {}
-        reused = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        reused = token_number((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
         self.meter.longest = max(self.meter.longest, generated)
         self.meter.include(
             Usage(
@@ -221,12 +225,12 @@ class MeteredLM(dspy.LM):
                 cost=cost or 0.0,
                 unpriced=int(cost is None),
                 told_tokens=0 if reused is None else sent,
-                reused_tokens=int(reused or 0),
+                reused_tokens=min(reused or 0, sent),
                 estimated=calls * estimated,
             )
         )
-        told = 0 if estimated else int(usage.get("total_tokens") or 0)
-        self.guard.worked(max(told, sent + generated), cost, calls)
+        total = 0 if estimated else token_number(usage.get("total_tokens")) or 0
+        self.guard.worked(max(total, sent + generated), cost, calls)
 
     def _expected(self, call: Call) -> Spending:
         """What a call takes at most, going by the length of its prompt and of the answers so far."""
@@ -240,9 +244,9 @@ class MeteredLM(dspy.LM):
         call.result = result
         if call.outputs is None:
             call.outputs = self._given(call.prompt, messages=call.messages, **call.kwargs)
-        sent, generated, estimated = call.tokens
-        cost = self.priced(None if estimated else result.cost, sent, generated)
-        note(Spending(1, sent, generated, cost or 0.0, int(cost is None)))
+        tokens = call.tokens
+        cost = self.priced(None if tokens.estimated else result.cost, tokens.prompt, tokens.answer)
+        note(Spending(1, tokens.prompt, tokens.answer, cost or 0.0, int(cost is None)))
         answers = marked(call.outputs, result)
         if (hear := HEARING.get()) is not None:
             hear(call.messages or call.prompt, answers, call.samples)

@@ -21,8 +21,6 @@ from ..records.scope import holding
 Role = Literal["task", "prompt", "judge", "answer"]
 ROLES: tuple[Role, ...] = ("task", "prompt", "judge")
 """Those that are counted everywhere; "answer" is where one is named apart."""
-MOST_TOLD = 10**12
-"""Tokens that no call takes: an endpoint that says so, or less than none, has not told them."""
 _FREE = ("offline", "local:", "local/", "gguf:")
 
 
@@ -85,7 +83,7 @@ class Usage(Counted):
     reused_tokens: int = 0
     """Those that it had."""
     estimated: int = 0
-    """Calls of which the endpoint did not say how many tokens they took; theirs are estimated."""
+    """Calls whose tokens are estimated: the endpoint reported none, or fewer than their texts can take."""
 
     def by_role(self) -> dict[str, int]:
         """Calls by role with zeros, and the cached ones: what reports print; "embedding" where an endpoint was."""

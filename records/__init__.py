@@ -6,7 +6,7 @@ items, so that copying one into a thousand examples, or an optimizer printing it
 """
 
 from ..errors import one_line
-from .context import ABSTRACT, Context, Failure, Found, Hit, estimate_tokens, in_blocks
+from .context import ABSTRACT, Context, Failure, Found, Hit, estimate_tokens, fewest_tokens, in_blocks
 from .frozen import Frozen, FrozenMapping, Record
 from .history import History
 from .items import Action, AnyItem, Behavior, Item, Logs, Profile, Session
@@ -37,6 +37,7 @@ __all__ = [
     "Turn",
     "comparable",
     "estimate_tokens",
+    "fewest_tokens",
     "format_time",
     "in_blocks",
     "latest",

@@ -37,13 +37,16 @@ class Relay:
     """What the request says, heard."""
     upstream: Upstream
     _context: Context = field(init=False, default=Context())
+    _sent: dict[str, Any] = field(init=False, default_factory=dict[str, Any])
+    """The request as the language model gets it."""
     _text: str = field(init=False, default="")
     _stored: bool = field(init=False, default=False)
 
     def answer(self, deadline: Deadline, send: Send | None = None) -> Response:
         """Recalls, asks and stores, in a thread of its own; the response where it is none of a stream."""
         self._context = self.talk.recall()
-        with self.upstream.ask(payload(self.talk.body, self._context)) as (status, given, lines):
+        self._sent = payload(self.talk.body, self._context)
+        with self.upstream.ask(self._sent) as (status, given, lines):
             headers = {name: value for name, value in given.items() if name.startswith(_HEADERS)}
             if request_id := given.get("x-request-id"):
                 headers["x-upstream-request-id"] = request_id
@@ -65,7 +68,7 @@ class Relay:
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise LMTransportError("the endpoint's answer is no completion", model=self.upstream.model) from error
         self._end(completion, deadline)
-        self.upstream.count(completion.get("usage"))
+        self.upstream.count(completion.get("usage"), self._sent, self._text)
         return json.dumps(completion).encode()
 
     def _stream(self, lines: Iterator[bytes], deadline: Deadline, send: Send) -> None:
@@ -79,7 +82,7 @@ class Relay:
             send(line)
         if not (ended or self._stored):
             raise LMTransportError("the endpoint's stream broke off", model=self.upstream.model)
-        self.upstream.count(usage)
+        self.upstream.count(usage, self._sent, self._text)
 
     def _takes_in(self, event: dict[str, Any]) -> bool:
         choices = event.get("choices")

@@ -98,8 +98,8 @@ class StubServer:
     """The models that it says it has; None lists none."""
     embedding_fault: Callable[[], Fault | None] = lambda: None
     """Gives the fault that a request for embeddings meets, `stall` or a status; None answers it."""
-    usage: bool = True
-    """Whether completions say how many tokens they took."""
+    usage: Any = True
+    """What replies report of their tokens: True the truth, False nothing, anything else is reported as it is."""
     headers: Mapping[str, str] = field(default_factory=lambda: LIMITS)
     formats: list[Any] = field(default_factory=list[Any], init=False)
     """The `response_format` of every request that came in, or None."""
@@ -210,8 +210,7 @@ class StubServer:
         head = {"id": "stub", "object": "chat.completion", "created": 0, "model": body["model"]}
         counts = {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told}
         details = {} if self.reused is None else {"prompt_tokens_details": {"cached_tokens": int(asked * self.reused)}}
-        found = {**head, "choices": [choice], **({"usage": {**counts, **details}} if self.usage else {})}
-        return json.dumps(found).encode()
+        return json.dumps({**head, "choices": [choice], **self.reported({**counts, **details})}).encode()
 
     def embedded(self, body: dict[str, Any]) -> bytes:
         """The offline embedder's vectors as the body of an answer."""
@@ -219,8 +218,15 @@ class StubServer:
 
         rows = embedder().embed(body["input"]).tolist()
         data = [{"object": "embedding", "index": n, "embedding": row} for n, row in enumerate(rows)]
-        told = {"usage": {"prompt_tokens": 100, "total_tokens": 100}} if self.usage else {}
-        return json.dumps({"object": "list", "model": body["model"], "data": data, **told}).encode()
+        tokens = sum(map(len, body["input"])) // 4
+        reported = self.reported({"prompt_tokens": tokens, "total_tokens": tokens})
+        return json.dumps({"object": "list", "model": body["model"], "data": data, **reported}).encode()
+
+    def reported(self, truth: dict[str, Any]) -> dict[str, Any]:
+        """The field of a reply that reports its tokens, or none."""
+        if self.usage is False:
+            return {}
+        return {"usage": truth if self.usage is True else self.usage}
 
 
 class _Listener(ThreadingHTTPServer):
@@ -305,6 +311,6 @@ def _chunks(completion: dict[str, Any], usage: bool) -> Iterator[Any]:
         yield chunk({"tool_calls": [{**call, "index": n, "function": named}]})
         yield chunk({"tool_calls": [{"index": n, "function": {"arguments": function["arguments"][half:]}}]})
     yield chunk({}, choice["finish_reason"])
-    if usage:
+    if usage and "usage" in completion:
         yield {**head, "choices": [], "usage": completion["usage"]}
     yield "[DONE]"

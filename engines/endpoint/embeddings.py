@@ -23,8 +23,9 @@ from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import LMAuthError, LMError, LMInvalidRequestError
 
 from ...errors import EndpointError, MempilerError, UserError, one_line
-from ...records import estimate_tokens
+from ...records import estimate_tokens, fewest_tokens
 from ..spending import Spending, Usage, computing, litellm_module, needed_prices, token_prices
+from ..token_counts import believable_count
 from . import Waits
 from .loop import AbandonedCallError, run
 from .retry import with_retries
@@ -40,6 +41,8 @@ PATIENCE = 5.0
 """Seconds that an endpoint has to say which models it has."""
 RESERVED = 2
 """How many times their estimated tokens are reserved for texts: tokenizers differ."""
+SMALLEST_WINDOW = 256
+"""Tokens of a text that every embedder reads; what is behind them may be cut off, and is not counted then."""
 MOST_BYTES = 64_000_000
 """Most bytes of a reply: 64 vectors of 8,192 numbers take 13 million."""
 OPENAI = "https://api.openai.com/v1"
@@ -63,8 +66,8 @@ class _Answer:
     """What an endpoint answered to one request."""
 
     vectors: list[Any]
-    tokens: int
-    """Those that the endpoint counted; 0 if it does not say."""
+    tokens: object
+    """Those that the endpoint reports, of any kind; None if it reports none."""
 
 
 class EndpointEmbedding:
@@ -175,14 +178,15 @@ class EndpointEmbedding:
                     guard.failed(error)
                 raise
 
-            tokens = answer.tokens or estimated_tokens
+            reported_tokens = believable_count(answer.tokens or None, sum(map(_fewest_tokens, texts)))
+            tokens = estimated_tokens if reported_tokens is None else reported_tokens
             cost = None if price is None else tokens * price
             used = Usage(
                 Counter(embedding=1),
                 input_tokens=tokens,
                 cost=cost or 0.0,
                 unpriced=int(cost is None),
-                estimated=int(not answer.tokens),
+                estimated=int(reported_tokens is None),
             )
             meter.include(used)
             guard.worked(tokens, cost)
@@ -288,10 +292,16 @@ def _parse(content: Any) -> _Answer:
         answer = json.loads(content) if isinstance(content, bytes) else content.model_dump()
         rows = sorted(answer["data"], key=lambda row: row["index"])
         vectors = [row["embedding"] for row in rows]
-        usage = answer.get("usage") or {}
-        return _Answer(vectors, int(usage.get("prompt_tokens") or 0))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ProviderError(f"{_NO_VECTORS}: {type(error).__name__}: {one_line(error, 200)}") from error
+
+    usage = answer.get("usage")
+    return _Answer(vectors, usage.get("prompt_tokens") if isinstance(usage, dict) else None)
+
+
+def _fewest_tokens(text: str) -> int:
+    """Return the fewest tokens that an embedder takes for a text; models cut long ones."""
+    return min(fewest_tokens(text), SMALLEST_WINDOW)
 
 
 def _refusal(status: int, content: bytes, headers: Sequence[tuple[str, str]]) -> LM15Error:
@@ -300,7 +310,7 @@ def _refusal(status: int, content: bytes, headers: Sequence[tuple[str, str]]) ->
 
     try:
         message = json.loads(content)["error"]["message"]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         message = content.decode(errors="replace")
     small = {name.lower(): value for name, value in headers}
     return error_of_status(status, one_line(message, 200), retry_after_of(small))

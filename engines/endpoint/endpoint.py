@@ -39,8 +39,10 @@ from dspy.lm15 import (
 from dspy.utils.exceptions import LMAuthError, LMTransportError
 
 from ...errors import one_line
+from ...records import estimate_tokens, fewest_tokens
 from ...records.scope import SharedByCopies, holding
-from ..spending import MOST_TOLD, litellm_module
+from ..spending import litellm_module
+from ..token_counts import believable_count, text_of_messages
 from . import DEADLINE, RETRIES, TIMEOUT
 from .loop import aiterate, arun, iterate, run
 from .retry import with_retries
@@ -203,13 +205,16 @@ class Engine(SharedByCopies):
         return None
 
     def _known(self, provider: str, model: str) -> Client:
-        from .http import Transport  # takes a tenth of a second, before the call's own time begins
+        # Their import takes a tenth of a second, before the call's own time begins.
+        from .http import Transport
+        from .reported_usage import UsageFilter
 
         base = self.address
         if provider == "openai-chat":
             base = base or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
         keys, bases = ({provider: each} if each else None for each in (self.key, base))
-        router = _router(transport=Transport(self.silence), api_keys=keys, base_urls=bases)
+        transport = UsageFilter(Transport(self.silence))
+        router = _router(transport=transport, api_keys=keys, base_urls=bases)
         return Client(provider, model, router.lm(f"{provider}:{model}"))
 
     def _other(self, name: str) -> Client:
@@ -287,8 +292,11 @@ class Upstream:
     """
 
     def __init__(self, lm: Any) -> None:
+        from .http import Transport  # takes a tenth of a second, before the call's own time begins
+
         client = lm.engine.client(lm.model)
         self.lm, self._client = lm, client.lm
+        self._transport = Transport(lm.engine.silence)
         self.model: str = client.model
         """What the endpoint calls the model."""
 
@@ -312,12 +320,25 @@ class Upstream:
         if status >= 500:
             guard.failed(LMTransportError(f"status {status}", model=self.model))
 
-    def count(self, usage: Any) -> None:
-        """Counts a call by the usage that its answer tells, if it tells one."""
-        told = usage if isinstance(usage, dict) else {}
-        counted = (told.get(name) for name in ("prompt_tokens", "completion_tokens"))
-        sent, generated = (n if isinstance(n, int) and 0 <= n < MOST_TOLD else 0 for n in counted)
-        self.lm.count(sent, generated)
+    def count(self, usage: Any, body: Mapping[str, Any], answer: str) -> None:
+        """Count a call that was answered.
+
+        Args:
+            usage: What the answer reports, of any kind; None if it reports nothing.
+            body: The request, as `ask` takes it.
+            answer: The text of the answer.
+        """
+        reported = usage if isinstance(usage, dict) else {}
+        prompt = text_of_messages(body["messages"])
+        prompt_tokens = believable_count(reported.get("prompt_tokens"), fewest_tokens(prompt))
+        answer_tokens = believable_count(reported.get("completion_tokens"), fewest_tokens(answer))
+        estimated = prompt_tokens is None or answer_tokens is None
+
+        if prompt_tokens is None:
+            prompt_tokens = estimate_tokens(prompt)
+        if answer_tokens is None:
+            answer_tokens = estimate_tokens(answer)
+        self.lm.count(prompt_tokens, answer_tokens, estimated=estimated)
 
     async def _parts(self, body: Mapping[str, Any]) -> AsyncGenerator[Any]:
         headers = [("Authorization", f"Bearer {self._client.api_key or 'none'}"), ("Content-Type", "application/json")]
@@ -325,7 +346,7 @@ class Upstream:
         content = json.dumps({**body, "model": self.model}).encode()
         url = f"{self._client.base_url.rstrip('/')}/chat/completions"
         request = SimpleNamespace(method="POST", url=url, headers=headers, body=content)
-        async with self._client.transport.stream(request) as reply:
+        async with self._transport.stream(request) as reply:
             if reply.status in (401, 403):
                 raise LMAuthError(f"the endpoint refuses the key ({reply.status})", model=self.model)
             yield reply.status, {name.lower(): value for name, value in reply.headers}

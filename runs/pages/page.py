@@ -335,7 +335,7 @@ def spent_line(usage: Mapping[str, Any]) -> str:
     reused = "" if share is None else f" ({share:.0%} of the prompts from the server's cache)"
     tokens, cost = usage["tokens"], "no price known" if usage["cost"] is None else f"${usage['cost']:.4f}"
     guessed = tokens.get("estimated_calls", 0)
-    estimated = f" (estimated for {guessed:,} calls: the endpoint reports no usage)" if guessed else ""
+    estimated = f" (estimated for {guessed:,} calls: the endpoint reports none, or too few)" if guessed else ""
     taken = f"{tokens.get('input', 0):,} prompt + {tokens.get('output', 0):,} answer tokens"
     return f"{calls}; {taken}{estimated}{reused}; {cost}"
 

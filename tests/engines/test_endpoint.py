@@ -4,6 +4,7 @@ import asyncio
 import copy
 import gzip
 import json
+import math
 import os
 import pickle
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,10 @@ from dspy.utils.exceptions import (
 from mempiler import UserError
 from mempiler.engines.endpoint.endpoint import Upstream, in_pieces, upstream_of
 from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
-from mempiler.engines.guard import DEAD_AFTER, Guard
+from mempiler.engines.guard import DEAD_AFTER, Guard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
+from mempiler.errors import BudgetError
 
 from ..conftest import within as until
 from ..stub_server import StubServer, at, every
@@ -217,6 +220,83 @@ def test_cost_is_that_of_the_price_list_in_history_and_meter(ask: Any) -> None:
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
+# Usage that endpoints report: a prompt of 8,000 and an answer of 1,200 characters, some 2,000 and 300 tokens
+
+QUESTION = "word " * 1600
+ANSWER = "words " * 200
+LIES: dict[str, Any] = {
+    "too few": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    "none": {"prompt_tokens": 0, "completion_tokens": 1},
+    "negative": {"prompt_tokens": -5, "completion_tokens": -1},
+    "not a number": {"prompt_tokens": math.nan, "completion_tokens": math.nan},
+    "infinite": {"prompt_tokens": math.inf, "completion_tokens": 10**400},
+    "text": {"prompt_tokens": "many", "completion_tokens": "7"},
+    "a list": [1, 2],
+    "a word": "unknown",
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_usage_that_cannot_be_true_is_estimated(ask: Any, lie: str) -> None:
+    with StubServer(answer=lambda body: ANSWER, usage=LIES[lie]) as server:
+        lm = named(server)
+        assert ask(lm, QUESTION) == [ANSWER]
+    used = lm.meter.read()
+    assert (used.calls, used.failed, used.estimated) == ({"task": 1}, 0, 1)
+    assert 2000 <= used.input_tokens < 2100
+    assert 300 <= used.output_tokens < 330
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_usage_of_a_stream_is_read_like_any(ask_in_pieces: Any, lie: str) -> None:
+    with StubServer(answer=lambda body: "one two", usage=LIES[lie]) as server:
+        lm = named(server)
+        assert ask_in_pieces(lm) == (["one two"], [["one", " two"]])
+    assert lm.meter.read().failed == 0
+
+
+def test_odd_details_of_usage_leave_the_rest_as_it_is(ask: Any) -> None:
+    usage = {"prompt_tokens": 1900, "completion_tokens": 290, "total_tokens": math.nan}
+    usage["prompt_tokens_details"] = {"cached_tokens": "most"}
+    usage["completion_tokens_details"] = ["none"]
+    with StubServer(answer=lambda body: ANSWER, usage=usage) as server:
+        lm = named(server)
+        ask(lm, QUESTION)
+    used = lm.meter.read()
+    assert (used.input_tokens, used.output_tokens, used.told_tokens, used.estimated) == (1900, 290, 0, 0)
+
+
+def test_no_more_tokens_are_cached_than_were_sent(ask: Any) -> None:
+    usage = {"prompt_tokens": 1900, "completion_tokens": 290, "prompt_tokens_details": {"cached_tokens": 10**9}}
+    with StubServer(answer=lambda body: ANSWER, usage=usage) as server:
+        lm = named(server)
+        ask(lm, QUESTION)
+    assert (lm.meter.read().told_tokens, lm.meter.read().reused_tokens) == (1900, 1900)
+
+
+@pytest.mark.parametrize(
+    "text", ["\u6211\u4e0a\u4e2a\u6708\u642c\u5230\u4e86\u91cc\u65af\u672c" * 100, "yes" + " " * 4000]
+)
+def test_tokenizers_that_need_few_tokens_are_believed(ask: Any, text: str) -> None:
+    """Tokenizers of today take .6 tokens for a Chinese character, and one for dozens of spaces."""
+    usage = {"prompt_tokens": max(60, int(len(text.strip()) * 0.6)), "completion_tokens": 10}
+    with StubServer(answer=lambda body: "fine", usage=usage) as server:
+        lm = named(server)
+        ask(lm, text)
+    assert (lm.meter.read().input_tokens, lm.meter.read().estimated) == (usage["prompt_tokens"], 0)
+
+
+@pytest.mark.parametrize("limits", [Limits(max_tokens=20_000), Limits(max_usd=20_000 * 4e-7)])
+def test_a_budget_holds_where_usage_is_under_reported(ask: Any, limits: Limits) -> None:
+    """A call takes 2,300 tokens, so the budget is that of nine calls."""
+    with StubServer(answer=lambda body: ANSWER, usage=LIES["too few"]) as server:
+        lm = named(server, guard=Guard(limits), prices=(4e-7, 4e-7))
+        for _ in range(40):
+            with suppress(BudgetError):
+                ask(lm, QUESTION)
+        assert 1 <= server.answered <= 9
+
+
 @pytest.fixture
 def ask_in_pieces(ask: Any) -> Callable[..., tuple[Any, list[list[str]]]]:
     """Asks a model; returns what it says, and the pieces of each attempt."""
@@ -329,13 +409,25 @@ def reach(server: Any, **settings: Any) -> Upstream:
     return found
 
 
-def test_tokens_that_no_call_takes_are_not_counted() -> None:
+def test_a_relayed_call_counts_what_is_reported_and_can_be_true() -> None:
+    body = {"messages": [{"role": "user", "content": "x" * 400}]}
     with StubServer() as server:
         upstream = reach(server, prices=(0.5, 0.5))
-        for told in (10**400, -5, None):
-            upstream.count({"prompt_tokens": told, "completion_tokens": 2})
+        upstream.count({"prompt_tokens": 90, "completion_tokens": 20}, body, "y" * 80)
         used = upstream.lm.meter.read()
-    assert (used.calls, used.input_tokens, used.output_tokens, used.cost) == ({"task": 3}, 0, 6, 3.0)
+    assert (used.calls, used.input_tokens, used.output_tokens, used.cost) == ({"task": 1}, 90, 20, 55.0)
+    assert used.estimated == 0
+
+
+@pytest.mark.parametrize("reported", [1, 0, -5, 10**400, math.nan, "many", None])
+def test_a_relayed_call_is_estimated_where_its_usage_cannot_be_true(reported: Any) -> None:
+    parts = [{"type": "text", "text": "x" * 400}, {"type": "image_url", "image_url": {"url": "data:" + "A" * 4000}}]
+    body = {"messages": [{"role": "user", "content": parts}]}
+    with StubServer() as server:
+        upstream = reach(server)
+        upstream.count({"prompt_tokens": reported, "completion_tokens": reported}, body, "y" * 80)
+        used = upstream.lm.meter.read()
+    assert (used.input_tokens, used.output_tokens, used.estimated) == (100, 20, 1)
 
 
 @pytest.mark.parametrize(

@@ -386,6 +386,32 @@ def test_an_answer_and_a_refused_text_are_no_failures_of_the_endpoint(server):
     assert guard.dead is None
 
 
+@pytest.mark.parametrize("reported", [1, 0, -5, float("nan"), "many", None, [1], 10**400])
+def test_tokens_of_texts_are_estimated_where_the_reported_number_cannot_be_true(server, reported):
+    remote, guard, meter = embedder("m", server.url), Guard(), Meter()
+    remote.account.open(meter, guard)
+    texts = ["word " * 200, "words " * 200]
+    server.replies = [(200, {**good({"input": texts, "model": "m"}), "usage": {"prompt_tokens": reported}})]
+    assert remote.embed(texts).shape == (2, 3)
+    used = meter.read()
+    assert (used.failed, used.estimated, used.input_tokens, guard.spent().tokens) == (0, 1, 550, 550)
+
+
+def test_an_embedder_that_cuts_long_texts_is_believed(server):
+    remote, meter = embedder("m", server.url), Meter()
+    remote.account.open(meter, Guard())
+    texts = ["word " * 2000]
+    server.replies = [(200, {**good({"input": texts, "model": "m"}), "usage": {"prompt_tokens": 256}})]
+    remote.embed(texts)
+    assert (meter.read().input_tokens, meter.read().estimated) == (256, 0)
+
+
+@pytest.mark.parametrize("usage", [[1], "many", 7])
+def test_usage_of_another_form_is_none(server, usage):
+    server.replies = [(200, {**good({"input": ["a"], "model": "m"}), "usage": usage})]
+    assert embedder("m", server.url).embed(["a"]).shape == (1, 3)
+
+
 # Vectors that outlive a process: a new object is what a new process has.
 
 
