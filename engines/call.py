@@ -70,6 +70,15 @@ class Call:
         """A digest of what the answer depends on."""
         return hashlib.sha256(json.dumps(self.request, sort_keys=True, default=schema).encode()).hexdigest()
 
+    @cached_property
+    def cache_key(self) -> dict[str, Any]:
+        """The request as DSPy's cache knows it, which all runs share: another server may have a model of that name.
+
+        A run's own answers are kept by `key`: a server that has moved must not cost everything again.
+        """
+        endpoint = self.lm.engine.digest if isinstance(self.lm.engine, Engine) else None
+        return self.request if endpoint is None else {**self.request, "endpoint": endpoint}
+
     @property
     def cache(self) -> bool:
         """Whether DSPy's cache may answer."""
@@ -124,7 +133,7 @@ class Call:
 
     def cached(self) -> CallResult | None:
         """The result that DSPy's cache has."""
-        found = dspy.cache.get(self.request) if self.cache else None
+        found = dspy.cache.get(self.cache_key) if self.cache else None
         return CallResult.load(found) if isinstance(found, dict) and "responses" in found else None
 
     def answered(self, entry: dict[str, Any]) -> CallResult:

@@ -28,6 +28,7 @@ from ..errors import DataError, EndpointError, UserError, check_address
 from ..records.folding import folded
 from ..records.scope import SharedByCopies
 from .encoder import Encoded, Encoder
+from .endpoint.address import address_in_environment, normal_address
 from .endpoint.embeddings import EndpointEmbedding
 from .file_digests import remembered_digest
 from .rerankers import TOKENS, FastEmbed, FastEmbedVectors, TokenMatch
@@ -257,8 +258,13 @@ def _named(name: str, api_base: str | None) -> TextEmbedder:
         return TextEmbedder(name, vectors, kept=CachedVectors(f"{name}\0{_fastembed_version()}"))
     if api_base:
         check_address("--embedder-api-base", api_base)
-    base = api_base or (name.startswith("openai/") and os.environ.get("OPENAI_BASE_URL")) or None
-    identity = f"{name}\0{base or ''}" if base or name.startswith("openai/") else name
+    address = api_base or address_in_environment(name.partition("/")[0])
+    # Of other providers litellm reads the variable itself.
+    base = address if api_base or name.startswith("openai/") else None
+
+    identity = name
+    if address or name.startswith("openai/"):
+        identity = f"{name}\0{normal_address(address) if address else ''}"
     return TextEmbedder(name, EndpointEmbedding(name, base), kept=CachedVectors(identity))
 
 

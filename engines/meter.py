@@ -194,7 +194,7 @@ class MeteredLM(dspy.LM):
         result = call.result = known or call.result
         assert result is not None  # DSPy has told of it by `update_history`
         if call.cache and known is None:
-            dspy.cache.put(call.request, result.dump())
+            dspy.cache.put(call.cache_key, result.dump())
 
         tokens = call.tokens
         # DSPy asks engines once per candidate (`n`), within one call.

@@ -3,6 +3,7 @@
 An endpoint that reports fewer tokens than it takes would switch `--max-tokens` and `--max-usd` off. So a number is
 believed only if it is one, and if it is not too small for the text. Otherwise our own estimate counts.
 
+    >>> from mempiler.engines.token_counts import believable_count
     >>> believable_count("many", minimum=0), believable_count(1, minimum=2250), believable_count(4000, minimum=2250)
     (None, None, 4000)
 """

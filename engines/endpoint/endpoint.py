@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextvars
 import functools
 import json
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, aclosing, closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -44,9 +43,14 @@ from ...records.scope import SharedByCopies, holding
 from ..spending import litellm_module
 from ..token_counts import believable_count, text_of_messages
 from . import DEADLINE, RETRIES, TIMEOUT
+from .address import address_in_environment, endpoint_digest
 from .loop import aiterate, arun, iterate, run
 from .retry import with_retries
 
+OPENAI_CHAT = "openai-chat"
+"""The kind of an endpoint that speaks OpenAI's chat."""
+LITELLM = "litellm"
+"""The kind of an endpoint that `dspy.lm15` does not know."""
 BODY = "metadata"
 """The setting of a request that DSPy hands on as it is: here it holds those fields of the body that DSPy refuses."""
 
@@ -154,7 +158,7 @@ class Engine(SharedByCopies):
     def route(self, name: str) -> tuple[str, str] | None:
         """Provider and model of a name as `dspy.LM` takes it; None where litellm has to ask for it."""
         head, slash, rest = name.partition("/")
-        if head != "openai" and any(os.environ.get(f"{head.upper()}_{end}") for end in ("API_BASE", "BASE_URL")):
+        if head != "openai" and address_in_environment(head):
             return None
         try:
             # What the provider calls its model may hold a colon, at which the router would part it.
@@ -164,6 +168,28 @@ class Engine(SharedByCopies):
         if found.provider.startswith("azure") and self.address:
             return None
         return found.provider, rest if slash else found.model
+
+    @functools.cached_property
+    def digest(self) -> str | None:
+        """A digest of the endpoint's kind and address; None where the name of the model says where it runs.
+
+        That is so for a provider's own address, and for weights that run in this process, at another port each time.
+        """
+        route = self.route(self.model)
+        kind = LITELLM if route is None else route[0]
+        address = self._address_of(kind)
+        if address is None or self.server is not None:
+            return None
+        return endpoint_digest(kind, address)
+
+    def _address_of(self, kind: str) -> str | None:
+        """Return where an endpoint of a kind is asked; None where that is up to its provider's client."""
+        if self.address:
+            return self.address
+        if kind == OPENAI_CHAT:
+            return address_in_environment("openai")
+        # A provider that has an address in a variable is asked by litellm.
+        return address_in_environment(self.model.partition("/")[0]) if kind == LITELLM else None
 
     def client(self, name: str) -> Client:
         """What asks for a model.
@@ -209,12 +235,11 @@ class Engine(SharedByCopies):
         from .http import Transport
         from .reported_usage import UsageFilter
 
-        base = self.address
-        if provider == "openai-chat":
-            base = base or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
-        keys, bases = ({provider: each} if each else None for each in (self.key, base))
+        address = self._address_of(provider)
+        keys = {provider: self.key} if self.key else None
+        addresses = {provider: address} if address else None
         transport = UsageFilter(Transport(self.silence))
-        router = _router(transport=transport, api_keys=keys, base_urls=bases)
+        router = _router(transport=transport, api_keys=keys, base_urls=addresses)
         return Client(provider, model, router.lm(f"{provider}:{model}"))
 
     def _other(self, name: str) -> Client:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -171,6 +172,47 @@ def test_every_setting_reaches_the_body_and_tells_answers_apart(ask: Any) -> Non
             body = server.requests[-1][2]
             assert more == {name: body[name] for name in SETTINGS if name in body}
         assert len(server.texts) == 5
+
+
+def test_servers_with_a_model_of_the_same_name_do_not_share_cached_answers(ask: Any) -> None:
+    model = f"openai/shared-{uuid.uuid4().hex}"
+    with StubServer(answer=lambda body: "first") as first, StubServer(answer=lambda body: "second") as second:
+        answers = [
+            ask(language_model(model, api_base=server.url, meter=Meter()), "Who are you?")
+            for server in (first, second, first, second)
+        ]
+        assert answers == [["first"], ["second"], ["first"], ["second"]]
+        assert (len(first.texts), len(second.texts)) == (1, 1)
+
+
+def test_a_server_is_known_by_any_spelling_of_its_address(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = f"openai/spelled-{uuid.uuid4().hex}"
+    with StubServer(answer=lambda body: "mine") as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        for spelling in (server.url, f"{server.url}/", server.url.replace("http://", "HTTP://ann:secret@")):
+            ask(language_model(model, api_base=spelling), "Who are you?")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        ask(language_model(model), "Who are you?")
+        assert len(server.texts) == 1
+
+
+def test_an_address_of_the_environment_tells_servers_apart_as_well(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = f"openai/environment-{uuid.uuid4().hex}"
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with StubServer(answer=lambda body: "first") as first, StubServer(answer=lambda body: "second") as second:
+        for server in (first, second):
+            monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+            assert ask(language_model(model), "Who are you?") == [server.answer({})]
+
+
+def test_neither_address_nor_key_is_in_a_cache(ask: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
+    kept: list[Any] = []
+    monkeypatch.setattr(dspy.cache, "put", lambda *given, **named: kept.append((given, named)))
+    with StubServer(answer=lambda body: "fine") as server:
+        ask(language_model(server.model, api_base=server.url), "Who are you?")
+        assert len(kept) == 1
+        assert not any(word in repr(kept) for word in ("sk-secret", "127.0.0.1", server.url.split(":")[2]))
 
 
 LEFT = """

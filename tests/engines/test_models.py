@@ -425,9 +425,27 @@ def test_a_new_process_asks_an_endpoint_for_nothing_it_was_asked_before(server):
 
 
 def test_vectors_belong_to_a_model_and_its_address(server):
-    for name, address in (("m", server.url), ("other", server.url), ("m", f"{server.url}/")):
-        embedder(name, address).embed(["a"])
-    assert server.texts_of == ["a", "a", "a"]
+    with Embedding() as elsewhere:
+        for name, address in (("m", server.url), ("other", server.url), ("m", elsewhere.url)):
+            embedder(name, address).embed(["a"])
+        assert (server.texts_of, elsewhere.texts_of) == (["a", "a"], ["a"])
+
+
+def test_vectors_are_those_of_an_address_in_any_spelling(server, monkeypatch):
+    for address in (server.url, f"{server.url}/", server.url.replace("http://", "HTTP://ann:secret@")):
+        embedder("openai/m", address).embed(["a"])
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    embedder("openai/m").embed(["a"])
+    assert server.texts_of == ["a"]
+
+
+def test_vectors_belong_to_the_address_that_a_variable_names(server, monkeypatch):
+    with Embedding() as elsewhere:
+        for each in (server, elsewhere):
+            monkeypatch.setenv("HOSTED_VLLM_API_BASE", each.url)
+            embedder("hosted_vllm/bge-m3").embed(["a"])
+        assert (server.texts_of, elsewhere.texts_of) == (["a"], ["a"])
 
 
 def test_neither_text_nor_key_is_in_the_file(server, monkeypatch):

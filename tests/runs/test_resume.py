@@ -77,6 +77,23 @@ def test_a_finished_run_asks_nothing_when_it_is_resumed(stub, mempiler_cli, name
     assert outcome(resumed.found) == outcome(whole.found)
 
 
+def test_a_new_run_asks_the_server_that_it_names_though_another_has_a_model_of_that_name(stub, mempiler_cli):
+    first, second = stub(), stub()
+    second.model = first.model
+    before, after = (mempiler_cli(server, *words_of("evaluate")) for server in (first, second))
+    assert (before.code, after.code) == (0, 0)
+    assert sorted(second.texts) == sorted(first.texts) != []
+
+
+def test_no_file_of_a_run_says_where_its_server_is(stub, mempiler_cli):
+    server = stub()
+    assert mempiler_cli(server, *words_of("evaluate")).code == 0
+    address = server.url.removeprefix("http://").removesuffix("/v1")
+    files = [path for path in run_of(server).rglob("*") if path.is_file()]
+    assert len(files) > 1
+    assert not [path for path in files if address.encode() in path.read_bytes()]
+
+
 @pytest.mark.parametrize(
     ("name", "script", "limit", "code"),
     [("bootstrap", lambda n, text: "dead" if n > 6 else None, [], 3), ("evaluate", None, ["--max-calls", "3"], 0)],
