@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from .secret_values import Secrets, secrets_of_address
+
 LONGEST = 1500
 """Most characters of a message; values of files are quoted in it, and can be of any length."""
 MOST_SECONDS = 1e6
@@ -169,7 +171,8 @@ def check_address(what: str, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and url.isprintable():
             return
-    raise UserError(f"{what} {url!r:.100} is no address; give one such as http://127.0.0.1:8000")
+    shown = Secrets(secrets_of_address(url)).hide(url)
+    raise UserError(f"{what} {shown!r:.100} is no address; give one such as http://127.0.0.1:8000")
 
 
 def one_line(text: object, most: int | None = None) -> str:

@@ -16,7 +16,7 @@ import dspy
 from dspy.clients.call_result import CallResult
 
 from ..records import estimate_tokens, fewest_tokens
-from .endpoint.endpoint import Engine
+from .endpoint import RemoteEngine
 from .token_counts import believable_count, text_of_messages, text_of_outputs
 
 
@@ -76,7 +76,7 @@ class Call:
 
         A run's own answers are kept by `key`: a server that has moved must not cost everything again.
         """
-        endpoint = self.lm.engine.digest if isinstance(self.lm.engine, Engine) else None
+        endpoint = self.lm.engine.digest if isinstance(self.lm.engine, RemoteEngine) else None
         return self.request if endpoint is None else {**self.request, "endpoint": endpoint}
 
     @property
@@ -97,7 +97,7 @@ class Call:
         candidates = max(1, len(result.responses))
 
         prompt_minimum = answer_minimum = 0
-        if isinstance(self.lm.engine, Engine):  # models of this process are trusted
+        if isinstance(self.lm.engine, RemoteEngine):  # models of this process are trusted
             prompt_minimum = candidates * fewest_tokens(text_of_messages(self.request["messages"]))
             answer_minimum = fewest_tokens(text_of_outputs(result.outputs))
 

@@ -17,14 +17,17 @@ import dspy
 from dspy.clients.engines import LegacyEngine
 from dspy.lm15 import Request, Response
 
+from ..secret_values import Secrets, secrets_of_environment, secrets_of_settings
+from .endpoint import RemoteEngine
+from .endpoint.address import endpoint_digest
 from .guard import Guard
 from .meter import Meter, MeteredLM, Role
 from .models import language_model
 
 ADDRESS_SETTINGS = ("api_base", "base_url")
 """What `dspy.LM` calls the address of a server."""
-ENDPOINT_SETTINGS = frozenset((*ADDRESS_SETTINGS, "api_key"))
-"""Settings of a `dspy.LM` that say where a request goes, not what is asked."""
+ENDPOINT_SETTINGS = frozenset((*ADDRESS_SETTINGS, "api_key", "headers", "extra_headers", "extra_query"))
+"""Settings of a `dspy.LM` that say where a request goes and how, not what is asked."""
 
 
 def metered_copy(
@@ -102,15 +105,25 @@ def _engine(lm: dspy.BaseLM) -> Any:
     return _ForwardingEngine(lm)
 
 
-class _ForwardingEngine:
+def _secrets(lm: dspy.BaseLM) -> Secrets:
+    return Secrets([*secrets_of_settings(lm.kwargs), *secrets_of_environment()])
+
+
+class _ForwardingEngine(RemoteEngine):
     """Answer requests by a `dspy.LM` that has settings of its own, such as headers or the responses API."""
 
     def __init__(self, lm: dspy.LM) -> None:
         # The metered model looks into DSPy's cache itself: a second look would count a call that nobody made.
         self.lm = lm.copy(cache=False)
 
+    @property
+    def digest(self) -> str | None:
+        address = _address(self.lm.kwargs)
+        return None if address is None else endpoint_digest(self.lm.model_type, address)
+
     def complete(self, request: Request) -> Response:
-        return self.lm(request)
+        with _secrets(self.lm).hiding():
+            return self.lm(request)
 
 
 class _ForwardMethodEngine:
@@ -121,9 +134,11 @@ class _ForwardMethodEngine:
 
     def __init__(self, lm: dspy.BaseLM) -> None:
         self._wrapper = LegacyEngine(_JsonResponses(lm))
+        self._lm = lm
 
     def complete(self, request: Request) -> Response:
-        return self._wrapper.complete(request)
+        with _secrets(self._lm).hiding():
+            return self._wrapper.complete(request)
 
 
 class _JsonResponses(dspy.BaseLM):

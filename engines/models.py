@@ -23,6 +23,7 @@ from dspy.lm15 import (
 from dspy.utils.exceptions import LMConfigurationError, LMError
 
 from ..errors import EndpointError, UserError, check_address, one_line
+from ..secret_values import Secrets, secrets_of_address
 from .call import Call
 from .endpoint import DEADLINE, RETRIES, TIMEOUT
 from .endpoint.endpoint import ADDRESS_OPTION, BODY, Engine, engines
@@ -274,7 +275,7 @@ def _check_reachable(name: str, address: str) -> None:
 
     async def connect() -> None:
         request = SimpleNamespace(method="GET", url=address, headers={}, body=b"")
-        async with Transport(_PATIENCE).stream(request):
+        async with Transport(_PATIENCE, Secrets(secrets_of_address(address))).stream(request):
             pass
 
     try:

@@ -26,6 +26,7 @@ from ..errors import UserError, one_line
 from ..reading.failures import failure_kind
 from ..records import Failure, Hit
 from ..records.scope import Place, holding, place
+from ..secret_values import Secrets, secrets_of_environment, secrets_of_settings
 from .pending import Recalled
 
 
@@ -179,6 +180,9 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
                 raise UserError("no language model: pass lm=dspy.LM(...), or call dspy.configure(lm=...)")
             yield call
     except Exception as error:
+        # A model that the user made tells its errors as its server does.
+        secrets = [*secrets_of_settings(getattr(lm, "kwargs", {})), *secrets_of_environment()]
+        Secrets(secrets).hide_in_error(error)
         kind = failure_kind(error)
         call.error, call.lost = one_line(error, 300) or type(error).__name__, kind != "error"
         if call.lost:

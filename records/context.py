@@ -145,7 +145,7 @@ _CJK_CHARACTERS = re.compile("[\u3000-\u9fff\uac00-\ud7af]+")
 
 def estimate_tokens(text: str) -> int:
     """Estimate the tokens of a text without a tokenizer: four characters a token, 1.5 tokens a CJK character."""
-    cjk_count = 0 if text.isascii() else sum(len(run) for run in _CJK_CHARACTERS.findall(text))
+    cjk_count = _count_cjk(text)
     other_count = len(text) - cjk_count
     return round(other_count / 4 + cjk_count * 1.5)
 
@@ -155,9 +155,16 @@ def fewest_tokens(text: str) -> int:
 
     Runs of white space count as one character, since tokenizers have single tokens for long ones.
     """
-    squeezed = " ".join(text.split())
-    wide = 0 if squeezed.isascii() else sum(map(len, _WIDE.findall(squeezed)))
-    return (len(squeezed) - wide) // 8 + wide // 2
+    text = " ".join(text.split())
+    cjk_count = _count_cjk(text)
+    other_count = len(text) - cjk_count
+    return other_count // 8 + cjk_count // 2
+
+
+def _count_cjk(text: str) -> int:
+    if text.isascii():
+        return 0
+    return sum(len(run) for run in _CJK_CHARACTERS.findall(text))
 
 
 def fitting(lines: Iterable[str], max_tokens: int) -> int:

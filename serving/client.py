@@ -15,6 +15,7 @@ import httpx
 from .. import __version__
 from ..errors import check_address, check_number
 from ..memory.entries import MemoryStatus, Users
+from ..secret_values import Secrets, secrets_of_address
 from .requests import AsyncRemoteMemory, Call, RemoteMemory
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ class Client:
 
     def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
         self._retries = retries
+        self._secrets = Secrets([token, *secrets_of_address(url)])
         self._http = httpx.Client(**_settings(url, token, timeout))
 
     def memory(self, user: str) -> RemoteMemory:
@@ -75,7 +77,7 @@ class Client:
                 found = error
             pause = call.pause(found, attempt)
             if pause is None or attempt == self._retries:
-                return call.result(found)
+                return call.result(found, self._secrets)
             time.sleep(pause)
             attempt += 1
 
@@ -94,7 +96,9 @@ class AsyncClient:
     """A service, for asyncio; arguments as `Client`."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
-        self._retries, self._http = retries, httpx.AsyncClient(**_settings(url, token, timeout))
+        self._retries = retries
+        self._secrets = Secrets([token, *secrets_of_address(url)])
+        self._http = httpx.AsyncClient(**_settings(url, token, timeout))
 
     def memory(self, user: str) -> AsyncRemoteMemory:
         """As `Client.memory`."""
@@ -118,7 +122,7 @@ class AsyncClient:
                 found = error
             pause = call.pause(found, attempt)
             if pause is None or attempt == self._retries:
-                return call.result(found)
+                return call.result(found, self._secrets)
             await asyncio.sleep(pause)
             attempt += 1
 

@@ -35,6 +35,7 @@ from ..memory.entries import (
 )
 from ..memory.incoming import Messages, Scalar, storable
 from ..records import Found, Item, Session
+from ..secret_values import Secrets
 from .bodies import Choice, EntryFilter, Name, NewSession, NewText, Question, Search
 
 T = TypeVar("T")
@@ -74,26 +75,31 @@ class Call(Generic[T]):
         asked = found.headers.get("Retry-After", "")
         return min(LONGEST_PAUSE, float(asked)) if asked.isdecimal() else pause
 
-    def result(self, found: httpx.Response | httpx.HTTPError) -> T:
+    def result(self, found: httpx.Response | httpx.HTTPError, secrets: Secrets) -> T:
         """What the last attempt came to.
+
+        Args:
+            found: The response, or why there is none.
+            secrets: What the service was sent, and no error of it says.
 
         Raises:
             MempilerError: The call failed.
         """
         if isinstance(found, httpx.HTTPError):
+            secrets.hide_in_error(found)
             raise ServiceError(f"the service did not answer: {type(found).__name__} {found}") from found
         if not found.is_success:
-            return self._refused(found)
+            return self._refused(found, secrets)
         try:
             return self.read(found.json())
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise ServiceError(f"{self.method} {self.path}: what answers here is no service of Mempiler") from error
 
-    def _refused(self, response: httpx.Response) -> T:
+    def _refused(self, response: httpx.Response, secrets: Secrets) -> T:
         status = response.status_code
         try:
-            message = str(response.json()["error"]["message"])
-        except (ValueError, LookupError, TypeError):
+            message = secrets.hide(str(response.json()["error"]["message"]))
+        except (ValueError, LookupError, TypeError, RecursionError):
             message = f"status {status}, in no form of a service of Mempiler; look at the address"
             raise ServiceError(message, status) from None
         if status == 404 and self.missing is not _WRONG:

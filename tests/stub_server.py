@@ -10,6 +10,8 @@ Answers are a pure function of the messages, so two runs that ask the same get t
     wait     refused for now, with Retry-After: 3600     trickle  an answer of which a byte comes now and then
     endless  an answer that does not end                 headers  headers of which a byte comes now and then
     dead     the connection is cut, and from then on nobody listens
+
+    echo 400, echo 401, ...  that status, with a message that repeats the headers of the request; `echo 200` is no JSON
 """
 
 from __future__ import annotations
@@ -174,6 +176,8 @@ class StubServer:
             code = {"code": "model_not_found"} if fault == "404" else {}
             status = 429 if fault == "wait" else int(fault)
             return status, json.dumps({"error": {"message": _STATUS[fault], **code}}).encode()
+        if fault is not None and fault.startswith("echo "):
+            return self.echo(int(fault.removeprefix("echo ")))
         if fault in ("trickle", "endless", "headers"):
             return 0, fault.encode()
         if fault == "no-json":
@@ -197,9 +201,16 @@ class StubServer:
         if fault == "stall":
             self._closing.wait()
             return None
+        if fault is not None and fault.startswith("echo "):
+            return self.echo(int(fault.removeprefix("echo ")))
         if fault is not None:
             return int(fault), json.dumps({"error": {"message": _STATUS[fault]}}).encode()
         return 200, self.embedded(body)
+
+    def echo(self, status: int) -> tuple[int, bytes]:
+        """A refusal that repeats the headers of the request that came last."""
+        message = f"you sent {self.requests[-1][1]}"
+        return status, message.encode() if status == 200 else json.dumps({"error": {"message": message}}).encode()
 
     def completion(self, body: dict[str, Any], text: str, said: str | dict[str, Any]) -> bytes:
         """What is said, or a message, as the body of an answer."""

@@ -19,11 +19,12 @@ from .conftest import package_files
 
 ROOT = Path(mempiler.__file__).parent
 
-BASE = {"records", "errors"}
+BASE = {"records", "errors", "secret_values"}
 PROGRAMS = BASE | {"memory", "signatures", "reading", "engines"}
 OPTIMIZERS = PROGRAMS | {"programs", "data", "engines"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
+    "secret_values": set(),
+    "errors": {"secret_values"},
     "records": {"errors"},
     "reading": BASE,
     "signatures": BASE | {"reading"},

@@ -23,3 +23,12 @@ class Waits:
     def at_most(self, seconds: float) -> Waits:
         """Return these waits with a deadline of at most so many seconds."""
         return replace(self, deadline=min(self.deadline, seconds))
+
+
+class RemoteEngine:
+    """An engine whose answers come from elsewhere: what it reports of them is not believed without a check."""
+
+    @property
+    def digest(self) -> str | None:
+        """What tells its endpoint from others with a model of the same name; None where the name does so."""
+        return None

@@ -24,6 +24,7 @@ from dspy.utils.exceptions import LMAuthError, LMError, LMInvalidRequestError
 
 from ...errors import EndpointError, MempilerError, UserError, one_line
 from ...records import estimate_tokens, fewest_tokens
+from ...secret_values import Secrets, secrets_of_address, secrets_of_environment
 from ..spending import Spending, Usage, computing, litellm_module, needed_prices, token_prices
 from ..token_counts import believable_count
 from . import Waits
@@ -111,7 +112,7 @@ class EndpointEmbedding:
 
         request = SimpleNamespace(method="GET", url=f"{self._address}/models", headers=self._headers(), body=b"")
         try:
-            run(_fetch(Transport(PATIENCE), request), PATIENCE)
+            run(_fetch(Transport(PATIENCE, self._secrets), request), PATIENCE)
         except UnreachableError as error:
             raise EndpointError(
                 f"embedder {self._name!r}: its server cannot be reached: {one_line(error, 200)}"
@@ -153,6 +154,7 @@ class EndpointEmbedding:
         try:
             return np.array(rows, dtype=np.float32)
         except (TypeError, ValueError) as error:
+            self._secrets.hide_in_error(error)  # it quotes what is no number
             raise EndpointError(f"embedder {self._name!r} {_NO_VECTORS}: {one_line(error, 200)}") from error
 
     def _embed_batch(self, texts: list[str]) -> list[Any]:
@@ -199,14 +201,15 @@ class EndpointEmbedding:
         Raises:
             LMError: There is none.
         """
-        with error_boundary(self._name):
+        # Hidden at once: whoever counts the failure keeps what it says.
+        with error_boundary(self._name), self._secrets.hiding():
             if self._model is None:
                 litellm = litellm_module()  # here, lest its import hold up the loop
                 return _parse(run(self._ask_by_litellm(litellm, texts), self.waits.deadline))
 
             from .http import Transport  # takes a tenth of a second, before the request's own time begins
 
-            transport = Transport(self.waits.timeout, MOST_BYTES)
+            transport = Transport(self.waits.timeout, self._secrets, MOST_BYTES)
             return _parse(run(self._ask_server(transport, self._request(texts)), self.waits.deadline))
 
     async def _ask_server(self, transport: Transport, request: Any) -> bytes:
@@ -219,6 +222,7 @@ class EndpointEmbedding:
         try:
             return await litellm.aembedding(model=self._name, input=texts, **waits)
         except openai.OpenAIError as error:  # litellm derives its errors from OpenAI's
+            self._secrets.hide_in_error(error)
             raise _litellm_error(error) from error
 
     def _request(self, texts: list[str]) -> Any:
@@ -253,6 +257,11 @@ class EndpointEmbedding:
             raise UserError(f"embedder {self._name!r} needs a key; {remedy}")
         # Servers of one's own mostly want no key.
         return key or "none"
+
+    @property
+    def _secrets(self) -> Secrets:
+        """What the endpoint is sent, and no error of it says."""
+        return Secrets([*secrets_of_address(self._base), *secrets_of_environment()])
 
     def _explain(self, error: LMError) -> MempilerError:
         """Return the error that whoever wants the vectors gets: with the embedder's name, and the fix where known."""

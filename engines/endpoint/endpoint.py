@@ -40,9 +40,10 @@ from dspy.utils.exceptions import LMAuthError, LMTransportError
 from ...errors import one_line
 from ...records import estimate_tokens, fewest_tokens
 from ...records.scope import SharedByCopies, holding
+from ...secret_values import Secrets, secrets_of_address, secrets_of_environment
 from ..spending import litellm_module
 from ..token_counts import believable_count, text_of_messages
-from . import DEADLINE, RETRIES, TIMEOUT
+from . import DEADLINE, RETRIES, TIMEOUT, RemoteEngine
 from .address import address_in_environment, endpoint_digest
 from .loop import aiterate, arun, iterate, run
 from .retry import with_retries
@@ -81,10 +82,18 @@ class Client:
     model: str
     """What the provider calls the model; litellm has both in it."""
     lm: Any
+    secrets: Secrets = field(repr=False)
+    """What the endpoint is sent, and no error of it says."""
 
-    def stream(self, request: Request) -> Any:
+    async def stream(self, request: Request) -> AsyncGenerator[Any]:
         """The events of one answer."""
-        return self.lm.stream(self._routed(request))
+        with self.secrets.hiding():
+            async with aclosing(self.lm.stream(self._routed(request))) as events:
+                async for event in events:
+                    if event.type == "error":
+                        message = self.secrets.hide(event.error.message)
+                        event = replace(event, error=replace(event.error, message=message))
+                    yield event
 
     async def complete(self, request: Request) -> Response:
         """One answer; its pieces are handed on while they come, where they are wanted (`in_pieces`).
@@ -92,6 +101,10 @@ class Client:
         Raises:
             LM15Error: There is none.
         """
+        with self.secrets.hiding():
+            return await self._complete(request)
+
+    async def _complete(self, request: Request) -> Response:
         begin = _begin.get()
         if begin is not None:
             take, any_came = begin(), False
@@ -129,7 +142,7 @@ class Client:
 
 
 @dataclass(eq=False, repr=False)
-class Engine(SharedByCopies):
+class Engine(SharedByCopies, RemoteEngine):
     """Asks for a model by its name in DSPy; errors are those of `dspy.lm15`. Copies of a model share it."""
 
     model: str
@@ -238,9 +251,9 @@ class Engine(SharedByCopies):
         address = self._address_of(provider)
         keys = {provider: self.key} if self.key else None
         addresses = {provider: address} if address else None
-        transport = UsageFilter(Transport(self.silence))
+        transport = UsageFilter(Transport(self.silence, self._secrets))
         router = _router(transport=transport, api_keys=keys, base_urls=addresses)
-        return Client(provider, model, router.lm(f"{provider}:{model}"))
+        return Client(provider, model, router.lm(f"{provider}:{model}"), self._secrets)
 
     def _other(self, name: str) -> Client:
         from dspy.clients.engines import AsyncLiteLLMEngine
@@ -248,7 +261,12 @@ class Engine(SharedByCopies):
         litellm_module()  # here, lest its import hold up the loop
         settings = {"api_key": self.key, "api_base": self.address, "timeout": self.silence}
         given = {setting: value for setting, value in settings.items() if value is not None}
-        return Client(name.partition("/")[0], name, AsyncLiteLLMEngine(**given))
+        return Client(name.partition("/")[0], name, AsyncLiteLLMEngine(**given), self._secrets)
+
+    @property
+    def _secrets(self) -> Secrets:
+        """What the endpoint may be sent: a key that is not given here is one of the environment."""
+        return Secrets([self.key, *secrets_of_address(self.address), *secrets_of_environment()])
 
     def settle(self, result: CallResult) -> None:
         """Gives a result what DSPy cannot tell without the provider: its cost, and how usage is counted there."""
@@ -320,8 +338,8 @@ class Upstream:
         from .http import Transport  # takes a tenth of a second, before the call's own time begins
 
         client = lm.engine.client(lm.model)
-        self.lm, self._client = lm, client.lm
-        self._transport = Transport(lm.engine.silence)
+        self.lm, self._client, self._secrets = lm, client.lm, client.secrets
+        self._transport = Transport(lm.engine.silence, client.secrets)
         self.model: str = client.model
         """What the endpoint calls the model."""
 
@@ -338,12 +356,18 @@ class Upstream:
             guard.lane(self.lm.endpoint).place(),
             self.lm.admitted(),
             error_boundary(self.model),
+            self._secrets.hiding(),
             closing(iterate(self._parts(body), self.lm.engine.seconds)) as parts,
         ):
             status, headers = next(parts)
-            yield status, headers, _lines(parts)
+            yield status, headers, self._without_secrets(_lines(parts), status)
         if status >= 500:
             guard.failed(LMTransportError(f"status {status}", model=self.model))
+
+    def _without_secrets(self, lines: Iterator[bytes], status: int) -> Iterator[bytes]:
+        """Return lines of a reply, those that speak of an error without what the endpoint was sent."""
+        for line in lines:
+            yield self._secrets.hide_in_bytes(line) if status != 200 or b'"error"' in line else line
 
     def count(self, usage: Any, body: Mapping[str, Any], answer: str) -> None:
         """Count a call that was answered.

@@ -31,6 +31,7 @@ from dspy.lm15 import (
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
 
 from ...errors import one_line
+from ...secret_values import Secrets
 from .loop import run
 
 MOST_BYTES = 4_000_000
@@ -50,11 +51,13 @@ class Transport:
 
     Args:
         silence: Seconds without a byte after which a reply has failed.
+        secrets: What requests hold that no error may show: an endpoint may repeat it.
         most_bytes: Most bytes of a reply.
     """
 
-    def __init__(self, silence: float, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, silence: float, secrets: Secrets, most_bytes: int = MOST_BYTES) -> None:
         self._waits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)
+        self._secrets = secrets
         self._most_bytes = most_bytes
 
     @asynccontextmanager
@@ -67,13 +70,19 @@ class Transport:
             TimeoutError: It is silent for too long.
             ProviderError: Its reply is larger than allowed.
         """
+        with self._secrets.hiding():
+            async with self._exchange(request) as reply:
+                yield reply
+
+    @asynccontextmanager
+    async def _exchange(self, request: Any) -> AsyncIterator[Reply]:
         address = urlsplit(request.url)
         more: dict[str, Any] = {"allow_redirects": False, "proxy": _proxy(address.scheme, address.netloc)}
         more |= {"headers": request.headers, "data": request.body or None, "timeout": self._waits}
         session = _session(asyncio.get_running_loop())
         try:
             async with session.request(request.method, request.url, **more) as response:
-                yield Reply(response, self._most_bytes)
+                yield Reply(response, self._secrets, self._most_bytes)
         except aiohttp.ServerTimeoutError as error:
             raise EndpointTimeoutError(f"timed out: {error}") from error
         except aiohttp.ClientConnectorError as error:
@@ -85,18 +94,24 @@ class Transport:
 
 
 class Reply:
-    """A reply while it is read."""
+    """A reply while it is read.
+
+    Its headers show no secrets. Neither does the whole body of a refusal: who reads one makes an error of its
+    beginning, and half a key that was cut off could not be found any more.
+    """
 
     http_version = "HTTP/1.1"
 
-    def __init__(self, response: aiohttp.ClientResponse, most_bytes: int) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, secrets: Secrets, most_bytes: int) -> None:
         self.status, self.reason, self._response = response.status, response.reason or "", response
+        self.secrets = secrets
         self._most_bytes = most_bytes
-        self.headers = list(response.headers.items())
+        self.headers = [(name, secrets.hide(value)) for name, value in response.headers.items()]
 
     async def read(self) -> bytes:
         """The whole body."""
-        return b"".join([chunk async for chunk in self])
+        content = b"".join([chunk async for chunk in self])
+        return content if 200 <= self.status < 300 else self.secrets.hide_in_bytes(content)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = self._most_bytes

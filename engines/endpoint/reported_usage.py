@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from dspy.lm15 import ProviderError
@@ -53,27 +53,34 @@ class FilteredReply:
             ProviderError: It is an answer that is nested too deeply to be read.
         """
         content = await self._reply.read()
-        return content if self.status >= 400 else with_readable_usage(content)
+        if self.status >= 400:
+            return content
+        try:
+            return with_readable_usage(content)
+        except ValueError:
+            # Whoever reads it says what is wrong with it, and quotes its beginning.
+            return self._reply.secrets.hide_in_bytes(content)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Iterate over the lines of a stream of events."""
         async for line in _lines(self._reply):
-            if line.startswith(_EVENT) and b"usage" in line:
-                yield _EVENT + with_readable_usage(line.removeprefix(_EVENT))
-            else:
-                yield line
+            if b'"error"' in line:
+                line = self._reply.secrets.hide_in_bytes(line)
+            if line.startswith(_EVENT) and b'"usage"' in line:
+                with suppress(ValueError):
+                    line = _EVENT + with_readable_usage(line.removeprefix(_EVENT))
+            yield line
 
 
 def with_readable_usage(content: bytes) -> bytes:
-    """Return a JSON text without numbers of tokens that are none; what is no JSON object stays as it is.
+    """Return a JSON text without numbers of tokens that are none.
 
     Raises:
+        ValueError: It is no JSON.
         ProviderError: It is nested too deeply.
     """
     try:
         reply = json.loads(content)
-    except ValueError:
-        return content  # whoever reads it says what is wrong with it
     except RecursionError as error:
         raise ProviderError("the reply is nested too deeply") from error
     if not isinstance(reply, dict) or "usage" not in reply:

@@ -29,6 +29,7 @@ from dspy.utils.exceptions import (
     LMTransportError,
 )
 from mempiler import UserError
+from mempiler.engines.dspy_models import metered_copy
 from mempiler.engines.endpoint.endpoint import Upstream, in_pieces, upstream_of
 from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
 from mempiler.engines.guard import DEAD_AFTER, Guard, Limits
@@ -213,6 +214,87 @@ def test_neither_address_nor_key_is_in_a_cache(ask: Any, monkeypatch: pytest.Mon
         ask(language_model(server.model, api_base=server.url), "Who are you?")
         assert len(kept) == 1
         assert not any(word in repr(kept) for word in ("sk-secret", "127.0.0.1", server.url.split(":")[2]))
+
+
+# Endpoints that repeat the request, key and all, in what they say of an error
+
+KEY = "sk-0123456789-of-the-operator"
+
+
+def shown(error: BaseException) -> str:
+    """What a log would show of an error and of all that it came from."""
+    chain, text = [error], []
+    for each in chain:
+        text += [repr(each), str(each), repr(vars(each))]
+        chain += [cause for cause in (each.__cause__, each.__context__) if cause is not None and cause not in chain]
+    return "\n".join(text)
+
+
+def says_no_part_of(secret: str, text: str) -> bool:
+    """Whether a text holds not even half of a secret."""
+    half = len(secret) // 2
+    return not any(secret[start : start + half] in text for start in range(len(secret) - half + 1))
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 429, 500])
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_an_endpoint_that_repeats_the_key_does_not_make_errors_show_it(
+    ask: Any, ask_in_pieces: Any, monkeypatch: pytest.MonkeyPatch, status: int, in_parts: bool
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with StubServer(every(f"echo {status}")) as server:
+        lm = named(server)
+        with pytest.raises((LMError, UserError)) as caught:
+            (ask_in_pieces if in_parts else ask)(lm)
+        assert server.requests[0][1]["Authorization"] == f"Bearer {KEY}"
+        assert says_no_part_of(KEY, shown(caught.value))
+        assert says_no_part_of(KEY, str(lm.guard.dead))
+
+
+@pytest.mark.parametrize("length", range(100, 520, 7))
+def test_a_key_that_is_cut_off_at_the_end_of_a_message_is_hidden_too(
+    monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    page = b"x" * length + KEY.encode() + b"y" * 1000
+    for status in ("200 OK", "500 Internal Server Error"):
+        with failing(head(f"Content-Length: {len(page)}", status) + page) as server:
+            with pytest.raises(LMError) as caught:
+                named(server)("question: Where?")
+            assert says_no_part_of(KEY, shown(caught.value))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"api_key": KEY}, {"api_key": "none", "extra_headers": {"X-Api-Key": KEY}}],
+    ids=["by api_key", "by headers"],
+)
+def test_a_key_of_a_model_that_the_user_made_is_hidden(settings: dict[str, Any]) -> None:
+    with StubServer(every("echo 500")) as server:
+        lm = dspy.LM(server.model, api_base=server.url, num_retries=0, cache=False, **settings)
+        with pytest.raises(LMError) as caught:
+            metered_copy(lm, Meter(), retries=0)("question: Where?")
+        assert any(KEY in value for value in server.requests[0][1].values())
+        assert says_no_part_of(KEY, str(caught.value))
+
+
+def test_a_key_of_a_provider_that_litellm_asks_is_hidden(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MISTRAL_API_KEY", KEY)
+    with StubServer(every("echo 500")) as server:
+        lm = language_model("mistral/any", api_base=server.url, cache=False, retries=0)
+        with pytest.raises(LMError) as caught:
+            ask(lm)
+        assert "you sent" in str(caught.value)
+        assert says_no_part_of(KEY, str(caught.value))
+
+
+def test_an_error_in_a_stream_shows_no_key(ask_in_pieces: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    event = b'data: {"error": {"message": "you sent %s"}}\n\n' % KEY.encode()
+    with failing(event) as server:
+        with pytest.raises(LMError, match="you sent") as caught:
+            ask_in_pieces(named(server))
+        assert says_no_part_of(KEY, shown(caught.value))
 
 
 LEFT = """

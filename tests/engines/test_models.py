@@ -412,6 +412,41 @@ def test_usage_of_another_form_is_none(server, usage):
     assert embedder("m", server.url).embed(["a"]).shape == (1, 3)
 
 
+@pytest.mark.parametrize("status", [400, 401, 404, 500])
+@pytest.mark.parametrize("name", ["m", "hosted_vllm/m"])
+def test_an_embedder_whose_endpoint_repeats_the_key_does_not_show_it(name, status, monkeypatch):
+    key = "sk-0123456789-of-the-operator"
+    for variable in ("OPENAI_API_KEY", "HOSTED_VLLM_API_KEY"):
+        monkeypatch.setenv(variable, key)
+    with StubServer(embedding_fault=lambda: f"echo {status}") as echoing:
+        monkeypatch.setenv("HOSTED_VLLM_API_BASE", echoing.url)
+        remote, guard = embedder(name, None if "/" in name else echoing.url), Guard()
+        remote.account.waits = Waits(retries=0)
+        remote.account.open(Meter(), guard)
+        with pytest.raises((UserError, EndpointError)) as caught:
+            remote.embed(["a"])
+        assert f"Bearer {key}" in echoing.requests[0][1].values()
+        assert "0123456789" not in f"{caught.value} {caught.value.__cause__} {guard.dead}"
+
+
+def test_a_password_of_an_address_is_hidden():
+    with StubServer(embedding_fault=lambda: "echo 500") as echoing:
+        remote = embedder("m", echoing.url.replace("http://", "http://ann:hunter2-and-more@"))
+        remote.account.waits = Waits(retries=0)
+        with pytest.raises(EndpointError, match="you sent") as caught:
+            remote.embed(["a"])
+        sent = echoing.requests[0][1]["Authorization"].removeprefix("Basic ")
+        assert not any(secret in str(caught.value) for secret in (sent, "hunter2-and-more"))
+
+
+def test_vectors_that_quote_the_key_do_not_show_it(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789-of-the-operator")
+    rows = [{"index": 0, "embedding": ["sk-0123456789-of-the-operator"]}]
+    server.replies = [(200, {"object": "list", "data": rows})]
+    with pytest.raises(EndpointError, match=r"answered no list of vectors: .*\[secret\]"):
+        embedder("m", server.url).embed(["a"])
+
+
 # Vectors that outlive a process: a new object is what a new process has.
 
 

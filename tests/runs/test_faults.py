@@ -1,5 +1,6 @@
 """Runs that fail or reach a limit: dead endpoints, refused prompts, broken runs, budgets with many calls in flight."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -216,3 +217,23 @@ def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: p
     assert sent == sum(sum(map(len, texts)) // 4 for texts in requests)
     assert found.cost == pytest.approx(sent * 1e-6)
     assert f"{found.calls['embedding']} embedding; " in spent_line(found.spent)
+
+
+@pytest.mark.parametrize("status", [400, 401])
+def test_a_run_whose_endpoint_repeats_the_key_keeps_and_prints_it_nowhere(
+    stub: Any, mempiler_cli: Any, cli: Any, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    key = f"sk-of-the-operator-{status}"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    server = stub(lambda n, text: f"echo {status}" if n % 2 else None)
+    ran = mempiler_cli(server, "evaluate", "turn-rag")
+    assert ran.code in (2, 4)
+    assert server.requests[0][1]["Authorization"] == f"Bearer {key}"
+
+    _, shown, complaint = cli("show", "last", "--failed")
+    assert "[secret]" in ran.err + shown
+    home = Path(os.environ["MEMPILER_HOME"])
+    kept = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+    assert len(kept) > 10_000
+    assert key not in ran.out + ran.err + shown + complaint
+    assert key.encode() not in kept

@@ -257,6 +257,14 @@ def problem(message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "x", "code": 0}}
 
 
+def test_a_service_that_repeats_the_token_does_not_make_errors_show_it() -> None:
+    token = "token-0123456789"
+    with Client("http://service", token=token) as client:
+        answering(client, (400, problem(f"you sent {token}")))
+        with pytest.raises(UserError, match=r"^you sent \[secret\]$"):
+            client.memory("ada").ask("Where?")
+
+
 FINE = (200, {"answer": "Lisbon", "evidence": []})
 BUSY = (503, problem("too many requests wait; try again"), {"Retry-After": "0"})
 GONE, CUT = httpx.ConnectError("refused"), httpx.ReadError("cut")

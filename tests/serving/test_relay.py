@@ -126,6 +126,30 @@ def test_errors_of_the_model_are_handed_back(reach, store, fault, stream, status
     assert turns(store) == ["user: Hi"]
 
 
+OPERATOR_KEY = "sk-0123456789-of-the-operator"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("fault", ["echo 200", "echo 400", "echo 401", "echo 429", "echo 500"])
+def test_no_tenant_gets_the_key_of_the_operator(
+    reach: Reach, monkeypatch: pytest.MonkeyPatch, fault: str, stream: bool
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", OPERATOR_KEY)
+    service, _, server = reach(script=every(fault), headers={"x-ratelimit-reset": f"asked by {OPERATOR_KEY}"})
+    refused = service.chat("Hi", model="my-model-chat", stream=stream)
+    assert server.requests[0][1]["Authorization"] == f"Bearer {OPERATOR_KEY}"
+    assert OPERATOR_KEY not in refused.text
+    assert not any(OPERATOR_KEY in value for value in refused.headers.values())
+
+
+def test_an_error_within_a_stream_has_no_key_of_the_operator(reach: Reach, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", OPERATOR_KEY)
+    event = b'data: {"error": {"message": "you sent %s"}}\n\ndata: [DONE]\n\n' % OPERATOR_KEY.encode()
+    service, _, _ = reach(lambda body: event)
+    found = service.chat("Hi", model="my-model-chat", stream=True)
+    assert "you sent [secret]" in found.text
+
+
 ODD = [
     b"[]",
     b'{"choices": []}',

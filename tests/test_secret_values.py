@@ -1,0 +1,76 @@
+"""What a server repeats of a request is shown without the keys, tokens and passwords that were in it."""
+
+import base64
+
+import pytest
+from mempiler.errors import UserError, check_address
+from mempiler.secret_values import Secrets, secrets_of_address, secrets_of_environment, secrets_of_settings
+
+KEY = 'sk-proj/0123 "456'
+
+
+def test_a_secret_is_hidden_in_every_form_in_which_a_server_writes_it() -> None:
+    text = f'as it is: {KEY}; in JSON: sk-proj/0123 \\"456; in an address: sk-proj%2F0123%20%22456'
+    hidden = "as it is: [secret]; in JSON: [secret]; in an address: [secret]"
+    assert Secrets([KEY]).hide(text) == hidden
+    assert Secrets([KEY]).hide_in_bytes(text.encode()) == hidden.encode()
+
+
+def test_a_secret_that_begins_with_another_one_leaves_nothing_of_itself() -> None:
+    assert Secrets(["sk-012", "sk-012345"]).hide("sk-012345") == "[secret]"
+
+
+@pytest.mark.parametrize("placeholder", [None, "", "none", "EMPTY"])
+def test_what_servers_without_a_key_are_shown_is_no_secret(placeholder: str | None) -> None:
+    text = "none of the EMPTY lists"
+    assert Secrets([placeholder]).hide(text) == text
+
+
+def test_an_error_and_what_it_came_from_say_nothing() -> None:
+    cause = ValueError(f"refused: {KEY}", 7)
+    error = RuntimeError(f"failed: {KEY}")
+    error.reason = KEY  # type: ignore[attr-defined]
+    error.__cause__ = cause
+
+    Secrets([KEY]).hide_in_error(error)
+
+    assert (error.args, vars(error)) == (("failed: [secret]",), {"reason": "[secret]"})
+    assert cause.args == ("refused: [secret]", 7)
+
+
+def test_errors_of_a_block_are_raised_without_secrets() -> None:
+    with pytest.raises(ValueError, match=r"^refused: \[secret\]$"), Secrets([KEY]).hiding():
+        raise ValueError(f"refused: {KEY}")
+
+
+def test_variables_of_keys_tokens_and_passwords_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ACME_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MLFLOW_TRACKING_PASSWORD", "HOME"):
+        monkeypatch.setenv(name, f"value of {name}")
+    found = secrets_of_environment()
+    assert [f"value of {name}" in found for name in ("ACME_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY")] == [True] * 3
+    assert "value of MLFLOW_TRACKING_PASSWORD" in found
+    assert "value of HOME" not in found
+
+
+def test_the_password_of_an_address_is_a_secret_as_it_is_sent_too() -> None:
+    sent = base64.b64encode(b"ann:pass word").decode()
+    assert secrets_of_address("http://ann:pass%20word@localhost/v1") == ["pass word", sent]
+    assert secrets_of_address("http://localhost:8000/v1") == []
+    assert secrets_of_address(None) == []
+
+
+def test_settings_of_a_model_hold_keys_in_headers_as_well() -> None:
+    headers = {"Authorization": "Bearer abc123", "X-Api-Key": "def456", "X-Title": "my app"}
+    settings = {"api_key": "ghi789", "api_base": "http://ann:jkl012@host", "extra_headers": headers, "temperature": 0}
+    assert [secret for secret in secrets_of_settings(settings) if len(secret) == 6] == [
+        "ghi789",
+        "jkl012",
+        "abc123",
+        "def456",
+    ]
+    assert "my app" not in secrets_of_settings(settings)
+
+
+def test_a_message_about_an_address_shows_no_password() -> None:
+    with pytest.raises(UserError, match=r"--api-base 'ftp://ann:\[secret\]@host' is no address"):
+        check_address("--api-base", "ftp://ann:hunter2@host")
