@@ -182,12 +182,16 @@ class Engine(SharedByCopies, RemoteEngine):
             return None
         return found.provider, rest if slash else found.model
 
-    @functools.cached_property
+    @property
     def digest(self) -> str | None:
         """A digest of the endpoint's kind and address; None where the name of the model says where it runs.
 
         That is so for a provider's own address, and for weights that run in this process, at another port each time.
         """
+        return self._endpoint_digest
+
+    @functools.cached_property
+    def _endpoint_digest(self) -> str | None:
         route = self.route(self.model)
         kind = LITELLM if route is None else route[0]
         address = self._address_of(kind)
