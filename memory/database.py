@@ -25,6 +25,7 @@ from ..errors import MissingDependencyError, StoreError, UserError
 from ..records.scope import SharedByCopies
 from .store_tables import bring_up
 from .stored import Owner
+from .tenant_lock import TenantLock
 
 T = TypeVar("T")
 
@@ -62,7 +63,7 @@ class Database(SharedByCopies):
         if self._server:
             reader = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             bare = self._engine.execution_options(isolation_level="AUTOCOMMIT")
-        turn = partial(_in_turn, threading.Lock(), f"{self._engine.url.database}-lock")
+        turn = partial(_in_turn, TenantLock(), f"{self._engine.url.database}-lock")
         self._turn: Callable[[], AbstractContextManager[Any]] = nullcontext if self._server else turn
         self._write = partial(self._on, self._engine, "" if self._server else "BEGIN IMMEDIATE", self._turn)
         """A transaction that writes; it is committed, and flushed to the disk, when the block ends."""
@@ -164,9 +165,9 @@ def _engine(url: str | Path, timeout: float) -> Engine:
 
 
 @contextmanager
-def _in_turn(threads: threading.Lock, path: str) -> Generator[None]:
+def _in_turn(threads: TenantLock, path: str) -> Generator[None]:
     """A turn to write to an SQLite file, among all threads of all processes: SQLite lets who waits sleep and retry."""
-    with threads, ExitStack() as held:
+    with threads.held(), ExitStack() as held:
         with suppress(OSError):
             held.callback(os.close, file := os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             fcntl.flock(file, fcntl.LOCK_EX)

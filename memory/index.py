@@ -39,6 +39,7 @@ from .signals import (
     months_asked,
     passages,
 )
+from .text_turns import in_parts, text_turn
 
 DIALOGUE = "dialogue"
 """The tag of an entry that is a turn: entries with an equal one are the turns of one dialogue, in their order."""
@@ -254,7 +255,14 @@ class Index:
         return ranking
 
     def _put(self, new: Sequence[Entry], counts: Sequence[int], vectors: np.ndarray | None) -> None:
-        for entry in new:
+        for part in in_parts(new, _length):
+            with text_turn(sum(map(_length, part))):
+                self._put_entries(part)
+        if vectors is not None and len(vectors):
+            self._vectors.put([self._rows[entry.id] for entry in new], counts, vectors)
+
+    def _put_entries(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
             row = self._rows.setdefault(entry.id, len(self._entries))
             if row == len(self._entries):
                 self._entries.append(None)
@@ -264,8 +272,6 @@ class Index:
             self._speakers[row], self._months[row] = self._speaking.number(entry.speaker), month_of(entry.time)
             if self._worded:
                 self._words.put(row, old and old.text, entry.text, entry.tags.get(DIALOGUE, ""))
-        if vectors is not None and len(vectors):
-            self._vectors.put([self._rows[entry.id] for entry in new], counts, vectors)
 
     def _checked(self, vectors: np.ndarray) -> np.ndarray:
         if self._vectors.table.shape[1] not in (0, vectors.shape[1]):
@@ -337,6 +343,10 @@ class Index:
             return _hits(_Ranking([*first, *rest], ranking.repeats), k)
 
         return ranked
+
+
+def _length(entry: Entry) -> int:
+    return len(entry.text)
 
 
 class _Candidate(NamedTuple):

@@ -23,8 +23,11 @@ from typing import Any, TypeVar
 
 from dateutil.relativedelta import FR, MO, SA, SU, TH, TU, WE, relativedelta
 
+from ..memory.text_turns import text_turn
 from ..records import Hit, Item, Turn
 
+MAX_DATED = 20_000
+"""Characters of a text that are looked through for relative dates: a megabyte of them takes seconds."""
 _WEEKDAYS = {"mon": MO, "tue": TU, "wed": WE, "thu": TH, "fri": FR, "sat": SA, "sun": SU}
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
@@ -75,16 +78,19 @@ def with_dates(text: str, day: date) -> str:
     """The text with the date beside each relative date in it that means one day, week, month, season or year.
 
     Args:
-        text: What was said; words that have something in square brackets after them stay as they are.
+        text: What was said; words that have something in square brackets after them stay as they are, and so does
+            what comes after the first `MAX_DATED` characters.
         day: When it was said.
     """
-    if _ENGLISH_SIGN.search(text):
-        for pattern, read in _ENGLISH:
-            text = pattern.sub(partial(_beside, read, _english, day), text)
-    if _CHINESE_SIGN.search(text):
-        for pattern, read in _CHINESE:
-            text = pattern.sub(partial(_beside, read, _chinese, day), text)
-    return text
+    beginning, rest = text[:MAX_DATED], text[MAX_DATED:]
+    with text_turn(len(beginning)):
+        if _ENGLISH_SIGN.search(beginning):
+            for pattern, read in _ENGLISH:
+                beginning = pattern.sub(partial(_beside, read, _english, day), beginning)
+        if _CHINESE_SIGN.search(beginning):
+            for pattern, read in _CHINESE:
+                beginning = pattern.sub(partial(_beside, read, _chinese, day), beginning)
+    return beginning + rest
 
 
 def dated_text(line: Line) -> Line:

@@ -30,6 +30,8 @@ from .settings import MAX_MESSAGES
 
 MAX_OPTIONS = 100
 """Most things to choose from."""
+MAX_WORDS = 100_000
+"""Most characters of what an agent hands to a tool."""
 MAX_PARTS = 1000
 """Most parts of the content of a message."""
 
@@ -57,7 +59,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_WORDS)]
 Most = Annotated[int, Field(ge=1, le=50)]
 Conditions = Annotated[
     Where | None,

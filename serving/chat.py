@@ -61,7 +61,9 @@ async def complete(
     service = caller.service
     if not service.chats:
         raise HTTPException(400, f"the task {service.program.task.name} does not chat; see /v1/users/{{user}}/ask")
-    caller.check_length(len(body.messages))
+    caller.check_number(len(body.messages))
+    # What tools say is handed on as it is, and not remembered.
+    caller.check_texts(message.text for message in body.messages if message.role not in ("tool", "function"))
     # What no program answers is handed on to the language model.
     beyond, upstream = body.beyond, service.upstream
     if not (upstream and (beyond or body.model == service.chat_name)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Unpack
@@ -26,6 +26,8 @@ from .memory_view import View
 
 TRIES = 50
 """How often a change is made anew because another one came first."""
+LONGEST_PAGE = 1_000_000
+"""Most characters of the texts of a page of entries, or of hits over HTTP."""
 _NUMBER = re.compile(r"([0-9]{1,18})")
 
 
@@ -33,6 +35,18 @@ def in_order(id: str) -> tuple[Any, ...]:
     """By what entries are ordered: `D1:9` comes before `D1:10`."""
     parts = [int(part) if n % 2 else part for n, part in enumerate(_NUMBER.split(id))]
     return (*parts, -1, id)
+
+
+def number_that_fits(texts: Iterable[str]) -> int:
+    """Return how many of the first texts have at most `LONGEST_PAGE` characters together; the first one always fits."""
+    number = 0
+    characters = 0
+    for text in texts:
+        characters += len(text)
+        if number and characters > LONGEST_PAGE:
+            break
+        number += 1
+    return number
 
 
 class UserEntries:
@@ -61,7 +75,7 @@ class UserEntries:
 
         Args:
             cursor: `next` of the page before; None for the first.
-            limit: Most entries, 1 to 1000.
+            limit: Most entries, 1 to 1000; fewer where their texts are long.
             **choice: `where`, `since` and `until`, as in `ask`.
 
         Raises:
@@ -76,7 +90,8 @@ class UserEntries:
         inside = [id for id, (entry, _) in found.items() if within.is_empty or within.own(entry)]
         behind = [id for id in inside if after is None or in_order(id) > after]
         ids = heapq.nsmallest(limit, behind, key=in_order)
-        following = ids[-1] if len(behind) > limit else None
+        ids = ids[: number_that_fits(found[id][0].text for id in ids)]
+        following = ids[-1] if len(behind) > len(ids) else None
         return EntryPage(entries=self._listed(view, [found[id] for id in ids]), next=following)
 
     def update(self, entry: str, text: str, by: str = "") -> EntryChange | None:

@@ -33,9 +33,11 @@ from ..memory.indexes import Lineage
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
+from ..memory.text_turns import TURNS
 from ..programs.identity import digest, program_digest, writer_digest
 from ..programs.pending import PendingItems
 from ..programs.program import MemoryProgram
+from ..records.scope import holding
 from .bodies import Choice
 from .breaker import breakers_of
 from .failure_counts import FailureCounts
@@ -67,6 +69,8 @@ class Memories:
         self.store: Store = opened
         self.lane: CallSlots | None = None
         """Where users take turns at embedding and reranking."""
+        self.text_lane: CallSlots | None = None
+        """Where users take turns at long work on text; nobody waits if None."""
         self._kept: _Cache = program.shared.once(("memories", self.store.url), _Cache)
         self.failures = self._kept.failures
         """How often users could not be written in a row."""
@@ -227,6 +231,7 @@ class Memories:
             with (
                 dspy.context(lm=lm, adapter=adapter, trace=None, usage_tracker=None, disable_history=True),
                 working_for(whose, vectors, self.lane),
+                holding(TURNS, self.text_lane and self.text_lane.place),
             ):
                 yield
         finally:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Response
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
@@ -28,6 +28,7 @@ from ..memory.entries import (
 from ..memory.incoming import now
 from ..records import format_time
 from .bodies import After, By, ChangedEntry, EntryId, Limit, Listing, Name, NewSession, NewText, Page, Question, Search
+from .entries import number_that_fits
 from .memory_view import memory_shown
 from .service import GUARD, Asked, Caller, Service, User
 from .user_memory import UserMemory
@@ -61,7 +62,8 @@ async def forget_user(user: User, caller: Asked) -> Receipt:
 @router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Added}})
 async def add_session(user: User, body: NewSession, caller: Asked, response: Response) -> Added:
     """Stores a session durably; it is found by questions at once, and written into the memory in the background."""
-    caller.check_length(len(body.messages))
+    caller.check_number(len(body.messages))
+    caller.check_texts(message.content for message in body.messages)
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
     added = await caller.writing(user, lambda memory: memory.add(messages, body.id, False, body.metadata))
     caller.service.worker.wake()
@@ -91,29 +93,41 @@ async def forget_session(user: User, session: Name, caller: Asked) -> Receipt:
     return _there(found, "session")
 
 
-@router.get("/{user}/memory", summary="Read the memory of a user")
-async def read_memory(user: User, caller: Asked) -> MemoryState:
+@router.get("/{user}/memory", summary="Read the memory of a user", response_model=MemoryState)
+async def read_memory(user: User, caller: Asked) -> Response:
     """The memory that questions are answered from."""
-    return await caller.storing(lambda: _memory(caller.memory(user)))
+    return await caller.storing(lambda: _in_json(_memory(caller.memory(user))))
 
 
-@router.post("/{user}/ask", summary="Ask about a user")
-async def ask(user: User, body: Question, caller: Asked) -> Answer:
+@router.post("/{user}/ask", summary="Ask about a user", response_model=Answer)
+async def ask(user: User, body: Question, caller: Asked) -> Response:
     """Answers from the memory, and from what is not in it yet; with the turns that each recalled thing rests on."""
-    return await caller.asking(lambda _: _answer(body, caller.memory(user)))
+    caller.check_texts([body.question, *(body.options or ())])
+    return await caller.asking(lambda _: _in_json(_answer(body, caller.memory(user))))
 
 
-@router.post("/{user}/search", summary="Search the memory of a user")
-async def search(user: User, body: Search, caller: Asked) -> FoundEvidence:
-    """Entries of the memory, and turns that are not in it yet, with the turns that each rests on; no answer is made."""
-    return await caller.asking(lambda _: _found(body, caller.memory(user)))
+@router.post("/{user}/search", summary="Search the memory of a user", response_model=FoundEvidence)
+async def search(user: User, body: Search, caller: Asked) -> Response:
+    """Entries of the memory, and turns that are not in it yet, with the turns that each rests on; no answer is made.
+
+    Fewer than `k` come where their texts are longer than a million characters together.
+    """
+    caller.check_texts([body.query])
+    return await caller.asking(lambda _: _in_json(_found(body, caller.memory(user))))
 
 
-@entries.get("", summary="List the entries of a memory")
-async def list_entries(user: User, caller: Asked, listing: Annotated[Listing, Query()]) -> EntryPage:
-    """Entries and turns that are not in the memory yet, by id; pages do not shift while others are added."""
+@entries.get("", summary="List the entries of a memory", response_model=EntryPage)
+async def list_entries(user: User, caller: Asked, listing: Annotated[Listing, Query()]) -> Response:
+    """Entries and turns that are not in the memory yet, by id; pages do not shift while others are added.
+
+    A page ends before its limit where its texts are longer than a million characters together.
+    """
     memory = caller.memory(user)
-    return await caller.storing(lambda: known(memory).list(listing.cursor, listing.limit, **listing.chosen))
+
+    def page() -> Response:
+        return _in_json(known(memory).list(listing.cursor, listing.limit, **listing.chosen))
+
+    return await caller.storing(page)
 
 
 @entries.get("/{entry}", summary="Read an entry")
@@ -141,10 +155,10 @@ async def undo_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> 
     return await caller.writing(user, lambda memory: _changed(memory, entry, memory.undo(entry, by)))
 
 
-@entries.get("/{entry}/history", summary="Read the history of an entry")
-async def entry_history(user: User, entry: EntryId, caller: Asked, page: Annotated[Page, Query()]) -> EntryHistory:
+@entries.get("/{entry}/history", summary="Read the history of an entry", response_model=EntryHistory)
+async def entry_history(user: User, entry: EntryId, caller: Asked, page: Annotated[Page, Query()]) -> Response:
     """From which turns it was written, and who changed it when."""
-    return await caller.storing(lambda: _history(caller.memory(user), entry, page))
+    return await caller.storing(lambda: _in_json(_history(caller.memory(user), entry, page)))
 
 
 def known(memory: UserMemory) -> UserMemory:
@@ -158,9 +172,16 @@ def known(memory: UserMemory) -> UserMemory:
     return memory.begin(seen)
 
 
+def _in_json(record: BaseModel) -> Response:
+    """Make the response of a record, in the thread that made the record: a large one would hold up the event loop."""
+    return Response(record.model_dump_json(by_alias=True), media_type="application/json")
+
+
 def _found(body: Search, memory: UserMemory) -> FoundEvidence:
     found = known(memory).search(body.query, body.k, body.fallback, **body.chosen)
-    return FoundEvidence(entries=memory.evidence(found.entries), waiting=memory.evidence(found.waiting))
+    entries = found.entries[: number_that_fits(hit.text for hit in found.entries)]
+    waiting = found.waiting[: number_that_fits(hit.text for hit in found.waiting)]
+    return FoundEvidence(entries=memory.evidence(entries), waiting=memory.evidence(waiting))
 
 
 def _answer(body: Question, memory: UserMemory) -> Answer:

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -25,7 +25,9 @@ from ..engines.guard import IN_FLIGHT, CallSlots
 from ..engines.meter import Meter
 from ..memory.store import Store
 from ..memory.stored import Owner
+from ..memory.tenant_lock import TENANT
 from ..programs.program import MemoryProgram
+from ..records.scope import holding
 from .auth import Tokens
 from .bodies import Name
 from .breaker import CALLER, Breaker, breakers_of
@@ -116,7 +118,7 @@ class Pool:
                     work.cancel()
 
     async def _work(self, call: Any, tenant: str, deadline: Deadline, begun: asyncio.Event, before: Any) -> Any:
-        with self.place(tenant):
+        with self.place(tenant), holding(TENANT, tenant):
             own = self._tenants.setdefault(tenant, CapacityLimiter(1))
             own.total_tokens = max(1, int(self._size * self._share()))
             if before is not None and min(self._threads.available_tokens, own.available_tokens) < 1:
@@ -176,6 +178,8 @@ class Service:
             account.waits = account.waits.at_most(EMBEDDING_SHARE * limits.timeout)
         # What is computed here takes a core.
         self.memories.lane = CallSlots(os.cpu_count() or 1 if account is None else IN_FLIGHT, share)
+        # Threads that work on text share one interpreter: a second one would only take time from what is served.
+        self.memories.text_lane = CallSlots(1, share)
         self.breakers = breakers_of(lm, program.method.embedder)
         """Those of the language model, and of the embedder where an endpoint is asked."""
         for breaker in self.breakers:
@@ -223,8 +227,8 @@ class Caller:
         CALLER.set(owner)
         return UserMemory(self.service.memories, owner)
 
-    def check_length(self, messages: int) -> None:
-        """Refuses requests of too many messages.
+    def check_number(self, messages: int) -> None:
+        """Refuse requests of too many messages.
 
         Raises:
             HTTPException: 413.
@@ -232,6 +236,17 @@ class Caller:
         most = self.service.settings.max_turns
         if messages > most:
             raise HTTPException(413, f"{messages} messages are too many; send at most {most}")
+
+    def check_texts(self, texts: Iterable[str]) -> None:
+        """Refuse requests with a text that is too long.
+
+        Raises:
+            HTTPException: 413.
+        """
+        longest = max(map(len, texts), default=0)
+        most = self.service.settings.max_text
+        if longest > most:
+            raise HTTPException(413, f"a text of {longest} characters is too long; send at most {most} in one")
 
     async def asking(self, call: Callable[[Deadline], T], begins: UserMemory | None = None) -> T:
         """Runs a call that asks the language model; it stores nothing of `begins` if that user is forgotten."""

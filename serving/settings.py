@@ -30,6 +30,7 @@ class Settings(BaseModel, frozen=True, extra="forbid"):
     max_body: Some = Field(default=1_000_000, description="bytes of a request")
     max_values: Some = Field(default=20_000, description="JSON values of a request: objects, lists, texts, numbers")
     max_turns: int = Field(default=1000, ge=1, le=MAX_MESSAGES, description="messages of a request")
+    max_text: Some = Field(default=100_000, description="characters of a message, a question or a query")
     threads: Some = Field(default=32, description="questions and chats that are worked on at the same time")
     queue: Count = Field(default=512, description="questions and chats that wait for a thread")
     store_threads: Some = Field(default=8, description="other requests that are worked on at the same time")

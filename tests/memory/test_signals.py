@@ -1,9 +1,11 @@
 """What is searched for: terms of a text; who said it, and when; and what a reranker does with the first hits."""
 
+import threading
 import time
 import tracemalloc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 
 import numpy as np
@@ -15,6 +17,8 @@ from mempiler.memory import index as module
 from mempiler.memory.bm25 import STOP_WORDS, forget_words, tokens
 from mempiler.memory.index import DIALOGUE, Entry, Index
 from mempiler.memory.signals import Speakers, month_of, months_asked, passages
+from mempiler.memory.text_turns import TURNS
+from mempiler.records.scope import holding
 
 
 @pytest.mark.parametrize(
@@ -191,8 +195,10 @@ def test_the_first_hits_are_ranked_again_and_the_rest_stay_behind_them(monkeypat
     assert Index(embedder).search(["jazz"], 3) == [[]]
 
 
-def test_long_texts_are_cut_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    inside, at_once = list[str](), list[int]()
+def test_long_texts_are_worked_on_in_turns_and_short_ones_wait_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = list[str]()
+    at_once = list[int]()
+    lock = threading.Lock()
 
     class Cutter:
         def cut_for_search(self, run: str) -> list[str]:
@@ -201,10 +207,55 @@ def test_long_texts_are_cut_one_after_the_other(monkeypatch: pytest.MonkeyPatch)
             time.sleep(0.002)
             return [inside.pop()]
 
+    def number_of_terms(text: str) -> int:
+        with holding(TURNS, lambda: lock):
+            return len(tokens(text))
+
     monkeypatch.setattr("mempiler.memory.bm25.chinese_cutter", Cutter)
     with ThreadPoolExecutor(4) as pool:
-        assert [len(found) for found in pool.map(tokens, ["我" * 10_500] * 4)] == [21] * 4
+        assert list(pool.map(number_of_terms, ["我" * 5_000] * 4)) == [10] * 4
     assert max(at_once) == 1
+    with lock:
+        assert number_of_terms("篮球") == 1
+
+
+def test_an_index_takes_turns_for_many_short_texts_and_none_within_a_turn() -> None:
+    turns = list[str]()
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        assert turns.count("begins") == turns.count("ends")
+        turns.append("begins")
+        yield
+        turns.append("ends")
+
+    long = Entry(id="long", text="jazz " * 1000)
+    short = [Entry(id=str(n), text="fine words " * 50) for n in range(20)]
+    with holding(TURNS, turn):
+        Index().add(short[:1])
+        assert turns == []
+        Index().add([long, *short])
+    # One for the long text, and one for every four of the others.
+    assert turns.count("begins") == turns.count("ends") == 6
+
+
+def words(number: int) -> str:
+    """Words that are all different."""
+    return " ".join(f"word{n}x" for n in range(number))
+
+
+def test_a_text_of_very_many_words_has_stems_at_its_beginning_alone() -> None:
+    assert tokens(f"running {words(4_990)} jumping")[-1] == "jump"
+    # Of a word that was stemmed before, the stem is known.
+    assert tokens(f"running {words(5_010)} jumping running")[-2:] == ["jumping", "run"]
+    assert tokens("running parks " * 6_000) == ["run", "park"] * 6_000
+
+
+def test_a_long_chinese_text_is_cut_at_its_beginning_and_has_pairs_behind() -> None:
+    sentence = "我喜欢在周末打篮球。"
+    terms = tokens(sentence * 2_000)
+    assert terms[:4] == ["喜欢", "周末", "篮球", "打篮球"]
+    assert terms[-7:] == ["喜欢", "欢在", "在周", "周末", "末打", "打篮", "篮球"]
 
 
 def test_a_question_as_long_as_a_book_is_looked_through_at_its_beginning_alone() -> None:

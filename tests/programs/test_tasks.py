@@ -323,6 +323,12 @@ def test_what_is_not_clear_stays(words: str) -> None:
     assert with_dates(words, MONDAY) == words
 
 
+def test_only_the_beginning_of_a_long_text_has_dates() -> None:
+    dated = with_dates(f"I came yesterday. {'x' * 20_000} I went yesterday.", MONDAY)
+    assert dated.count("yesterday [") == 1
+    assert dated.endswith("I went yesterday.")
+
+
 def test_twice_is_once() -> None:
     once = with_dates("Last week I met her; the week before 9 June I had not. 上周一起去。", MONDAY)
     assert with_dates(once, MONDAY) == once

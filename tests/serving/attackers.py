@@ -11,6 +11,7 @@ import functools
 import http.client
 import json
 import multiprocessing
+import random
 import socket
 import statistics
 import threading
@@ -24,10 +25,13 @@ from .served import Served
 
 @dataclass(frozen=True)
 class Target:
-    """The service that is attacked, and the token that the attacker has; none if it is empty."""
+    """The service that is attacked."""
 
     port: int
     token: str
+    """The attacker's; empty if it has none."""
+    accepted: Any
+    """The number of requests that the service served, shared by processes."""
 
     def head(self, path: str, *headers: str) -> bytes:
         """The head of a POST request."""
@@ -39,16 +43,26 @@ class Target:
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
-    def post(self, path: str, body: bytes) -> int:
-        """Sends a whole body, and returns the status of the answer."""
+    def post(self, path: str, body: bytes) -> None:
+        """Sends a whole body, and reads the answer."""
+        self._send(self.head(path, f"Content-Length: {len(body)}") + body)
+
+    def get(self, path: str) -> None:
+        """Asks for something, and reads the answer."""
+        self._send(self.head(path).replace(b"POST", b"GET", 1))
+
+    def _send(self, request: bytes) -> None:
         with self.connect() as connection:
-            connection.sendall(self.head(path, f"Content-Length: {len(body)}") + body)
+            connection.sendall(request)
             response = http.client.HTTPResponse(connection)
             response.begin()
             response.read()
-            return response.status
+        with self.accepted.get_lock():
+            self.accepted.value += response.status in (200, 201)
 
 
+LONGEST = 95_000
+"""Characters of a message that the service takes."""
 Attack = Callable[[Target, int], None]
 """One round of an attack over one connection; the number of the connection makes users of its own."""
 
@@ -105,6 +119,61 @@ def empty_parts(target: Target, number: int) -> None:
     target.post("/v1/chat/completions", many_times(before, "{}", "]}]}"))
 
 
+def random_words(target: Target, number: int) -> None:
+    """Tells a megabyte of words that nobody has said before, and searches them."""
+    words = "".join(random.choices("abcdefghijklmnopqrstuvwxyz  ", k=900_000))
+    tell_and_search(target, number, words)
+
+
+def random_signs(target: Target, number: int) -> None:
+    """Tells a megabyte of Chinese signs in an order that makes no words, and searches them."""
+    signs = [chr(code) for code in range(0x4E00, 0x9FA5)]
+    tell_and_search(target, number, "".join(random.choices(signs, k=300_000)))
+
+
+def relative_dates(target: Target, number: int) -> None:
+    """Tells a megabyte of relative dates, and asks about them."""
+    tell_and_search(target, number, "yesterday or last week, 昨天 " * 30_000)
+    body = {"question": "What was yesterday, or last week?"}
+    target.post(f"/v1/users/u{number}/ask", json.dumps(body).encode())
+
+
+def many_messages(target: Target, number: int) -> None:
+    """Tells sessions of many messages, and lists what is stored."""
+    text = "".join(random.choices("abcdefghijklmnopqrstuvwxyz  ", k=900))
+    target.post(f"/v1/users/u{number}/sessions", session(*[{"role": "user", "content": text}] * 950))
+    body = {"query": text, "k": 1000}
+    target.post(f"/v1/users/u{number}/search", json.dumps(body).encode())
+    target.get(f"/v1/users/u{number}/entries?limit=1000")
+    target.get(f"/v1/users/u{number}/memory")
+
+
+def long_chats(target: Target, number: int) -> None:
+    """Sends a chat of a megabyte, most of which is only shown to the model."""
+    text = "".join(random.choices("abcdefghijklmnopqrstuvwxyz  ", k=90_000))
+    roles = ["user", "assistant"] * 5
+    messages = [{"role": role, "content": text} for role in roles[:9]]
+    body = {"user": f"u{number}", "messages": [*messages, {"role": "user", "content": "What was that?"}]}
+    target.post("/v1/chat/completions", json.dumps(body).encode())
+
+
+def large_answers(target: Target, number: int) -> None:
+    """Makes one user's memory ever larger, and asks for all of it, over and over."""
+    path = f"/v1/users/large{number}"
+    for _ in range(3):
+        target.post(f"{path}/sessions", session(*[{"role": "user", "content": "garden " * 13_000}] * 10))
+    target.post(f"{path}/search", b'{"query": "garden", "k": 1000}')
+    target.get(f"{path}/entries?limit=1000")
+    target.get(f"{path}/memory")
+
+
+def tell_and_search(target: Target, number: int, text: str) -> None:
+    """Tells a text in messages of the greatest length, and searches for its beginning."""
+    messages = [{"role": "user", "content": text[start : start + LONGEST]} for start in range(0, len(text), LONGEST)]
+    target.post(f"/v1/users/u{number}/sessions", session(*messages))
+    target.post(f"/v1/users/u{number}/search", json.dumps({"query": text[:30_000]}).encode())
+
+
 def _repeat(attack: Attack, target: Target, connections: int, stop: Any) -> None:
     """Repeats the rounds of an attack over all connections until `stop` is set."""
 
@@ -120,16 +189,17 @@ def _repeat(attack: Attack, target: Target, connections: int, stop: Any) -> None
 
 
 @contextlib.contextmanager
-def under_attack(attack: Attack, target: Target, connections: int) -> Iterator[None]:
+def under_attack(attack: Attack, port: int, token: str, connections: int) -> Iterator[Target]:
     """Attacks while the block runs."""
     spawning = multiprocessing.get_context("spawn")
     stop = spawning.Event()
+    target = Target(port, token, spawning.Value("i", 0))
     process = spawning.Process(target=_repeat, args=(attack, target, connections, stop), daemon=True)
     process.start()
     try:
         # Until the attacker has been started and its first bodies are being read.
         time.sleep(2)
-        yield
+        yield target
     finally:
         stop.set()
         process.join(10)
@@ -157,4 +227,4 @@ SAID = {"role": "user", "content": "I moved to Lisbon."}
 
 def session(*messages: dict[str, str]) -> bytes:
     """The body of a session."""
-    return json.dumps({"messages": messages}).encode()
+    return json.dumps({"messages": messages}, ensure_ascii=False).encode()

@@ -134,6 +134,22 @@ def test_large_requests_are_refused_announced_or_not(connect: Any, store: Store,
     assert store.users() == []
 
 
+def test_texts_that_are_too_long_are_refused(connect: Any, store: Store) -> None:
+    client = connect(max_text=100)
+    long = "x" * 101
+    refused = [
+        client.add(long),
+        client.ask(long),
+        client.post("/v1/users/ada/ask", json={"question": "Which?", "options": ["this", long]}),
+        client.post("/v1/users/ada/search", json={"query": long}),
+        client.chat("Hello.", long, "And?"),
+    ]
+    assert [response.status_code for response in refused] == [413] * 5
+    assert all("101 characters" in response.text and "at most 100" in response.text for response in refused)
+    assert store.users() == []
+    assert client.add("x" * 100).status_code == 201
+
+
 PAGE = (Path(__file__).parents[2] / "docs" / "production" / "http.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("## Limits and timeouts")[2].partition("\n## ")[0]
 ROWS = re.findall(r"^\| (`--.+?) \| (.+?) \|", SECTION, re.MULTILINE)

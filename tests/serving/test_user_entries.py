@@ -55,6 +55,15 @@ def shown(memory: Any) -> str:
     return "".join(turn.text for one in found.items for turn in one.item.turns) + text
 
 
+def test_a_page_of_long_texts_ends_before_its_limit(store: Store) -> None:
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", *[f"{n} " + "x" * 300_000 for n in range(8)])
+    add(memory, "D2", "y" * 1_100_000)
+    found = pages(memory, limit=100)
+    assert [len(page) for page in found] == [3, 3, 2, 1]
+    assert [entry.id for page in found for entry in page] == [*(f"D1:{n}" for n in range(1, 9)), "D2:1"]
+
+
 def add(memory: Any, id: str, *texts: str, **more: Any) -> None:
     turns = tuple(Turn(id=f"{id}:{n}", speaker="Ada", text=text) for n, text in enumerate(texts, 1))
     memory.add(Session(id=id, time=datetime(2024, int(id[1:]), 3), turns=turns), **more)
