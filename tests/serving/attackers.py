@@ -122,30 +122,30 @@ def empty_parts(target: Target, number: int) -> None:
 def random_words(target: Target, number: int) -> None:
     """Tells a megabyte of words that nobody has said before, and searches them."""
     words = "".join(random.choices("abcdefghijklmnopqrstuvwxyz  ", k=900_000))
-    tell_and_search(target, number, words)
+    tell_and_search(target, f"words{number}", words)
 
 
 def random_signs(target: Target, number: int) -> None:
     """Tells a megabyte of Chinese signs in an order that makes no words, and searches them."""
     signs = [chr(code) for code in range(0x4E00, 0x9FA5)]
-    tell_and_search(target, number, "".join(random.choices(signs, k=300_000)))
+    tell_and_search(target, f"signs{number}", "".join(random.choices(signs, k=300_000)))
 
 
 def relative_dates(target: Target, number: int) -> None:
     """Tells a megabyte of relative dates, and asks about them."""
-    tell_and_search(target, number, "yesterday or last week, 昨天 " * 30_000)
+    tell_and_search(target, f"dates{number}", "yesterday or last week, 昨天 " * 30_000)
     body = {"question": "What was yesterday, or last week?"}
-    target.post(f"/v1/users/u{number}/ask", json.dumps(body).encode())
+    target.post(f"/v1/users/dates{number}/ask", json.dumps(body).encode())
 
 
 def many_messages(target: Target, number: int) -> None:
     """Tells sessions of many messages, and lists what is stored."""
     text = "".join(random.choices("abcdefghijklmnopqrstuvwxyz  ", k=900))
-    target.post(f"/v1/users/u{number}/sessions", session(*[{"role": "user", "content": text}] * 950))
+    target.post(f"/v1/users/many{number}/sessions", session(*[{"role": "user", "content": text}] * 950))
     body = {"query": text, "k": 1000}
-    target.post(f"/v1/users/u{number}/search", json.dumps(body).encode())
-    target.get(f"/v1/users/u{number}/entries?limit=1000")
-    target.get(f"/v1/users/u{number}/memory")
+    target.post(f"/v1/users/many{number}/search", json.dumps(body).encode())
+    target.get(f"/v1/users/many{number}/entries?limit=1000")
+    target.get(f"/v1/users/many{number}/memory")
 
 
 def long_chats(target: Target, number: int) -> None:
@@ -153,7 +153,7 @@ def long_chats(target: Target, number: int) -> None:
     text = "".join(random.choices("abcdefghijklmnopqrstuvwxyz  ", k=90_000))
     roles = ["user", "assistant"] * 5
     messages = [{"role": role, "content": text} for role in roles[:9]]
-    body = {"user": f"u{number}", "messages": [*messages, {"role": "user", "content": "What was that?"}]}
+    body = {"user": f"chat{number}", "messages": [*messages, {"role": "user", "content": "What was that?"}]}
     target.post("/v1/chat/completions", json.dumps(body).encode())
 
 
@@ -167,11 +167,11 @@ def large_answers(target: Target, number: int) -> None:
     target.get(f"{path}/memory")
 
 
-def tell_and_search(target: Target, number: int, text: str) -> None:
+def tell_and_search(target: Target, user: str, text: str) -> None:
     """Tells a text in messages of the greatest length, and searches for its beginning."""
     messages = [{"role": "user", "content": text[start : start + LONGEST]} for start in range(0, len(text), LONGEST)]
-    target.post(f"/v1/users/u{number}/sessions", session(*messages))
-    target.post(f"/v1/users/u{number}/search", json.dumps({"query": text[:30_000]}).encode())
+    target.post(f"/v1/users/{user}/sessions", session(*messages))
+    target.post(f"/v1/users/{user}/search", json.dumps({"query": text[:30_000]}).encode())
 
 
 def _repeat(attack: Attack, target: Target, connections: int, stop: Any) -> None:

@@ -17,6 +17,9 @@ MOST_SECONDS = 1.0
 MOST_TIMES = 10.0
 """By how much more than undisturbed a victim may wait on a machine that others work on as well."""
 
+ATTEMPTS = 3
+"""An attack holds up a victim each time; what others do on the machine does not."""
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -24,22 +27,27 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield service
 
 
-def check_victim(served: Served, attack: Attack, token: str, connections: int) -> int:
-    """Holds how long a victim waits, and returns how many requests of the attack were served."""
-    # What an attack before this one has left is written first.
-    assert within(180, lambda: served.metrics().get('mempiler_sessions{state="queued"}') == 0)
-    undisturbed = p95(served, 4.0)
-    with under_attack(attack, served.port, token, connections) as target:
-        attacked = p95(served, 10.0)
-    print(f"{attack.__name__}, {connections} connections: {undisturbed:.3f} s -> {attacked:.3f} s")
-    assert attacked < max(MOST_SECONDS, MOST_TIMES * undisturbed)
-    return target.accepted.value
+def check_victim(served: Served, attack: Attack, token: str, connections: int, is_valid: bool = False) -> None:
+    """Holds how long a victim waits; what is valid is served in the end, and nothing of what is not."""
+    for attempt in range(1, ATTEMPTS + 1):
+        # What an attack before this one has left is written first.
+        assert within(180, lambda: served.metrics().get('mempiler_sessions{state="queued"}') == 0)
+        undisturbed = p95(served, 4.0)
+        with under_attack(attack, served.port, token, connections) as target:
+            attacked = p95(served, 10.0)
+            assert not is_valid or within(120, lambda: target.accepted.value > 0)
+
+        print(f"{attack.__name__}, {connections} connections: {undisturbed:.3f} s -> {attacked:.3f} s")
+        assert is_valid or target.accepted.value == 0
+        if attacked < max(MOST_SECONDS, MOST_TIMES * undisturbed):
+            break
+        assert attempt < ATTEMPTS, f"a victim waits {attacked:.3f} s, undisturbed {undisturbed:.3f} s"
 
 
 @pytest.mark.parametrize("connections", [1, 4])
 @pytest.mark.parametrize("attack", [attackers.endless_tiny_chunks, attackers.many_tiny_headers])
 def test_no_request_without_a_token_holds_up_a_victim(served: Served, attack: Attack, connections: int) -> None:
-    assert check_victim(served, attack, "", connections) == 0
+    check_victim(served, attack, "", connections)
 
 
 INVALID = [attackers.empty_messages, attackers.unknown_fields, attackers.nested_lists, attackers.empty_parts]
@@ -47,7 +55,7 @@ INVALID = [attackers.empty_messages, attackers.unknown_fields, attackers.nested_
 
 @pytest.mark.parametrize("attack", [*INVALID, attackers.endless_tiny_chunks], ids=lambda attack: attack.__name__)
 def test_no_invalid_body_holds_up_a_victim(served: Served, attack: Attack) -> None:
-    assert check_victim(served, attack, served.tokens["globex"], connections=6) == 0
+    check_victim(served, attack, served.tokens["globex"], connections=6)
 
 
 VALID = [
@@ -62,4 +70,4 @@ VALID = [
 
 @pytest.mark.parametrize("attack", VALID, ids=lambda attack: attack.__name__)
 def test_no_large_valid_body_holds_up_a_victim(served: Served, attack: Attack) -> None:
-    assert check_victim(served, attack, served.tokens["globex"], connections=16) > 0
+    check_victim(served, attack, served.tokens["globex"], connections=16, is_valid=True)
