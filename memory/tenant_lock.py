@@ -1,4 +1,7 @@
-"""A lock that tenants hold in turns: one whose threads queue for it holds up another by one of them at most."""
+"""A lock that tenants hold in turns: one whose threads queue for it holds up another by one of them at most.
+
+A service has one for writes to an SQLite file, and one for long work on text.
+"""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ from ..memory.indexes import Lineage
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
+from ..memory.tenant_lock import TenantLock
 from ..memory.text_turns import TURNS
 from ..programs.identity import digest, program_digest, writer_digest
 from ..programs.pending import PendingItems
@@ -69,8 +70,8 @@ class Memories:
         self.store: Store = opened
         self.lane: CallSlots | None = None
         """Where users take turns at embedding and reranking."""
-        self.text_lane: CallSlots | None = None
-        """Where users take turns at long work on text; nobody waits if None."""
+        self.text_lock: TenantLock | None = None
+        """What tenants hold in turns for long work on text; nobody waits if None."""
         self._kept: _Cache = program.shared.once(("memories", self.store.url), _Cache)
         self.failures = self._kept.failures
         """How often users could not be written in a row."""
@@ -231,7 +232,7 @@ class Memories:
             with (
                 dspy.context(lm=lm, adapter=adapter, trace=None, usage_tracker=None, disable_history=True),
                 working_for(whose, vectors, self.lane),
-                holding(TURNS, self.text_lane and self.text_lane.place),
+                holding(TURNS, self.text_lock and self.text_lock.held),
             ):
                 yield
         finally:

@@ -25,7 +25,7 @@ from ..engines.guard import IN_FLIGHT, CallSlots
 from ..engines.meter import Meter
 from ..memory.store import Store
 from ..memory.stored import Owner
-from ..memory.tenant_lock import TENANT
+from ..memory.tenant_lock import TENANT, TenantLock
 from ..programs.program import MemoryProgram
 from ..records.scope import holding
 from .auth import Tokens
@@ -178,8 +178,9 @@ class Service:
             account.waits = account.waits.at_most(EMBEDDING_SHARE * limits.timeout)
         # What is computed here takes a core.
         self.memories.lane = CallSlots(os.cpu_count() or 1 if account is None else IN_FLIGHT, share)
-        # Threads that work on text share one interpreter: a second one would only take time from what is served.
-        self.memories.text_lane = CallSlots(1, share)
+        # Threads that work on text share one interpreter: a second one would only take time from what is served. An
+        # index that is half made is of no use, so a turn is waited for beyond the deadline of a request.
+        self.memories.text_lock = TenantLock()
         self.breakers = breakers_of(lm, program.method.embedder)
         """Those of the language model, and of the embedder where an endpoint is asked."""
         for breaker in self.breakers:

@@ -16,7 +16,7 @@ from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder, hashed
 from mempiler.engines.endpoint import Waits
 from mempiler.engines.guard import CallSlots
 from mempiler.engines.models import language_model
-from mempiler.engines.spending import computing, working_for
+from mempiler.engines.spending import computing
 from mempiler.serving import operations
 from mempiler.serving.breaker import Breaker
 from sqlalchemy import event
@@ -150,23 +150,20 @@ def test_what_is_embedded_for_a_tenant_counts_in_its_share(connect: Any) -> None
     assert lane.free == 2
 
 
-def test_long_texts_of_a_tenant_wait_for_their_turn_and_short_ones_do_not(connect: Any) -> None:
+def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Any) -> None:
     client = connect(program=build("turn-rag"), threads=8)
-    lane = client.service.memories.text_lane
-    assert client.add("jazz " * 2_000).status_code == 201
+    lock = client.service.memories.text_lock
+    assert client.add("I like jazz. " * 1_000).status_code == 201
     assert client.as_tenant("globex").add("I like jazz.").status_code == 201
-    asked = [threading.Thread(target=client.ask, args=("Which jazz?",)) for _ in range(2)]
-    with working_for(("another", "user")), lane.place():
-        for one in asked:
-            one.start()
-        # Both ask for the same memory, whose index one of them is to make.
-        assert within(10, lambda: sum(map(len, lane._waiting.values())) == 1)
+    with lock.held():
+        with pytest.raises(httpx.ReadTimeout):
+            client.post("/v1/users/ada/ask", json={"question": "Which jazz?"}, timeout=1.0)
+        assert within(20, lambda: lock.waiting == 1)
         assert client.as_tenant("globex").ask("Which jazz?").status_code == 200
-        assert all(one.is_alive() for one in asked)
-    for one in asked:
-        one.join(20)
-    assert not any(one.is_alive() for one in asked)
-    assert lane.free == 1
+    # The index is made although its client has gone away.
+    assert within(60, lambda: not client.service.asking.held.total())
+    with lock.held():
+        assert client.ask("Which jazz?").status_code == 200
 
 
 def test_an_embedder_that_hangs_ends_requests_at_its_deadline_and_opens_its_breaker(connect: Any) -> None:
