@@ -83,11 +83,16 @@ def with_dates(text: str, day: date) -> str:
         day: When it was said.
     """
     beginning, rest = text[:MAX_DATED], text[MAX_DATED:]
+    is_english = _ENGLISH_SIGN.search(beginning) is not None
+    is_chinese = _CHINESE_SIGN.search(beginning) is not None
+    if not (is_english or is_chinese):
+        return text
+
     with text_turn(len(beginning)):
-        if _ENGLISH_SIGN.search(beginning):
+        if is_english:
             for pattern, read in _ENGLISH:
                 beginning = pattern.sub(partial(_beside, read, _english, day), beginning)
-        if _CHINESE_SIGN.search(beginning):
+        if is_chinese:
             for pattern, read in _CHINESE:
                 beginning = pattern.sub(partial(_beside, read, _chinese, day), beginning)
     return beginning + rest

@@ -1,4 +1,7 @@
-"""A megabyte of Chinese in one message: the request ends in its time, and requests of another tenant go on."""
+"""A megabyte of Chinese in one message: the request ends in its time, and requests of another tenant go on.
+
+Messages are that long only where `--max-text` allows it.
+"""
 
 import json
 import random
@@ -73,7 +76,7 @@ def waits_of(client: Any) -> Iterator[list[float]]:
 def test_a_large_chinese_request_ends_and_another_tenant_is_served(
     connect: Any, path: str, make_text: Callable[[], str]
 ) -> None:
-    client = connect()
+    client = connect(max_text=CHARACTERS)
     client.add("我搬到了里斯本。")
     other = client.as_tenant("globex")
     other.add("我搬到了里斯本。", user="ben")
@@ -91,7 +94,7 @@ def test_a_large_chinese_request_ends_and_another_tenant_is_served(
 @pytest.mark.slow
 @pytest.mark.parametrize("make_text", [prose, any_characters])
 def test_a_memory_with_a_large_chinese_message_is_searched_in_time(connect: Any, make_text: Callable[[], str]) -> None:
-    client = connect(writers=1)
+    client = connect(writers=1, max_text=CHARACTERS)
     other = client.as_tenant("globex")
     other.add("我搬到了里斯本。", user="ben")
     with waits_of(other) as waits:
