@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..runs.papers.cells import Cell
-    from ..runs.papers.paper import Paper, Printed
+    from ..runs.papers.paper import NotRun, Paper, Printed
     from ..runs.papers.reproduction import Reproduced, SectionResult, VariantResult
     from ..runs.statistics import Difference
 
@@ -96,7 +96,8 @@ def _lines(made: Reproduced, whole: bool) -> Iterator[RenderableType]:
 
 def _printed(tables: Iterable[Printed]) -> Iterator[RenderableType]:
     for each in tables:  # the title is outside the table, which would break the line at its own width
-        yield f"\nAs the paper prints it: {each.title}; {each.model}"
+        source = f"; read in {each.source}" if each.source else ""
+        yield f"\nAs the paper prints it: {each.title}; {each.model}{source}"
         yield table(each.columns, [tuple("-" if cell is None else str(cell) for cell in row) for row in each.rows])
         yield from filter(None, [each.note])
 
@@ -109,16 +110,28 @@ def _ours(found: SectionResult) -> Iterator[RenderableType]:
             (row.label, str(row.evaluation.n), *map(_cell, found.cells(row)), _difference(found.difference(row)))
             for row in found.rows
         ]
+        rows += [_row_not_run(found, row) for row in found.section.not_run]
         yield table(("variant", "n", *names, f"difference to {found.section.own}"), rows)
         yield from _difference_notes(found)
         heads = "variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls", "search ms: p50, p95, CPU"
         yield table(heads, map(_taken, found.rows), "what it takes by itself, writing and answering together")
     for label, rate in found.win_rates.items():
         yield f"win rate, {label}: {spanned(rate.rate, rate.interval)} over {rate.n} questions, judged in both orders"
+    yield from (f"not run: {row.label}: {row.why}" for row in found.section.not_run)
     yield from (f"failed: {label}: {error}" for label, error in found.failed.items())
     for label in found.broken:
         yield f"broken: {label}: so many of its questions failed, or of its calls were lost, that its score says little"
     yield from filter(None, [found.section.note])
+
+
+def _row_not_run(found: SectionResult, row: NotRun) -> tuple[str, ...]:
+    """Return a row with the paper's cells alone."""
+    cells = [_printed_cell(printed) or "-" for printed in found.printed_cells(row)]
+    return row.label, "-", *cells, "not run"
+
+
+def _printed_cell(printed: tuple[str | int | float | None, ...]) -> str:
+    return f"paper {'; '.join(map(str, printed))}" if printed else ""
 
 
 def _cell(cell: Cell) -> str:
@@ -126,7 +139,8 @@ def _cell(cell: Cell) -> str:
     spread = f" ± {form.format(cell.spread)}" if cell.spread else ""
     lines = [spanned(cell.value, form=form) + spread]
     lines += [] if cell.interval is None else ["[" + ", ".join(map(form.format, cell.interval)) + "]"]
-    return "\n".join([*lines, *([f"paper {'; '.join(map(str, cell.printed))}"] if cell.printed else [])])
+    lines += [_printed_cell(cell.printed)] if cell.printed else []
+    return "\n".join(lines)
 
 
 def _difference(found: Difference | None) -> str:

@@ -6,7 +6,7 @@ rest on that. Questions are asked of settled memories.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -61,6 +61,11 @@ class Memory(Stored):
     def line(self) -> Lineage:
         """What this memory has in common with those that are written from it: they are searched by one index."""
         return Lineage()
+
+    @property
+    def operations(self) -> Mapping[str, int]:
+        """Operations that wrote it, by outcome: {"inserted": 3, "refused": 1}; {} of a method that counts none."""
+        return {}
 
     def entries(self) -> Sequence[Entry]:
         """What can be searched in it, in order. Default: an entry of each of its parts."""

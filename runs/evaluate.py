@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextvars
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager, suppress
@@ -24,6 +25,7 @@ from ..engines.models import is_offline, shown
 from ..engines.spending import Spending, measure_usage
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
+from ..memory.words import memory_words
 from ..programs.evidence import reports_recall, turns_in_inputs
 from ..programs.identity import program_digest
 from ..programs.method import Reader
@@ -48,6 +50,10 @@ class WriteResult:
     """What could not be."""
     taken: Spending = field(default_factory=Spending)
     """Beyond what an earlier one begins with, too."""
+    words: int | None = None
+    """Words of the memory; None where nothing was written, or it cannot be read here."""
+    operations: Mapping[str, int] = field(default_factory=dict)
+    """Operations on the memory by their outcome, of a method that counts them."""
 
 
 Elsewhere = Callable[
@@ -116,7 +122,7 @@ def evaluate(
             else:
                 stopped = row
     _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
-    failed, construction, histories = _all_written(program, order, writes)
+    memories = _all_written(program, order, writes)
     rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)
     embedder = program.method.embedder
     return Evaluation(
@@ -130,10 +136,12 @@ def evaluate(
         aggregate=benchmark.scorer.aggregate(rows),
         confusion=benchmark.scorer.confusion(rows),
         stopped=stopped,
-        write_failures=len(failed),
-        failed_writes=failed,
-        construction=construction,
-        histories=histories,
+        write_failures=len(memories.failures),
+        failed_writes=memories.failures,
+        construction=memories.taken,
+        histories=memories.histories,
+        memory_words=memories.words,
+        operations=dict(memories.operations),
         seconds=time.perf_counter() - started,
         names=dict(benchmark.categories),
         expected=benchmark.expected,
@@ -366,17 +374,47 @@ def written(program: MemoryProgram, histories: Sequence[History]) -> dict[Histor
         for node in nodes:
             where = f"{history.id}, {f'item {node.item.id}' if node.item else 'settling'}"
             failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
-        found[history] = WriteResult(tuple(failures), sum((node.taken for node in fresh), Spending()))
+        spent = sum((node.taken for node in fresh), Spending())
+        words, operations = None, dict[str, int]()
+        if nodes and program.method.reader.free:
+            memory = nodes[-1].memory
+            words = memory_words(memory)
+            operations = dict(memory.operations)
+        found[history] = WriteResult(tuple(failures), spent, words, operations)
     return found
+
+
+@dataclass(frozen=True)
+class _Written:
+    """How the distinct histories of some questions were written, taken together."""
+
+    failures: tuple[Failure, ...]
+    taken: Spending
+    histories: int
+    words: float | None
+    """Mean length of a memory; None where none could be read."""
+    operations: Mapping[str, int]
 
 
 def _all_written(
     program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, WriteResult]
-) -> tuple[tuple[Failure, ...], Spending, int]:
-    """Failed writes over the distinct histories, some of which are known, what writing them takes, and how many."""
+) -> _Written:
+    """Return how the histories of questions were written, some of which `writes` says."""
     known = {example.history: writes[str(example.id)] for example in examples if str(example.id) in writes}
     histories = list(dict.fromkeys(example.history for example in examples))
     with dspy.context(trace=None, disable_history=True):
         known |= written(program, [history for history in histories if history not in known])
-    failures = tuple(failure for history in histories for failure in known[history].failures)
-    return failures, sum((each.taken for each in known.values()), Spending()), len(histories)
+
+    failures: list[Failure] = []
+    taken = Spending()
+    lengths: list[int] = []
+    operations: Counter[str] = Counter()
+    for history in histories:
+        result = known[history]
+        failures += result.failures
+        taken += result.taken
+        operations.update(result.operations)
+        if result.words is not None:
+            lengths.append(result.words)
+    mean_length = sum(lengths) / len(lengths) if lengths else None
+    return _Written(tuple(failures), taken, len(histories), mean_length, dict(operations))

@@ -75,6 +75,10 @@ class Evaluation(BaseModel, frozen=True):
     """What writing the memories takes, whoever paid for it first: a cache, an earlier go, or another evaluation."""
     histories: int = 0
     """Whose memories were written."""
+    memory_words: float | None = None
+    """Mean length of a memory; None where nothing was written, or it cannot be read here."""
+    operations: dict[str, int] = {}
+    """Operations on all memories by their outcome, of a method that counts them."""
     seconds: float = 0.0
     answers: dict[str, dict[str, int]] = {}
     """Predictor calls by predictor and how they ended: ok, repaired, retried, lost."""

@@ -21,11 +21,10 @@ Example:
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 import dspy
 from pydantic import NonNegativeFloat, PositiveInt
@@ -33,6 +32,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from ...data.text_metrics import squad_words
 from ...memory.memory import Memory
+from ...memory.words import count_words, memory_words
 from ...programs.program import MemoryProgram
 from ...programs.recording import Call, failure_of, record_failure
 from ...programs.threads import gather
@@ -42,7 +42,6 @@ from .rollout import Rollout
 
 Metric = Callable[[dspy.Example, dspy.Prediction], float]
 SessionReward = Literal["session", "cumulative", "trajectory"]
-_WORD = re.compile(r"\b\w+\b")
 
 
 @checked(frozen=True, config={"extra": "forbid"})
@@ -116,7 +115,7 @@ def answer(
 
 def reward(answered: Answered, rollout: Rollout, settings: RewardSettings) -> float:
     """R of a rollout: the mean score of what its memory answered minus lambda c."""
-    said = sum(words(turn.content) for item in rollout.history.items for turn in item.turns)
+    said = sum(count_words(turn.content) for item in rollout.history.items for turn in item.turns)
     return answered.mean - settings.compression * compression_excess(
         memory_words(rollout.memory), said, settings.threshold
     )
@@ -147,18 +146,6 @@ def compression_excess(memory_words: int, session_words: int, threshold: float) 
     return max(0.0, memory_words - threshold * session_words) / session_words if session_words else 0.0
 
 
-def memory_words(memory: Memory) -> int:
-    """Words of a memory's entries; of all its texts, where what it holds cannot be listed."""
-    if type(memory).entries is not Memory.entries or type(memory).parts is not Memory.parts:
-        return sum(words(entry.text) for entry in memory.entries())
-    return sum(words(text) for text in _texts(memory.model_dump(mode="json")))
-
-
-def words(text: str) -> int:
-    r"""Number of words, by `\b\w+\b`."""
-    return len(_WORD.findall(text))
-
-
 def released_f1(example: dspy.Example, prediction: dspy.Prediction) -> float:
     """The released code's F1: words that both have, each once, over the lengths of both lists.
 
@@ -171,11 +158,3 @@ def released_f1(example: dspy.Example, prediction: dspy.Prediction) -> float:
         return float(gold == said)
     precision, recall = common / len(said), common / len(gold)
     return 2 * precision * recall / (precision + recall)
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [text for part in value for text in _texts(part)] if isinstance(value, list) else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -103,6 +103,10 @@ class FactMemory(Memory):
             said = fact.speaker, fact.content
             found[said] = (*found.get(said, ()), fact.id)
         return HashTrieMap(found)
+
+    @property
+    def operations(self) -> Mapping[str, int]:
+        return self.counts
 
     def parts(self) -> tuple[StoredFact, ...]:
         return self.facts

@@ -130,9 +130,16 @@ class VariantResult:
 def _value(column: Column, found: Evaluation) -> float | None:
     if column.of == "metric":
         return found.aggregate.get(column.key)
-    if column.of == "minutes":
-        written = found.construction
-        return None if written is None or not found.histories else written.minutes / found.histories
+    if column.of in ("minutes", "seconds"):
+        if found.construction is None or not found.histories:
+            return None
+        seconds = found.construction.seconds / found.histories
+        return seconds / 60 if column.of == "minutes" else seconds
+    if column.of == "memory_words":
+        return found.memory_words
+    if column.of == "refused":
+        total = sum(found.operations.values())
+        return 100 * found.operations.get("refused", 0) / total if total else None
     each = _each(column)
     return None if each is None else mean([value for row in found.rows if (value := each(row)) is not None])
 
@@ -142,7 +149,7 @@ def _each(column: Column) -> Each | None:
     kinds: dict[str, Each] = {
         "score": _counted,
         "category": lambda row: row.score if row.category == key else None,
-        "part": lambda row: row.parts.get(key) if row.counts else None,
+        "part": lambda row: row.parts.get(key) if row.counts and column.category in ("", row.category) else None,
         "count": lambda row: float(row.recall_counts.get(key, 0)),
         "tokens": lambda row: float(row.context_tokens) if row.counts else None,
         "calls": lambda row: float(row.calls),

@@ -29,6 +29,10 @@ class Printed(BaseModel, frozen=True, extra="forbid"):
     """The models behind it, and n if the paper gives it."""
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    layer: str = ""
+    """The one of several sources that disagree, e.g. "figure"; it stands beside each of its cells in our tables."""
+    source: str = ""
+    """Where the cells were read: file and place."""
     note: str = ""
     """What a reader must know before comparing anything with it."""
 
@@ -37,11 +41,26 @@ class Column(BaseModel, frozen=True, extra="forbid"):
     """A column of our table."""
 
     name: str
-    of: Literal["score", "category", "part", "metric", "count", "tokens", "calls", "minutes"] = "score"
+    of: Literal[
+        "score",
+        "category",
+        "part",
+        "metric",
+        "count",
+        "tokens",
+        "calls",
+        "minutes",
+        "seconds",
+        "memory_words",
+        "refused",
+    ] = "score"
     """What a cell is: the mean score, of all questions or of a category, or of a part of it; a metric of all answers
-    together; the mean of a count of the recall, of tokens of the context, or of calls; minutes to write a memory."""
+    together; the mean of a count of the recall, of tokens of the context, or of calls; minutes or seconds to write a
+    memory; its words; of the operations that wrote it the share that code refused, in percent."""
     key: str = ""
     """The category, part, metric or count."""
+    category: str = ""
+    """Of a part: the only category whose questions count; all if empty."""
     printed: tuple[str, ...] = ()
     """The printed columns that stand beside it."""
     digits: int = 3
@@ -70,6 +89,10 @@ class Variant(BaseModel, frozen=True, extra="forbid"):
     settings: Mapping[str, Any] = {}
     options: Mapping[str, Any] = {}
     """Options of the benchmark in this row alone, e.g. {"against": "turn-rag"}."""
+    lm: str = ""
+    """The weights that the row is about, e.g. "Qwen2.5-3B-Instruct"; left out with any other --lm. Any if empty."""
+    answer_lm: str = ""
+    """The same of the model that answers, which --answer-lm names."""
     tuned: Tuning | None = None
     rows: tuple[str, ...] = ()
     """Printed rows that stand beside it, besides one of its label."""
@@ -80,6 +103,16 @@ class Variant(BaseModel, frozen=True, extra="forbid"):
     def config(self) -> dict[str, Any]:
         """What its program is built with: the settings, and what all papers leave out."""
         return {**AS_IN_PAPERS, **self.settings}
+
+
+class NotRun(BaseModel, frozen=True, extra="forbid"):
+    """A row of the paper's table that nothing here can run: it has printed cells at most."""
+
+    label: str
+    why: str
+    """The reason, as tables say it."""
+    rows: tuple[str, ...] = ()
+    """Printed rows that stand in it, besides one of its label."""
 
 
 class Comparison(BaseModel, frozen=True, extra="forbid"):
@@ -102,6 +135,8 @@ class Section(BaseModel, frozen=True, extra="forbid"):
     columns: tuple[Column, ...]
     printed: tuple[str, ...] = ()
     """Keys of the paper's printed tables."""
+    not_run: tuple[NotRun, ...] = ()
+    """Rows of the paper that are shown without numbers of ours."""
     comparisons: tuple[Comparison, ...] = ()
     options: Mapping[str, Any] = {}
     """Options of the benchmark in this section."""
@@ -159,16 +194,51 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
         return tuple(table for key in section.printed for table in self.printed[key])
 
     def beside(self, section: Section, label: str, column: Column) -> tuple[Cell, ...]:
-        """The printed cells that stand beside one of ours, a cell for each table that has one."""
-        variant = self.variants[label]
-        wanted = [name for name in column.printed if not variant.columns or name in variant.columns]
-        return tuple(
-            cell
-            for table in self.tables(section)
-            for row in table.rows
-            for name, cell in zip(table.columns, row, strict=True)
-            if row[0] in (label, *variant.rows) and name in wanted and cell is not None
-        )
+        """Return the printed cells that stand beside one of ours, in the order of the section's tables.
+
+        Tables that name a layer are sources of the same number that disagree: the first one that has a cell is taken,
+        and its layer is written behind the cell, e.g. "49.7 (figure)".
+        """
+        row_names = self._printed_rows(section, label)
+        column_names = self._printed_columns(label, column)
+        cells: list[Cell] = []
+        has_layer = False
+        for table in self.tables(section):
+            if table.layer and has_layer:
+                continue
+            found = _cells(table, row_names, column_names)
+            if table.layer and found:
+                has_layer = True
+                cells.extend(f"{cell} ({table.layer})" for cell in found)
+            else:
+                cells.extend(found)
+        return tuple(cells)
+
+    def _printed_rows(self, section: Section, label: str) -> tuple[str, ...]:
+        """Return the names of the printed rows that belong to a row of a section."""
+        for row in section.not_run:
+            if row.label == label:
+                return (label, *row.rows)
+        return (label, *self.variants[label].rows)
+
+    def _printed_columns(self, label: str, column: Column) -> tuple[str, ...]:
+        """Return the names of the printed columns that belong to a column, in a row that may have its own ones."""
+        variant = self.variants.get(label)
+        if variant is None or not variant.columns:
+            return column.printed
+        return tuple(name for name in column.printed if name in variant.columns)
+
+
+def _cells(table: Printed, row_names: Sequence[str], column_names: Sequence[str]) -> list[Cell]:
+    """Return the cells of a printed table that stand in some rows and columns, but for the empty ones."""
+    cells: list[Cell] = []
+    for row in table.rows:
+        if row[0] not in row_names:
+            continue
+        for name, cell in zip(table.columns, row, strict=True):
+            if name in column_names and cell is not None:
+                cells.append(cell)
+    return cells
 
 
 def read_paper(name: str) -> Paper:

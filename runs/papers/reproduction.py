@@ -36,7 +36,8 @@ from ..statistics import Difference
 from ..tracking import Tracker
 from ..train import run_train
 from .cells import Aggregate, Cell, VariantResult
-from .paper import LOGO, Paper, Section, Tuning
+from .paper import LOGO, NotRun, Paper, Section, Tuning
+from .paper import Cell as PrintedCell
 from .sections import ResolvedSection, repeated, resolve_sections, settings_of
 
 
@@ -59,6 +60,10 @@ class SectionResult:
         columns = self.section.columns
         return [row.cell(column, self.paper.beside(self.section, row.label, column)) for column in columns]
 
+    def printed_cells(self, row: NotRun) -> list[tuple[PrintedCell, ...]]:
+        """Return what the paper prints in each column of a row that was not run."""
+        return [self.paper.beside(self.section, row.label, column) for column in self.section.columns]
+
     def difference(self, row: VariantResult) -> Difference | None:
         """Of a variant to the section's own one, on shared questions; None for the own one, or without it."""
         own = next((each for each in self.rows if each.label == self.section.own), None)
@@ -79,10 +84,16 @@ class SectionResult:
             "note": section.note,
             "printed": [table.model_dump(mode="json") for table in self.paper.tables(section)],
             "rows": [self._row(row) for row in self.rows],
+            "not_run": [self._not_run(row) for row in section.not_run],
             "failed": dict(self.failed),
             "broken": list(self.broken),
             "win_rates": {label: asdict(found) for label, found in self.win_rates.items()},
         }
+
+    def _not_run(self, row: NotRun) -> dict[str, Any]:
+        names = [column.name for column in self.section.columns]
+        printed = dict(zip(names, self.printed_cells(row), strict=True))
+        return {"label": row.label, "why": row.why, "printed": printed}
 
     def _row(self, row: VariantResult) -> dict[str, Any]:
         variant, found = self.paper.variants[row.label], self.difference(row)
@@ -161,7 +172,7 @@ def reproduce(
     resolved, notes = resolve_sections(paper, replace(setup, resume=None), names, files, seeds)
     for each in resolved:
         replace(each.setup, resume=setup.resume).check_models()
-        for one in (each.setup, *each.elsewhere.values()):
+        for one in (each.setup, *each.learning_setups.values()):
             one.load()
     asked = _asked(paper, resolved, setup, files or {})
     title = f"reproduce-{paper.name}"
@@ -243,7 +254,7 @@ class _Work:
     def _tuned(self, label: str, resolved: ResolvedSection) -> RunFolder | None:
         variant = self.paper.variants[label]
         how, program = variant.tuned or Tuning(optimizer=""), variant.program
-        setup = replace(resolved.learning(variant), answer_lm=None)
+        setup = resolved.learning(variant)
         setup = setup if how.train is None else replace(setup, train=how.train)
         command = "train" if how.optimizer == LOGO else "compile"
         settings = _settings(command, program, setup, tuned=how.model_dump(exclude={"on"}))

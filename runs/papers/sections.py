@@ -20,6 +20,9 @@ from ..planning import Plan, plan_compile, plan_evaluate, plan_train
 from ..setup import Setup
 from .paper import LOGO, Paper, Section, Variant
 
+CHANGE_WEIGHTS = (LOGO, "finetune")
+"""Optimizers that train the model of --lm in this process."""
+
 
 @dataclass(frozen=True)
 class ResolvedSection:
@@ -33,12 +36,12 @@ class ResolvedSection:
     part: Part
     """Which questions are asked: where a variant is tuned on the benchmark, those that nothing learned from."""
     seeds: int
-    elsewhere: Mapping[str, Setup]
-    """By name the other benchmarks that variants learn on."""
+    learning_setups: Mapping[str, Setup]
+    """What variants learn on, by the benchmark that `Tuning.on` names. None has a judge: its word is no reward."""
 
     def learning(self, variant: Variant) -> Setup:
-        """What a variant learns on, with its settings."""
-        setup = self.elsewhere.get(variant.tuned.on if variant.tuned else "", self.setup)
+        """Return what a variant learns on, with its settings; the same in all sections that learn alike."""
+        setup = self.learning_setups[variant.tuned.on if variant.tuned else ""]
         return replace(setup, options={**setup.options, **variant.options}, config=variant.config)
 
 
@@ -68,25 +71,61 @@ def resolve_sections(
         if reason := _needs(section, own):
             told[f"section {section.name} {reason}"] = None
             continue
-        missing = {label: _missing(paper.variants[label], own) for label in section.variants}
-        told |= dict.fromkeys(f"{label} is left out: {reason}" for label, reason in missing.items() if reason)
-        labels = tuple(label for label, reason in missing.items() if not reason)
-        learned = {tuned.on for label in labels if (tuned := paper.variants[label].tuned)}
-        part: Part = "test" if "" in learned else "all"
-        times = seeds or section.seeds or paper.seeds
-        made, *others = (
-            _setup(paper, section.model_copy(update=of), own, files or {})
-            for of in ({}, *({"benchmark": on, "options": {}} for on in sorted(learned - {""})))
-        )
-        found.append(ResolvedSection(section, made, labels, part, times, {each.benchmark: each for each in others}))
+        labels, left_out = _runnable(paper, section, own)
+        told |= dict.fromkeys(left_out)
+        if not labels:
+            told[f"section {section.name} has no row that can be run"] = None
+            continue
+        found.append(_resolved(paper, section, labels, own, files or {}, seeds))
     if not found:
         raise UserError(next(iter(told)))
-    _check_files([name for each in found for name in (each.section.benchmark, *each.elsewhere)], setup, files or {})
+    benchmarks = [made.benchmark for each in found for made in (each.setup, *each.learning_setups.values())]
+    _check_files(benchmarks, setup, files or {})
     if setup.test is None and any(each.setup.test is not None for each in found):
         told[f"on the bundled samples: {paper.offline_test} questions a section; --test N takes others"] = None
     if any(each.seeds > 1 and not _draws(paper.variants[v], each.setup) for each in found for v in each.labels):
         told["what neither samples nor draws by a seed is run once, however many seeds there are"] = None
     return tuple(found), tuple(told)
+
+
+def _runnable(paper: Paper, section: Section, setup: Setup) -> tuple[tuple[str, ...], list[str]]:
+    """Return the labels of the rows of a section that can be run, and a sentence on each of the others."""
+    labels: list[str] = []
+    left_out: list[str] = []
+    for label in section.variants:
+        reason = _missing(paper, paper.variants[label], setup)
+        if reason:
+            left_out.append(f"{label} is left out: {reason}")
+        else:
+            labels.append(label)
+    return tuple(labels), left_out
+
+
+def _resolved(
+    paper: Paper,
+    section: Section,
+    labels: tuple[str, ...],
+    setup: Setup,
+    files: Mapping[str, str],
+    seeds: int | None,
+) -> ResolvedSection:
+    """Return a section with what its rows are asked and what they learn on."""
+    learned_on = {tuned.on for label in labels if (tuned := paper.variants[label].tuned)}
+    # Also of rows that are left out: the others are asked the same questions with them and without them.
+    learns_here = any((tuned := paper.variants[label].tuned) and not tuned.on for label in section.variants)
+    unjudged = replace(setup, judge_lm=None, judge_api_base=None, answer_lm=None, answer_api_base=None)
+    learning_setups = {"": _setup(paper, section, unjudged, files)}
+    for name in sorted(learned_on - {""}):
+        abroad = section.model_copy(update={"benchmark": name, "options": {}})
+        learning_setups[name] = _setup(paper, abroad, unjudged, files)
+    return ResolvedSection(
+        section,
+        _setup(paper, section, setup, files),
+        labels,
+        "test" if learns_here else "all",
+        seeds or section.seeds or paper.seeds,
+        learning_setups,
+    )
 
 
 def plan_paper(
@@ -184,18 +223,47 @@ def _needs(section: Section, setup: Setup) -> str:
     if section.needs == "judge" and not setup.judge_lm and not is_offline(setup.lm):
         return "is scored by a judge; name its model with --judge-lm"
     if section.needs == "training" and not is_local(setup.lm):
-        return f"trains a model in this process, which {setup.lm} is not; use --lm local:NAME"
+        return _cannot_train(setup)
     return ""
 
 
-def _missing(variant: Variant, setup: Setup) -> str:
-    if not variant.program.startswith(SYSTEM):
-        return ""
-    system = shipped(variant.program.removeprefix(SYSTEM))
+def _cannot_train(setup: Setup) -> str:
+    return f"trains a model in this process, which {setup.lm} is not; use --lm local:NAME"
+
+
+def _missing(paper: Paper, variant: Variant, setup: Setup) -> str:
+    """Return why a row cannot be run with these models; "" if it can."""
+    if variant.lm and _weights(setup.lm) != variant.lm.lower():
+        return f"it is a row of {variant.lm}; name that with --lm"
+    if variant.answer_lm and _weights(setup.answer_lm or "") != variant.answer_lm.lower():
+        return f"it is a row of answers by {variant.answer_lm}; name that with --answer-lm"
+    if _trains(paper, variant) and not is_local(setup.lm):
+        return f"it {_cannot_train(setup)}"
+    if variant.program.startswith(SYSTEM):
+        return _system_missing(variant.program, setup)
+    return ""
+
+
+def _weights(model: str) -> str:
+    """Return what a model's name ends in, without its provider, owner or folder, e.g. "qwen2.5-7b-instruct"."""
+    return model.replace(":", "/").rstrip("/").rpartition("/")[2].lower()
+
+
+def _trains(paper: Paper, variant: Variant) -> bool:
+    """Return whether a row, or one that it begins from, changes weights."""
+    if variant.tuned is None:
+        return False
+    if variant.tuned.optimizer in CHANGE_WEIGHTS:
+        return True
+    return bool(variant.tuned.start) and _trains(paper, paper.variants[variant.tuned.start])
+
+
+def _system_missing(program: str, setup: Setup) -> str:
+    system = shipped(program.removeprefix(SYSTEM))
     if not system.environment.here:
-        return f"{variant.program} is not installed; run: mempiler fetch system:{system.name}"
+        return f"{program} is not installed; run: mempiler fetch system:{system.name}"
     if is_offline(setup.lm):
-        return f"{variant.program} writes with a language model, which the offline engine is not; name one with --lm"
+        return f"{program} writes with a language model, which the offline engine is not; name one with --lm"
     return ""
 
 

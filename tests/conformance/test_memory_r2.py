@@ -17,17 +17,16 @@ from mempiler.data.locomo import Locomo, LocomoF1, evidence_ids
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.loss import advantages
 from mempiler.engines.local.settings import Reinforcement
+from mempiler.memory.words import count_words, memory_words
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector
 from mempiler.optimizers.logo_grpo.groups import grouped
 from mempiler.optimizers.logo_grpo.reward import (
     Answered,
     RewardSettings,
     compression_excess,
-    memory_words,
     released_f1,
     reward,
     session_rewards,
-    words,
 )
 from mempiler.optimizers.logo_grpo.rollout import Rollout, SessionRun, single_attempt
 from mempiler.optimizers.logo_grpo.settings import TrainingSettings
@@ -134,7 +133,7 @@ def _row(fact: Any) -> dict[str, Any]:
 
 @pytest.mark.vectors("memory_r2", "words-*")
 def test_words(case: dict[str, Any], agrees: Callable[..., None]) -> None:
-    agrees(words(case["input"]["text"]))
+    agrees(count_words(case["input"]["text"]))
 
 
 @pytest.mark.vectors("memory_r2", "compression-*")

@@ -177,6 +177,21 @@ def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make
     assert [each["kind"] for each in found.to_dict()["failed_writes"]] == ["parse", "parse"]
 
 
+def test_the_size_of_memories_and_their_operations_are_counted(scripted, fact_replies, make_history):
+    """Two sessions of six facts; the third part of the first one asks for an entry that is not there."""
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any] | str:
+        if kind == "operations" and "D1:5" in text.rpartition("new_facts")[2]:
+            return {"operations": [{"op": "DELETE", "memory_id": "m99", "speaker": "", "content": "", "turn_id": ""}]}
+        return fact_replies(kind, text, n)
+
+    found = run(scripted(reply), questions(make_history(2), 3), "memory-r2")
+    assert found.operations["refused"] == 1
+    assert set(found.operations) <= {"inserted", "merged", "refused"}
+    # Of one memory; every fact has six words: "I saw Oslo with 2 friends".
+    assert found.memory_words == 6 * found.operations["inserted"]
+
+
 def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
     """Four questions: read as it came, bare JSON, read the second time, never read."""
 

@@ -13,7 +13,7 @@ from mempiler.engines.meter import Meter
 from mempiler.engines.spending import Spending
 from mempiler.runs.compare import recorded
 from mempiler.runs.papers.cells import VariantResult
-from mempiler.runs.papers.paper import Column
+from mempiler.runs.papers.paper import Column, NotRun
 from mempiler.runs.papers.reproduction import Reproduced, SectionResult, reproduce
 from mempiler.runs.papers.sections import plan_paper
 from mempiler.runs.setup import Setup
@@ -109,9 +109,15 @@ def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_ru
 ):
     monkeypatch.setenv("MEMPILER_SYSTEMS", str(tmp_path))
     turns = {"three turns": {**PLAIN, "settings": {"colour": 3}}, "the other": {"program": "system:mem0"}}
+    printed = {"title": "Table 1", "model": "m", "columns": ["method", "Avg."], "rows": [["Mem9", 61.2]]}
     paper = make_paper(
-        {**turns, "nothing": {"program": "no-memory"}}, not_reproduced=[{"what": "Figure 7", "why": "a picture"}]
+        {**turns, "nothing": {"program": "no-memory"}},
+        not_reproduced=[{"what": "Figure 7", "why": "a picture"}],
+        printed={"table1": [{**printed, "source": "page 5"}]},
     )
+    secret = NotRun(label="Mem9", why="it is a secret")
+    (section,) = paper.sections
+    paper = paper.model_copy(update={"sections": (section.model_copy(update={"not_run": (secret,)}),)})
     monkeypatch.setattr("mempiler.runs.papers.paper.read_paper", lambda name: paper)
     code, out, _ = cli("reproduce", "tiny", "--test", "4")
     shown = " ".join(out.split())
@@ -120,6 +126,9 @@ def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_ru
     assert "colour" in shown
     assert " nothing 4 " in shown
     assert "not reproduced: Figure 7: a picture" in shown
+    assert "As the paper prints it: Table 1; m; read in page 5" in shown
+    assert " Mem9 - paper 61.2 - not run " in shown
+    assert "not run: Mem9: it is a secret" in shown
     assert "the other is left out: system:mem0 is not installed; run: mempiler fetch system:mem0" in shown
 
 
@@ -163,6 +172,9 @@ ROWS = [
 @pytest.mark.parametrize(
     ("of", "key", "value", "n"),
     [
+        ("seconds", "", 30.0, 3),
+        ("memory_words", "", 120.0, 3),
+        ("refused", "", 25.0, 3),
         ("score", "", 0.5, 2),
         ("category", "y", 0.5, 2),
         ("part", "f1", 0.3, 2),
@@ -177,9 +189,16 @@ ROWS = [
 )
 def test_a_column_reads_its_part_of_an_evaluation(of, key, value, n):
     written = {"construction": Spending(seconds=60.0), "histories": 2}
+    written |= {"memory_words": 120.0, "operations": {"inserted": 3, "refused": 1}}
     found = VariantResult("x", (evaluation(ROWS, aggregate={"best": 1.0}, **written),))
     cell = found.cell(Column(name="c", of=of, key=key))
     assert (cell.value, cell.n) == (pytest.approx(value), n)
+
+
+def test_a_part_may_be_of_one_category():
+    found = VariantResult("x", (evaluation(ROWS),))
+    cells = [found.cell(Column(name="c", of="part", key="f1", category=category)) for category in ("x", "y")]
+    assert [(cell.value, cell.n) for cell in cells] == [(0.5, 1), (0.1, 1)]
 
 
 @pytest.mark.parametrize(("groups", "unit"), [(6, "group"), (2, "question")])

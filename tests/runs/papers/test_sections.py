@@ -7,8 +7,9 @@ import pytest
 from mempiler.cli import app
 from mempiler.data.catalog import BENCHMARKS
 from mempiler.engines.meter import Meter
+from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS
-from mempiler.runs.papers.paper import LOGO, PAPERS, read_paper
+from mempiler.runs.papers.paper import LOGO, PAPERS, Column, read_paper
 from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.papers.sections import plan_paper, repeated, resolve_sections, settings_of
 from mempiler.runs.planning import start_program
@@ -68,7 +69,10 @@ def test_the_command_prints_a_plan_and_makes_nothing(make_paper, tmp_path, monke
         (["rgmem", "--section", "table2", "--data", "personamem=x"], "unknown benchmark of these sections"),
         (["rgmem", "--section", "table2", "--benchmark-set", "colour=red"], "colour"),
         (["h2memory", "--section", "table3", "--lm", "openai/x"], "section table3 is scored by a judge"),
-        (["memory-r2", "--lm", "openai/x"], "trains a model in this process, which openai/x is not"),
+        (
+            ["memory-r2", "--section", "grpo", "--lm", "openai/x"],
+            "trains a model in this process, which openai/x is not",
+        ),
         (["rgmem", "--lm", "openai/gpt-4.1-mini"], "there is no key; set OPENAI_API_KEY"),
     ],
 )
@@ -155,6 +159,25 @@ def test_no_variant_resolves_relative_dates_which_no_paper_does(name):
         ("h2memory", "table3", "against RecurSum", "req. win", ("421 / 29 / 376",)),
         ("pramem", "fig4", "round 40", "Overall F1", (30.7,)),
         ("pgr", "memoryquest", "PGR, tree", "recall", (0.723, 0.723, 0.723, 0.722)),
+        # Memory-R2: of the figures first, then of the notes at 7b3d747, then of the earlier ones.
+        ("memory-r2", "main", "32 sessions", "J", ("87.1 (figure)",)),
+        ("memory-r2", "main", "Memory-R1", "J", ()),
+        ("memory-r2", "categories", "32 sessions", "J, multi-hop", ("85.1 (figure)",)),
+        ("memory-r2", "categories", "32 sessions", "J, open-domain", ("64.91 (notes)",)),
+        ("memory-r2", "sizes", "Qwen2.5-3B, trained", "F1", ("46.8 (figure)",)),
+        ("memory-r2", "agents", "32 sessions, Qwen2.5-7B after RL answers", "F1", ("50.6 (figure)",)),
+        ("memory-r2", "curriculum", "8, then 32 sessions", "F1", ("49.68 (notes)",)),
+        ("memory-r2", "curriculum", "32 sessions at once", "F1", ("25.8 (earlier notes)",)),
+        ("memory-r2", "curriculum", "32 sessions at once", "M-Fail, %", ("72.1 (figure)",)),
+        ("memory-r2", "grpo", "16 sessions, no local groups", "J, temporal", ("77.6 (figure)",)),
+        ("memory-r2", "grpo", "32 sessions, no local groups", "F1", ("46.65 (notes)",)),
+        ("memory-r2", "ablations", "extractor as it was, manager trained", "J", ("71.31 (notes)",)),
+        ("memory-r2", "parts", "1 part", "F1", ("47.86 (notes)",)),
+        ("memory-r2", "parts", "6 parts", "F1", ("49.7 (earlier notes)",)),
+        ("memory-r2", "compression", "penalty 0.3", "memory words", ("12,390 (notes)",)),
+        ("memory-r2", "compression", "penalty 0.5", "F1", ()),
+        ("memory-r2", "latency", "32 sessions", "seconds a conversation", ("about 66 (figure)",)),
+        ("memory-r2", "transfer-longmemeval", "8 sessions of LoCoMo", "J", ("70.4 (notes)",)),
     ],
 )
 def test_the_papers_cells_stand_beside_the_right_ones_of_ours(name, section, label, column, cells):
@@ -162,3 +185,65 @@ def test_the_papers_cells_stand_beside_the_right_ones_of_ours(name, section, lab
     (found,) = (each for each in paper.sections if each.name == section)
     (wanted,) = (each for each in found.columns if each.name == column)
     assert paper.beside(found, label, wanted) == cells
+
+
+def layered(layer, *row):
+    return {"title": layer, "model": "m", "columns": ["method", "A", "B"], "rows": [list(row)], "layer": layer}
+
+
+def test_of_sources_that_disagree_the_first_one_with_a_cell_is_taken_and_named(make_paper):
+    paper = make_paper(printed={"table1": [layered("figure", "RAG", 38.1, None), layered("notes", "RAG", 37.9, 12)]})
+    section = paper.sections[0]
+    columns = [Column(name=name, printed=(name,)) for name in ("A", "B")]
+    cells = [paper.beside(section, "three turns", column) for column in columns]
+    assert cells == [("38.1 (figure)",), ("12 (notes)",)]
+
+
+def test_every_number_of_memory_r2_says_where_it_was_read():
+    commits = {"figure": "357b4ec", "notes": "7b3d747", "earlier notes": "63e3672", "model card": "memory-r2-7b"}
+    tables = [table for tables in read_paper("memory-r2").printed.values() for table in tables]
+    assert tables
+    for table in tables:
+        assert commits[table.layer] in table.source, table.title
+
+
+def test_a_row_of_certain_weights_is_run_with_no_others():
+    paper = read_paper("memory-r2")
+    setup = Setup(benchmark="", lm="local:models/Qwen2.5-3B-Instruct/", answer_lm="openai/openai/gpt-oss-120b")
+    resolved, notes = resolve_sections(paper, setup, ["sizes", "agents"])
+    assert [each.labels for each in resolved] == [
+        ("Qwen2.5-3B", "Qwen2.5-3B, trained"),
+        ("start, gpt-oss-120b answers", "32 sessions, gpt-oss-120b answers"),
+    ]
+    assert "Qwen2.5-7B is left out: it is a row of Qwen2.5-7B-Instruct; name that with --lm" in notes
+    left_out = "start, Qwen2.5-7B answers is left out: it is a row of answers by Qwen2.5-7B-Instruct"
+    assert f"{left_out}; name that with --answer-lm" in notes
+    with pytest.raises(UserError, match=r"is left out: it is a row of Qwen2\.5-3B-Instruct"):
+        resolve_sections(paper, replace(setup, lm="local:tiny"), ["sizes"])
+
+
+def test_of_a_section_the_rows_that_need_no_training_are_run_with_a_model_elsewhere():
+    (found,), notes = resolve_sections(read_paper("memory-r2"), Setup(benchmark="", lm="openai/x"), ["main"])
+    assert {"start", "RAG"} <= set(found.labels)
+    assert "32 sessions" not in found.labels
+    # Those that nothing learned from, as beside a trained row.
+    assert found.part == "test"
+    told = "32 sessions is left out: it trains a model in this process, which openai/x is not; use --lm local:NAME"
+    assert told in notes
+
+
+def test_a_training_is_shared_by_all_sections_whatever_judges_and_answers_in_them():
+    """Rewards are of a metric without a judge."""
+    setup = Setup(benchmark="", lm="local:x", judge_lm="openai/judge", answer_lm="openai/gpt-oss-120b")
+    paper = read_paper("memory-r2")
+    resolved, _ = resolve_sections(paper, setup, ["main", "agents", "transfer-msc"])
+    trained = {
+        "main": "32 sessions",
+        "agents": "32 sessions, gpt-oss-120b answers",
+        "transfer-msc": "32 sessions of LoCoMo",
+    }
+    learning = [each.learning(paper.variants[trained[each.section.name]]) for each in resolved]
+    assert learning[0].resume_key == learning[1].resume_key == learning[2].resume_key
+    assert (learning[0].benchmark, learning[0].options["metric"], learning[0].judge_lm) == ("locomo", "f1", None)
+    assert resolved[0].setup.options["metric"] == "judge"
+    assert {each.load().scorer.asked == {} for each in learning} == {True}
