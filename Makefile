@@ -23,7 +23,7 @@ test: $(STAMP)
 
 # What needs processes, PostgreSQL, a browser or seconds of training, and what is maltreated, mutated or killed often.
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m slow -o faulthandler_timeout=1800
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow -o faulthandler_timeout=1800
 
 check: $(STAMP)
 	$(BIN)/ruff check .

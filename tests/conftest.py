@@ -58,6 +58,11 @@ hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, data
 hypothesis.settings.load_profile("ci")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that must run one after the other first, so that no process is left alone with them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
 def pytest_collection_finish() -> None:
     """Makes every tracking store of this process a copy of one, and frees the collector of what all tests import."""
     if tracking := sys.modules.get("mempiler.runs.tracking"):

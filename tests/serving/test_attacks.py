@@ -10,7 +10,12 @@ from .attackers import Attack, p95, under_attack
 from .conftest import within
 from .served import Served
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="measured on Linux only")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="measured on Linux only"),
+    # Two attacks at a time would measure each other.
+    pytest.mark.xdist_group("attacks"),
+]
 
 MOST_SECONDS = 1.0
 """A victim's p95 while somebody attacks."""
@@ -32,9 +37,9 @@ def check_victim(served: Served, attack: Attack, token: str, connections: int, i
     for attempt in range(1, ATTEMPTS + 1):
         # What an attack before this one has left is written first.
         assert within(180, lambda: served.metrics().get('mempiler_sessions{state="queued"}') == 0)
-        undisturbed = p95(served, 4.0)
+        undisturbed = p95(served, 2.0)
         with under_attack(attack, served.port, token, connections) as target:
-            attacked = p95(served, 10.0)
+            attacked = p95(served, 6.0)
             assert not is_valid or within(120, lambda: target.accepted.value > 0)
 
         print(f"{attack.__name__}, {connections} connections: {undisturbed:.3f} s -> {attacked:.3f} s")
