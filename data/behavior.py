@@ -1,7 +1,8 @@
 """Behaviour prediction benchmarks: one question is one choice, and the scores are over all answers.
 
-Memory is frozen at the first test action of a user: all questions of that user have one history, and what happened
-after it comes in as `recent`. No question sees a record of its own moment or later. An answer that names no option, or
+All questions of a user have one history, which ends at the first record that is asked; what happened since comes in as
+`recent`. A method's memory has both, as in PraMem's released evaluator; experience from practice has the history alone
+(`programs.method.Writer.recent`). No question sees a record of its own moment or later. An answer that names no option, or
 several, scores 0 in the headline and is left out of the published metrics, as in PraMem's released evaluator.
 """
 

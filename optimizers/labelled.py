@@ -188,8 +188,7 @@ class Labelling:
         """What the answering predictor is asked, shortened; the whole request's length; the share of evidence held."""
         program = self._job.student
         with dspy.context(trace=None, adapter=program.asking()):
-            memory = program.remember(example.history).memory
-            query, context, _ = program.recall(memory, program.query_of(example))
+            query, context, _ = program.recall_for(example)
         whole = self._asked(context, query)
         short, query = self._shortened(example, context, query)
         held = short.evidence if any(hit.is_evidence for hit in short.hits) else short.sources

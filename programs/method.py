@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
@@ -31,6 +31,8 @@ ANY_COSINE = -1.0
 """The `min_score` of a search that leaves nothing out."""
 
 S = TypeVar("S", bound="Settings")
+RecentItems = Literal["written", "searched", "left out"]
+"""What becomes of items between a history and a question about it, see `Writer.recent`."""
 
 
 class Settings(BaseModel):
@@ -116,6 +118,11 @@ class Writer(Part):
     Memory: type[Memory]
     """What is kept for one user."""
     longest_text = 4000
+    recent: RecentItems = "written"
+    """What becomes of the items that came after the history, before a question of a task that `remembers_recent`.
+
+    They are written into the memory, searched beside it as they were said, or left out of it.
+    """
     shows_entries: Any = False
     """Whether its prompts show entries of the memory as their user left them (`memory.amending`)."""
 

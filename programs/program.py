@@ -105,8 +105,9 @@ class MemoryProgram(dspy.Module):
         Args:
             history: The past, remembered; or its JSON, see `History.parse`.
             focus: Ids of the gold evidence turns; they choose which write steps an optimizer sees, nothing else.
-            recent: Items that came after the history and are not remembered, e.g. the records since its end.
-            remembered: What `remember` gave for the history, where it was called before.
+            recent: Items that came after the history, e.g. the running conversation. They are shown with the question;
+                a task that `remembers_recent` also has them remembered, as `Writer.recent` says.
+            remembered: What `remember` gave for `history_before` the question, where it was called before.
             **fields: The query fields of the task, e.g. `question`.
 
         Returns:
@@ -114,9 +115,12 @@ class MemoryProgram(dspy.Module):
         """
         history = history if isinstance(history, History) else History.parse(history)
         with dspy.context(adapter=self.asking()):
-            node = remembered or self.remember(history)
-            query = self.task.query(fields, history.items, recent, history.speakers)
-            found = self.recall(node.memory, query)
+            past = self.history_before(history, recent)
+            since = recent if past is history else ()
+            node = remembered or self.remember(past)
+
+            query = self.task.query(fields, past.items, since, past.speakers)
+            found = self.recall(node.memory, query, self._waiting(since))
             if self._stage != "read":
                 replay(self.method.writer, node, found.context, focus)
             return self._answered(found, node.memory)
@@ -126,12 +130,37 @@ class MemoryProgram(dspy.Module):
         # By the class: DSPy logs a warning whenever `forward` is read from a module itself.
         return await in_thread(lambda: type(self).forward(self, *given, **named))
 
+    def history_before(self, history: History, recent: Sequence[Item] = ()) -> History:
+        """Return what is remembered before a question: the history, with what came since where that is written too."""
+        writes_recent = self.task.remembers_recent and self.method.writer.recent == "written"
+        if not (writes_recent and recent):
+            return history
+        return History(id=history.id, items=(*history.items, *recent))
+
+    def history_of(self, example: dspy.Example) -> History:
+        """Return `history_before` the question of a benchmark's example."""
+        return self.history_before(example.history, tuple(example.get("recent") or ()))
+
+    def _waiting(self, since: Sequence[Item]) -> PendingItems | None:
+        """Return the items after the memory that are searched as they were said; None where there are none."""
+        searches_recent = self.task.remembers_recent and self.method.writer.recent == "searched"
+        return PendingItems(tuple(since)) if searches_recent and since else None
+
     def query_of(self, example: dspy.Example, history: History | None = None) -> Query:
         """The query of a benchmark's example; about another history than its own, e.g. the beginning of it."""
         inputs = {name: value for name, value in example.inputs().items() if name != "focus"}
-        own, recent = inputs.pop("history"), inputs.pop("recent", None) or ()
-        past = own if history is None else history
-        return self.task.query(inputs, past.items, tuple(recent), past.speakers)
+        own, since = inputs.pop("history"), tuple(inputs.pop("recent", None) or ())
+        past = history
+        if past is None:
+            past = self.history_before(own, since)
+            since = since if past is own else ()
+        return self.task.query(inputs, past.items, since, past.speakers)
+
+    def recall_for(self, example: dspy.Example) -> Recalled:
+        """Return what is recalled for the question of a benchmark's example."""
+        memory = self.remember(self.history_of(example)).memory
+        query = self.query_of(example)
+        return self.recall(memory, query, self._waiting(query.since))
 
     def answer(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> dspy.Prediction:
         """Recalls and answers.

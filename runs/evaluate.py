@@ -155,7 +155,7 @@ def _writing(
     program: MemoryProgram, examples: Sequence[dspy.Example], writing: Callable[[], Progress | None]
 ) -> Generator[None]:
     """Tells how many items of the histories are written, of those that are not yet."""
-    missing = program.unwritten({example.history: None for example in examples})
+    missing = program.unwritten({program.history_of(example): None for example in examples})
     tell = writing() if missing else None
     if tell is None:
         yield
@@ -219,7 +219,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         try:
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
-                node = program.remember(example.history)
+                node = program.remember(program.history_of(example))
                 memory, asked = node.memory, partial(program, remembered=node)
                 clock.mark("remembered")
             with measure_usage() as work:
@@ -311,7 +311,8 @@ def _evidence_found(
     alone = len(record.recalled) == 1
     query = record.recalled[0][1].query if alone else program.query_of(example)
     if program.method.reader.free:
-        memory = program.remember(example.history).memory if memory is None and context is not None else memory
+        if memory is None and context is not None:
+            memory = program.remember(program.history_of(example)).memory
         known = record.ranked[1] if alone and record.ranked and record.ranked[0] is program.method.reader else None
         try:
             reader = program.method.reader
@@ -361,17 +362,19 @@ def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[H
 
 
 def written(program: MemoryProgram, histories: Sequence[History]) -> dict[History, WriteResult]:
-    """How distinct histories were written, whose memories are in the cache where anything was asked to write them."""
+    """How distinct histories were written, whose memories are in the cache where anything was asked to write them.
+
+    Histories that begin alike share their first nodes: what these took, and what failed there, is told once.
+    """
     found, seen = dict[History, WriteResult](), set[int]()
     for history in histories:
         nodes, failures = [], list[Failure]()
         if program.method.writer.asks:
             with suppress(Exception):  # its questions have failed, and are counted as such
                 nodes = program.remember(history).chain()
-        # Histories that begin alike share their first nodes.
         fresh = [node for node in nodes if id(node) not in seen]
         seen.update(map(id, fresh))
-        for node in nodes:
+        for node in fresh:
             where = f"{history.id}, {f'item {node.item.id}' if node.item else 'settling'}"
             failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
         spent = sum((node.taken for node in fresh), Spending())
@@ -399,22 +402,34 @@ class _Written:
 def _all_written(
     program: MemoryProgram, examples: Sequence[dspy.Example], writes: Mapping[str, WriteResult]
 ) -> _Written:
-    """Return how the histories of questions were written, some of which `writes` says."""
-    known = {example.history: writes[str(example.id)] for example in examples if str(example.id) in writes}
-    histories = list(dict.fromkeys(example.history for example in examples))
+    """Return how the histories of questions were written, some of which `writes` says.
+
+    Where questions about one history have what came since written too, that history counts once, as its last question
+    has it.
+    """
+    known = {program.history_of(example): writes[str(example.id)] for example in examples if str(example.id) in writes}
+    whole: dict[History, History] = {}
+    histories: dict[History, None] = {}
+    for example in examples:
+        past = program.history_of(example)
+        histories[past] = None
+        if len(past) >= len(whole.get(example.history, ())):
+            whole[example.history] = past
     with dspy.context(trace=None, disable_history=True):
         known |= written(program, [history for history in histories if history not in known])
 
     failures: list[Failure] = []
     taken = Spending()
+    for history in histories:
+        failures += known[history].failures
+        taken += known[history].taken
+
     lengths: list[int] = []
     operations: Counter[str] = Counter()
-    for history in histories:
-        result = known[history]
-        failures += result.failures
-        taken += result.taken
-        operations.update(result.operations)
-        if result.words is not None:
-            lengths.append(result.words)
+    for history in whole.values():
+        operations.update(known[history].operations)
+        words = known[history].words
+        if words is not None:
+            lengths.append(words)
     mean_length = sum(lengths) / len(lengths) if lengths else None
-    return _Written(tuple(failures), taken, len(histories), mean_length, dict(operations))
+    return _Written(tuple(failures), taken, len(whole), mean_length, dict(operations))

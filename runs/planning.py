@@ -88,8 +88,9 @@ def plan_evaluate(name: Any, setup: Setup, part: Part = "all") -> Plan:
     """The plan of an evaluation."""
     benchmark = setup.load()
     examples = chosen_examples(setup, benchmark, part)
-    size = _measured(start_program(name, setup, benchmark), benchmark, examples)
-    questions, items = len(examples), _items(examples)
+    program = start_program(name, setup, benchmark)
+    size = _measured(program, benchmark, examples)
+    questions, items = len(examples), _items(program, examples)
     phases = {
         "answering": Range(1, 1).times(questions * size.read_calls),
         "writing memories": Range(0.8, 1.25).times(items * size.write_calls),
@@ -110,7 +111,7 @@ def plan_compile(method: Any, setup: Setup, how: Compilation) -> Plan:
     done = effort(how.optimizer, job.settings, len(job.train), len(job.val), len(visible))
     # Whether the optimizer may change writing prompts, so that memories are written anew.
     rewrites = bool(visible & program.writer_names()) and how.optimizer not in ("labeled", "knn")
-    learned, held = [*job.train, *job.val], _items([*split.dev, *split.test]) * size.write_calls
+    learned, held = [*job.train, *job.val], _items(program, [*split.dev, *split.test]) * size.write_calls
     written = done.writings if rewrites else Range(min(1, done.writings.low), min(1, done.writings.high))
     before = (len(split.dev) + len(split.test)) * size.read_calls
     phases = {
@@ -119,7 +120,7 @@ def plan_compile(method: Any, setup: Setup, how: Compilation) -> Plan:
         f"optimizing on {len(learned)} questions": done.runs.times(size.read_calls)
         + Range(0, done.recalls.high).times(max(0.0, size.read_calls - 1)),
         "writing training memories": Range(written.low * 0.8, written.high * 1.25).times(
-            _items(learned) * size.write_calls
+            _items(program, learned) * size.write_calls
         ),
         "proposals": done.proposals,
         # On dev and test, whether the result is kept or refused.
@@ -139,8 +140,10 @@ def plan_train(method: Any, setup: Setup, course: TrainingConfig) -> Plan:
     """
     benchmark = setup.load()
     split = setup.split(benchmark)
-    size, settings = _measured(start_program(method, setup, benchmark), benchmark, split.train), course.training(0)
-    scored, checked = _written(split.test, size), _written(split.dev, size).times(1 + settings.samples)
+    program, settings = start_program(method, setup, benchmark), course.training(0)
+    size = _measured(program, benchmark, split.train)
+    scored = _written(program, split.test, size)
+    checked = _written(program, split.dev, size).times(1 + settings.samples)
     steps, calls = _steps(settings, course.answer_tokens, split.train, size)
     stages = len(settings.curriculum.horizons)
     checks = Range(1, steps.high // settings.validate_every + stages + 1)
@@ -192,8 +195,8 @@ def _steps(
     return Range(low, high), Range(low * writes * 0.5, high * (writes * 1.5 + reads))
 
 
-def _written(examples: Sequence[dspy.Example], size: _Size) -> Range:
-    reads, writes = len(examples) * size.read_calls, _items(examples) * size.write_calls
+def _written(program: MemoryProgram, examples: Sequence[dspy.Example], size: _Size) -> Range:
+    reads, writes = len(examples) * size.read_calls, _items(program, examples) * size.write_calls
     return Range(reads + writes * 0.5, reads + writes * 1.5)
 
 
@@ -240,11 +243,11 @@ def _measured(
     short = {each.history.id: History(id=each.history.id, items=each.history.items[:most]) for each in chosen}
     adapter = make_adapter(program.adapter)
     with dspy.context(lm=language_model(meter=meter), adapter=adapter, trace=None, disable_history=True):
-        for history in short.values():
-            probe.remember(history)
+        nodes = {id: probe.remember(history) for id, history in short.items()}
         written = meter.read()
         for example in chosen:
-            probe(**{**example.inputs(), "history": short[example.history.id]})
+            id = example.history.id
+            probe(**{**example.inputs(), "history": short[id]}, remembered=nodes[id])
         read = meter.read() - written
     items = sum(map(len, short.values())) or 1
     calls, tokens = sum(read.calls.values()), read.input_tokens + read.output_tokens
@@ -276,5 +279,10 @@ def _plan(phases: Mapping[str, Range], tokens: Range, size: _Size, setup: Setup)
     return Plan(calls, tokens, usd, minutes, phases)
 
 
-def _items(examples: Sequence[dspy.Example]) -> int:
-    return sum(len(history) for history in {example.history for example in examples})
+def _items(program: MemoryProgram, examples: Sequence[dspy.Example]) -> int:
+    """Count the items that are written: those of every history, and those since its end that questions have written."""
+    histories = {example.history for example in examples}
+    known = {prefix for history in histories for prefix in history.prefixes}
+    extended = {program.history_of(example) for example in examples}
+    since = {prefix for history in extended for prefix in history.prefixes} - known
+    return sum(map(len, histories)) + len(since)

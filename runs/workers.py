@@ -226,7 +226,7 @@ def ask(shard: Shard) -> Generator[WorkerReply]:
                 for row in rows:
                     if isinstance(row, Row):
                         yield WorkerReply(meter.read(), row)
-            first = {example.history: str(example.id) for example in reversed(examples)}
+            first = {program.history_of(example): str(example.id) for example in reversed(examples)}
             writes = {first[history]: each for history, each in written(program, list(first)).items()}
             schemas = adapter.found() if isinstance(adapter, AutoAdapter) else {}
             yield WorkerReply(meter.read(), spent=guard.spent(), writes=writes, schemas=schemas)

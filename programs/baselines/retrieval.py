@@ -271,6 +271,7 @@ class LoggedWriter(Writer):
 
     longest_text = LONGEST_ACCOUNT
     embedder: Any = property(lambda self: getattr(self.inner, "embedder", None))
+    recent: Any = property(lambda self: self.inner.recent)
     shows_entries: Any = property(lambda self: self.inner.shows_entries)
     prepares: Any = property(lambda self: self.inner.prepares)
     settles: Any = property(lambda self: self.inner.settles)

@@ -174,9 +174,12 @@ class HistoryWriter(Writer):
 
     Memory = HistoryMemory
 
-    def __init__(self, system: str, stores: Stores | None) -> None:
+    def __init__(self, system: str, stores: Stores | None, is_searched: bool = False) -> None:
         super().__init__()
         self.stores = stores
+        # A store cannot go back to what it was before an item, so each question would take one that is written anew.
+        # What is no store is shown the newer items with the question; one that answers by itself is not.
+        self.recent = "searched" if is_searched else "left out"
 
     def write(self, memory: HistoryMemory, item: Item, prepared: Any = None) -> HistoryMemory:
         return memory.model_copy(update={"items": (*memory.items, item)})
@@ -226,7 +229,7 @@ class External(Method):
     """What is no method of ours: a system with stores, or a thing that is shown the history with every question."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], stores: Stores | None = None, thing: Any = None) -> None:
-        super().__init__(HistoryWriter(name, stores), ExternalReader(name, settings, stores, thing))
+        super().__init__(HistoryWriter(name, stores, "k" in settings), ExternalReader(name, settings, stores, thing))
         self.system, self.stores = name, stores
 
     @property

@@ -56,6 +56,8 @@ class PracticeWriter(Writer):
     """Practises on a user's records where the past ends."""
 
     Memory = ExperienceMemory
+    recent = "left out"
+    """As in the released evaluator, experience is what practice before the first question gave."""
 
     def __init__(self, settings: PracticeSettings) -> None:
         super().__init__()

@@ -1,7 +1,8 @@
 """Behaviour prediction: which of some options a user takes in a situation, from memory and the newest records.
 
 Every method sees the same suffix (PraMem, equation 2: the k records right before the situation), so that methods differ
-by their memory alone. An answer that names no option is returned as the model wrote it, and counts as a failed parse;
+by their memory alone. A memory is asked with every record before the situation in it, as in the released evaluator;
+only what `Writer.recent` leaves out, as PraMem's experience, ends where the history does. An answer that names no option is returned as the model wrote it, and counts as a failed parse;
 `task.reask=5` asks up to five times more, as the released evaluator does.
 """
 
@@ -35,6 +36,7 @@ class BehaviorPrediction(Task):
     inputs = ("question", "options")
     optional = ("options",)
     shows_history = True
+    remembers_recent = True
 
     def __init__(self, suffix_tokens: int = SUFFIX_TOKENS) -> None:
         super().__init__()

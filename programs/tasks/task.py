@@ -77,6 +77,8 @@ class Task(dspy.Module):
     about: ClassVar[About | None] = None
     shows_history: ClassVar[bool] = False
     """Whether `shown` looks at the history too."""
+    remembers_recent: ClassVar[bool] = False
+    """Whether items after the history are remembered before a question, as `Writer.recent` says; else only shown."""
     settings = TaskSettings()
 
     def __init__(self) -> None:

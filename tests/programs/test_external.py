@@ -248,6 +248,29 @@ def test_an_agent_is_handed_the_records_before_the_asked_one_and_no_others(threa
     assert (len(found.rows), found.failures, later_records) == (len(examples), 0, [])
 
 
+def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted):
+    """A store cannot go back to what it held before a record, as the earlier question of a user would need."""
+    added: list[str] = []
+
+    class Counting(Lines):
+        def add(self, session: Any) -> None:
+            added.append(session.id)
+            super().add(session)
+
+    def record(n: int, title: str) -> Action:
+        return Action(id=f"a{n}", scene="video", situation=title, action="liked")
+
+    history = History(id="u", items=(Behavior.of("b1", [record(n, f"clip {n}") for n in range(1, 9)]),))
+    since = [Behavior.of("b2", [record(9, "zebra crossing"), *(record(n, f"clip {n}") for n in range(10, 30))])]
+    program = program_of(Counting, "mine", "behavior-prediction")
+    program.task.suffix_tokens = 60
+    lm = scripted(lambda kind, text, n: {"answer": "Yes"})
+    with dspy.context(lm=lm):
+        program(history=history, recent=since, question="video; a zebra crossing. Like it?", options=["Yes", "No"])
+    assert added == ["b1"]
+    assert "zebra crossing => liked" in lm.engine.prompts[-1][1]
+
+
 def user_of(history: History) -> str:
     return history.items[0].id.partition(":")[0]
 

@@ -38,6 +38,8 @@ from mempiler.signatures.answering import NOT_MENTIONED
 from mempiler.signatures.behavior import chosen_option
 from mempiler.signatures.pal import ASSISTANT_ACTIONS
 
+from .conftest import practice_script
+
 DIALOGUE_METHODS = sorted({*METHODS, "pgr+turn-rag", "pgr+full-context", "logs+turn-rag"} - {"no-memory", "pramem"})
 """All methods that show lines of a dialogue to a model: PraMem reads behaviour."""
 PAL = ("requirement-restatement", "solution-proposal", "solution-selection", "dialogue-reply")
@@ -222,6 +224,52 @@ def test_no_memory_baselines_show_the_newest_records_within_one_budget(scripted,
     # Nothing between the oldest record shown and the question is missing, whether it is in the memory or came since.
     assert shown == [f"a{n}" for n in range(25 - len(shown), 25)]
     assert len(shown) > {200: 5, 300: 8}[tokens]
+
+
+OLD_CLIP = Action(id="a21", scene="video", situation="title: zebra crossing", action="liked")
+
+
+@pytest.fixture
+def long_since():
+    """The records since a history: two batches, the first of which begins with a record like no other."""
+    first = Behavior.of("b3", [OLD_CLIP, *actions(4, 22)])
+    return History(id="u:recent", items=(first, Behavior.of("b4", actions(4, 26))))
+
+
+def ask_about_zebras(program, history, recent):
+    program.task.suffix_tokens = 60
+    return program(history=history, recent=recent, question="video; a zebra crossing. Like it?", options=YES_NO)
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "session-rag"])
+def test_a_search_finds_records_that_came_after_the_history(scripted, history, long_since, method):
+    with dspy.context(lm=scripted(lambda kind, text, n: {"answer": "Yes"})):
+        found = ask_about_zebras(build(method, task="behavior-prediction"), history, long_since)
+    assert "a21" in [hit.id for hit in found.context.hits]
+
+
+def test_the_summary_covers_every_record_before_its_question(scripted, history, long_since):
+    lm = scripted(lambda kind, text, n: {"answer": "Yes", "summary": f"version {n}"})
+    program = build("recursive-summary", task="behavior-prediction")
+    with dspy.context(lm=lm):
+        earlier = ask_about_zebras(program, history, long_since.items[:1])
+        later = ask_about_zebras(program, history, long_since)
+    updates = [text for kind, text in lm.engine.prompts if kind == "summary"]
+    # The profile and four batches: what the earlier question had written is continued.
+    assert len(updates) == 5
+    assert "zebra crossing" in updates[3]
+    assert "title: clip 29" in updates[4]
+    assert (earlier.memory.sources[0], later.memory.sources[0]) == ("a21", "a26")
+
+
+def test_experience_is_practised_on_the_history_alone(scripted, history, long_since):
+    lm = scripted(practice_script())
+    with dspy.context(lm=lm):
+        found = ask_about_zebras(build("pramem", task="behavior-prediction", rounds=5), history, long_since)
+    assert found.memory.total == 20
+    practised = [text for kind, text in lm.engine.prompts if kind != "answer"]
+    assert practised
+    assert "zebra" not in "".join(practised)
 
 
 @pytest.mark.parametrize(("times", "answers", "found"), [(0, 1, "Hard to say."), (2, 3, "Hard to say."), (5, 4, "No")])

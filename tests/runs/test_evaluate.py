@@ -274,6 +274,16 @@ def test_a_run_that_was_stopped_asks_no_model_again(module):
     assert run.finished
 
 
+def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_by_user():
+    setup = Setup("omnibehavior", test=40)
+    plan, found = plan_evaluate("recursive-summary", setup), run_evaluate("recursive-summary", setup)
+    assert plan.calls.low <= found.calls["task"] <= plan.calls.high
+    assert found.construction.calls == found.calls["task"] - 40
+    # One user's records up to the first asked one are 17 items; each later question has written more.
+    assert found.construction.calls > 17 * found.histories
+    assert found.histories == len({row.group for row in found.rows})
+
+
 def test_what_another_system_takes_is_not_planned(module):
     with pytest.raises(UserError, match="leave --plan out"):
         plan_evaluate("mine_to_score:Fine", Setup("locomo"))
