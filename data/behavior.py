@@ -2,8 +2,8 @@
 
 All questions of a user have one history, which ends at the first record that is asked; what happened since comes in as
 `recent`. A method's memory has both, as in PraMem's released evaluator; experience from practice has the history alone
-(`programs.method.Writer.recent`). No question sees a record of its own moment or later. An answer that names no option, or
-several, scores 0 in the headline and is left out of the published metrics, as in PraMem's released evaluator.
+(`programs.method.Writer.recent`). No question sees a record of its own moment or later. An answer that names no option,
+or several, scores 0 in the headline and is left out of the published metrics, as in PraMem's released evaluator.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ PRAMEM = of(
     ),
     (
         "adjustment",
-        "return len({proposal.record for proposal in proposals}) if settings.distinct_records else len(proposals)",
+        "return len({proposal.record for proposal in proposals})",
         "return len(proposals)",
         "a record agrees with itself",
     ),
@@ -57,9 +57,9 @@ PRAMEM = of(
     ),
     (
         "adjustment",
-        'return (memory, "removed")',
-        'return (_pooled(memory, target), "removed")',
-        "what is removed goes back to the pool",
+        'return _pooled(memory, target), "downgraded"',
+        'return memory, "downgraded"',
+        "what is downgraded is deleted",
     ),
     ("adjustment", "if not settings.consensus:", "if True:", "every proposal is adopted"),
     (
@@ -73,6 +73,18 @@ PRAMEM = of(
         "(verdict.proposal, verdict.general)",
         "(verdict.proposal, not verdict.general)",
         "generality has the wrong sign",
+    ),
+    (
+        "practice",
+        "choice.situation != true_letter if is_clear",
+        "choice.situation == true_letter if is_clear",
+        "a blind choice has the wrong sign",
+    ),
+    (
+        "practice",
+        "is_clear = choice.situation == NO_SCENE or choice.situation in letters",
+        "is_clear = True",
+        "an unclear choice is one",
     ),
     (
         "practice",

@@ -135,7 +135,7 @@ class MemoryProgram(dspy.Module):
         writes_recent = self.task.remembers_recent and self.method.writer.recent == "written"
         if not (writes_recent and recent):
             return history
-        return History(id=history.id, items=(*history.items, *recent))
+        return history.model_copy(update={"items": (*history.items, *recent)})
 
     def history_of(self, example: dspy.Example) -> History:
         """Return `history_before` the question of a benchmark's example."""

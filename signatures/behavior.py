@@ -16,18 +16,20 @@ _HEAD = 20
 
 
 class PredictBehavior(dspy.Signature):
-    """Predict what this one user does in the situation that the question describes.
+    """Predict what this user does in the situation that the question describes.
 
-    - The records tell what the user did before, oldest first: the kind of situation, the situation itself, and after
-      the arrow the user's reaction. A reaction that is not told there did not take place.
-    - The context holds what a memory of the same user recalls. It may be drawn from records that are not shown.
-    - Where there are options, the answer is one of them, word for word, and nothing else.
+    You are given:
+    - Context: what is remembered about this user. It may come from records that are not shown.
+    - Records: what the user did before. Each line gives the kind of situation, the situation and, after the arrow, the
+      user's reaction. A reaction that a record does not mention did not happen.
+
+    If there are options, answer with one of them, word for word, and nothing else.
     """
 
-    context: str = dspy.InputField(desc="what is remembered of the user; may be empty")
+    context: str = dspy.InputField(desc="what is remembered about the user; may be empty")
     records: str = dspy.InputField(desc="the user's latest records, one per line, oldest first; may be empty")
     question: str = dspy.InputField(desc="the situation, and what is asked about it")
-    options: list[str] = dspy.InputField(desc="the answers there are; empty where the answer is free")
+    options: list[str] = dspy.InputField(desc="the possible answers; empty if you may answer freely")
     answer: str = dspy.OutputField(desc="one of the options, exactly as it is written there")
 
 

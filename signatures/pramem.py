@@ -2,7 +2,8 @@
 
 Source: PraMem, Figures 7 to 11; every rule and field in our own words. The paper's "calibration" experience is the
 alert here, as in its text. `PractiseAtOnce` and `ProposeAtOnce` stand in for the first two where Table 2 takes the deep
-thinking or the reflection away. Ids, supporters and the pool are code's business: no prompt copies a proposal back.
+thinking or the reflection away, `SelectScene` for `JudgeGenerality` where equation 7 is followed to the letter. Ids,
+supporters and the pool are code's business: no prompt copies a proposal back.
 """
 
 from __future__ import annotations
@@ -15,30 +16,72 @@ from pydantic import BaseModel, BeforeValidator, Field
 from ..reading.ids import Shown
 
 ProposedAction = Literal["add pattern", "add alert", "modify", "remove"]
-Adjustment = Literal["add pattern", "add alert", "modify", "remove", "downgrade"]
+"""What a reflection may propose (Figure 8)."""
+Adjustment = Literal["add pattern", "add alert", "modify", "downgrade"]
+"""What an adjustment may do (Figure 9): an entry is never deleted, it goes back to the pool."""
 Verdict = Literal["right", "wrong", "right by accident"]
-_SITUATION = (
-    "where the user is now; what the user does is to be predicted, by the questions below it where there are any"
-)
-_PRACTISED = (
-    "the situation and what the user really did: [id] situation => action; below it what was asked: what the action "
-    "does not tell has the answer No"
-)
 
-_PREDICTED = "a numbered line for each thing asked; where nothing is asked, what the user does, as records tell it"
+BACKGROUND = """We want to predict what one user will do. There are hundreds of records of this user. Each record tells
+of a situation and of what the user did in it. The final aim is to predict what the user does in a new situation.
+
+To prepare for that, you practise on records whose outcome is known. Practice builds up two kinds of experience:
+- Patterns describe the user: preferences and habits.
+- Alerts describe you, the model: mistakes that you tend to make about this user, and points that you must watch. They
+  are written from your point of view: "I tend to ..."
+
+In each round of practice you predict the outcome of a record, compare it with what the user really did, and propose
+changes to the experience. Reviews let a proposal pass only if it rests on the user's records and holds for more than
+one situation. Every few rounds, the changes that several proposals support are made."""
+"""What every prompt of practice begins with (Figures 8 to 11)."""
+
+_QUALITY = """1. Of the right kind. A pattern describes the user; an alert describes what you must watch.
+2. Usable. It needs nothing that is unknown at the time of prediction, such as the user's identity or live statistics.
+3. Checkable. The description of a situation says directly whether the condition is met; nothing has to be inferred.
+4. Not falsely precise. It has no number that no statistics support ("by a factor of 0.1"). Words of degree are fine:
+   "clearly longer", "slightly more often".
+5. General. It holds for similar situations and is not a note about a single event."""
+
+_HOW_TO_PREDICT = """If questions stand below the situation, answer them one by one, in their order, on numbered lines.
+If there are none, write down what the user does, in the style of the records. Records mention every reaction of the
+user: what a record does not mention did not happen, and the answer to a question about it is No."""
+
+_PATTERNS = "what is known about the user's preferences and habits; may be empty"
+_ALERTS = "mistakes that you tend to make about this user; may be empty"
+_RECORDS_BEFORE = (
+    "the user's records before the situation, one per line, oldest first: "
+    "[id] (time) user: kind of situation; situation => what the user did"
+)
+_SITUATION = "the situation whose outcome you predict; questions about it may follow on numbered lines"
+_PRACTISED = (
+    "the situation and, after the arrow, what the user really did; below it the questions about it, if there are any: "
+    "the answer is No for whatever the record does not mention"
+)
+_PREDICTED = "a numbered line for each question; without questions, what the user does, in the style of the records"
+_REVIEWED = "the proposals to judge, each as: when it applies | what is proposed | its text"
+_MAX_PROPOSALS = "how many proposals you may make at most"
+_PROPOSALS = "the proposed changes, the most important first; empty if nothing needs to change"
 
 
 def _plain_action(value: Any) -> Any:
-    """The name of an action as the types spell it, from other spellings of it."""
+    """Spell the name of an action as the types do."""
     if not isinstance(value, str):
         return value
     lower = " ".join(value.lower().replace("_", " ").split())
     if lower.startswith("add ") and lower.endswith(("calibration", "bias-alert", "alert experience")):
         return "add alert"
-    begins = {"add pattern": "add pattern", "add alert": "add alert"}
-    first = {"modify": "modify", "remove": "remove", "delete": "remove", "downgrade": "downgrade"}
-    found = next((name for start, name in begins.items() if lower.startswith(start)), None)
-    return found or first.get(lower.split(" ")[0] if lower else "", lower)
+    for action in ("add pattern", "add alert"):
+        if lower.startswith(action):
+            return action
+    verb = lower.partition(" ")[0]
+    if verb == "delete":
+        return "remove"
+    return verb if verb in ("modify", "remove", "downgrade") else lower
+
+
+def _adjustment(value: Any) -> Any:
+    """Spell the name of an adjustment as the types do; an entry that should be removed is downgraded."""
+    action = _plain_action(value)
+    return "downgrade" if action == "remove" else action
 
 
 class KnownExperience(BaseModel):
@@ -49,77 +92,79 @@ class KnownExperience(BaseModel):
 
 
 class PractiseWithExperience(dspy.Signature):
-    """Predict what this user does in a situation, as an exercise, from the records before it and from experience.
+    """Predict the outcome of a record in practice, step by step."""
 
-    There are two kinds of experience. Patterns tell of this user: preferences and habits. Alerts tell of me, the model:
-    mistakes I tend to make about this user, points I overlook, what to mind while I reason.
+    __doc__ = f"""{BACKGROUND}
 
-    Two steps come before the prediction:
-    1. Name the patterns that bear on the situation, and what this user tends to do in such situations.
-    2. Name the alerts that bear on it, and what I have to mind in my reasoning.
-    Then reason from both and from the records, and predict. Where several things are asked, take them one by one in
-    their order: a numbered line for each. What records do not tell did not happen: their answer to it is No.
-    """
+Your task now is to predict the outcome of one record. You are given the experience so far, the records that came
+before, and a situation. What the user did in this situation is hidden from you.
 
-    patterns: list[str] = dspy.InputField(desc="what is known of this user's ways; may be empty")
-    alerts: list[str] = dspy.InputField(desc="what I have to mind about this user; may be empty")
-    recent_records: str = dspy.InputField(
-        desc="the user's records before the situation, one per line, oldest first: situation => what the user did"
-    )
+Work in this order:
+1. List the patterns that bear on the situation. Say what each one tells about how the user acts in such situations.
+2. List the alerts that bear on the situation. Say what each one tells you to watch in your reasoning.
+3. Reason from both lists and from the records.
+4. Predict.
+
+{_HOW_TO_PREDICT}"""
+
+    patterns: list[str] = dspy.InputField(desc=_PATTERNS)
+    alerts: list[str] = dspy.InputField(desc=_ALERTS)
+    recent_records: str = dspy.InputField(desc=_RECORDS_BEFORE)
     situation: str = dspy.InputField(desc=_SITUATION)
     useful_patterns: list[str] = dspy.OutputField(
-        desc="the patterns that bear on it, with the tendency they tell", default_factory=list
+        desc="the patterns that bear on the situation, each with what it tells about the user", default_factory=list
     )
     useful_alerts: list[str] = dspy.OutputField(
-        desc="the alerts that bear on it, with what to mind", default_factory=list
+        desc="the alerts that bear on the situation, each with what to watch", default_factory=list
     )
-    reasoning: str = dspy.OutputField(desc="what follows from these and from the records", default="")
+    reasoning: str = dspy.OutputField(desc="what follows from both lists and from the records", default="")
     predicted_action: str = dspy.OutputField(desc=_PREDICTED)
 
 
 class PractiseAtOnce(dspy.Signature):
-    """Predict what this user does in a situation from the records before it and from experience, without deliberation.
+    """Predict the outcome of a record in practice without reasoning first (Table 2)."""
 
-    Patterns tell of this user: preferences and habits. Alerts tell of me, the model: mistakes I tend to make about
-    this user, and what to mind. Where several things are asked, take them one by one in their order: a numbered line
-    for each. What records do not tell did not happen: their answer to it is No.
-    """
+    __doc__ = f"""{BACKGROUND}
 
-    patterns: list[str] = dspy.InputField(desc="what is known of this user's ways; may be empty")
-    alerts: list[str] = dspy.InputField(desc="what I have to mind about this user; may be empty")
-    recent_records: str = dspy.InputField(
-        desc="the user's records before the situation, one per line, oldest first: situation => what the user did"
-    )
+Your task now is to predict the outcome of one record directly, without reasoning first. You are given the experience so
+far, the records that came before, and a situation. What the user did in this situation is hidden from you.
+
+{_HOW_TO_PREDICT}"""
+
+    patterns: list[str] = dspy.InputField(desc=_PATTERNS)
+    alerts: list[str] = dspy.InputField(desc=_ALERTS)
+    recent_records: str = dspy.InputField(desc=_RECORDS_BEFORE)
     situation: str = dspy.InputField(desc=_SITUATION)
     predicted_action: str = dspy.OutputField(desc=_PREDICTED)
 
 
 class PredictWithExperience(dspy.Signature):
-    """Predict what this user does in the situation that the question describes, from records and from experience.
+    """Predict what this user does in the situation that the question describes.
 
-    - The records tell what the user did before, oldest first. A reaction that is not told there did not take place.
-    - Patterns tell of this user: preferences and habits that long practice on older records has found.
-    - Alerts tell of me, the model: mistakes I tend to make about this user, and what to mind while I reason.
+    You are given:
+    - Patterns: the user's preferences and habits, as practice on older records has shown them.
+    - Alerts: mistakes that you, the model, tend to make about this user.
+    - Records: what the user did before. A reaction that a record does not mention did not happen.
 
-    Two steps come before the answer:
-    1. Name the patterns that bear on the situation, and what this user tends to do in such situations.
-    2. Name the alerts that bear on it, and what I have to mind in my reasoning.
-    Then reason from both and from the records. Where there are options, the answer is one of them, word for word, and
-    nothing else.
+    Work in this order:
+    1. List the patterns that bear on the situation. Say what each one tells about how the user acts in such situations.
+    2. List the alerts that bear on the situation. Say what each one tells you to watch in your reasoning.
+    3. Reason from both lists and from the records.
+    4. Answer. If there are options, answer with one of them, word for word, and nothing else.
     """
 
-    patterns: list[str] = dspy.InputField(desc="what is known of this user's ways; may be empty")
-    alerts: list[str] = dspy.InputField(desc="what I have to mind about this user; may be empty")
+    patterns: list[str] = dspy.InputField(desc=_PATTERNS)
+    alerts: list[str] = dspy.InputField(desc=_ALERTS)
     records: str = dspy.InputField(desc="the user's latest records, one per line, oldest first; may be empty")
     question: str = dspy.InputField(desc="the situation, and what is asked about it")
-    options: list[str] = dspy.InputField(desc="the answers there are; empty where the answer is free")
+    options: list[str] = dspy.InputField(desc="the possible answers; empty if you may answer freely")
     relevant_patterns: list[str] = dspy.OutputField(
-        desc="the patterns that bear on it, with the tendency they tell", default_factory=list
+        desc="the patterns that bear on the situation, each with what it tells about the user", default_factory=list
     )
     relevant_alerts: list[str] = dspy.OutputField(
-        desc="the alerts that bear on it, with what to mind", default_factory=list
+        desc="the alerts that bear on the situation, each with what to watch", default_factory=list
     )
-    reasoning: str = dspy.OutputField(desc="what follows from these and from the records", default="")
+    reasoning: str = dspy.OutputField(desc="what follows from both lists and from the records", default="")
     answer: str = dspy.OutputField(desc="one of the options, exactly as it is written there")
 
 
@@ -130,96 +175,98 @@ def _verdict(value: Any) -> Any:
 
 
 class PractisedTask(BaseModel):
-    """What reflection says of one thing that was predicted."""
+    """How one prediction went."""
 
     task: str = Field(default="", description="what was predicted")
     verdict: Annotated[Verdict, BeforeValidator(_verdict)] = Field(
-        description="right by accident: the outcome fits, the experience relied on was flawed"
+        description="right by accident: the prediction is right, but the experience behind it was flawed"
     )
     analysis: str = Field(default="", description="what the success or the failure shows about the experience")
 
 
 class DraftProposal(BaseModel):
-    """One proposed change of the experience."""
+    """One proposed change to the experience."""
 
-    trigger: str = Field(default="", description="the kind of situation in which it applies, in a few words")
+    trigger: str = Field(default="", description="the kind of situation in which the entry applies, in a few words")
     action: Annotated[ProposedAction, BeforeValidator(_plain_action)]
     experience_id: Annotated[str | None, Shown("pattern_experiences", "alert_experiences")] = Field(
-        default=None, description="the entry to modify or remove; null for a new one"
+        default=None, description="the entry to modify or remove; null for a new entry"
     )
-    content: str = Field(default="", description="what the entry shall say, or why it should go")
+    content: str = Field(default="", description="the text of the entry; if it should be removed, the reason")
     record_ids: Annotated[list[str], Shown("recent_records", "practised_record")] = Field(
-        default=[], description="ids of records that show it, as they stand in brackets"
+        default=[], description="ids of the records that show it, as they stand in brackets"
     )
 
 
 class ReflectOnPractice(dspy.Signature):
-    """Reflect strictly on a prediction you made as an exercise, and propose how to revise the experience you used.
+    """Reflect on a practised prediction, and propose changes to the experience."""
 
-    You practise on this user's records before predicting in earnest: predict, compare with what the user did, propose
-    revisions; every few rounds the proposals that several rounds support become experience. A proposal must survive two
-    checks first: it really depends on the records, and it holds for more than this one situation.
+    __doc__ = f"""{BACKGROUND}
 
-    Two kinds of experience:
-    - Patterns have this user as their subject: "This user watches outdoor streams to the end." A reminder to the model
-      ("check for outdoor scenes") is no pattern.
-    - Alerts have me, the model, as their subject: "I overestimate how often this user buys from streams", "I must mind
-      the time of day with emotional videos." A trait of the user is no alert.
+Your task now is to reflect on a prediction that you have just made in practice, and to propose changes to the
+experience. Be strict. You are given the experience that you used, the records that came before the situation, what the
+user really did in the situation, your thinking, and your prediction.
 
-    First judge every task: right, wrong (also when it clearly deviates), or right by accident. Analyse each one, also
-    those that went right:
-    - right: does it reveal a new pattern of the user, or something about my reasoning? Which entries carried it, and
-      might be strengthened? Was it luck, since what I relied on was flawed? Then that entry needs revision.
-    - wrong: was a pattern inaccurate or incomplete? Was an alert missing, so that I left something out or leaned to one
-      side? Did entries contradict each other, or not fit this situation?
+How entries are written:
+- The subject of a pattern is the user: "This user skips long videos in the morning." Advice to the model is no pattern:
+  "Look at the length of the video first."
+- The subject of an alert is you, and you write "I": "I expect this user to buy more often than the records show." "I
+  forget that this user behaves differently at weekends." A trait of the user is no alert: "This user rarely buys."
 
-    Then propose, for any of the tasks. Every proposal must be
-    1. of the right kind: a pattern or an alert, never mixed up;
-    2. usable: it needs nothing that is hidden at prediction, such as the user's identity or live statistics;
-    3. judgeable: its condition can be read off the description of a situation, without inference;
-    4. free of false precision: no numbers without statistics behind them ("factor 0.1"); say "clearly longer",
-       "slightly more often";
-    5. general: it holds for similar situations, and is no note of a single event;
-    6. in the language of the records.
-    An empty list means that nothing needs revision. Propose no more than `most` changes.
-    """
+Step 1. Judge every task. Each question is a task; without questions, the whole prediction is one. A task is right,
+wrong, or right by accident. Count a prediction as wrong if it clearly misses what happened. It is right by accident if
+it fits what happened although the experience behind it was flawed.
 
-    practised_record: str = dspy.InputField(desc=_PRACTISED)
-    recent_records: str = dspy.InputField(desc="the records before it, one per line, oldest first")
+Step 2. Analyse every task, also those that went right.
+- Right: Does it reveal a new pattern of the user, or something about your reasoning? Which entries led to it and could
+  be strengthened? If it was right by accident, which entry needs revision?
+- Wrong: Was a pattern inaccurate or incomplete? Was an alert missing, so that you overlooked something or were biased?
+  Did entries contradict each other, or not fit this situation?
+
+Step 3. Propose changes, for any of the tasks. A proposal adds a pattern, adds an alert, modifies an entry or removes
+one. Make sure that every proposal is:
+{_QUALITY}
+Write proposals in the language of the records. Make at most `max_proposals` of them."""
+
     pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the patterns that you were given")
     alert_experiences: list[KnownExperience] = dspy.InputField(desc="the alerts that you were given")
-    thinking: str = dspy.InputField(desc="how you reasoned")
+    recent_records: str = dspy.InputField(desc=_RECORDS_BEFORE)
+    practised_record: str = dspy.InputField(desc=_PRACTISED)
+    thinking: str = dspy.InputField(desc="how you reasoned before you predicted")
     predicted_action: str = dspy.InputField(desc="what you predicted")
-    most: int = dspy.InputField(desc="the most proposals")
-    tasks: list[PractisedTask] = dspy.OutputField(
-        desc="one entry for each thing that was predicted", default_factory=list
-    )
-    proposals: list[DraftProposal] = dspy.OutputField(desc="the proposed changes, the most important ones first")
+    max_proposals: int = dspy.InputField(desc=_MAX_PROPOSALS)
+    tasks: list[PractisedTask] = dspy.OutputField(desc="one entry for each task", default_factory=list)
+    proposals: list[DraftProposal] = dspy.OutputField(desc=_PROPOSALS)
 
 
 class ProposeAtOnce(dspy.Signature):
-    """Compare a prediction about a user with what the user did, and propose changes of the experience right away.
+    """Propose changes to the experience from prediction and outcome alone (Table 2)."""
 
-    Patterns have this user as their subject, alerts have me, the model. Every proposal is of the right kind, needs
-    nothing that is hidden at prediction, has a condition that can be read off a situation, claims no number without
-    statistics behind it, holds for similar situations, and is in the language of the records. Propose no more than
-    `most` changes.
-    """
+    __doc__ = f"""{BACKGROUND}
 
-    practised_record: str = dspy.InputField(desc=_PRACTISED)
-    recent_records: str = dspy.InputField(desc="the records before it, one per line, oldest first")
+Your task now is to compare a prediction that you have just made in practice with what the user really did, and to
+propose changes to the experience right away.
+
+The subject of a pattern is the user: "This user ..." The subject of an alert is you: "I ..."
+
+A proposal adds a pattern, adds an alert, modifies an entry or removes one. Make sure that every proposal is:
+{_QUALITY}
+Write proposals in the language of the records. Make at most `max_proposals` of them."""
+
     pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the patterns that you were given")
     alert_experiences: list[KnownExperience] = dspy.InputField(desc="the alerts that you were given")
+    recent_records: str = dspy.InputField(desc=_RECORDS_BEFORE)
+    practised_record: str = dspy.InputField(desc=_PRACTISED)
     predicted_action: str = dspy.InputField(desc="what you predicted")
-    most: int = dspy.InputField(desc="the most proposals")
-    proposals: list[DraftProposal] = dspy.OutputField(desc="the proposed changes, the most important ones first")
+    max_proposals: int = dspy.InputField(desc=_MAX_PROPOSALS)
+    proposals: list[DraftProposal] = dspy.OutputField(desc=_PROPOSALS)
 
 
 class PooledProposal(BaseModel):
     """A proposal of the pool as prompts show it."""
 
     proposal: str = Field(description="its id")
-    record: str = Field(description="the record that it was practised on")
+    record: str = Field(description="the record on which it was practised")
     action: ProposedAction
     experience_id: str | None = None
     trigger: str = ""
@@ -227,50 +274,53 @@ class PooledProposal(BaseModel):
 
 
 class ExperienceChange(BaseModel):
-    """One change of the experience, with the proposals that support it."""
+    """One change to the experience, with the proposals that support it."""
 
-    action: Annotated[Adjustment, BeforeValidator(_plain_action)]
+    action: Annotated[Adjustment, BeforeValidator(_adjustment)]
     experience_id: Annotated[str | None, Shown("pattern_experiences", "alert_experiences")] = Field(
-        default=None, description="the entry that changes; null for a new one"
+        default=None, description="the entry that changes; null for a new entry"
     )
-    text: str = Field(default="", description="what the entry shall say; empty to remove or downgrade it")
+    text: str = Field(default="", description="the new text of the entry; empty if the entry is downgraded")
     proposal_ids: Annotated[list[str], Shown("proposal_pool.proposal", new=True)] = Field(
-        default=[], description="ids of every proposal that supports the change"
+        default=[], description="ids of all proposals that support the change"
     )
 
 
 class AdjustExperience(dspy.Signature):
-    """Review the pool of proposals, and change the experience with care where several of them agree.
+    """Adjust the experience where enough proposals agree."""
 
-    Patterns have this user as their subject; alerts have me, the model, while I reason about this user.
+    __doc__ = f"""{BACKGROUND}
 
-    Step 1: group the proposals by what they say; those of one group express the same view.
-    Step 2: go through every group and skip none of these rules:
-    - A view that `needed` or more proposals support may become an entry, or modify one.
-    - A view that fewer support stays in the pool and changes nothing.
-    - An entry that `needed` or more proposals call into question is modified, removed, or downgraded to the pool.
-    - An entry that fewer call into question stays as it is.
-    - If `distinct_records` is true, proposals with the same `record` count as one.
-    The pool is no list of things to do. It holds views under observation: after most reviews most of it stays there.
-    Step 3: before a text becomes an entry, make sure that it is
-    1. of the right kind: patterns describe the user, alerts what to mind in reasoning;
-    2. usable: it needs nothing that is hidden at prediction;
-    3. judgeable: its condition can be read off the input;
-    4. free of false precision: words of degree in place of numbers without statistics;
-    5. general: it holds for similar situations, and is no note of a single event;
-    6. in the language of the proposals.
+Your task now is to review the pool of proposals, and to change the experience where enough proposals agree. Be
+cautious: a single round of practice may show what was only an exception.
 
-    First say in words which groups are adopted, by the ids of their proposals, and which entries change. Then list the
-    changes, each with the ids of all proposals that support it; a proposal supports one change. What is in no
-    change stays as it is, word for word, and need not be repeated.
-    """
+Step 1. Group the proposals. Proposals that express the same view belong to one group.
 
-    proposal_pool: list[PooledProposal] = dspy.InputField(desc="the proposals so far, oldest first")
-    pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the patterns as they are")
-    alert_experiences: list[KnownExperience] = dspy.InputField(desc="the alerts as they are")
+Step 2. Apply these rules to every group:
+- At least `needed` proposals support a view: add it as a new entry, or modify an entry by it.
+- Fewer proposals support a view: leave them in the pool and change nothing.
+- At least `needed` proposals call an entry into question: modify the entry, or downgrade it. A downgraded entry goes
+  back to the pool.
+- Fewer proposals call an entry into question: leave the entry as it is.
+- If `distinct_records` is true, proposals with the same `record` count as one proposal.
+You need not use up the pool. Its proposals are being observed, and usually most of them stay there.
+
+Step 3. Before a text becomes an entry, make sure that it is:
+{_QUALITY}
+Write entries in the language of the proposals.
+
+First explain your decisions: name the groups that you adopt, by the ids of their proposals, and the entries that
+change. Then list the changes. For each change, cite the ids of all proposals that support it. Cite a proposal for one
+change only. Entries and proposals that no change names stay as they are, word for word; do not repeat them."""
+
+    pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the present patterns")
+    alert_experiences: list[KnownExperience] = dspy.InputField(desc="the present alerts")
+    proposal_pool: list[PooledProposal] = dspy.InputField(
+        desc="the proposals in the pool, oldest first, each with the record it was practised on"
+    )
     needed: int = dspy.InputField(desc="how many proposals a change needs")
-    distinct_records: bool = dspy.InputField(desc="whether these must come from as many records")
-    decisions: str = dspy.OutputField(desc="what is adopted, modified, removed or downgraded, and why", default="")
+    distinct_records: bool = dspy.InputField(desc="whether these proposals must come from different records")
+    decisions: str = dspy.OutputField(desc="what is added, modified or downgraded, and why", default="")
     changes: list[ExperienceChange] = dspy.OutputField(desc="the changes; empty if no view has enough support")
 
 
@@ -279,11 +329,13 @@ _NO = {"false", "no", "insensitive", "fail", "failed"}
 
 
 def _clear_bool(value: Any) -> Any:
-    """A bool where one is clearly meant, else None: an unclear verdict is a missing one."""
+    """Return a bool where one is clearly meant, else None: an unclear verdict is a missing one."""
     if isinstance(value, bool):
         return value
-    said = value.strip().lower() if isinstance(value, str) else value
-    return True if said in _YES else False if said in _NO else None
+    word = value.strip().lower() if isinstance(value, str) else value
+    if word in _YES:
+        return True
+    return False if word in _NO else None
 
 
 Clear = Annotated[bool | None, BeforeValidator(_clear_bool)]
@@ -297,96 +349,172 @@ class ReviewedProposal(BaseModel):
 
 
 class Perturbation(BaseModel):
-    """A way to turn the records around."""
+    """A plan to change what the user did."""
 
-    direction: str = Field(description="what the perturbation turns into what, as one theme")
+    direction: str = Field(description="the direction of the change in one sentence: what becomes what")
     details: str = Field(
-        default="", description="which reactions of these records change and how, with examples before and after"
+        default="", description="which reactions in these records change and how, with examples before and after"
     )
 
 
 class PlanPerturbations(dspy.Signature):
-    """Design strong perturbations of a user's records, to test whether conclusions really depend on the records.
+    """Plan how records could be turned around."""
 
-    A perturbation changes what the user did, so that the records tell of wholly different preferences:
-    - It is drastic: no adjustments of detail, but reversals. The user before and after must differ clearly.
-    - It is broad: it covers all records or nearly all, and shifts what they say as a whole.
-    - It has one clear direction. For example: everything active or positive (clicks, likes, purchases) becomes passive
-      or negative (skipped, ignored); every intense reaction becomes none; every purchase is given up, every like
-      becomes a report or a "not interested".
-    Ask yourself of each plan: would somebody who saw only the perturbed records judge this user quite differently? If
-    not, make it stronger. Describe the plan; do not write the perturbed records out.
-    """
+    __doc__ = f"""{BACKGROUND}
+
+Your task now is to design strong perturbations of the user's records. They serve to test whether a proposal really
+depends on the records. A perturbation changes what the user did, so that the records show completely different
+preferences. Every plan must be:
+- Drastic. It reverses reactions instead of adjusting details. The user looks clearly different before and after.
+- Broad. It changes all records, or nearly all, so that their overall message changes.
+- Clear in its direction. For example: active and positive reactions (clicks, likes, purchases) become passive or
+  negative ones (skipped, ignored); strong reactions become no reaction; purchases are abandoned, and likes become
+  reports or "not interested".
+
+Check every plan: would somebody who sees only the changed records judge this user very differently? If not, make the
+plan stronger.
+
+Describe the plans. Do not write the changed records out."""
 
     recent_records: str = dspy.InputField(
-        desc="records, one per line, oldest first: [id] situation => what the user did"
+        desc="the user's records, one per line, oldest first: "
+        "[id] (time) user: kind of situation; situation => what the user did"
     )
-    count: int = dspy.InputField(desc="how many plans")
-    plans: list[Perturbation] = dspy.OutputField(desc="the plans, as many as asked for")
+    count: int = dspy.InputField(desc="how many plans to make")
+    plans: list[Perturbation] = dspy.OutputField(desc="the plans, exactly `count` of them")
 
 
 class GroundednessVerdict(BaseModel):
-    """Whether a proposal falls with the records it came from."""
+    """Whether a proposal depends on the records."""
 
     proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
-    sensitive: Clear = Field(description="true if it would no longer hold; false if it would hold all the same")
-    reason: str = Field(default="", description="which records carry it, or why it is independent of them")
+    sensitive: Clear = Field(
+        description="true if the proposal would no longer hold with the changed records; false if it still would"
+    )
+    reason: str = Field(default="", description="which records support it, or why it does not depend on them")
 
 
 class JudgeGroundedness(dspy.Signature):
-    """Tell which proposals really rest on the user's records, and which the model has made up.
+    """Judge which proposals depend on the records."""
 
-    A perturbation of the records is described below; it is not carried out. Think it through for each proposal:
-    - it would no longer hold: it depends on what these records say, and is well grounded;
-    - it would hold all the same: it has nothing to do with them, and was made up.
+    __doc__ = f"""{BACKGROUND}
 
-    First picture the user whom the perturbed records would show: which preferences would be clearly different? Then
-    judge the proposals one by one: was it drawn from particular features of the real records, or is it a
-    general claim? If the perturbed user contradicts what it says, it is sensitive; if the perturbed user is compatible
-    with it, it is not. Every proposal gets exactly one verdict, under its id.
-    """
+Your task now is to find out which proposals really rest on the user's records, and which ones the model has made up.
+You are given the real records and a perturbation, which is a plan to change what the user did in them. The perturbation
+is only described. Imagine that it had been carried out.
 
-    proposals: list[ReviewedProposal] = dspy.InputField(desc="the proposals to judge")
-    recent_records: str = dspy.InputField(desc="the real records, one per line, oldest first")
+Step 1. Imagine the user whom the changed records would show. Which preferences would be clearly different?
+
+Step 2. Judge the proposals one by one. Was the proposal drawn from particular features of the real records, or is it a
+general claim that has nothing to do with them?
+- If the changed records contradict the proposal, it would no longer hold: it is sensitive, and well grounded.
+- If the proposal still fits the changed records, it is not sensitive: it was made up.
+
+Give exactly one verdict for each proposal, under its id."""
+
+    recent_records: str = dspy.InputField(
+        desc="the real records, one per line, oldest first: "
+        "[id] (time) user: kind of situation; situation => what the user did"
+    )
     direction: str = dspy.InputField(desc="the direction of the perturbation")
-    details: str = dspy.InputField(desc="what it changes, and how")
-    groundedness: list[GroundednessVerdict] = dspy.OutputField(desc="one verdict per proposal")
+    details: str = dspy.InputField(desc="what the perturbation changes, and how")
+    proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED)
+    groundedness: list[GroundednessVerdict] = dspy.OutputField(desc="one verdict for each proposal")
 
 
 class WriteScenes(dspy.Signature):
-    """Write situations of the same type as a real one, to test whether a proposal holds for more than the real one.
+    """Write situations like a real one."""
 
-    - They belong to the same broad category: a shop, an advertisement, a stream, a video.
-    - The key entities (names, categories, branches, what is asked) are replaced by others of the same type.
-    - Structure and format stay as they are; fixed phrases and the wording of questions are not touched.
-    - They differ clearly from one another.
-    Each is complete: all its details, and what is asked.
-    """
+    __doc__ = f"""{BACKGROUND}
+
+Your task now is to write situations of the same type as a real one. They serve to test whether a proposal holds for
+more than the real situation.
+- Stay in the same broad category, such as a shop, an advertisement, a live stream or a video.
+- Find the key details of the real situation, such as names, products, topics and categories. Replace them by other
+  details of the same type.
+- Keep the structure and the format. Do not change fixed phrases or the wording of questions.
+- Make the situations clearly different from one another.
+
+Write out each situation completely, with all its details and its questions."""
 
     situation: str = dspy.InputField(desc="the real situation")
-    count: int = dspy.InputField(desc="how many to write")
-    virtual_scenes: list[str] = dspy.OutputField(desc="the situations, each in full")
+    count: int = dspy.InputField(desc="how many situations to write")
+    virtual_scenes: list[str] = dspy.OutputField(desc="the situations, exactly `count` of them")
 
 
 class GeneralityVerdict(BaseModel):
-    """Whether a proposal is more than a description of one situation."""
+    """Whether a proposal holds for more than one situation."""
 
     proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
-    general: Clear = Field(description="false if the proposal alone singles the real situation out, else true")
-    reason: str = Field(default="")
+    general: Clear = Field(description="false if the proposal alone singles out the real situation, else true")
+    reason: str = Field(default="", description="why, in a few words")
 
 
 class JudgeGenerality(dspy.Signature):
-    """Tell which proposals hold for situations of a type, and which are bound to a single one.
+    """Judge which proposals are general, knowing the real situation (Figure 11)."""
 
-    Situation A is the real one that the proposals came from; the others are made up and of the same type. A
-    proposal from which alone A can be singled out is too specific, and fails. A proposal that tells a general
-    pattern does not say which of the situations it came from, and passes.
+    __doc__ = f"""{BACKGROUND}
 
-    First note what tells the situations apart: their key entities and features. Then judge the proposals one by one.
-    Every proposal gets exactly one verdict, under its id.
-    """
+Your task now is to find out which proposals hold for many situations, and which ones are bound to a single situation.
+You are given situations of one type, each after its letter. Situation A is the real one, from which the proposals were
+made. The others are invented.
 
-    proposals: list[ReviewedProposal] = dspy.InputField(desc="the proposals to judge")
+Step 1. Note the key details in which the situations differ.
+
+Step 2. Judge the proposals one by one. Could you tell from the proposal alone that A is the real situation?
+- If you could, the proposal is too specific. It is not general.
+- If you could not, because it describes a general pattern that fits several situations, it is general.
+
+Give exactly one verdict for each proposal, under its id."""
+
     candidates: str = dspy.InputField(desc="the situations, each after its letter; A is the real one")
-    generality: list[GeneralityVerdict] = dspy.OutputField(desc="one verdict per proposal")
+    proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED)
+    generality: list[GeneralityVerdict] = dspy.OutputField(desc="one verdict for each proposal")
+
+
+def _letter(value: Any) -> Any:
+    """Return the letter of a situation in capitals, NO_SCENE where none is chosen, or None where neither is clear."""
+    if not isinstance(value, str):
+        return None
+    word = value.strip().strip("[]().:\"'").casefold().removeprefix("situation ").strip()
+    if word == NO_SCENE:
+        return NO_SCENE
+    return word.upper() if word.isascii() and word.isalpha() and len(word) <= LONGEST_LETTER else None
+
+
+NO_SCENE = "several"
+"""What is chosen of a proposal that singles out no situation; "none" would be read as no answer at all."""
+LONGEST_LETTER = 2
+"""Characters of the longest letter of a situation: AA comes after Z."""
+
+
+class SceneChoice(BaseModel):
+    """The situation that a proposal singles out."""
+
+    proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
+    situation: Annotated[str | None, BeforeValidator(_letter)] = Field(
+        description='the letter of the only situation that the proposal fits, or "several"'
+    )
+    reason: str = Field(default="", description="why, in a few words")
+
+
+class SelectScene(dspy.Signature):
+    """Select the situation that a proposal singles out, not knowing the real one (equation 7)."""
+
+    __doc__ = f"""{BACKGROUND}
+
+Your task now is to find out which proposals give away the situation that they were made from. You are given situations
+of one type in random order, each after its letter. One of them is real, and the proposals were made from it. The others
+are invented. You are not told which one is real.
+
+Step 1. Note the key details in which the situations differ.
+
+Step 2. Go through the proposals one by one. Look at the proposal alone, and forget the other proposals.
+- If it clearly fits one situation and no other, choose the letter of that situation.
+- If it fits several situations, or no situation in particular, choose "several". Do not guess.
+
+Make exactly one choice for each proposal, under its id."""
+
+    candidates: str = dspy.InputField(desc="the situations, each after its letter")
+    proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED)
+    scene_choices: list[SceneChoice] = dspy.OutputField(desc="one choice for each proposal")

@@ -6,8 +6,9 @@
 The forms are taken from their documentation (card and released code); the sample is our own, no real user is in it.
 
 Every yes-or-no field of an asked record is one question, e.g. whether the user follows the author of a video. What came
-before the first asked record of a user, test period included, is the history, and what came since is `recent`: the
-experience of practice ends with the history (as released), every other memory has both. Records that `was_seen` drops are in neither, and not asked.
+before the first asked record of a user, test period included, is the history, and what came since is `recent`. The
+experience of practice ends with the history (as released), every other memory has both. Records that `was_seen` drops
+are in neither, and not asked.
 
 Limits: OmniBehavior's own final score also rates watch seconds and replies to customer service, which are no yes-or-no
 questions and not asked here. Nothing is rounded, where the released code rounds before it takes means: by .006 %.

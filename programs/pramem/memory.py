@@ -19,11 +19,11 @@ from ...records.context import fitting
 Kind = Literal["pattern", "alert"]
 
 COMMON_BIASES = (
-    "I tend to lean on the newest records and to overlook older ones that contradict them.",
-    "I tend to predict what the user does most often, and to overlook the circumstances in which it is otherwise.",
-    "I tend to carry over what I believe of people in general instead of what this user's records show.",
-    "I tend to give single striking records more weight than many plain ones.",
-    "I tend to take interest in a topic for a reaction: who watches something need not like, follow or buy.",
+    "I tend to rely on the newest records and to overlook older ones that contradict them.",
+    "I tend to predict what the user does most often, and to overlook when the user acts differently.",
+    "I tend to apply what I believe about people in general instead of what this user's records show.",
+    "I tend to give a few striking records more weight than many ordinary ones.",
+    "I tend to mistake interest for a reaction: somebody who watches something may still not like, follow or buy.",
 )
 """Alerts that every user begins with. The paper has "generic prompts regarding common LLM biases" and prints none."""
 
@@ -67,6 +67,14 @@ class Proposal(Stored):
         return " | ".join(part for part in (self.trigger, what, self.content) if part)
 
 
+class RoundExperience(Stored):
+    """The experience after the adjustment that followed a round."""
+
+    round: int
+    patterns: tuple[Experience, ...] = ()
+    alerts: tuple[Experience, ...] = ()
+
+
 class ExperienceMemory(Memory):
     """What is kept for one user."""
 
@@ -89,6 +97,8 @@ class ExperienceMemory(Memory):
     was adopted and refused, and why."""
     adjusted: tuple[int, ...] = ()
     """Rounds after which experience was adjusted, the beginning (0) first."""
+    kept_rounds: tuple[RoundExperience, ...] = ()
+    """The experience after each of these, where `keep_rounds` is set."""
 
     @property
     def total(self) -> int:
@@ -161,9 +171,23 @@ class ExperienceMemory(Memory):
             memory = memory.changed(pool=(*memory.pool, proposal.changed(id=id, round=round)))
         return memory
 
-    def after_adjustment(self, round: int) -> ExperienceMemory:
-        """The memory after the adjustment that followed a round."""
-        return self.changed(rounds=round, adjusted=(*self.adjusted, round))
+    def after_adjustment(self, round: int, keep: bool = False) -> ExperienceMemory:
+        """Return the memory after the adjustment that followed a round; `keep` keeps the experience as it is then."""
+        after = self.changed(rounds=round, adjusted=(*self.adjusted, round))
+        if not keep:
+            return after
+        present = RoundExperience(round=round, patterns=self.patterns, alerts=self.alerts)
+        return after.changed(kept_rounds=(*self.kept_rounds, present))
+
+    def at_round(self, round: int) -> ExperienceMemory:
+        """Return the memory with the experience that it had after so many rounds, for a memory that keeps rounds.
+
+        Between two adjustments that is the experience of the earlier one, after the last one that of the last.
+        """
+        kept = [each for each in self.kept_rounds if each.round <= round]
+        if not kept:
+            return self
+        return self.changed(patterns=kept[-1].patterns, alerts=kept[-1].alerts)
 
     def covered(self, max_tokens: int) -> ExperienceMemory:
         """The memory at the end of a practice run: t' = t, and only records that later samples show are kept."""

@@ -1,11 +1,11 @@
 """PraMem: a user's own records are practised on beforehand, and what practice teaches is the memory.
 
     write    records and profile join the memory; no LM call
-    settle   80 rounds of trial, reflection and review; every 5 rounds what several proposals support becomes experience
+    settle   20 rounds of trial, reflection and review; every 5 rounds what several proposals support becomes experience
     recall   all patterns and alerts; the task adds the newest records as they are
 
-Critical path: 5 calls per `adjust_every` rounds (trial, reflection, two reviews, adjustment), 80 for 80 rounds, where
-496 would follow one another. Rounds between two adjustments see the same experience and are independent, so they run at
+Critical path: 5 calls per `adjust_every` rounds (trial, reflection, two reviews, adjustment), 20 for 20 rounds, where
+124 would follow one another. Rounds between two adjustments see the same experience and are independent, so they run at
 the same time and join the memory in order. Then 1 answer.
 
 t' stays where it is during a run and moves to the end of the records with it: records that come later continue the
@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import dspy
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from ...memory.amending import Amend
 from ...records import Behavior, Context, Item, Profile, Query, estimate_tokens, in_blocks
 from ...signatures.pramem import (
     AdjustExperience,
@@ -32,6 +33,7 @@ from ...signatures.pramem import (
     PredictWithExperience,
     ProposeAtOnce,
     ReflectOnPractice,
+    SelectScene,
     WriteScenes,
 )
 from ..method import EntryReader, Method, Writer
@@ -50,6 +52,15 @@ class PraMemSettings(PracticeSettings):
 
     predict_tokens: int = Field(8_000, ge=0, description="most tokens of the newest records beside the question")
     two_step: bool = Field(False, description="whether the answer takes Figure 7's steps, with a prompt of its own")
+    at_round: int | None = Field(
+        None, ge=0, description="read the experience as it was after so many rounds (Figure 4); needs `keep_rounds`"
+    )
+
+    @model_validator(mode="after")
+    def _rounds_are_kept(self) -> Self:
+        if self.at_round is not None and not self.keep_rounds:
+            raise ValueError(f"at_round={self.at_round} reads experience that is not kept; set keep_rounds=true too")
+        return self
 
 
 class PracticeWriter(Writer):
@@ -70,7 +81,7 @@ class PracticeWriter(Writer):
             self.judge_groundedness = predictor(JudgeGroundedness)
         if settings.generalizability:
             self.write_scenes = predictor(WriteScenes)
-            self.judge_generality = predictor(JudgeGenerality)
+            self.judge_generality = predictor(SelectScene if settings.blind else JudgeGenerality)
         if settings.consensus:
             self.adjust = predictor(AdjustExperience)
 
@@ -89,7 +100,8 @@ class PracticeWriter(Writer):
             return memory
         if not memory.practised:
             alerts = COMMON_BIASES if self.settings.alerts else ()
-            memory = memory.with_entries("alert", [(text, ()) for text in alerts]).after_adjustment(0)
+            memory = memory.with_entries("alert", [(text, ()) for text in alerts])
+            memory = memory.after_adjustment(0, self.settings.keep_rounds)
         first = memory.rounds
 
         def run(sample: Sample) -> int:
@@ -115,7 +127,7 @@ class PracticeWriter(Writer):
             memory = self._after(memory, sample, outcome)
         if any(outcome.proposals for outcome in outcomes):
             memory = adjust(self.ask, settings, memory)
-        return memory.after_adjustment(batch[-1].round)
+        return memory.after_adjustment(batch[-1].round, settings.keep_rounds)
 
     def _after(self, memory: ExperienceMemory, sample: Sample, outcome: PracticeResult) -> ExperienceMemory:
         """The memory after one practice sample; a record of which it came to nothing is left for another try."""
@@ -127,8 +139,8 @@ class PracticeWriter(Writer):
 
 
 BLOCKS = {
-    "pattern": "What practice on older records taught of this user",
-    "alert": "Mistakes that I, the model, tend to make about this user, to be minded while reasoning",
+    "pattern": "What practice on older records has shown about this user",
+    "alert": "Mistakes that I, the model, tend to make about this user and must avoid",
 }
 """The headings of the two kinds of experience in the text of a memory (section 2.2)."""
 
@@ -136,7 +148,13 @@ BLOCKS = {
 class ExperienceReader(EntryReader):
     """Recalls all patterns, then all alerts, what shares words with the query first; proposals are not shown."""
 
+    def __init__(self, at_round: int | None = None) -> None:
+        super().__init__()
+        self.at_round = at_round
+
     def recall(self, memory: ExperienceMemory, query: Query) -> Context:
+        if self.at_round is not None:
+            memory = memory.at_round(self.at_round)
         entries = memory.parts()
         found = self.nearest(memory, query, max(1, len(entries)))
         known = {hit.id for hit in found}
@@ -144,6 +162,16 @@ class ExperienceReader(EntryReader):
         tokens = sum(estimate_tokens(part.text) for part in entries)
         counts = {"patterns": len(memory.patterns), "alerts": len(memory.alerts), "tokens": tokens}
         return Context(hits=in_blocks((*found, *rest), BLOCKS), counts=counts)
+
+    def amended(self, memory: ExperienceMemory, amend: Amend) -> ExperienceMemory:
+        kept_rounds = tuple(
+            each.changed(
+                patterns=amend.parts(each.patterns, memory.entry, memory.reworded),
+                alerts=amend.parts(each.alerts, memory.entry, memory.reworded),
+            )
+            for each in memory.kept_rounds
+        )
+        return super().amended(memory, amend).changed(kept_rounds=kept_rounds)
 
 
 class ExperiencedPrediction(BehaviorPrediction):
@@ -173,7 +201,7 @@ class PraMem(Method):
 
     def __init__(self, settings: PraMemSettings) -> None:
         self.predict_tokens, self.two_step = settings.predict_tokens, settings.two_step
-        super().__init__(PracticeWriter(settings.only(PracticeSettings)), ExperienceReader())
+        super().__init__(PracticeWriter(settings.only(PracticeSettings)), ExperienceReader(settings.at_round))
 
     def answering(self, task: str) -> dspy.Module:
         """The task with its budget of newest records, by the prompt of all methods (section 4.1) or in two steps."""

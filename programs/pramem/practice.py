@@ -1,17 +1,26 @@
 """One practice round: try, reflect, review (PraMem, equations 3, 4, 6 and 7).
 
 Ours: of several perturbations one has to overturn a proposal, and fewer scenes than asked for do, if there is one that
-differs from the true one.
+differs from the true one. A blind review may say that a proposal singles out no scene; equation 7 has no such choice.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...reading.kinds import is_nothing
-from ...signatures.pramem import DraftProposal, GeneralityVerdict, GroundednessVerdict, Perturbation, ReviewedProposal
+from ...signatures.pramem import (
+    NO_SCENE,
+    DraftProposal,
+    GeneralityVerdict,
+    GroundednessVerdict,
+    Perturbation,
+    ReviewedProposal,
+    SceneChoice,
+)
 from ..predictor import Ask
 from ..threads import gather
 from .memory import ExperienceMemory, Proposal
@@ -55,12 +64,12 @@ class Practice:
         if trial is None:
             return PracticeResult((), Counter(failed=1))
         inputs: dict[str, Any] = {
-            "practised_record": sample.exercise,
-            "recent_records": sample.records,
             "pattern_experiences": known(memory.patterns),
             "alert_experiences": known(memory.alerts),
+            "recent_records": sample.records,
+            "practised_record": sample.exercise,
             "predicted_action": trial.predicted_action,
-            "most": self._settings.proposals,
+            "max_proposals": self._settings.proposals,
         }
         if self._settings.reflection:
             inputs["thinking"] = _thinking(trial)
@@ -111,10 +120,10 @@ class Practice:
     def _judged(self, named: dict[str, Proposal], plan: Perturbation) -> Verdicts:
         found = self._ask(
             "judge_groundedness",
-            proposals=_shown(named),
             recent_records=self._sample.records,
             direction=plan.direction,
             details=plan.details,
+            proposals=_shown(named),
         )
         judged: list[GroundednessVerdict] = found.groundedness or [] if found else []
         return _agreed([(verdict.proposal, verdict.sensitive) for verdict in judged], named)
@@ -122,11 +131,28 @@ class Practice:
     def _generality(self, named: dict[str, Proposal], scenes: Sequence[str]) -> Verdicts:
         if not scenes:
             return {}
-        options = enumerate((self._sample.scene(self._settings.scene_chars), *scenes))
-        candidates = "\n".join(f"{_letter(n)}. {scene}" for n, scene in options)
-        found = self._ask("judge_generality", proposals=_shown(named), candidates=candidates)
-        verdicts: list[GeneralityVerdict] = found.generality or [] if found else []
+        true_scene = self._sample.scene(self._settings.scene_chars)
+        if self._settings.blind:
+            return self._chosen_blindly(named, true_scene, scenes)
+        answer = self._ask("judge_generality", candidates=_lettered([true_scene, *scenes]), proposals=_shown(named))
+        verdicts: list[GeneralityVerdict] = answer.generality or [] if answer else []
         return _agreed([(verdict.proposal, verdict.general) for verdict in verdicts], named)
+
+    def _chosen_blindly(self, named: dict[str, Proposal], true_scene: str, scenes: Sequence[str]) -> Verdicts:
+        """Return which proposals single out another scene than the true one, or none (equation 7)."""
+        candidates = [true_scene, *scenes]
+        # Always the same order for the same record, so that a run can be repeated.
+        random.Random(f"{self._settings.seed}:{self._sample.target.id}").shuffle(candidates)
+        letters = [_letter(place) for place in range(len(candidates))]
+        true_letter = letters[candidates.index(true_scene)]
+
+        answer = self._ask("judge_generality", candidates=_lettered(candidates), proposals=_shown(named))
+        choices: list[SceneChoice] = answer.scene_choices or [] if answer else []
+        verdicts: list[tuple[str, bool | None]] = []
+        for choice in choices:
+            is_clear = choice.situation == NO_SCENE or choice.situation in letters
+            verdicts.append((choice.proposal, choice.situation != true_letter if is_clear else None))
+        return _agreed(verdicts, named)
 
     def _proposal(self, memory: ExperienceMemory, draft: DraftProposal) -> Proposal | None:
         """A proposal whose target exists, whose kind is not switched off and whose content is not empty; else None."""
@@ -171,6 +197,11 @@ def _agreed(said: Sequence[tuple[str, bool | None]], named: dict[str, Proposal])
 
 def _shown(named: dict[str, Proposal]) -> list[ReviewedProposal]:
     return [ReviewedProposal(proposal=id, content=proposal.text()) for id, proposal in named.items()]
+
+
+def _lettered(scenes: Sequence[str]) -> str:
+    """Return the scenes, one a line, each after its letter."""
+    return "\n".join(f"{_letter(place)}. {scene}" for place, scene in enumerate(scenes))
 
 
 def _letter(n: int) -> str:

@@ -25,18 +25,24 @@ SHUFFLE = 1024
 
 
 class PracticeSettings(Settings):
-    """What can be set of practice; defaults are the paper's, or else those of the released code."""
+    """What can be set of practice.
+
+    Defaults suit a user's own records; `mempiler reproduce pramem` sets what the paper, or else its released code, has.
+    """
 
     retired: ClassVar = {"start": "profile", "parallel": True}
     one_of = ("patterns", "alerts")
-    rounds: int = Field(80, ge=1, description="most practice rounds of a run (section 4.1)")
+    rounds: int = Field(20, ge=1, description="most practice rounds of a run (section 4.1: 80)")
     samples: int = Field(1, ge=1, description="samples of a round (q), each tried and reviewed on its own")
     adjust_every: int = Field(5, ge=1, description="rounds between two adjustments (T), and at most before the last")
     proposals: int = Field(10, ge=1, description="most proposals of one reflection (n)")
     virtual_scenes: int = Field(7, ge=1, description="scenes beside the true one (m)")
+    blind: bool = Field(
+        True, description="the generality review is not told which of the shuffled scenes is true (Figure 11: it is)"
+    )
     scene_chars: int = Field(128, ge=1, description="most characters of a scene that others are written for (code)")
     perturbations: int = Field(1, ge=1, description="perturbations of a sample")
-    practice_tokens: int = Field(12_000, ge=0, description="most tokens of records before a practised one")
+    practice_tokens: int = Field(12_000, ge=0, description="most tokens of records before a practised one (code)")
     weighting: Literal["uniform", "recency"] = Field(
         "uniform", description="all records alike and each once, or the later the likelier (code: quadratic, repeating)"
     )
@@ -49,7 +55,10 @@ class PracticeSettings(Settings):
     reflection: bool = Field(True, description="proposals come from thinking and outcome, not outcome alone (Table 2)")
     consensus: bool = Field(True, description="only what several proposals support is adopted, not all (Table 2)")
     needed: int = Field(3, ge=1, description="proposals that a change needs (Figure 9)")
-    distinct_records: bool = Field(False, description="proposals of one practised record support a change once (ours)")
+    distinct_records: bool = Field(
+        True, description="proposals of one practised record support a change once (Figure 9: each counts)"
+    )
+    keep_rounds: bool = Field(False, description="keep the experience after every adjustment, for `at_round`")
     seed: int = Field(42, description="what samples are drawn with (code)")
 
     @property

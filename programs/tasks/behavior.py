@@ -2,8 +2,9 @@
 
 Every method sees the same suffix (PraMem, equation 2: the k records right before the situation), so that methods differ
 by their memory alone. A memory is asked with every record before the situation in it, as in the released evaluator;
-only what `Writer.recent` leaves out, as PraMem's experience, ends where the history does. An answer that names no option is returned as the model wrote it, and counts as a failed parse;
-`task.reask=5` asks up to five times more, as the released evaluator does.
+only what `Writer.recent` leaves out, as PraMem's experience, ends where the history does. An answer that names no
+option is returned as the model wrote it, and counts as a failed parse; `task.reask=5` asks up to five times more, as
+the released evaluator does.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationInfo, field_validator
 
 from ...errors import UnknownNameError
 
@@ -142,8 +142,11 @@ class Section(BaseModel, frozen=True, extra="forbid"):
     """Options of the benchmark in this section."""
     seeds: int | None = None
     """Repetitions, where they are not those of the whole paper."""
-    needs: Literal["judge", "training", ""] = ""
-    """What it cannot be without; left out, and said, where that is not there."""
+    needs: Literal["judge", "training", "answers", ""] = ""
+    """What it cannot be without; left out, and said, where that is not there.
+
+    "answers" is another model that answers; in a paper with such a section it answers in no other one.
+    """
     offline: Mapping[str, str] = {}
     """Models and adapter that take the offline engine's place."""
     all_questions: bool = False
@@ -164,6 +167,8 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
 
     name: str
     summary: str
+    presets: Mapping[str, Mapping[str, Any]] = {}
+    """By program: settings of the paper that all its variants have, unless they name others."""
     variants: Mapping[str, Variant]
     """By label."""
     sections: tuple[Section, ...]
@@ -176,6 +181,20 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
     offline_test: int | None = None
     """Questions a section where the offline engine answers about a bundled sample, unless --test says otherwise."""
     not_reproduced: tuple[NotReproduced, ...] = ()
+
+    @field_validator("variants")
+    @classmethod
+    def _with_presets(cls, variants: Mapping[str, Variant], info: ValidationInfo) -> Mapping[str, Variant]:
+        presets: Mapping[str, Mapping[str, Any]] = info.data.get("presets", {})
+        return {
+            label: variant.model_copy(update={"settings": {**presets.get(variant.program, {}), **variant.settings}})
+            for label, variant in variants.items()
+        }
+
+    @property
+    def has_other_reader(self) -> bool:
+        """Whether there is a section in which another model answers than the one that writes the memories."""
+        return any(section.needs == "answers" for section in self.sections)
 
     def chosen(self, names: Sequence[str]) -> tuple[Section, ...]:
         """The sections of these names; "table2" also means "table2-restate"; all if there are none.

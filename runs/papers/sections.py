@@ -68,6 +68,9 @@ def resolve_sections(
     found: list[ResolvedSection] = []
     for section in paper.chosen(names):
         own = replace(setup, **section.offline) if is_offline(setup.lm) else setup
+        if paper.has_other_reader and section.needs != "answers" and own.answer_lm:
+            own = replace(own, answer_lm=None)
+            told[f"section {section.name} is answered by {own.lm}, as in the paper, and not by --answer-lm"] = None
         if reason := _needs(section, own):
             told[f"section {section.name} {reason}"] = None
             continue
@@ -208,7 +211,9 @@ def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str
         if _takes(name, option, value) or not any(_takes(each, option, value) for each in others)
     }
     few = is_offline(setup.lm) and data is None and setup.test is None and not section.all_questions
+    # Only the offline engine gets here without a model that the section needs.
     judge = setup.judge_lm or (OFFLINE if section.needs == "judge" else None)
+    reader = setup.answer_lm or (OFFLINE if section.needs == "answers" else None)
     return replace(
         setup,
         benchmark=name,
@@ -216,12 +221,15 @@ def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str
         options={**section.options, **suited, **given},
         test=paper.offline_test if few else setup.test,
         judge_lm=judge,
+        answer_lm=reader,
     )
 
 
 def _needs(section: Section, setup: Setup) -> str:
     if section.needs == "judge" and not setup.judge_lm and not is_offline(setup.lm):
         return "is scored by a judge; name its model with --judge-lm"
+    if section.needs == "answers" and not setup.answer_lm and not is_offline(setup.lm):
+        return f"reads what {setup.lm} wrote by another model; name it with --answer-lm"
     if section.needs == "training" and not is_local(setup.lm):
         return _cannot_train(setup)
     return ""

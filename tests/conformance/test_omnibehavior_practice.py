@@ -26,6 +26,7 @@ from mempiler.programs.pramem.practice import Practice
 from mempiler.programs.pramem.samples import DRAWS, SHUFFLE, PracticeSettings, Sample, draw, shuffled
 from mempiler.programs.tasks.behavior import newest
 from mempiler.records import Action, Behavior, estimate_tokens
+from mempiler.runs.papers.paper import read_paper
 from mempiler.signatures.pramem import ExperienceChange, Perturbation, PractiseWithExperience, ReflectOnPractice
 
 
@@ -58,6 +59,9 @@ def loaded(tmp_path: Any, *rows: dict[str, Any]) -> list[Action]:
     return [action for item in OmniBehavior.load(path).examples[0].history.items for action in item.actions]
 
 
+UNMENTIONED = "what a record does not mention did not happen, and the answer to a question about it is No"
+
+
 @pytest.mark.vectors("omnibehavior_practice", "ask-*")
 def test_practice_asks_the_released_questions_and_its_answer_states_the_labels(case, agrees, tmp_path):
     record = case["input"]["record"]
@@ -65,13 +69,14 @@ def test_practice_asks_the_released_questions_and_its_answer_states_the_labels(c
     sample = Sample(round=1, target=found[0], past=()) if found else None
     asked = gold(record) if sample and sample.target.questions else {}
     shown = sample is not None and all(question in sample.situation for question in sample.target.questions)
-    rule = PractiseWithExperience.instructions + str(ReflectOnPractice.input_fields["practised_record"])
+    rule = " ".join(PractiseWithExperience.instructions.split())
+    of_reflection = str(ReflectOnPractice.input_fields["practised_record"])
     nothing = reaction({**record, "action": []})
     parts = [reaction({**record, "action": [one]}) != nothing for one in record["action"]]
     ours = {
         "asked": list(asked),
         "one_task_for_all_questions": shown,
-        "unanswered_means_no": "their answer to it is No" in rule and "not tell has the answer No" in rule,
+        "unanswered_means_no": UNMENTIONED in rule and "No for whatever the record does not mention" in of_reflection,
         "reaction_parts": ["says_yes" if part else "silent" for part in parts],
         "gold_yes": [field for field, value in asked.items() if field in QUESTIONS and value],
     }
@@ -147,13 +152,15 @@ def test_what_is_drawn_is_practised_in_the_released_order(case, agrees):
 
 @pytest.mark.vectors("omnibehavior_practice", "sizes-released")
 def test_settings_are_the_released_ones(case, agrees):
-    ours = PraMemSettings().model_dump()
+    of_the_paper = read_paper("pramem").variants["PraMem"].settings
+    ours = PraMemSettings.model_validate(dict(of_the_paper)).model_dump()
     found = {
         "draws_per_user": DRAWS,
         "min_history_len": ours["min_history"],
         "seed": ours["seed"],
         "shuffle_seed": SHUFFLE,
-        "history_tokens": ours["practice_tokens"],
+        # By the paper it is the k of predictions, which `reproduce` sets: 8,000.
+        "history_tokens": PraMemSettings.model_validate({}).practice_tokens,
         "rounds": ours["rounds"],
         "review_interval": ours["adjust_every"],
         "perturbations": ours["perturbations"],
@@ -247,7 +254,7 @@ def test_a_check_reads_its_verdicts_as_released(case, agrees, scripted):
     grounded = case["id"].startswith("groundedness")
     kind, off = ("groundedness", "generalizability") if grounded else ("generality", "groundedness")
     replies = {kind: translated(case["input"]["reply"])}
-    passed = verdicts(scripted, names, ((PLAN,), ("another",)), replies, **{off: False})
+    passed = verdicts(scripted, names, ((PLAN,), ("another",)), replies, **{off: False}, blind=False)
     agrees([name in passed for name in names])
 
 
@@ -264,7 +271,7 @@ def test_both_checks_let_through_what_they_let_through_as_released(case, agrees,
         "groundedness": reply("sensitive", given["sensitive"]),
         "generality": reply("general", given["generalises"]),
     }
-    agrees(verdicts(scripted, given["proposals"], (plans, scenes), replies))
+    agrees(verdicts(scripted, given["proposals"], (plans, scenes), replies, blind=False))
 
 
 @pytest.mark.vectors("omnibehavior_practice", "review-rounds-*")

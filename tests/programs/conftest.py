@@ -126,6 +126,9 @@ PRACTICE: Answers = {
     "groundedness": _reviewed("groundedness", "sensitive"),
     "virtual_scenes": lambda _: {"virtual_scenes": [f"video; virtual {n}" for n in range(1, 8)]},
     "generality": _reviewed("generality", "general"),
+    "scene_choices": lambda text: {
+        "scene_choices": [{"proposal": id, "situation": "several"} for id in proposal_ids(text)]
+    },
     "decisions": _decisions,
     "answer": lambda _: ANSWER,
     "relevant_patterns": lambda _: {"relevant_patterns": [], "relevant_alerts": [], "reasoning": "-", **ANSWER},

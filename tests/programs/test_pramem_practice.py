@@ -7,13 +7,14 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler import Action, build
+from mempiler import Action, UserError, build
+from mempiler.memory.amending import Amendment, Amendments
 from mempiler.programs.pramem import method as pramem_method
 from mempiler.programs.pramem.adjustment import adjust, adjusted
 from mempiler.programs.pramem.memory import COMMON_BIASES, ExperienceMemory, Proposal
 from mempiler.programs.pramem.samples import PracticeSettings
 from mempiler.programs.pramem.samples import draw as drawn
-from mempiler.signatures.pramem import ExperienceChange
+from mempiler.signatures.pramem import AdjustExperience, ExperienceChange
 
 from .conftest import behavior, practice_script, section
 
@@ -32,7 +33,7 @@ def records(memory):
 def test_a_run_tries_reflects_reviews_and_adjusts_every_five_rounds(practised):
     found = practised(rounds=10)
     memory = found.memory
-    per_round = ("useful_patterns", "tasks", "plans", "groundedness", "virtual_scenes", "generality")
+    per_round = ("useful_patterns", "tasks", "plans", "groundedness", "virtual_scenes", "scene_choices")
     assert found.calls == {**dict.fromkeys(per_round, 10), "decisions": 2}
     assert sorted({proposal.round for proposal in memory.pool}) == list(range(1, 11))
     assert memory.counts == {"pooled": 30, "added": 2}
@@ -72,7 +73,7 @@ def test_a_trial_sees_profile_and_records_before_its_target_and_reflection_its_t
         ("useful_patterns", {"failed": 10}),
         ("tasks", {"failed": 10}),
         ("plans", {"malformed": 30}),
-        ("generality", {"malformed": 30}),
+        ("scene_choices", {"malformed": 30}),
         ("decisions", {"pooled": 30, "unreadable adjustments": 2}),
     ],
 )
@@ -125,17 +126,57 @@ def verdicts(field, key, values):
 )
 def test_a_review_lets_through_what_has_a_clear_verdict(practised, review, said, kept, counts):
     key = {"groundedness": "sensitive", "generality": "general"}[review]
-    memory = practised(verdicts(review, key, said), rounds=1, needed=9).memory
+    memory = practised(verdicts(review, key, said), rounds=1, needed=9, blind=False).memory
     assert [p.content.split()[0] for p in memory.pool] == kept
     assert memory.counts == counts
 
 
 def test_generality_is_asked_of_what_is_grounded_alone_with_scenes_cut_to_their_length(practised):
-    found = practised(verdicts("groundedness", "sensitive", (False, True, False)), rounds=1, scene_chars=8)
+    grounded = verdicts("groundedness", "sensitive", (False, True, False))
+    found = practised(grounded, rounds=1, scene_chars=8, blind=False)
     (shown,) = found.shown("generality", "proposals")
     assert ("two of" in shown, "one of" in shown) == (True, False)
     assert found.shown("virtual_scenes", "situation")[0].splitlines()[0] == "video; s..."
     assert found.shown("generality", "candidates")[0].startswith("A. video; s...\n")
+
+
+def scenes_of(text):
+    """The scenes that a blind review is shown, by letter."""
+    return dict(line.split(". ", 1) for line in section(text, "candidates").splitlines())
+
+
+def test_a_blind_review_is_shown_the_scenes_shuffled_and_not_told_the_true_one(practised):
+    found = practised(rounds=10)
+    places = []
+    for text in found.texts("scene_choices"):
+        scenes = list(scenes_of(text).values())
+        (true,) = [scene for scene in scenes if "situation-" in scene]
+        places.append(scenes.index(true))
+        assert sorted(scenes) == sorted([true, *(f"video; virtual {n}" for n in range(1, 8))])
+    assert len(set(places)) > 3
+    shown = sorted(found.shown("scene_choices", "candidates"))
+    assert sorted(practised(rounds=10).shown("scene_choices", "candidates")) == shown
+
+
+@pytest.mark.parametrize(
+    ("said", "kept", "counts"),
+    [
+        (("several", "{true}", "{other}"), ["one", "three"], {"pooled": 2, "specific": 1}),
+        (("Situation {true}", "[{other}]", "Several."), ["two", "three"], {"pooled": 2, "specific": 1}),
+        (("Z", "none", "perhaps {other}"), [], {"pooled": 0, "malformed": 3}),
+    ],
+)
+def test_a_proposal_that_singles_out_the_true_scene_is_too_specific(practised, said, kept, counts):
+    def choose(text, n):
+        scenes = scenes_of(text)
+        true = next(letter for letter, scene in scenes.items() if "situation-" in scene)
+        other = next(letter for letter in scenes if letter != true)
+        letters = [each and each.format(true=true, other=other) for each in said]
+        return {"scene_choices": [{"proposal": f"r{n}", "situation": each} for n, each in enumerate(letters, 1)]}
+
+    memory = practised({"scene_choices": choose}, rounds=1, needed=9).memory
+    assert [p.content.split()[0] for p in memory.pool] == kept
+    assert memory.counts == {name: count for name, count in counts.items() if count}
 
 
 @pytest.mark.parametrize("two_step", [False, True])
@@ -167,7 +208,8 @@ def test_the_answer_sees_experience_and_newest_records_and_no_proposal(scripted,
         ({"reflection": False}, {"tasks"}, {"proposals"}),
         ({"consensus": False}, {"decisions"}, set()),
         ({"groundedness": False}, {"plans", "groundedness"}, set()),
-        ({"generalizability": False}, {"virtual_scenes", "generality"}, set()),
+        ({"generalizability": False}, {"virtual_scenes", "scene_choices"}, set()),
+        ({"blind": False}, {"scene_choices"}, {"generality"}),
     ],
 )
 def test_an_ablation_takes_its_prompts_away_and_leaves_the_others(practised, settings, gone, new):
@@ -313,6 +355,7 @@ def test_three_supporters_make_an_entry_with_their_sources_and_leave_the_pool():
         (change_of("modify", "pattern-1", " null ", ids(1, 2, 3)), "empty text"),
         (change_of("modify", "pattern-9", "x", ids(1, 2, 3)), "unknown entry"),
         (change_of("remove", None, "", ids(1, 2, 3)), "unknown entry"),
+        (change_of("downgrade", "pattern-9", "", ids(1, 2, 3)), "unknown entry"),
         (change_of("downgrade", "alert-1", "", ids(1, 2)), "too little support"),
     ],
 )
@@ -338,15 +381,14 @@ def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording():
     assert entry.sources == ("a1", "r1", "all", "r2", "r3")
 
 
-def test_a_removed_entry_is_gone_and_a_downgraded_one_is_a_proposal_in_its_own_words():
-    start = pooled()
-    removed = adjusted(start, [change_of("remove", "alert-1", proposals=ids(1, 2, 3))])
-    assert (removed.alerts, len(removed.pool)) == ((), 3)
-    downgraded = adjusted(start, [change_of("downgrade", "alert-1", proposals=ids(1, 2, 3))])
+@pytest.mark.parametrize("word", ["downgrade", "remove", "Delete existing experience"])
+def test_no_entry_is_deleted_a_downgraded_one_is_a_proposal_in_its_own_words(word):
+    downgraded = adjusted(pooled(), [change_of(word, "alert-1", proposals=ids(1, 2, 3))])
     assert downgraded.alerts == ()
     back = downgraded.pool[-1]
     assert (back.id, back.action, back.content, back.sources) == ("p-7", "add alert", "I overrate likes", ("a2",))
     assert downgraded.counts == {"downgraded": 1}
+    assert "remove" not in AdjustExperience.instructions
 
 
 def test_a_text_that_is_there_already_is_supported_and_not_repeated():
@@ -364,4 +406,41 @@ def test_without_consensus_every_proposal_is_carried_out():
     after = adjust(lambda *_, **__: None, PracticeSettings(consensus=False), start)
     assert [part.text for part in after.patterns] == ["Likes jazz", "said 1", "said 2"]
     assert (after.alerts, after.pool) == ((), ())
-    assert after.counts == {"added": 2, "removed": 1, "refused: unknown entry": 1}
+    assert after.counts == {"added": 2, "downgraded": 1, "refused: unknown entry": 1}
+
+
+def test_the_experience_after_a_round_is_read_from_one_run(practised, scripted):
+    read = PracticeSettings(rounds=15, min_history=5, keep_rounds=True)
+    long = practised(rounds=15, keep_rounds=True).memory
+    assert [each.round for each in long.kept_rounds] == [0, 5, 10, 15]
+    for rounds in (5, 10, 15):
+        short = practised(rounds=rounds).memory
+        at_round = long.at_round(rounds)
+        assert (at_round.patterns, at_round.alerts) == (short.patterns, short.alerts)
+    assert len({long.at_round(rounds).patterns for rounds in (5, 10, 15)}) == 3
+
+    lm = scripted(practice_script())
+    with dspy.context(lm=lm):
+        first = pramem(rounds=15, keep_rounds=True, at_round=5)
+        contexts = [first(history=behavior(), **QUESTION).context]
+        for at_round in (12, 80, None):
+            program = build(
+                "pramem", "behavior-prediction", cache=first.cache, **{**read.model_dump(), "at_round": at_round}
+            )
+            contexts.append(program(history=behavior(), **QUESTION).context)
+    assert [context.counts["patterns"] for context in contexts] == [2, 3, 4, 4]
+    assert lm.engine.calls["useful_patterns"] == 15
+
+
+def test_rounds_that_are_not_kept_cannot_be_read():
+    with pytest.raises(UserError, match="at_round=5 reads experience that is not kept; set keep_rounds=true too"):
+        pramem(at_round=5)
+
+
+def test_an_entry_that_its_user_deleted_is_gone_from_the_rounds_that_are_kept(practised):
+    memory = practised(rounds=5, keep_rounds=True).memory
+    gone = memory.patterns[-1]
+    row = Amendment(1, "delete", gone.id, gone.kind, gone.text, gone.sources)
+    left = pramem().method.reader.amended(memory, Amendments([row]))
+    assert gone.text in memory.model_dump_json()
+    assert gone.text not in left.changed(pool=()).model_dump_json()

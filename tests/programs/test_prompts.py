@@ -93,6 +93,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "h2memory-unprincipled": ("h2memory", {"use_principles": False}),
     "pgr-once": ("pgr", {"iterations": 0, "augment": "none", "summary": False}),
     "pramem-at-once": ("pramem", {"deep_thinking": False}),
+    "pramem-true-scene-told": ("pramem", {"blind": False}),
     "pramem-two-step": ("pramem", {"two_step": True}),
     "turn-rag-reasoning": ("turn-rag", {"task.reasoning": True, "task.abstain": True}),
     "pramem-unreflected": ("pramem", {"reflection": False}),

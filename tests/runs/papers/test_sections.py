@@ -9,6 +9,8 @@ from mempiler.data.catalog import BENCHMARKS
 from mempiler.engines.meter import Meter
 from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS
+from mempiler.programs.pramem.method import PraMemSettings
+from mempiler.programs.pramem.samples import PracticeSettings
 from mempiler.runs.papers.paper import LOGO, PAPERS, Column, read_paper
 from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.papers.sections import plan_paper, repeated, resolve_sections, settings_of
@@ -98,6 +100,31 @@ def test_a_metric_without_a_judge_stands_in(judge, options):
     assert found.setup.options == options
 
 
+def test_another_model_reads_the_memories_of_its_own_section_alone():
+    paper, setup = read_paper("pramem"), Setup(benchmark="", lm="openai/x")
+    without, notes = resolve_sections(paper, setup, ["table1"])
+    assert [each.section.name for each in without] == ["table1"]
+    assert "section table1-transfer reads what openai/x wrote by another model; name it with --answer-lm" in notes
+    found, notes = resolve_sections(paper, replace(setup, answer_lm="openai/y"), ["table1"])
+    models = {each.section.name: (each.setup.lm, each.setup.answer_lm) for each in found}
+    assert models == {"table1": ("openai/x", None), "table1-transfer": ("openai/x", "openai/y")}
+    assert "section table1 is answered by openai/x, as in the paper, and not by --answer-lm" in notes
+    offline, _ = resolve_sections(paper, Setup(benchmark=""), ["table1-transfer"])
+    assert offline[0].setup.answer_lm == "offline"
+
+
+def test_practice_has_the_papers_settings_and_figure_4_reads_one_run():
+    paper = read_paper("pramem")
+    by_label = {label: PraMemSettings.model_validate(dict(v.settings))
+                for label, v in paper.variants.items() if v.program == "pramem"}  # fmt: skip
+    for settings in by_label.values():
+        assert (settings.rounds, settings.distinct_records, settings.blind) == (80, False, False)
+    (fig4,) = paper.chosen(["fig4"])
+    assert [by_label[label].at_round for label in fig4.variants] == [10, 20, 40, 60, None]
+    assert len({by_label[label].only(PracticeSettings) for label in ("PraMem", *fig4.variants)}) == 1
+    assert by_label["patterns alone"].alerts is False
+
+
 def test_what_cannot_be_run_is_said_and_the_rest_is_run():
     resolved, notes = resolve_sections(read_paper("h2memory"), Setup(benchmark="", lm="openai/x"))
     assert {each.section.name for each in resolved}.isdisjoint({"table3", "table11"})
@@ -158,6 +185,8 @@ def test_no_variant_resolves_relative_dates_which_no_paper_does(name):
         ("rgmem", "table4", "w/o RG", "context tokens", ("8,479",)),
         ("h2memory", "table3", "against RecurSum", "req. win", ("421 / 29 / 376",)),
         ("pramem", "fig4", "round 40", "Overall F1", (30.7,)),
+        ("pramem", "table1", "PraMem", "Overall F1", (31.6,)),
+        ("pramem", "table1-transfer", "PraMem", "Overall F1", (25.3,)),
         ("pgr", "memoryquest", "PGR, tree", "recall", (0.723, 0.723, 0.723, 0.722)),
         # Memory-R2: of the figures first, then of the notes at 7b3d747, then of the earlier ones.
         ("memory-r2", "main", "32 sessions", "J", ("87.1 (figure)",)),
