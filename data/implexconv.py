@@ -5,9 +5,10 @@ of each conversation a text per session, "Speaker1: ...\n\nAssistant: ..." after
 of their gold sessions. The form is taken from its documentation (card and released code); the sample is our own. Card
 and code spell the key of the reasoning differently: any key with "opposed" and "reason" in it counts.
 
-Limits: written by a model, and undated. The judges' prompts are ours, not the paper's. Under "judge" the answer is not
-scored, and a row without reasoning asks much of the context: its answer is advice not yet given. In ROUGE-L, which is
-own code, case and punctuation count, but for full stops, which end sentences; an empty text scores 0.
+Limits: written by a model, and undated. The judges' prompts are those of PGR and our own, not those of ImplexConv's
+paper. Under "recall" the answer is not scored, and a row without reasoning asks much of the context: its answer is
+advice not yet given. In ROUGE-L, which is own code, case and punctuation count, but for full stops, which end
+sentences; an empty text scores 0.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ import dspy
 from pydantic import ConfigDict
 
 from ..errors import DataError
-from ..records import Context, History, Session, Turn, read_json
+from ..records import History, Session, Turn, read_json
 from .benchmark import Benchmark
 from .dataset import Note, Reading
-from .judge import AcknowledgementJudge
+from .judge import ReferenceVerdict, StrictAcknowledgementJudge
+from .judged_recall import JudgedRecall
 from .rows import Location, Row, Text
 from .scorer import Combined, Judged, Score, Scorer, answer_of
 from .text_metrics import explain, sentence_bleu, squad_f1, squad_words
@@ -64,25 +66,24 @@ class AnswerJudged(Judged):
         return _feedback(example, answer, value)
 
 
-class ContextJudged(Scorer):
+class ReasoningRecalled(JudgedRecall):
     """A judge of the retrieved context: does it acknowledge the reasoning that the question hangs on?"""
 
-    title = "judged acknowledged"
-    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": AcknowledgementJudge}
+    def references(self, example: dspy.Example) -> list[str]:
+        return [_wanted(example)]
 
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        context: Context = (prediction.get("context") or Context()).without_fallback()
-        wanted = example.reasoning or example.answer
-        shown = "\n".join(hit.line() for hit in context.hits)
-        (said,) = self.judge()(example.question, [wanted], shown)
-        value = float(said.found != "not")
-        feedback = f"Right: what was retrieved acknowledges it ({said.found})."
-        if not value:
-            feedback = (
-                f"What was retrieved does not acknowledge: {wanted} Search for what may stand in the way or help."
-            )
-        feedback += f" The judge says: {said.reason}" if said.reason else ""
-        return Score(value, feedback, {"judge": value, "explicit": float(said.found == "explicitly")})
+    def feedback(self, example: dspy.Example, verdicts: Sequence[ReferenceVerdict]) -> str:
+        (verdict,) = verdicts
+        reason = f" The judge says: {verdict.reason}" if verdict.reason else ""
+        if verdict.present:
+            return f"Right: what was retrieved acknowledges it.{reason}"
+        missing = f"What was retrieved does not acknowledge: {_wanted(example)}"
+        return f"{missing} Search for what may stand in the way or help.{reason}"
+
+
+def _wanted(example: dspy.Example) -> str:
+    """Return what the context of a question should acknowledge."""
+    return example.reasoning or example.answer
 
 
 def _feedback(example: dspy.Example, answer: str, value: float) -> str:
@@ -157,16 +158,18 @@ class _Question(Row):
 
 
 class ImplexConv(Benchmark):
-    """ImplexConv's implicit reasoning.
+    """ImplexConv's implicit reasoning, answered with a response to the user, as in the PGR paper.
 
-    Metrics: "judge" (of the retrieved context), "answer" (a judge of the answer) or "f1" (token F1 of the answer, for
-    runs without a judge).
+    Metrics: "recall" (a judge of the retrieved context, yes or no), "recall_strict" (a judge that demands more),
+    "answer" (a judge of the answer) or "f1" (token F1 of the answer, for runs without a judge).
     """
 
     name = "implexconv"
+    task = "personal-response"
     sample = "implexconv.json"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
-        "judge": lambda: Combined(ContextJudged(), WordsAndSessions()),
+        "recall": lambda: Combined(ReasoningRecalled(), WordsAndSessions()),
+        "recall_strict": lambda: Combined(ReasoningRecalled(StrictAcknowledgementJudge), WordsAndSessions()),
         "answer": lambda: Combined(AnswerJudged(), WordsAndSessions()),
         "f1": WordsAndSessions,
     }

@@ -18,7 +18,9 @@ from dspy.utils.exceptions import AdapterParseError
 from ..errors import one_line
 from ..signatures.judges import (
     Acknowledgement,
+    GradedAcknowledgement,
     JudgeAcknowledgement,
+    JudgeAcknowledgementStrictly,
     JudgeAnswer,
     JudgeGenerously,
     JudgePreference,
@@ -27,7 +29,6 @@ from ..signatures.judges import (
 
 Asked = TypeVar("Asked")
 Reply = TypeVar("Reply")
-Level = Literal["not", "implicitly", "explicitly"]
 Side = Literal["first", "second", "tie"]
 _SIDES: dict[str, Side] = {"w3k8": "first", "t5n1": "second", "tie": "tie"}
 
@@ -38,6 +39,16 @@ class Verdict:
 
     correct: bool
     reasoning: str = ""
+
+
+@dataclass(frozen=True)
+class ReferenceVerdict:
+    """A judge's verdict on one reference: whether a retrieved context acknowledges it."""
+
+    present: bool
+    explicit: bool = False
+    """Whether the context says it in words; only the strict judge tells."""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,44 +135,73 @@ class GenerousJudge(Judge):
 
 
 class AcknowledgementJudge(PromptJudge):
-    """Judges by `signatures.judges.JudgeAcknowledgement` what of the references is in a retrieved context.
+    """Judges which references a retrieved context acknowledges, yes or no for each (PGR's retrieval evaluation).
 
-    PGR's judge says yes ("explicitly or implicitly") or no; this one tells the two kinds of yes apart, so that a
-    lenient judge is seen. One call for all references of a query, no vote.
+    One call for all references of a query, no vote.
     """
 
-    signature = JudgeAcknowledgement
+    signature: ClassVar[type[dspy.Signature]] = JudgeAcknowledgement
+    part: ClassVar[str] = "recall"
+    """What the parts of a score call the share of references that it finds."""
 
-    def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[Acknowledgement, ...]:
+    def __call__(self, question: str, references: Sequence[str], context: str) -> tuple[ReferenceVerdict, ...]:
         """Judges all references of a query in one call, raising what `ask` does. An empty context needs no call.
 
         Entries are taken by their numbers; where the numbers are not those of the references but there are as many
         entries, by their order. A reply of another number of entries is unparseable.
         """
         if not context.strip():
-            return (Acknowledgement(number=1, found="not", reason="nothing was retrieved"),) * len(references)
+            return (ReferenceVerdict(present=False, reason="nothing was retrieved"),) * len(references)
+
         numbered = "\n".join(f"{n}. {one_line(text)}" for n, text in enumerate(references, 1))
-        said: list[Acknowledgement] = self.ask(question=question, references=numbered, context=context).acknowledgements
-        if len(said) != len(references):
-            message = f"{len(references)} references, but the judge speaks of {len(said)}"
-            raise AdapterParseError("judge", cast("Any", self.signature), str(said), message)
-        if sorted(each.number for each in said) == list(range(1, len(said) + 1)):
-            said = sorted(said, key=lambda each: each.number)
-        return tuple(each.model_copy(update={"reason": one_line(each.reason)}) for each in said)
+        reply = self.ask(question=question, references=numbered, context=context)
+        entries = list(reply.acknowledgements)
+        if len(entries) != len(references):
+            message = f"{len(references)} references, but the judge speaks of {len(entries)}"
+            raise AdapterParseError("judge", cast("Any", self.signature), str(entries), message)
+
+        numbers = sorted(entry.number for entry in entries)
+        if numbers == list(range(1, len(entries) + 1)):
+            entries.sort(key=lambda entry: entry.number)
+        return tuple(map(self.verdict, entries))
+
+    def verdict(self, entry: Any) -> ReferenceVerdict:
+        """Return what the judge's entry on one reference means."""
+        acknowledgement: Acknowledgement = entry
+        return ReferenceVerdict(present=acknowledgement.verdict == "yes", reason=one_line(acknowledgement.reason))
+
+    @classmethod
+    def parts_of(cls, verdicts: Sequence[ReferenceVerdict]) -> dict[str, float]:
+        """Return the parts of a query's score from the verdicts on its references, of which there is at least one.
+
+        Source: PGR, section 5.2: Recall is the fraction of the references that are judged present.
+        """
+        return {cls.part: sum(verdict.present for verdict in verdicts) / len(verdicts)}
 
 
-def recall_parts(levels: Sequence[Level]) -> dict[str, float]:
-    """PGR's metrics of one query from what was said of its references, of which there is at least one.
+class StrictAcknowledgementJudge(AcknowledgementJudge):
+    """Judges as `AcknowledgementJudge`, but leaves no benefit of the doubt; the rules beyond the paper's are ours.
 
-    Source: PGR, section 5.2: Recall is the fraction of the references that are judged present, Recall_Exact is 1 if
-    all are.
+    A context that would fit another fact just as well does not acknowledge a reference. Explicit and implied references
+    are told apart, so that a lenient judge is seen.
     """
-    present = [level != "not" for level in levels]
-    return {
-        "recall": sum(present) / len(levels),
-        "recall_exact": float(all(present)),
-        "recall_explicit": sum(level == "explicitly" for level in levels) / len(levels),
-    }
+
+    signature = JudgeAcknowledgementStrictly
+    part = "recall_strict"
+
+    def verdict(self, entry: Any) -> ReferenceVerdict:
+        graded: GradedAcknowledgement = entry
+        return ReferenceVerdict(
+            present=graded.found != "not",
+            explicit=graded.found == "explicitly",
+            reason=one_line(graded.reason),
+        )
+
+    @classmethod
+    def parts_of(cls, verdicts: Sequence[ReferenceVerdict]) -> dict[str, float]:
+        """Return `recall_strict`, and `recall_explicit` for the references that are there in words."""
+        explicit = sum(verdict.explicit for verdict in verdicts) / len(verdicts)
+        return {**super().parts_of(verdicts), "recall_explicit": explicit}
 
 
 def evidence_parts(evidence: Sequence[Collection[str]], sources: Collection[str]) -> dict[str, float]:

@@ -24,7 +24,8 @@ from ..errors import DataError
 from ..records import Context, History, Record, Session, Turn, format_time, read_json
 from .benchmark import Benchmark
 from .dataset import Note, Reading, Source
-from .judge import AcknowledgementJudge, Level, evidence_parts, recall_parts
+from .judge import AcknowledgementJudge, ReferenceVerdict, StrictAcknowledgementJudge, evidence_parts
+from .judged_recall import JudgedRecall
 from .rows import Date, Listed, Location, Row, Text, Words, natural
 from .scorer import Combined, Score, Scorer
 from .text_metrics import stems
@@ -58,36 +59,41 @@ class EvidenceRecall(Scorer):
         recalled = set((prediction.get("context") or Context()).without_fallback().sources)
         references: tuple[Reference, ...] = example.references
         parts = evidence_parts([reference.turns for reference in references], recalled)
-        levels: list[Level] = ["not" if recalled.isdisjoint(each.turns) else "explicitly" for each in references]
-        return Score(parts.get("evidence", 0.0), _explain(references, levels), parts)
+        present = [not recalled.isdisjoint(reference.turns) for reference in references]
+        return Score(parts.get("evidence", 0.0), _explain(references, present), parts)
 
 
-class JudgedRecall(Scorer):
-    """The share of references that a judge finds acknowledged in the hits (the paper's Recall)."""
+class ReferencesRecalled(JudgedRecall):
+    """The share of references that a judge finds acknowledged in the hits: the paper's Recall, and Recall_Exact.
 
-    title = "judged recall"
-    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": AcknowledgementJudge}
-    part: ClassVar[str] = "recall"
+    Args:
+        judge: Who judges.
+        exact: Whether the value is Recall_Exact, which is 1 if all references are found and else 0.
+    """
 
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        context: Context = (prediction.get("context") or Context()).without_fallback()
+    def __init__(self, judge: type[AcknowledgementJudge] = AcknowledgementJudge, *, exact: bool = False) -> None:
+        super().__init__(judge)
+        self.exact_part = f"{judge.part}_exact"
+        if exact:
+            self.title = "judged exact recall"
+            self.part = self.exact_part
+
+    def references(self, example: dspy.Example) -> list[str]:
         references: tuple[Reference, ...] = example.references
-        shown = "\n".join(hit.line() for hit in context.hits)
-        said = self.judge()(example.question, [reference.line() for reference in references], shown)
-        levels = [each.found for each in said]
-        parts = recall_parts(levels)
-        return Score(parts[self.part], _explain(references, levels), parts)
+        return [reference.line() for reference in references]
+
+    def parts_of(self, verdicts: Sequence[ReferenceVerdict]) -> dict[str, float]:
+        all_present = all(verdict.present for verdict in verdicts)
+        return {**super().parts_of(verdicts), self.exact_part: float(all_present)}
+
+    def feedback(self, example: dspy.Example, verdicts: Sequence[ReferenceVerdict]) -> str:
+        return _explain(example.references, [verdict.present for verdict in verdicts])
 
 
-class JudgedExactRecall(JudgedRecall):
-    """Whether a judge finds all references (the paper's Recall_Exact)."""
-
-    title = "judged exact recall"
-    part = "recall_exact"
-
-
-def _explain(references: Sequence[Reference], levels: Sequence[Level]) -> str:
-    missing = [reference.text[:_SHOWN] for reference, level in zip(references, levels, strict=True) if level == "not"]
+def _explain(references: Sequence[Reference], present: Sequence[bool]) -> str:
+    missing = [
+        reference.text[:_SHOWN] for reference, is_present in zip(references, present, strict=True) if not is_present
+    ]
     if not missing:
         return "Right: everything that bears on the request was retrieved."
     share = f"{len(missing)} of {len(references)} things that bear on the request were not retrieved"
@@ -131,14 +137,19 @@ class _User(Row):
 
 
 class MemoryQuest(Benchmark):
-    """MemoryQuest's queries; metrics "recall", "recall_exact" (judged) and "evidence"."""
+    """MemoryQuest's queries.
+
+    Metrics: "recall" and "recall_exact" (a judge of the retrieved context, yes or no for each reference),
+    "recall_strict" (a judge that demands more), and "evidence", which needs no judge.
+    """
 
     name = "memoryquest"
     task = "personal-response"
     sample = "memoryquest"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
-        "recall": lambda: Combined(JudgedRecall(), EvidenceRecall()),
-        "recall_exact": lambda: Combined(JudgedExactRecall(), EvidenceRecall()),
+        "recall": lambda: Combined(ReferencesRecalled(), EvidenceRecall()),
+        "recall_exact": lambda: Combined(ReferencesRecalled(exact=True), EvidenceRecall()),
+        "recall_strict": lambda: Combined(ReferencesRecalled(StrictAcknowledgementJudge), EvidenceRecall()),
         "evidence": EvidenceRecall,
     }
 

@@ -3,10 +3,10 @@
 The genuine file is `benchmark/text/benchmark.csv` of the hub set bowen-upenn/PersonaMem-v2, with the chat histories
 that its link columns name; the form was checked against a genuine row. The sample is our own, in the same form.
 
-As in the PGR paper, rows of the kind `ask_to_forget` and rows with `sensitive_info` are left out, and the score is
-binary: whether a judge finds the row's preference in the hits of the retrieved context; neither the response nor notes
-of the context are read. `metric="mcq"` asks the official multiple-choice question instead, in an order that is drawn
-from the row's id: the official one rests on Python's randomised hash.
+As in the PGR paper, rows of the kind `ask_to_forget` and rows with `sensitive_info` are left out, the answer is a
+response to the user, and the score is binary: whether a judge finds the row's preference in the hits of the retrieved
+context; neither the response nor notes of the context are read. `metric="mcq"` asks the official multiple-choice
+question instead, in an order that is drawn from the row's id: the official one rests on Python's randomised hash.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import re
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -23,36 +23,30 @@ import dspy
 from pydantic import BeforeValidator, Field
 
 from ..errors import DataError
-from ..records import Context, History, read_json
+from ..records import History, read_json
 from .benchmark import Benchmark
 from .dataset import Note, Reading
-from .judge import AcknowledgementJudge, recall_parts
+from .judge import ReferenceVerdict, StrictAcknowledgementJudge
+from .judged_recall import JudgedRecall
 from .personamem import Blocks, Message, Messages, RightLetter, chooses
 from .rows import Location, Parsed, Row, Text, Words, csv_rows, literal
-from .scorer import Score, Scorer
+from .scorer import Scorer
 
 _UP = 3
 _FINAL = re.compile(r"final answer\s*:\s*[*(]*([a-d])\b", re.IGNORECASE)
 
 
-class PreferenceJudged(Scorer):
-    """1 where the judge finds the row's preference in the retrieved context (PGR, section 5: binary recall).
+class PreferenceRecalled(JudgedRecall):
+    """1 where the judge finds the row's preference in the retrieved context (PGR, section 5: binary recall)."""
 
-    `parts` holds `recall`, and `recall_explicit` for the preferences that are there in words.
-    """
+    def references(self, example: dspy.Example) -> list[str]:
+        return [example.reference]
 
-    title = "judged recall"
-    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": AcknowledgementJudge}
-
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        context: Context = (prediction.get("context") or Context()).without_fallback()
-        shown = "\n".join(hit.line() for hit in context.hits)
-        (said,) = self.judge()(example.question, [example.reference], shown)
-        parts = recall_parts([said.found])
-        del parts["recall_exact"]  # of one reference, it is the recall
-        verdict = "Right: what was retrieved holds" if parts["recall"] else "Wrong: what was retrieved does not hold"
-        reason = f" (the judge: {said.reason})" if said.reason else ""
-        return Score(parts["recall"], f"{verdict} the user's preference: {example.reference}{reason}", parts)
+    def feedback(self, example: dspy.Example, verdicts: Sequence[ReferenceVerdict]) -> str:
+        (verdict,) = verdicts
+        opening = "Right: what was retrieved holds" if verdict.present else "Wrong: what was retrieved does not hold"
+        reason = f" (the judge: {verdict.reason})" if verdict.reason else ""
+        return f"{opening} the user's preference: {example.reference}{reason}"
 
 
 class FinalLetter(RightLetter):
@@ -87,11 +81,20 @@ class _Row(Row):
 
 
 class PersonaMemV2(Benchmark):
-    """PersonaMem v2 as the PGR paper uses it: whether what is recalled holds the user's preference."""
+    """PersonaMem v2 as the PGR paper uses it: whether what is recalled holds the user's preference.
+
+    Metrics: "recall" (a judge of the retrieved context, yes or no), "recall_strict" (a judge that demands more), and
+    "mcq", the official multiple-choice question. Under the first two the answer is a response to the user.
+    """
 
     name = "personamem-v2"
+    task = "personal-response"
     sample = "personamem_v2.csv"
-    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"recall": PreferenceJudged, "mcq": FinalLetter}
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
+        "recall": PreferenceRecalled,
+        "recall_strict": lambda: PreferenceRecalled(StrictAcknowledgementJudge),
+        "mcq": FinalLetter,
+    }
 
     @classmethod
     def load(cls, path: str | Path | None = None, *, metric: str | None = None, **options: Any) -> Self:

@@ -7,7 +7,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.signatures.judges import Acknowledgement
+from mempiler.data.judge import ReferenceVerdict
 
 
 class Fixed:
@@ -24,8 +24,11 @@ class Fixed:
 
 
 def fixed_levels(*levels):
-    """A judge of contexts with given opinions, one a reference."""
-    return Fixed(tuple(Acknowledgement(number=n, found=level, reason="why not") for n, level in enumerate(levels, 1)))
+    """A judge of contexts with given opinions, one a reference: not, implicitly or explicitly there."""
+    verdicts = [
+        ReferenceVerdict(present=level != "not", explicit=level == "explicitly", reason="why not") for level in levels
+    ]
+    return Fixed(tuple(verdicts))
 
 
 AFTER = {

@@ -14,7 +14,13 @@ from mempiler.data.check import check
 from mempiler.data.dataset import Split
 from mempiler.data.palbench.benchmark import NeedsJudge
 from mempiler.errors import DataError, UnknownNameError, UserError
-from mempiler.signatures.judges import JudgeAcknowledgement, JudgeGenerously, judge_hash, judges_hash
+from mempiler.signatures.judges import (
+    JudgeAcknowledgement,
+    JudgeAcknowledgementStrictly,
+    JudgeGenerously,
+    judge_hash,
+    judges_hash,
+)
 
 from .forms import FORMS, write
 
@@ -206,8 +212,9 @@ def test_a_bundled_sample_is_large_enough_fit_to_load_and_can_be_split(name: str
 JUDGED: list[tuple[str, str | None, str | None]] = [
     ("locomo", "judge", judge_hash(JudgeGenerously)),
     ("longmemeval", None, judges_hash()),
-    ("implexconv", "judge", judge_hash(JudgeAcknowledgement)),
+    ("implexconv", "recall", judge_hash(JudgeAcknowledgement)),
     ("memoryquest", None, judge_hash(JudgeAcknowledgement)),
+    ("memoryquest", "recall_strict", judge_hash(JudgeAcknowledgementStrictly)),
     ("memoryquest", "evidence", None),
     ("palbench.restate", "g_score", judge_hash(NeedsJudge.signature)),
 ]

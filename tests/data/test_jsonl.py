@@ -19,6 +19,8 @@ from mempiler.data.judge import (
     Judge,
     Preference,
     PreferenceJudge,
+    ReferenceVerdict,
+    StrictAcknowledgementJudge,
     Verdict,
     informed,
     preference,
@@ -187,28 +189,40 @@ def test_a_judge_asks_its_own_model_outside_the_trace_once_more_if_it_must_and_n
     assert "In Lisbon" in model.engine.prompts[0][1]
 
 
-def acknowledging(scripted: Any, *said: tuple[int, str]) -> Any:
-    entries = [{"number": number, "reason": "r", "found": found} for number, found in said]
+def acknowledging(scripted: Any, key: str, *said: tuple[int, str]) -> Any:
+    """A model that judges references; `key` names the field of an entry that holds its verdict."""
+    entries = [{"number": number, "reason": "r", key: verdict} for number, verdict in said]
     return scripted(lambda *call: {"acknowledgements": entries})
 
 
 @pytest.mark.parametrize(
-    "said",
-    [[(1, "explicitly"), (2, "not")], [(2, "not"), (1, "explicitly")], [(7, "explicitly"), (7, "not")]],
-    ids=["in order", "by number", "misnumbered"],
+    "numbers", [((1, 0), (2, 1)), ((2, 1), (1, 0)), ((7, 0), (7, 1))], ids=["in order", "by number", "misnumbered"]
 )
-def test_levels_are_those_of_the_references(scripted: Any, said: list[tuple[int, str]]) -> None:
-    model = acknowledging(scripted, *said)
-    found = AcknowledgementJudge(model, adapter())("Plan", ["Bad knee", "Works\nat night"], "[f0] my knee")
-    assert [each.found for each in found] == ["explicitly", "not"]
+@pytest.mark.parametrize(
+    ("judge_class", "key", "words", "first"),
+    [
+        (AcknowledgementJudge, "verdict", ("Yes", "No"), ReferenceVerdict(present=True, reason="r")),
+        (StrictAcknowledgementJudge, "found", ("implicitly", "not"), ReferenceVerdict(present=True, reason="r")),
+        (
+            StrictAcknowledgementJudge,
+            "found",
+            ("explicitly", "not"),
+            ReferenceVerdict(present=True, explicit=True, reason="r"),
+        ),
+    ],
+)
+def test_verdicts_are_those_of_the_references(scripted: Any, judge_class, key, words, first, numbers) -> None:
+    model = acknowledging(scripted, key, *[(number, words[place]) for number, place in numbers])
+    verdicts = judge_class(model, adapter())("Plan", ["Bad knee", "Works\nat night"], "[f0] my knee")
+    assert verdicts == (first, ReferenceVerdict(present=False, reason="r"))
     assert "1. Bad knee\n2. Works at night" in model.engine.prompts[0][1]
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_reply_about_another_number_of_references_is_unreadable_and_an_empty_context_needs_none(scripted, count):
-    model = acknowledging(scripted, *[(n + 1, "explicitly") for n in range(count)])
+    model = acknowledging(scripted, "verdict", *[(n + 1, "yes") for n in range(count)])
     judge = AcknowledgementJudge(model, adapter())
-    assert [each.found for each in judge("Plan", ["A", "B"], " ")] == ["not", "not"]
+    assert [verdict.present for verdict in judge("Plan", ["A", "B"], " ")] == [False, False]
     assert model.engine.prompts == []
     with pytest.raises(AdapterParseError, match=f"2 references, but the judge speaks of {count}"):
         judge("Plan", ["A", "B"], "context")

@@ -8,9 +8,8 @@ import pytest
 from mempiler import Context, DataError, Hit, UnknownNameError
 from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.implexconv import session_recall, turns_of
-from mempiler.data.judge import Level, Verdict
+from mempiler.data.judge import ReferenceVerdict, Verdict
 from mempiler.data.memoryquest import MemoryQuest
-from mempiler.signatures.judges import Acknowledgement
 
 from .conftest import Fixed, fixed_levels
 from .forms import FORMS, changed, lines, load, put, write
@@ -78,13 +77,18 @@ def test_evidence_recall_needs_no_judge(tmp_path: Path, sources: tuple[str, ...]
     ],
 )
 def test_judged_recall_of_two_references(tmp_path, levels, recall, exact, explicit) -> None:
-    for metric, value in (("recall", recall), ("recall_exact", exact)):
+    plain = {"recall": recall, "recall_exact": exact}
+    strict = {"recall_strict": recall, "recall_strict_exact": exact, "recall_explicit": explicit}
+    for metric, value, judged in (
+        ("recall", recall, plain),
+        ("recall_exact", exact, plain),
+        ("recall_strict", recall, strict),
+    ):
         loaded = load(tmp_path, "memoryquest", metric=metric)
         judge = fixed_levels(*levels)
         loaded = loaded.bound(lambda kind, judge=judge: judge)
         found = loaded.score(loaded.examples[0], retrieved("D1:3", summary="Notes are not judged."))
         assert judge.asked == [("Plan my week", loaded.examples[0].answer.splitlines(), "[f0] fact 0")]
-        judged = {"recall": recall, "recall_exact": exact, "recall_explicit": explicit}
         assert dict(found.parts) == {"evidence": 0.5, "evidence_exact": 0.0, **judged}
         assert found.value == value
         assert ("Has a bad knee" in found.feedback) == (levels[0] == "not")
@@ -167,15 +171,28 @@ def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
     assert session_recall(("D1:1", "D1:2", "D2:1"), CONTEXT.sources) == 0.5
 
 
+def test_a_question_of_implexconv_is_answered_with_a_response_to_the_user(tmp_path: Path) -> None:
+    assert load(tmp_path, "implexconv").task == "personal-response"
+
+
 @pytest.mark.parametrize(
-    ("level", "value", "explicit"), [("not", 0.0, 0.0), ("implicitly", 1.0, 0.0), ("explicitly", 1.0, 1.0)]
+    ("metric", "level", "value", "judged"),
+    [
+        ("recall", "not", 0.0, {"recall": 0.0}),
+        ("recall", "implicitly", 1.0, {"recall": 1.0}),
+        ("recall_strict", "implicitly", 1.0, {"recall_strict": 1.0, "recall_explicit": 0.0}),
+        ("recall_strict", "explicitly", 1.0, {"recall_strict": 1.0, "recall_explicit": 1.0}),
+    ],
 )
-def test_the_retrieved_context_is_judged_yes_or_no(tmp_path: Path, level: Level, value: float, explicit: float) -> None:
+def test_the_retrieved_context_is_judged(
+    tmp_path: Path, metric: str, level: str, value: float, judged: dict[str, float]
+) -> None:
     judge = fixed_levels(level)
-    benchmark = load(tmp_path, "implexconv").bound(lambda kind: judge)
+    benchmark = load(tmp_path, "implexconv", metric=metric).bound(lambda kind: judge)
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery.", context=CONTEXT))
     assert judge.asked == [("Which sport?", ["The ankle is torn."], "[D2:1] torn")]
-    assert (found.value, found.parts["judge"], found.parts["explicit"]) == (value, value, explicit)
+    assert found.value == value
+    assert {name: part for name, part in found.parts.items() if name not in (*WORDS, "evidence")} == judged
     # One word: all of it is shared; of pairs and triples there are none.
     assert [found.parts[name] for name in WORDS] == pytest.approx([1.0, 1.0, 0.1**0.5, 0.1**0.66, 1.0])
     assert ("does not acknowledge: The ankle is torn." in found.feedback) is (level == "not")
@@ -194,7 +211,7 @@ def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: 
         ("memoryquest", "evidence", "evidence"),
         ("memoryquest", "recall", "recall"),
         ("implexconv", "f1", "evidence"),
-        ("implexconv", "judge", "judge"),
+        ("implexconv", "recall", "recall"),
         ("personamem-v2", "recall", "recall"),
         ("beam", "evidence", "evidence"),
     ],
@@ -208,8 +225,7 @@ def test_what_was_shown_for_want_of_a_hit_counts_in_no_benchmarks_recall(name: s
         """Acknowledges every reference wherever there is a context."""
 
         def __call__(self, question: str, references: Any, context: str) -> Any:
-            level = "explicitly" if context else "not"
-            return tuple(Acknowledgement(number=n, found=level) for n, _ in enumerate(references, 1))
+            return tuple(ReferenceVerdict(present=bool(context)) for _ in references)
 
     scorer = loaded.scorer.bound(lambda kind: FindsWhatIsThere())
     values = {}

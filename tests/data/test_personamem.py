@@ -152,17 +152,28 @@ def test_the_cache_of_the_hub_where_all_files_are_links_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("level", "recall", "explicit"), [("explicitly", 1.0, 1.0), ("implicitly", 1.0, 0.0), ("not", 0.0, 0.0)]
+    ("metric", "level", "recall", "parts"),
+    [
+        ("recall", "implicitly", 1.0, {"recall": 1.0}),
+        ("recall", "not", 0.0, {"recall": 0.0}),
+        ("recall_strict", "explicitly", 1.0, {"recall_strict": 1.0, "recall_explicit": 1.0}),
+        ("recall_strict", "implicitly", 1.0, {"recall_strict": 1.0, "recall_explicit": 0.0}),
+        ("recall_strict", "not", 0.0, {"recall_strict": 0.0, "recall_explicit": 0.0}),
+    ],
 )
-def test_the_judge_sees_the_retrieved_context_and_the_preference(tmp_path, level, recall, explicit):
+def test_the_judge_sees_the_retrieved_context_and_the_preference(tmp_path, metric, level, recall, parts):
     judge = fixed_levels(level)
-    found = load(tmp_path, "personamem-v2").bound(lambda kind: judge)
+    found = load(tmp_path, "personamem-v2", metric=metric).bound(lambda kind: judge)
     (example,) = found.examples
     context = Context(hits=(Hit(id="D1:2", text="user: I sleep best in a tent."),), notes={"summary": "unjudged"})
     score = found.score(example, dspy.Prediction(answer="In a hotel.", context=context))
-    assert (score.value, score.parts) == (recall, {"recall": recall, "recall_explicit": explicit})
+    assert (score.value, score.parts) == (recall, parts)
     assert judge.asked == [(example.question, ["Prefers tents"], "[D1:2] user: I sleep best in a tent.")]
     assert "Prefers tents (the judge: why not)" in score.feedback
+
+
+def test_a_request_is_answered_with_a_response_to_the_user(tmp_path):
+    assert load(tmp_path, "personamem-v2").task == "personal-response"
 
 
 def test_multiple_choice_has_all_replies_once_in_the_same_order_each_time(tmp_path):

@@ -20,7 +20,7 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 from mempiler import History, Session, Turn, build
 from mempiler.data.beam.scorer import BlindRubricJudge, RubricJudge, SameEventJudge
-from mempiler.data.judge import AcknowledgementJudge, GenerousJudge, Judge, PreferenceJudge
+from mempiler.data.judge import AcknowledgementJudge, GenerousJudge, Judge, PreferenceJudge, StrictAcknowledgementJudge
 from mempiler.data.longmemeval import LongMemEvalJudge
 from mempiler.data.palbench.benchmark import NeedsJudge
 from mempiler.data.palbench.dialogue import (
@@ -232,6 +232,7 @@ JUDGED: dict[str, Callable[[Any, Any], Any]] = {
     "answer": lambda lm, how: Judge(lm, how)("Where does Ann live?", "Lisbon", "In Lisbon."),
     "generous": lambda lm, how: GenerousJudge(lm, how)("Where does Ann live?", "Lisbon", "In Lisbon."),
     "acknowledgement": lambda lm, how: AcknowledgementJudge(lm, how)("Plan", ["Bad knee", "Swims"], "[f1] my knee"),
+    "acknowledgement-strict": lambda lm, how: StrictAcknowledgementJudge(lm, how)("Plan", ["Swims"], "[f1] my knee"),
     "rubric-item": lambda lm, how: RubricJudge(lm, how)("Where does Ann live?", "It says: Lisbon", "In Lisbon."),
     "rubric-item-alone": lambda lm, how: BlindRubricJudge(lm, how)("Where?", "It says: Lisbon", "In Lisbon."),
     "same-event": lambda lm, how: SameEventJudge(lm, how)("Ann moved to Lisbon", "1. The move"),

@@ -1,0 +1,58 @@
+"""Judged recall: how much of what a good response rests on a judge finds in the retrieved context (PGR, section 5.2).
+
+The judge reads the hits alone: the response, notes such as a prospection summary, and what was shown for want of a hit
+are not judged.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dspy
+
+from ..records import Context
+from .judge import AcknowledgementJudge, ReferenceVerdict
+from .scorer import Score, Scorer
+
+
+class JudgedRecall(Scorer):
+    """The share of a query's references that a judge finds acknowledged.
+
+    Args:
+        judge: `AcknowledgementJudge` answers yes or no, as in the paper; `StrictAcknowledgementJudge` demands more.
+    """
+
+    title = "judged recall"
+
+    def __init__(self, judge: type[AcknowledgementJudge] = AcknowledgementJudge) -> None:
+        self.judge_class = judge
+        self.part = judge.part
+        """The part of a score that is its value."""
+        if judge is not AcknowledgementJudge:
+            self.title = "strictly judged recall"
+
+    @property
+    def asked(self) -> Mapping[str, type[Any]]:
+        return {"judge": self.judge_class}
+
+    @abstractmethod
+    def references(self, example: dspy.Example) -> list[str]:
+        """Return what the context should acknowledge; at least one."""
+
+    @abstractmethod
+    def feedback(self, example: dspy.Example, verdicts: Sequence[ReferenceVerdict]) -> str:
+        """Tell an optimizer what was missing from the context."""
+
+    def parts_of(self, verdicts: Sequence[ReferenceVerdict]) -> dict[str, float]:
+        """Return the parts of a score. Default: those of the judge."""
+        return self.judge_class.parts_of(verdicts)
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
+        context: Context = (prediction.get("context") or Context()).without_fallback()
+        shown = "\n".join(hit.line() for hit in context.hits)
+        verdicts = self.judge()(example.question, self.references(example), shown)
+
+        parts = self.parts_of(verdicts)
+        return Score(parts[self.part], self.feedback(example, verdicts), parts)
