@@ -3,9 +3,12 @@
 import json
 from dataclasses import replace
 
+import dspy
 import pytest
+from mempiler import Context, Hit
 from mempiler.cli import app
 from mempiler.data.catalog import BENCHMARKS
+from mempiler.data.judge import ReferenceVerdict
 from mempiler.engines.meter import Meter
 from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS
@@ -164,6 +167,47 @@ def test_every_variant_of_every_section_can_be_built(name):
                 start_program(variant.program, replace(setup, config=variant.config), benchmark)
             if variant.tuned is not None:
                 assert variant.tuned.optimizer in (LOGO, *OPTIMIZERS)
+
+
+class Acknowledges:
+    """A judge that finds every reference in every context."""
+
+    def __call__(self, question, references, context):
+        return tuple(ReferenceVerdict(present=True) for _ in references)
+
+
+@pytest.mark.parametrize("name", ["memoryquest", "implexconv", "personamem-v2"])
+def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(name):
+    (resolved,), _ = resolve_sections(
+        read_paper("pgr"), Setup(benchmark="", lm="openai/x", judge_lm="openai/x"), [name]
+    )
+    benchmark = resolved.setup.load()
+    example = next(each for each in benchmark.examples if benchmark.counts(each))
+    hit = Hit(id="f1", text="something", sources=tuple(example.history.turns))
+    prediction = dspy.Prediction(answer="Rest.", context=Context(hits=(hit,)))
+    parts = benchmark.bound(lambda kind: Acknowledges()).score(example, prediction).parts
+    shown = {column.key for column in resolved.section.columns if column.of == "part"}
+    assert "recall" in shown
+    assert shown <= set(parts)
+
+
+def test_pgr_asks_the_opposed_questions_of_implexconv():
+    (resolved,), _ = resolve_sections(read_paper("pgr"), Setup(benchmark="", lm="openai/x"), ["implexconv"])
+    assert {example.category for example in resolved.setup.load().examples} == {"opposed"}
+
+
+@pytest.mark.parametrize(
+    ("section", "rates"),
+    [("memoryquest", (90, 75, 95)), ("implexconv", (70, 60, 70)), ("personamem-v2", (80, 65, 65))],
+)
+def test_the_win_rates_by_humans_of_pgrs_table_1_are_printed(section, rates):
+    """Source: PGR, Table 1, columns "Humans", rows GraphRAG, TaciTree and Mem0 with graph."""
+    paper = read_paper("pgr")
+    (found,) = paper.chosen([section])
+    (table,) = (each for each in paper.tables(found) if "Table 1 " in each.title)
+    place = table.columns.index("win rate %, humans")
+    assert [row[0] for row in table.rows] == ["GraphRAG", "TaciTree", "Mem0 with graph", "PGR-TOT"]
+    assert tuple(row[place] for row in table.rows) == (*rates, None)
 
 
 @pytest.mark.parametrize("name", PAPERS)
