@@ -45,20 +45,22 @@ class ChooseFromContext(dspy.Signature):
 
 
 class RespondPersonally(dspy.Signature):
-    """Answer the user's request briefly, shaped by what is remembered of this user.
+    """Answer the user's request briefly and personally, with the help of what is remembered about this user.
 
-    First work out what matters, in `reasoning`: one line for every remembered thing that bears on the request
-    by its logic, its time or its circumstances, with its names; several may be put together in one line. Then what
-    follows from them for planning, timing, trade-offs or whether the request can be carried out at all: earlier
-    experiences, limits and what is under way change what this user will do next. Many usable lines are better than
-    few, and each says one thing.
-    The answer names the remembered things it rests on and says what they change, without being asked about them. It is
-    crisp, easy to read, and laid out in Markdown. Nothing is made up about the user: where nothing that is remembered
-    bears on the request, the answer serves the request alone.
+    First write the reasoning, a list of short lines:
+    - Note every remembered thing that bears on the request because of its content, its date or the circumstances. Keep
+      the names. Several things may share a line, but add nothing that is not remembered.
+    - Then note what follows from them for planning, timing, trade-offs, or for whether the request can be carried out
+      at all. Earlier experiences, limits and things under way change what this user is likely to do next.
+    - Many usable lines are better than few. Each line says one thing.
+    Then write the answer:
+    - Name the remembered things that it rests on and say what they change, without being asked.
+    - Keep it crisp and easy to read, and format it in Markdown.
+    - Make nothing up about the user. If nothing that is remembered bears on the request, just answer the request.
     """
 
-    context: str = dspy.InputField(desc="recalled lines with ids and dates, and notes on them; may be empty")
-    date: str = dspy.InputField(desc="when the user asks; empty where that is not known")
+    context: str = dspy.InputField(desc="remembered lines with ids and dates, and notes on them; may be empty")
+    date: str = dspy.InputField(desc="when the user asks; empty if that is not known")
     question: str = dspy.InputField(desc="the user's request")
     reasoning: str = dspy.OutputField(desc="the lines that matter, one per line", default="")
     answer: str = dspy.OutputField(desc="the response to the user")

@@ -1,12 +1,15 @@
 """Prompts of PGR (prospection-guided retrieval): keep facts about a user, imagine what comes next, sum it up.
 
-Source: the paper's appendix, every rule in our own words; it does not print the prompts of query augmentation and
-prospection summary: ours. So are the example pairs that it leaves blank, the predictors' initial demos: three for each
-chain prompt and for the first tree prompt, one for the refinement of a tree. The answer: `answering.RespondPersonally`.
+Source: the paper's appendix, every rule in our own words. It does not print the prompts of query augmentation and
+prospection summary: those are ours. The predictors' initial demos are ours too. The paper has nine facts as the example
+of an update, and leaves out its example pairs: three for each chain prompt and for the first tree prompt, one for the
+refinement of a tree. The answer: `answering.RespondPersonally`.
 """
 
 from __future__ import annotations
 
+import json
+from importlib import resources
 from typing import Annotated, Literal
 
 import dspy
@@ -29,10 +32,10 @@ class KnownFact(BaseModel):
 
 
 class FactChange(BaseModel):
-    """One fact that a dialogue adds or changes."""
+    """One fact that the conversations add or change."""
 
     fact_id: Annotated[str, Shown("existing_facts", new=True)] = Field(
-        default="", description="the id of the existing fact that changes; NEW_1, NEW_2, ... for new ones"
+        default="", description="the id of the existing fact that changes; NEW_1, NEW_2, ... for new facts"
     )
     info: str = Field(description="the fact, short and understandable alone")
     type: Kind
@@ -44,30 +47,40 @@ class FactChange(BaseModel):
 
 
 class UpdateFacts(dspy.Signature):
-    """Bring a list of short, atomic facts about the user up to date with new conversations.
+    """Update a list of short, atomic facts about a user with what new conversations say.
 
-    Where two people talk, both count as the user: name the person in every fact.
-    Worth keeping is whatever helps to personalise later answers:
+    You are given facts from earlier conversations that the new ones may concern, and the new conversations. Return only
+    the facts that are new or that change. If two people talk with each other, both count as the user: name the person
+    in every fact.
+
+    Keep whatever helps to personalise later answers:
     - personal details: name, age, home, relationships, important dates, health and wellness;
-    - preferences and way of life: likes, dislikes, habits in food, activities, travel, entertainment, services;
+    - preferences and lifestyle: likes, dislikes and habits in food, activities, travel, entertainment and services;
     - plans, goals, upcoming events, career and profession;
-    - favourite books, films, brands and whatever else gives context;
-    - situations and experiences the user has been through or is in.
+    - favourite books, films and brands, and other useful context;
+    - situations and experiences that the user has been through or is going through.
 
-    Types: Identity (who the user is: name, age, home, profession, education, achievements, relationships); Preference
-    (likes, dislikes, habits); Goal (stated intentions, plans, what is coming up); Interest (topics, hobbies, subjects);
-    Activity (what the user does or did: commuting, visits, messages, finished tasks); Event (situations, changes,
-    milestones, good or bad - emotional, social, financial, material, health - that shape later choices).
+    Give each fact one type:
+    - Identity: who the user is, such as name, age, home, profession, education, achievements, relationships.
+    - Preference: likes, dislikes and habits.
+    - Goal: stated intentions, plans and upcoming events.
+    - Interest: topics, hobbies and subjects that the user cares about.
+    - Activity: what the user does or did, such as commuting, visits, messages, finished tasks.
+    - Event: situations, changes and milestones, good or bad, that shape later choices. They may be emotional, social,
+      financial, material or about health.
 
-    - If the dialogue repeats, overlaps, extends or contradicts an existing fact: state "update", its fact_id, and an
-      info that says how it stands now, with the change if it evolved.
-    - Anything else that is new: state "add", a fact_id that begins with NEW_.
-    - Leave out existing facts that do not change. If nothing is new or changed, the list is empty.
-    - As few, well-made facts as hold the most; each independent, none redundant, nothing beyond the dialogue.
+    How to change the list:
+    - If the conversations repeat, extend, overlap with or contradict an existing fact, return it with state "update"
+      and its own fact_id. Its info says how things stand now, and what has changed if something has.
+    - For any other new information, return a fact with state "add" and a fact_id that begins with NEW_.
+    - Do not return facts that stay as they are. If nothing is new or changed, return an empty list.
+    - Write few facts that together hold as much as possible. Each one can be understood alone, none repeats another,
+      and none goes beyond what the conversations say.
+    - Examples only show the form. Take nothing from them.
     """
 
     existing_facts: list[KnownFact] = dspy.InputField(
-        desc="facts from this user's earlier conversations that these may concern"
+        desc="facts from this user's earlier conversations that the new ones may concern"
     )
     dialogue: str = dspy.InputField(desc="new conversations, one turn per line: [turn id] (date) speaker: words")
     facts: list[FactChange] = dspy.OutputField(desc="new and changed facts only")
@@ -76,144 +89,161 @@ class UpdateFacts(dspy.Signature):
 class MergedFact(BaseModel):
     """What several facts say together."""
 
-    info: str = Field(description="one coherent sentence that holds every detail of the facts")
+    info: str = Field(description="one coherent sentence with every detail of the facts")
     type: Kind
     related_entities: list[str] = Field(default=[], description="the important ones only")
 
 
 class MergeFacts(dspy.Signature):
-    """Merge facts about a user that say nearly the same into one, without losing anything that matters.
+    """Merge similar facts about a user into one fact, without losing anything important.
 
-    The new info is a single coherent sentence that captures what all of them say. Its type is the most fitting one
-    among theirs. The related entities are a compact set, taken from the info.
+    The new info is a single coherent sentence that covers what all the facts say. Its type is the type among theirs
+    that fits best. Its related entities are a short list of the important ones in the new info.
     """
 
-    similar_facts: list[KnownFact] = dspy.InputField(desc="facts found alike in content and close in date")
-    merged_fact: MergedFact = dspy.OutputField()
+    similar_facts: list[KnownFact] = dspy.InputField(desc="facts that are alike in content and close in date")
+    merged_fact: MergedFact = dspy.OutputField(desc="the one fact that takes their place")
 
 
 class Step(BaseModel):
     """One imagined step of a chain."""
 
-    action: str = Field(default="", description="what the person does, notices or asks at this point; concrete")
+    action: str = Field(
+        default="", description="what the person does, notices or asks at this point, in concrete terms"
+    )
     constraints: str = Field(
-        default="", description="what bears on it: preferences, limits, timing, people, costs, ..."
+        default="", description="what influences it: preferences, limits, timing, people, costs and so on"
     )
 
 
 class TreeNode(Step):
     """One imagined step of a tree."""
 
-    action_id: str = Field(default="", description="unique: A1, A2, ...")
-    parent: str | None = Field(default=None, description="id of the node it follows from; null for the first")
-    children: list[str] = Field(default=[], description="ids of the steps that may come next")
+    action_id: str = Field(default="", description="a unique id: A1, A2, ...")
+    parent: str | None = Field(default=None, description="id of the node that it follows from; null for the root")
+    children: list[str] = Field(default=[], description="ids of the nodes that may come next")
 
 
 class ImagineChain(dspy.Signature):
-    """Put yourself into a person's near future: the steps that lead from the query to what they want.
+    """Imagine the steps that lead a person from a query to what they want to achieve.
 
-    - Break the query into what a human would do, notice or live through, in the order of time.
-    - Mind what may develop, needs that come up later, and aims that are not said.
-    - A step is a concrete act of the moment, or a question of the situation ("how ...", "whether ...", "what ...").
-      It never begins with a word about thinking, such as imagine, anticipate, think, plan, decide, evaluate, review,
-      verify.
-    - Every step is about a dimension of its own: timing, logistics, people, senses, preparation, doing, means, money.
-    - Steps share neither meaning nor words: each will search a memory, and should point at one kind of fact there.
+    You are given the query, its date, and facts about the user that are close to it. Put yourself into the person's
+    near future. List what they will do, notice or experience, in the order of time. Each step will be used to search a
+    memory of facts about the person.
+    - Consider how things may develop, needs that come up later, and aims that the query does not mention.
+    - Each step is a concrete action of that moment, or a question that the situation raises ("how ...", "whether ...",
+      "what ..."). Do not begin a step with a word about thinking, such as imagine, anticipate, think, plan, decide,
+      evaluate, review or verify.
+    - Each step is about an aspect of its own: timing, logistics, people, senses, preparation, execution, resources or
+      money.
+    - Steps overlap neither in meaning nor in words. Each should point to one kind of fact about the person.
     """
 
     date: str = dspy.InputField(desc="when the query is asked")
     question: str = dspy.InputField(desc="the user's query")
-    known_facts: str = dspy.InputField(desc="facts close to the query, which say what it means; may be empty")
+    known_facts: str = dspy.InputField(desc="facts about the user that are close to the query; may be empty")
     steps: list[Step] = dspy.OutputField(desc="in the order of time")
 
 
 class RefineChain(dspy.Signature):
-    """Rewrite imagined steps so that they are those of this very person, given what is known of them.
+    """Rewrite imagined steps so that they fit one particular user, with the help of facts about this user.
 
-    - Use their preferences, constraints, habits and events to revise, sharpen or reorder the steps.
-    - A date in parentheses says when a fact was noted or changed: work out whether it still matters for the query.
-    - Mind what may develop, needs that come up later, and aims that are not said.
-    - A step is a concrete act of the moment, or a question of the situation ("how ...", "whether ...", "what ...").
-      It never begins with a word about thinking, such as imagine, anticipate, think, plan, decide, evaluate, review,
-      verify.
-    - Every step is about a dimension of its own: timing, logistics, people, senses, preparation, doing, means, money.
-    - Steps share neither meaning nor words: each will search a memory. Make action and constraints particular enough
-      to find something there; the constraints are the user's own.
+    You are given the user's query, its date, the steps that were imagined first, and what is known about the user. The
+    new steps will be used to search the user's memory again.
+    - Revise, sharpen or reorder the steps according to the user's preferences, constraints, habits and events.
+    - The date before a fact says when the fact was noted or last changed. Work out whether the fact still matters on
+      the date of the query.
+    - Consider how things may develop, needs that come up later, and aims that the query does not mention.
+    - Each step is a concrete action of that moment, or a question that the situation raises ("how ...", "whether ...",
+      "what ..."). Do not begin a step with a word about thinking, such as imagine, anticipate, think, plan, decide,
+      evaluate, review or verify.
+    - Each step is about an aspect of its own: timing, logistics, people, senses, preparation, execution, resources or
+      money.
+    - Steps overlap neither in meaning nor in words. Each should point to one kind of fact about the user.
+    - Actions and constraints are specific enough to find something in a search. Constraints are those of this user.
     """
 
     date: str = dspy.InputField(desc="when the query is asked")
-    initial_steps: list[Step] = dspy.InputField()
-    personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
     question: str = dspy.InputField(desc="the user's query")
+    initial_steps: list[Step] = dspy.InputField(desc="the steps that were imagined first")
+    personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
     updated_steps: list[Step] = dspy.OutputField(desc="in the order of time")
 
 
 class ImagineTree(dspy.Signature):
-    """Put yourself into a person's possible futures: a tree of what may follow from the query.
+    """Imagine the possible futures of a person who asks a query, as a tree of steps.
 
-    People weigh several ways in which things may go. Lay them out with their sub-goals and what one would need to know,
-    so that a memory can be searched with them.
-    - A node is a concrete act or observation of the moment. It never begins with a word about thinking, such as
-      imagine, anticipate, think, plan, decide, evaluate, review, verify.
+    You are given the query, its date, and facts about the user that are close to it. People consider several ways in
+    which things may go. Lay these out, with their sub-goals and with what the person would need to know. Each node will
+    be used to search a memory of facts about the person.
+    - Each node is a concrete action or observation of that moment. Do not begin a node with a word about thinking, such
+      as imagine, anticipate, think, plan, decide, evaluate, review or verify.
     - Branch where options, conditions or paths part.
-    - Every node is about a dimension of its own: logistics, time, body, senses, people, money, ...
-    - Nodes share neither meaning nor words: each should point at one kind of fact.
-    - One root, whose parent is null; parent and children name ids of this tree.
+    - Each node is about an aspect of its own, such as logistics, time, the body, senses, people or money.
+    - Nodes overlap neither in meaning nor in words. Each should point to one kind of fact about the person.
+    - The tree has one root, whose parent is null. All parents and children are ids of nodes of this tree.
     """
 
     date: str = dspy.InputField(desc="when the query is asked")
     question: str = dspy.InputField(desc="the user's query")
-    known_facts: str = dspy.InputField(desc="facts close to the query, which say what it means; may be empty")
+    known_facts: str = dspy.InputField(desc="facts about the user that are close to the query; may be empty")
     tree: list[TreeNode] = dspy.OutputField(desc="all nodes, the root first")
 
 
 class RefineTree(dspy.Signature):
-    """Rewrite a tree of imagined futures so that it is this very person's, given what is known of them.
+    """Rewrite a tree of imagined futures so that it fits one particular user, with the help of facts about this user.
 
-    - Revise, sharpen, prune or add nodes; reconnect branches as this person would likely decide and live.
-    - A date in parentheses says when a fact was noted or changed: work out whether it still matters for the query.
-    - A node stays a concrete act or observation. It never begins with a word about thinking, such as imagine,
-      anticipate, think, plan, decide, evaluate, review, verify.
-    - Every node is about a dimension of its own (logistics, time, people, senses, money, ...), adjusted to the user
-      where it bears on them; nodes are coherent and distinct, and none repeats another.
-    - Ids may stay or be new. One root, whose parent is null; parent and children name ids of this tree.
+    You are given the user's query, its date, the tree that was imagined first, and what is known about the user. People
+    consider several ways in which things may go, and each node is one step on such a way. The nodes of the new tree
+    will be used to search the user's memory again.
+    - Revise, sharpen, remove or add nodes. Reconnect branches according to how this user is likely to decide and act.
+    - The date before a fact says when the fact was noted or last changed. Work out whether the fact still matters on
+      the date of the query.
+    - Each node stays a concrete action or observation. Do not begin a node with a word about thinking, such as imagine,
+      anticipate, think, plan, decide, evaluate, review or verify.
+    - Each node is about an aspect of its own, such as logistics, time, people, senses or money, and is adapted to the
+      user where the facts allow it. Nodes make sense, differ from one another, and repeat nothing.
+    - You may keep ids or assign new ones. The tree has one root, whose parent is null. All parents and children are ids
+      of nodes of this tree.
     """
 
     date: str = dspy.InputField(desc="when the query is asked")
-    initial_tree: list[TreeNode] = dspy.InputField()
-    personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
     question: str = dspy.InputField(desc="the user's query")
+    initial_tree: list[TreeNode] = dspy.InputField(desc="the tree that was imagined first")
+    personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
     updated_tree: list[TreeNode] = dspy.OutputField(desc="all nodes, the root first")
 
 
 class AugmentQuery(dspy.Signature):
-    """Say the user's query again so that nothing in it stays unclear, with the help of facts about them.
+    """Rewrite the user's query so that nothing in it is unclear, with the help of facts about the user.
 
-    Resolve what it leaves open (which one, whose, when, where) only as far as the facts do. Keep what is asked and
-    every name, number and date; add no wish, no answer and nothing that neither query nor facts say.
+    Resolve what the query leaves open (which one, whose, when, where), but only as far as the facts allow. Keep what
+    the query asks for, and every name, number and date in it. Add no wish, no answer, and nothing that is neither in
+    the query nor in the facts.
     """
 
     known_facts: str = dspy.InputField(desc="facts close to the query, one per line: (date) [type] fact")
     question: str = dspy.InputField(desc="the user's query")
-    augmented_query: str = dspy.OutputField(desc="the query alone, in the user's voice")
+    augmented_query: str = dspy.OutputField(desc="the rewritten query alone, in the user's voice")
 
 
 class SummarizeProspection(dspy.Signature):
-    """Sum up how a person's imagined next steps changed as facts about them were found.
+    """Summarise how the imagined next steps of a user changed as facts about the user were found.
 
-    In a single paragraph: what they would attend to first, how the facts narrow that, and which particular limits,
-    commitments and wishes the matter comes down to in the end. Rest every claim about the user on the facts.
+    You are given the user's query, its date, the steps that were imagined in each round, and the facts. Write a single
+    paragraph. Say what the user would attend to first, how the facts narrow this down, and which specific limits,
+    commitments and wishes decide the matter in the end. Base every statement about the user on the facts.
     """
 
     date: str = dspy.InputField(desc="when the query is asked")
-    imagined: str = dspy.InputField(desc="the steps of every round, from the first guess to the most personal one")
-    personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
     question: str = dspy.InputField(desc="the user's query")
-    prospection_summary: str = dspy.OutputField()
+    imagined: str = dspy.InputField(desc="the steps of each round, from the first guess to the most personal one")
+    personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
+    prospection_summary: str = dspy.OutputField(desc="a single paragraph")
 
 
 _PICNIC = "I promised to bring something to the neighbourhood picnic on Saturday. What should I make?"
-_RUN = "Sign me up for the half marathon in October?"
+_RUN = "Should I sign up for the half marathon in October?"
 _VISIT = "My parents are coming for a week. Help me set things up."
 _PICNIC_FACTS = (
     "(2 March 2025, Sunday) [Identity] Is allergic to walnuts\n"
@@ -230,6 +260,15 @@ _VISIT_FACTS = (
     "(3 March 2025, Monday) [Identity] Lives on the fourth floor without a lift\n"
     "(28 February 2025, Friday) [Event] Took over a colleague's project until Easter"
 )
+
+
+def update_examples() -> list[dspy.Example]:
+    """For `UpdateFacts`: existing facts, dialogue, and nine facts, four changed and five new, as in the paper."""
+    file = resources.files(__package__ or "").joinpath("pgr_update_example.json")
+    example = json.loads(file.read_text(encoding="utf-8"))
+    existing_facts = [KnownFact.model_validate(fact) for fact in example["existing_facts"]]
+    facts = [FactChange.model_validate(fact) for fact in example["facts"]]
+    return [dspy.Example(existing_facts=existing_facts, dialogue="\n".join(example["dialogue"]), facts=facts)]
 
 
 def chain_examples() -> list[dspy.Example]:
@@ -251,7 +290,7 @@ def chain_examples() -> list[dspy.Example]:
             "Make up beds in the flat :: rooms, mattresses, quiet at night",
             "Bring the luggage up :: stairs, health, help of friends",
             "Cook for the first evening :: family tastes, medicines with food",
-            "Take days off :: deadlines, holidays left, colleagues",
+            "Take days off work :: deadlines, remaining holidays, colleagues",
         )),
     ]  # fmt: skip
 
@@ -270,10 +309,10 @@ def refined_chain_examples() -> list[dspy.Example]:
             "Jog for half an hour without pain :: left ankle sprained in June, physiotherapy",
             "Train on Monday, Wednesday and at weekends :: late shifts on Tuesday and Thursday",
             "How much of the month's money is free :: savings for the car until December",
-            "Ride to the start with another runner :: no car yet, an early morning after a late shift",
+            "Get a lift to the start from another runner :: no car yet, an early morning after a late shift",
         )),
         _example("10 March 2025, Monday", _VISIT, _VISIT_FACTS, initial_steps=first[2], updated_steps=_steps(
-            "Book a room near by on the ground floor :: father's walking stick, four floors without a lift",
+            "Book a room nearby on the ground floor :: father's walking stick, four floors without a lift",
             "Meet them after five on weekdays :: the colleague's project runs until Easter",
             "Whether the doctor's exercises need equipment :: father's operation, what he can do alone",
             "Order the heavy shopping to the door :: stairs without a lift, evenings full of work",
@@ -289,11 +328,11 @@ def tree_examples() -> list[dspy.Example]:
             "A2 A1 Bake something at home :: oven, time on Friday evening, tried recipes",
             "A3 A1 Buy salads at the market :: opening hours, prices, money left this month",
             "A4 A2 Carry the dish to the park :: distance, bicycle or car, keeping it cool",
-            "A5 A2 Cook without heat, from a family notebook :: grandmother's dishes, missing kitchen tools",
+            "A5 A2 Make something raw from the family cookbook :: grandmother's dishes, missing kitchen tools",
             "A6 A3 Fetch the order before the stalls close :: work on Saturdays, errands on the way",
-            "A7 A4 Sit down with the neighbours :: names, quarrels, who was kind before",
-            "A8 A6 Bring drinks in place of food :: what others said they would bring, heavy bottles",
-            "A9 A7 Hand on the recipe afterwards :: praise at earlier parties, own notes",
+            "A7 A4 Sit down with the neighbours :: names, quarrels, who has been kind before",
+            "A8 A6 Bring drinks instead of food :: what others said they would bring, heavy bottles",
+            "A9 A7 Pass on the recipe afterwards :: praise at earlier parties, own notes",
         )),
         _example("30 July 2025, Wednesday", _RUN, tree=_tree(
             "A1 - Run ten kilometres this week :: current fitness, old injuries",
@@ -303,19 +342,19 @@ def tree_examples() -> list[dspy.Example]:
             "A5 A4 Sleep near the start :: trains in the morning, hotels",
             "A6 A2 Buy shoes that fit :: sizes, worn pairs, shops that were good",
             "A7 A3 Cheer for a colleague along the course :: teams at work, earlier races watched",
-            "A8 A5 Eat what the stomach bears at dawn :: allergies, breakfasts before sport",
-            "A9 A6 Run the whole distance in the rain :: weather so far this year, clothes, endurance",
+            "A8 A5 Have breakfast before dawn :: allergies, meals before sport",
+            "A9 A6 Run the whole distance in the rain :: clothes for bad weather, endurance",
         )),
         _example("10 March 2025, Monday", _VISIT, tree=_tree(
             "A1 - Bring the luggage into the flat :: stairs, health, help of friends",
             "A2 A1 Make up beds for them at home :: rooms, mattresses, quiet at night",
-            "A3 A1 Book a guesthouse :: price, way to the flat, bookings of earlier visits",
+            "A3 A1 Book a guesthouse :: price, distance to the flat, bookings of earlier visits",
             "A4 A2 Cook for the first evening :: family tastes, medicines with food",
-            "A5 A3 Take days off :: deadlines, holidays left, colleagues",
-            "A6 A4 Drive them to the old town :: car, parking, how far they walk",
-            "A7 A4 Invite an aunt for coffee :: relatives near by, old disputes",
-            "A8 A5 Leave them alone until the afternoon :: keys, television, a park round the corner",
-            "A9 A6 Take a picture of all three :: albums, the last visit, what father likes to show",
+            "A5 A3 Take days off work :: deadlines, remaining holidays, colleagues",
+            "A6 A4 Drive them to the old town :: car, parking, how far they can walk",
+            "A7 A4 Invite an aunt for coffee :: relatives nearby, old disputes",
+            "A8 A5 Leave them on their own until the afternoon :: spare keys, television, a park round the corner",
+            "A9 A6 Take a family photo :: albums, the last visit, what father likes to show",
         )),
     ]  # fmt: skip
 
@@ -329,10 +368,10 @@ def refined_tree_examples() -> list[dspy.Example]:
             "A2 A1 Train on Monday, Wednesday and at weekends :: late shifts on Tuesday and Thursday",
             "A3 A1 Switch to the five-kilometre race :: the ankle's recovery, running partners",
             "A4 A2 Pay the entry fee :: savings for the car until December, refund after an injury",
-            "A5 A4 Ride to the start with somebody's car :: no car of one's own before December, runners near by",
-            "A6 A2 Buy shoes that hold the ankle :: left ankle sprained in June, money set aside for the car",
-            "A7 A3 Cheer for a colleague along the course :: teams at work, free evenings beside late shifts",
-            "A8 A5 Eat what the stomach bears at dawn :: breakfasts before sport, hours after a late shift",
+            "A5 A4 Get a lift to the start :: no car of one's own before December, runners nearby",
+            "A6 A2 Buy shoes that support the ankle :: left ankle sprained in June, money set aside for the car",
+            "A7 A3 Cheer for a colleague along the course :: teams at work, evenings without a late shift",
+            "A8 A5 Have breakfast before dawn :: meals before sport, sleep after a late shift",
             "A9 A6 Run the whole distance in the rain :: endurance since the sprain, slippery ground",
         )),
     ]  # fmt: skip

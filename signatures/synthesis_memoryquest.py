@@ -13,28 +13,30 @@ from pydantic import BaseModel, Field
 
 
 class DraftReference(BaseModel):
-    """One thing about the user that a good response has to know."""
+    """One thing about the user that a good response has to take into account."""
 
     text: str = Field(description="one atomic fact about the user, understandable alone")
     date: str = Field(description="when the user mentioned it, YYYY-MM-DD")
 
 
 class DraftQuery(BaseModel):
-    """A request with what it silently depends on."""
+    """A request with the facts that it silently depends on."""
 
     query: str = Field(description="what the user says to the assistant")
-    date: str = Field(description="when it is said, YYYY-MM-DD, after all references")
+    date: str = Field(description="when the user says it, YYYY-MM-DD, after all references")
     reasoning: str = Field(description="how the references bear on the request, and on one another")
-    references: list[DraftReference] = Field(description="3 to 5")
+    references: list[DraftReference] = Field(description="3 to 5 references")
 
 
 class DraftEvent(BaseModel):
     """One chat between user and assistant, in outline."""
 
     date: str = Field(description="YYYY-MM-DD")
-    domains: list[str] = Field(description="the domains it is about, by the names of domain_summaries")
-    summary: str = Field(description="what the user wants, tells and decides in it, in one to three sentences")
-    references: list[str] = Field(default=[], description="ids of the references told in it; empty for other chats")
+    domains: list[str] = Field(description="the domains that the chat is about, named as in domain_summaries")
+    summary: str = Field(description="what the user wants, tells and decides in the chat, in one to three sentences")
+    references: list[str] = Field(
+        default=[], description="ids of the references that the user tells in the chat; empty in filler"
+    )
 
 
 class DraftTurn(BaseModel):
@@ -45,62 +47,71 @@ class DraftTurn(BaseModel):
 
 
 class WriteQueries(dspy.Signature):
-    """Write requests that this user might make to an assistant who has known them for months.
+    """Write requests that this user might make to an assistant who has known the user for months.
 
-    - A request asks for help in planning something or following something through; it is no quiz about the past.
-    - It says little. What a good response must respect was mentioned earlier, on different days, in chats about other
-      matters: these are its 3 to 5 references.
-    - References share no wording and no obvious topic with the request: a search with the request's words would not
-      find them, yet someone who thinks the plan through would need each of them.
-    - They belong together: later ones follow from earlier ones, and none contradicts another or the profile.
-    - A reference is one concrete, durable fact with names, numbers or places, true of this user, and new: not a mere
-      copy of the profile.
-    - Draw on several domains. Requests differ from one another and from the earlier ones in aim and domain.
-    - Dates are real calendar days; every reference is older than its request, and they spread over weeks or months.
+    You are given the user's profile (demographics, and a summary for each domain of life) and the requests that exist
+    already. Each new request comes with 3 to 5 references: facts that a good response must take into account. The user
+    mentioned them earlier, on different days, in chats about other matters.
+    - A request asks for help with planning something or carrying it out. It is not a quiz about the past.
+    - A request says little. It does not mention its references.
+    - References share no words and no obvious topic with the request. A search with the words of the request would not
+      find them, yet someone who thinks the plan through would need every one of them.
+    - The references of a request belong together: later ones follow from earlier ones. None contradicts another one or
+      the profile.
+    - A reference is one concrete, lasting fact about this user, with names, numbers or places. It is new, not a copy of
+      the profile.
+    - Use several domains. The requests differ in aim and domain from one another and from those that exist.
+    - All dates are real calendar days. Every reference is older than its request, and the references of a request are
+      spread over weeks or months.
     """
 
-    demographics: dict[str, str] = dspy.InputField()
-    domain_summaries: dict[str, str] = dspy.InputField(desc="what is known of the user, by domain")
+    demographics: dict[str, str] = dspy.InputField(desc="who the user is")
+    domain_summaries: dict[str, str] = dspy.InputField(desc="what is known about the user, by domain")
     earlier_queries: list[str] = dspy.InputField(desc="requests that exist already")
     count: int = dspy.InputField(desc="how many requests to write")
-    queries: list[DraftQuery] = dspy.OutputField()
+    queries: list[DraftQuery] = dspy.OutputField(desc="the new requests, as many as `count` says")
 
 
 class PlanTimeline(dspy.Signature):
-    """Plan the chats that this user had with the assistant before making the request.
+    """Plan the chats that this user had with the assistant before making a request.
 
-    - 5 to 10 events in ascending order, no two on one day, all before the day of the request.
-    - The first one is a few days or weeks before the earliest reference.
-    - Every reference is told in exactly one event, on the reference's own day; name it by its id there.
-    - All other events are filler: everyday matters that fit the user's profile and habits, from varied domains, which
-      neither tell a reference nor give the request away.
-    - The events make one plausible life: what happens in one may have consequences in a later one, nothing contradicts.
+    You are given the user's profile (demographics, and a summary for each domain of life), the request with its date,
+    and its references: facts that the user mentioned earlier, each with an id and a date. Plan the chats as events.
+    - There are 5 to 10 events in ascending order of date, at most one a day, all before the day of the request.
+    - The first event takes place a few days or weeks before the earliest reference.
+    - The user tells each reference in exactly one event, on the date of the reference. That event lists its id.
+    - All other events are filler: everyday matters from various domains that fit the user's profile and habits. They
+      neither mention a reference nor give the request away.
+    - Together the events make a plausible life. What happens in one event may have consequences in a later one, and
+      nothing contradicts anything else.
     """
 
-    demographics: dict[str, str] = dspy.InputField()
-    domain_summaries: dict[str, str] = dspy.InputField(desc="what is known of the user, by domain")
+    demographics: dict[str, str] = dspy.InputField(desc="who the user is")
+    domain_summaries: dict[str, str] = dspy.InputField(desc="what is known about the user, by domain")
     query: str = dspy.InputField(desc="the request")
-    query_date: str = dspy.InputField()
-    references: list[str] = dspy.InputField(desc="id, day and fact of each")
-    events: list[DraftEvent] = dspy.OutputField()
+    query_date: str = dspy.InputField(desc="the day of the request, YYYY-MM-DD")
+    references: list[str] = dspy.InputField(desc="id, date and fact of each reference")
+    events: list[DraftEvent] = dspy.OutputField(desc="the chats in ascending order of date")
 
 
 class WriteDialogue(dspy.Signature):
-    """Write out one chat between the user and the assistant.
+    """Write one chat between the user and the assistant.
 
-    - 5 to 30 turns, the user begins, then they alternate.
-    - The user talks as someone of these demographics would, with the tastes of the domain summaries; the assistant
-      helps, asks back where something is open, and does not know what it was not told.
-    - Every fact of the list is told by the user in passing, with its names, numbers and places, as part of what the
-      chat is about, never as an announcement. If the list is empty, invent no lasting facts beyond the outline.
-    - It follows on the earlier chats: they may be referred to, and nothing contradicts them. Nothing of later days is
-      known.
+    You are given the user's profile (demographics, and summaries of the domains that the chat is about), the date and
+    the outline of the chat, the facts that the user must mention in it, and the chats before it.
+    - The chat has 5 to 30 turns. The user begins, and then the two alternate.
+    - The user talks like a person of these demographics, with the tastes in the summaries. The assistant helps, asks
+      back where something is open, and knows only what it has been told.
+    - The user mentions every fact of the list in passing, with its names, numbers and places, as part of what the chat
+      is about, and never as an announcement. If the list is empty, invent no lasting facts beyond the outline.
+    - The chat comes after the earlier chats. It may refer to them and contradicts none of them. Nobody in it knows
+      anything of later days.
     """
 
-    demographics: dict[str, str] = dspy.InputField()
-    domain_summaries: dict[str, str] = dspy.InputField(desc="what is known of the user in the domains of the chat")
-    date: str = dspy.InputField()
+    demographics: dict[str, str] = dspy.InputField(desc="who the user is")
+    domain_summaries: dict[str, str] = dspy.InputField(desc="what is known about the user in the domains of the chat")
+    date: str = dspy.InputField(desc="the day of the chat, YYYY-MM-DD")
     outline: str = dspy.InputField(desc="what happens in the chat")
-    facts: list[str] = dspy.InputField(desc="what the user has to tell in it")
-    earlier_chats: list[str] = dspy.InputField(desc="day and outline of each, oldest first")
-    turns: list[DraftTurn] = dspy.OutputField()
+    facts: list[str] = dspy.InputField(desc="what the user has to mention in the chat; may be empty")
+    earlier_chats: list[str] = dspy.InputField(desc="date and outline of each earlier chat, oldest first")
+    turns: list[DraftTurn] = dspy.OutputField(desc="the chat, turn by turn")

@@ -3,6 +3,8 @@
     sessions ── every 3 ──> upsert ── every 50 new facts ──> consolidate ──> facts       (`PersonalFactWriter`)
     question ── Prospection over search ──> facts and a summary                          (`prospection`)
 
+A session of more than ten exchanges counts as several, so that one update is never asked to read it whole.
+
 `pgr+METHOD` takes the memory of any other method and calls nothing of it but `search`: all switches of the policy share
 one written memory.
 
@@ -23,7 +25,7 @@ from ...memory.amending import Amend, edited_entry, is_as_written
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...records import Context, Failure, Hit, Item, Query, Turn, format_time
-from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts
+from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts, update_examples
 from ..fallback import FEW
 from ..method import ANY_COSINE, EntryReader, Method, Policy, Reader, SearchSettings, Settings, Writer
 from ..predictor import predictor
@@ -37,14 +39,21 @@ class FactSettings(Settings):
     """How facts are written (section 3.2)."""
 
     every: int = Field(3, ge=1, description="sessions per upsert; those that wait are written where the history ends")
+    exchanges: int = Field(
+        10, ge=1, description="most exchanges (a turn and its reply) that count as one session; a longer one is cut"
+    )
     merge_after: int = Field(50, ge=1, description="new facts after which the memory is consolidated")
     merge_score: float = Field(0.8, ge=-1, le=1, description="lowest cosine of facts that may be merged")
     window_days: int = Field(7, ge=0, description="most days between the latest dates of facts that are merged")
     related: int = Field(40, ge=1, description="most known facts an update is shown, those nearest to what was said")
 
 
-_PAPER = {name: {"hybrid": False} for name in ("memoryquest", "implexconv", "personamem-v2")}
-"""The benchmarks of the paper, which ranks by cosine."""
+_BENCHMARKS = ("memoryquest", "implexconv", "personamem-v2")
+"""Those of the paper."""
+_FACT_STORE_PRESETS = {name: {"hybrid": False} for name in _BENCHMARKS}
+_POLICY_PRESETS = {name: {"iterations": 10} for name in _BENCHMARKS}
+_PGR_PRESETS = {name: {"hybrid": False, "iterations": 10} for name in _BENCHMARKS}
+"""The paper ranks by cosine, and refines up to ten times."""
 
 
 class FactStoreSettings(SearchSettings, FactSettings):
@@ -70,11 +79,15 @@ class PersonalFactWriter(Writer):
         self.embedder, self.indexes = embedder, Indexes(embedder)
         self.settings = settings
         self.update = predictor(UpdateFacts)
+        self.update.demos = update_examples()
         self.merge = predictor(MergeFacts)
 
     def write(self, memory: PersonalMemory, item: Item, prepared: Any = None) -> PersonalMemory:
-        waiting = memory.changed(pending=(*memory.pending, item))
-        return self._upserted(waiting) if len(waiting.pending) >= self.settings.every else waiting
+        for part in session_parts(item, self.settings.exchanges):
+            memory = memory.changed(pending=(*memory.pending, part))
+            if len(memory.pending) >= self.settings.every:
+                memory = self._upserted(memory)
+        return memory
 
     def settle(self, memory: PersonalMemory) -> PersonalMemory:
         return self._upserted(memory) if memory.pending else memory
@@ -172,11 +185,36 @@ class ProspectiveReader(Reader):
         return self.policy.recall(lambda texts, k, low: self.search(memory, texts, k, low), query.probe, query.date)
 
 
+def session_parts(item: Item, exchanges: int) -> list[Item]:
+    """Cut an item into parts of at most so many exchanges, each of two turns; a short one is its own only part.
+
+    A question is not parted from its reply: where a cut would fall between them, both go to the later part.
+    """
+    turns = item.turns
+    most_turns = 2 * exchanges
+    # PersonaMem's histories open with a turn of the system.
+    opener = next((turn.speaker for turn in turns if turn.speaker != "system"), "")
+
+    parts: list[Item] = []
+    start = 0
+    while len(turns) - start > most_turns:
+        end = start + most_turns
+        parts_an_exchange = turns[end - 1].speaker == opener and turns[end].speaker != opener
+        if parts_an_exchange:
+            end -= 1
+        parts.append(item.only({turn.id for turn in turns[start:end]}))
+        start = end
+
+    if not parts:
+        return [item]
+    return [*parts, item.only({turn.id for turn in turns[start:]})]
+
+
 class FactStore(Method):
     """PGR's long-term memory (section 3.2), searched with the query alone: the query-only baseline of Figure 3."""
 
     Settings = FactStoreSettings
-    presets = _PAPER
+    presets = _FACT_STORE_PRESETS
 
     def __init__(self, embedder: Embedder, settings: FactStoreSettings) -> None:
         reader = EntryReader(settings.k, embedder=embedder, hybrid=settings.fused(embedder))
@@ -187,7 +225,7 @@ class PGR(Method):
     """The paper's method: prospection over its own store of facts."""
 
     Settings = PGRSettings
-    presets = _PAPER
+    presets = _PGR_PRESETS
 
     def __init__(self, embedder: Embedder, settings: PGRSettings) -> None:
         policy = Prospection(settings.only(ProspectionSettings))
@@ -199,6 +237,7 @@ class PGROver(Policy):
     """`pgr+METHOD`: the policy over another method's `search`. Settings of the inner method begin with `inner_`."""
 
     Settings = ProspectionSettings
+    presets = _POLICY_PRESETS
 
     def __init__(self, inner: Method, settings: ProspectionSettings) -> None:
         super().__init__(inner, ProspectiveReader(inner.reader, Prospection(settings)))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from mempiler import build, load, save
 from mempiler.engines.embedders import embedder
-from mempiler.programs.catalog import needs_embedder
+from mempiler.programs.catalog import needs_embedder, preset
 from mempiler.programs.pgr.memory import PersonalFact, PersonalMemory, merge_groups
-from mempiler.records import Session, Turn
+from mempiler.records import History, Session, Turn
 from mempiler.runs.manifest import read_manifest
 from mempiler.signatures.pgr import FactChange
 
@@ -42,6 +42,81 @@ def test_sessions_are_taken_in_by_the_few_and_the_rest_when_the_history_ends(
     found = written(store(every=every), make_history(sessions), reply)
     assert (found.calls["facts"], found.memory.pending) == (calls, ())
     assert {turn for fact in found.memory.facts for turn in fact.sources} == set(make_history(sessions).turns)
+
+
+def exchanges(count, opening=()):
+    """Turns of a user and an assistant, after those of the speakers in `opening`."""
+    speakers = [*opening, *["user", "assistant"] * count]
+    turns = [Turn(id=f"D1:{n}", speaker=speaker, text=f"word {n}") for n, speaker in enumerate(speakers, 1)]
+    return History(id="long", items=(Session(id="D1", time=datetime(2024, 3, 1), turns=tuple(turns)),))
+
+
+@pytest.mark.parametrize(
+    ("history", "sizes"),
+    [
+        (exchanges(10), [20]),
+        (exchanges(11), [20, 2]),
+        (exchanges(46, ["system"]), [19, 20, 20, 20, 14]),
+        (exchanges(25, ["assistant"]), [20, 20, 11]),
+    ],
+    ids=["short enough", "one too many", "as in PersonaMem-v2", "the assistant begins"],
+)
+def test_a_long_session_is_written_in_parts_that_end_with_a_reply(scripted, history, sizes):
+    lm = scripted(reply)
+    with dspy.context(lm=lm):
+        memory = store(every=1).remember(history).memory
+    dialogues = [lines_of(text) for kind, text in lm.engine.prompts if kind == "facts"]
+    assert [len(lines) for lines in dialogues] == sizes
+    assert {turn for fact in memory.facts for turn in fact.sources} == set(history.turns)
+    assert {fact.sessions for fact in memory.facts} == {("D1",)}
+    if history.items[0].turns[0].speaker != "assistant":
+        assert {lines[-1]["speaker"] for lines in dialogues} == {"assistant"}
+
+
+def test_three_parts_of_a_long_session_are_written_by_one_update(written):
+    found = written(store(exchanges=2), exchanges(8), reply)
+    assert (found.calls["facts"], len(found.memory.facts)) == (2, 16)
+
+
+def test_what_cannot_be_read_of_a_part_is_kept_as_raw_text(written):
+    history = exchanges(11)
+
+    def unreadable(kind, text, n):
+        return "no" if kind == "facts" and "[D1:1]" in text else reply(kind, text, n)
+
+    memory = written(store(every=1), history, unreadable).memory
+    # Of a part that failed, either half is tried by itself.
+    assert {turn.id for left in memory.unwritten for turn in left.item.turns} == {f"D1:{n}" for n in range(1, 11)}
+    assert {turn for fact in memory.facts for turn in fact.sources} == {f"D1:{n}" for n in range(11, 23)}
+
+
+def test_a_model_is_shown_nine_facts_as_an_example_of_an_update(scripted, make_history):
+    """As many as the paper's prompt (appendix, Memory Creation Prompt): four updates and five new facts."""
+    (demo,) = store().method.writer.update.demos
+    states = [fact.state for fact in demo.facts]
+    assert (states.count("update"), states.count("add")) == (4, 5)
+    turns = {line.partition("]")[0].strip("[") for line in demo.dialogue.splitlines()}
+    assert {id for fact in demo.facts for id in fact.turn_ids} <= turns
+    known = {fact.fact_id for fact in demo.existing_facts}
+    assert {fact.fact_id for fact in demo.facts if fact.state == "update"} < known
+    lm = scripted(reply)
+    with dspy.context(lm=lm):
+        store().remember(make_history(1))
+    assert "Joined a rowing club" in "".join(message["content"] for message in lm.history[0]["messages"])
+
+
+@pytest.mark.parametrize(
+    ("name", "benchmark", "iterations"),
+    [
+        ("pgr", "memoryquest", 10),
+        ("pgr", "personamem-v2", 10),
+        ("pgr+turn-rag", "implexconv", 10),
+        ("pgr", "locomo", None),
+    ],
+)
+def test_the_papers_benchmarks_take_its_ten_rounds_and_users_three(name, benchmark, iterations):
+    assert preset(name, benchmark).get("iterations") == iterations
+    assert build(name, embedder=embedder()).method.config["iterations"] == 3
 
 
 def test_an_update_is_shown_the_facts_nearest_to_what_was_said_oldest_first(scripted, make_history):
