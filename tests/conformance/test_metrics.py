@@ -28,7 +28,7 @@ from tests.runs.evaluations import evaluation, row
 Agrees = Callable[..., None]
 RULES = {
     "every step": "plain",
-    "one too many": "time",
+    "off by one": "time",
     "newest state": "update",
     "rubric": "rubric",
     "cannot be answered": "abstention",
