@@ -118,7 +118,7 @@ class JudgePreference(dspy.Signature):
     - gives concrete steps, or a clear structure to follow.
     A weak response:
     - would suit anybody;
-    - reacts only to the wording of the request;
+    - takes up the words of the request and nothing behind them;
     - is too vague to act on;
     - passes over obvious chances to guide you or to foresee a need.
     If neither response is noticeably more useful to you, choose "tie".

@@ -97,8 +97,8 @@ class MergedFact(BaseModel):
 class MergeFacts(dspy.Signature):
     """Merge similar facts about a user into one fact, without losing anything important.
 
-    The new info is a single coherent sentence that covers what all the facts say. Its type is the type among theirs
-    that fits best. Its related entities are a short list of the important ones in the new info.
+    Write the new info as one coherent sentence with everything that the facts say. Choose the type among theirs that
+    fits best. As related entities, list only the important ones in the new info.
     """
 
     similar_facts: list[KnownFact] = dspy.InputField(desc="facts that are alike in content and close in date")
@@ -148,7 +148,7 @@ class ImagineChain(dspy.Signature):
 class RefineChain(dspy.Signature):
     """Rewrite imagined steps so that they fit one particular user, with the help of facts about this user.
 
-    You are given the user's query, its date, the steps that were imagined first, and what is known about the user. The
+    You are given the user's query, its date, the steps that were imagined so far, and what is known about the user. The
     new steps will be used to search the user's memory again.
     - Revise, sharpen or reorder the steps according to the user's preferences, constraints, habits and events.
     - The date before a fact says when the fact was noted or last changed. Work out whether the fact still matters on
@@ -165,7 +165,7 @@ class RefineChain(dspy.Signature):
 
     date: str = dspy.InputField(desc="when the query is asked")
     question: str = dspy.InputField(desc="the user's query")
-    initial_steps: list[Step] = dspy.InputField(desc="the steps that were imagined first")
+    initial_steps: list[Step] = dspy.InputField(desc="the steps that were imagined so far")
     personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
     updated_steps: list[Step] = dspy.OutputField(desc="in the order of time")
 
@@ -193,9 +193,9 @@ class ImagineTree(dspy.Signature):
 class RefineTree(dspy.Signature):
     """Rewrite a tree of imagined futures so that it fits one particular user, with the help of facts about this user.
 
-    You are given the user's query, its date, the tree that was imagined first, and what is known about the user. People
-    consider several ways in which things may go, and each node is one step on such a way. The nodes of the new tree
-    will be used to search the user's memory again.
+    You are given the user's query, its date, the tree that was imagined so far, and what is known about the user. Its
+    branches are different ways in which things may go. The nodes of the new tree will be used to search the user's
+    memory again.
     - Revise, sharpen, remove or add nodes. Reconnect branches according to how this user is likely to decide and act.
     - The date before a fact says when the fact was noted or last changed. Work out whether the fact still matters on
       the date of the query.
@@ -209,7 +209,7 @@ class RefineTree(dspy.Signature):
 
     date: str = dspy.InputField(desc="when the query is asked")
     question: str = dspy.InputField(desc="the user's query")
-    initial_tree: list[TreeNode] = dspy.InputField(desc="the tree that was imagined first")
+    initial_tree: list[TreeNode] = dspy.InputField(desc="the tree that was imagined so far")
     personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
     updated_tree: list[TreeNode] = dspy.OutputField(desc="all nodes, the root first")
 

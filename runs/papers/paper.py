@@ -29,6 +29,9 @@ class Printed(BaseModel, frozen=True, extra="forbid"):
     """The models behind it, and n if the paper gives it."""
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    table: str = ""
+    """Its name in the paper, e.g. "Table 4", where cells of several tables stand in one cell of ours: it is written
+    behind each of them."""
     layer: str = ""
     """The one of several sources that disagree, e.g. "figure"; it stands beside each of its cells in our tables."""
     source: str = ""
@@ -216,7 +219,8 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
         """Return the printed cells that stand beside one of ours, in the order of the section's tables.
 
         Tables that name a layer are sources of the same number that disagree: the first one that has a cell is taken,
-        and its layer is written behind the cell, e.g. "49.7 (figure)".
+        and its layer is written behind the cell, e.g. "49.7 (figure)". Where a table names itself, its name is written
+        behind the cell, e.g. "0.723 (Table 1)".
         """
         row_names = self._printed_rows(section, label)
         column_names = self._printed_columns(label, column)
@@ -226,9 +230,11 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
             if table.layer and has_layer:
                 continue
             found = _cells(table, row_names, column_names)
+            label_of_cells = table.layer or table.table
             if table.layer and found:
                 has_layer = True
-                cells.extend(f"{cell} ({table.layer})" for cell in found)
+            if label_of_cells:
+                cells.extend(f"{cell} ({label_of_cells})" for cell in found)
             else:
                 cells.extend(found)
         return tuple(cells)

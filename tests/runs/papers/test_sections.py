@@ -231,7 +231,15 @@ def test_no_variant_resolves_relative_dates_which_no_paper_does(name):
         ("pramem", "fig4", "round 40", "Overall F1", (30.7,)),
         ("pramem", "table1", "PraMem", "Overall F1", (31.6,)),
         ("pramem", "table1-transfer", "PraMem", "Overall F1", (25.3,)),
-        ("pgr", "memoryquest", "PGR, tree", "recall", (0.723, 0.723, 0.723, 0.722)),
+        (
+            "pgr",
+            "memoryquest",
+            "PGR, tree",
+            "recall",
+            ("0.723 (Table 1)", "0.723 (Figure 3)", "0.723 (Table 4)", "0.722 (Table 5)"),
+        ),
+        ("pgr", "implexconv", "PGR, tree", "recall", ("0.286 (Table 1)",)),
+        ("pgr", "personamem-v2", "Mem0 (no graph)", "recall", ("0.121 (Table 1)",)),
         # Memory-R2: of the figures first, then of the notes at 7b3d747, then of the earlier ones.
         ("memory-r2", "main", "32 sessions", "J", ("87.1 (figure)",)),
         ("memory-r2", "main", "Memory-R1", "J", ()),
