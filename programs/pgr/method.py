@@ -3,7 +3,7 @@
     sessions ── every 3 ──> upsert ── every 50 new facts ──> consolidate ──> facts       (`PersonalFactWriter`)
     question ── Prospection over search ──> facts and a summary                          (`prospection`)
 
-A session of more than ten exchanges counts as several, so that one update is never asked to read it whole.
+A session of more than ten exchanges is written in parts, each of which counts as one: no update has to read it whole.
 
 `pgr+METHOD` takes the memory of any other method and calls nothing of it but `search`: all switches of the policy share
 one written memory.
@@ -199,8 +199,8 @@ def session_parts(item: Item, exchanges: int) -> list[Item]:
     start = 0
     while len(turns) - start > most_turns:
         end = start + most_turns
-        parts_an_exchange = turns[end - 1].speaker == opener and turns[end].speaker != opener
-        if parts_an_exchange:
+        cuts_an_exchange = turns[end - 1].speaker == opener and turns[end].speaker != opener
+        if cuts_an_exchange:
             end -= 1
         parts.append(item.only({turn.id for turn in turns[start:end]}))
         start = end
