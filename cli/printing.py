@@ -50,6 +50,8 @@ def show_plan(plan: Plan, notes: Iterable[str] = ()) -> None:
     rows += [("cost", "price not known", "")] if plan.usd is None else []
     notes, title = list(notes), "planned LM calls (those a cache answers are free)"
     lines: list[Any] = [table(("phase", "low", "high"), rows, title, len(plan.phases))]
+    if plan.devices:
+        lines.append(_memory_table(plan))
     lines += [f"note: {note}" for note in notes]
     summary = plan.summary()
     if notes:
@@ -57,6 +59,22 @@ def show_plan(plan: Plan, notes: Iterable[str] = ()) -> None:
     if plan.split is not None:
         lines += plan.split.lines()
     report(summary, lines)
+
+
+def _memory_table(plan: Plan) -> RenderableType:
+    """Return a table of the memory that a training takes on each GPU."""
+    rows: list[tuple[str, ...]] = []
+    for device in plan.devices:
+        if not device.parts:
+            rows.append((device.role, str(device.gpus), "-", "the size of the model is not known"))
+            continue
+        parts = [f"{name} {size:,.1f}" for name, size in device.parts.items()]
+        if device.loading:
+            parts.append(f"while loading {device.loading:,.1f}")
+        limit = f" of {device.capacity:,.0f}" if device.capacity else ""
+        verdict = ": does not fit" if device.fits is False else ""
+        rows.append((device.role, str(device.gpus), f"{device.total:,.1f}{limit}{verdict}", ", ".join(parts)))
+    return table(("memory for", "GPUs", "GB on each", "of it"), rows, "memory on each GPU, computed")
 
 
 def print_notes(lines: Iterable[str]) -> None:

@@ -14,6 +14,7 @@ from ..runs.console import spanned, table
 from .options import answer_options, make_setup, setup_options
 from .printing import report, show_plan
 from .progress import progress
+from .training import chosen_training, follow_first_process, training_options
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,28 +37,44 @@ _NOT_HERE = ("benchmark", "data", "metric", "categories", "set", "allow_code")
 @click.option("--seeds", type=click.IntRange(1), help="repetitions; cells show mean and spread [default: the paper's]")
 @setup_options
 @answer_options
+@training_options
 def command(
-    paper: str, sections: tuple[str, ...], named: tuple[str, ...], seeds: int | None, planned: bool, **values: Any
+    paper: str,
+    sections: tuple[str, ...],
+    named: tuple[str, ...],
+    seeds: int | None,
+    planned: bool,
+    train_set: tuple[str, ...],
+    trainer: str | None,
+    **values: Any,
 ) -> None:
     """Run the sections of PAPER on its benchmarks, and print its tables and ours.
 
     Without --judge-lm a metric without a judge stands in where the benchmark has one, and there are no win rates.
+    Trainings are rewarded by the answers of --answer-lm, or of the model that --train-set answer_lm=NAME names.
+    Several processes: `torchrun -m mempiler reproduce ...`.
     """
+    from ..engines.local import processes
     from ..runs.announce import announce_models
     from ..runs.papers.paper import read_paper
     from ..runs.papers.reproduction import reproduce
     from ..runs.papers.sections import plan_paper
+    from ..runs.papers.trainings import TrainingChoices
     from ..runs.results import refuse_broken
 
+    follow_first_process(planned, many=True)
     found = read_paper(paper)
+    choices = TrainingChoices(chosen_training(train_set, trainer))
     plain, files = _files(found, named)
     setup = make_setup({**values, "benchmark": "", "data": plain})
     chosen = found.chosen(sections)
     announce_models(replace(setup, benchmark=chosen[0].benchmark), ", ".join(named) or "bundled sample")
     if planned:
-        return show_plan(*plan_paper(found, setup, sections, files, seeds))
+        return show_plan(*plan_paper(found, setup, sections, files, seeds, choices))
     with progress(setup.limits) as (note, meter):
-        made = reproduce(found, setup, sections, files, seeds, note, meter)
+        made = reproduce(found, setup, sections, files, seeds, note, meter, choices)
+    # After an error they end with this process, by torchrun.
+    processes.dismiss()
     report(made.summary(), _lines(made, whole=not sections))
     for row in (row for found in made.sections for row in found.rows):
         for each, run in zip(row.evaluations, row.runs, strict=True):

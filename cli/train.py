@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
@@ -11,8 +10,8 @@ from .options import parse_settings, said, setup_options, take_run_options
 from .printing import report, show_plan
 from .progress import quiet_output
 from .show import run_lines
+from .training import follow_first_process, training_options
 
-_SETTINGS = "steps, tokens, horizons=[8,16,32], lora=16, answer_lm, ..., of its reward or trainer: learning_rate=2e-4"
 _OBJECTIVES = "logo-grpo, grpo, grpo-session, grpo-cumulative, local"
 
 
@@ -20,8 +19,7 @@ _OBJECTIVES = "logo-grpo, grpo, grpo-session, grpo-cumulative, local"
 @click.argument("program")
 @setup_options
 @click.option("--optimizer", default="logo-grpo", help=_OBJECTIVES)
-@click.option("--train-set", multiple=True, metavar="NAME=VALUE", help=_SETTINGS)
-@click.option("--trainer", type=click.Choice(("local", "trl")), help="our own, or TRL's: weights in shards, vLLM")
+@training_options
 @click.option("--out", help="folder for the program [default: in the run's folder under runs/local]")
 def command(
     program: str,
@@ -36,12 +34,9 @@ def command(
 
     With `--lm local:tiny` a model is made and warmed up first. Several processes: `torchrun -m mempiler train ...`.
     """
-    from ..engines.local.engine import follow
     from ..runs import api
 
-    if not planned and follow():
-        # At once: threads of torch's that wind down abort a process now and then, and torchrun then ends the first one.
-        os._exit(0)
+    follow_first_process(planned)
     metric = values.pop("metric")
     options = take_run_options(values)
     if not said("threads"):

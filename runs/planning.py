@@ -7,7 +7,7 @@ cache answers are part of the range; corrections, retries and judges are not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,20 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..engines.guard import Guard
+from ..engines.local.memory_plan import (
+    COLOCATED_SHARE,
+    GIGABYTE,
+    HALF_BYTES,
+    DeviceUse,
+    TrainingMemory,
+    reader_gigabytes,
+    vllm_use,
+)
+from ..engines.local.model_shape import model_shape
+from ..engines.local.processes import started_processes
+from ..engines.local.settings import Reinforcement
 from ..engines.meter import Meter
-from ..engines.models import OFFLINE, is_local, is_offline, language_model
+from ..engines.models import LOCAL, OFFLINE, is_local, is_offline, language_model
 from ..engines.spending import token_prices
 from ..errors import UserError
 from ..optimizers.compile import Compilation, plan_job
@@ -25,7 +37,7 @@ from ..optimizers.cost_estimate import NOTHING, Range, effort
 from ..optimizers.logo_grpo.journal import FILE
 from ..optimizers.logo_grpo.policy import by_history
 from ..optimizers.logo_grpo.settings import TrainingSettings
-from ..optimizers.logo_grpo.training_config import TrainingConfig
+from ..optimizers.logo_grpo.training_config import TINY, TrainingConfig
 from ..programs.adapter import adapter as make_adapter
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
@@ -62,6 +74,8 @@ class Plan:
     """Calls by phase."""
     split: SplitPlan | None = None
     """What the split of the questions allows, for a run that needs all three parts."""
+    devices: tuple[DeviceUse, ...] = ()
+    """Memory on each GPU, of a training of a model whose shape is known."""
 
     def __add__(self, other: Plan) -> Plan:
         """Both as one, without phases; what is not known of either is not known, unless it asks nothing."""
@@ -70,7 +84,8 @@ class Plan:
             parts = [getattr(each, name) for each in (self, other) if each.calls.high]
             return None if None in parts else sum(parts, NOTHING)
 
-        return Plan(self.calls + other.calls, self.tokens + other.tokens, both("usd"), both("minutes"))
+        total = Plan(self.calls + other.calls, self.tokens + other.tokens, both("usd"), both("minutes"))
+        return replace(total, devices=_largest((*self.devices, *other.devices)))
 
     def summary(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -81,7 +96,18 @@ class Plan:
         phases = {name: pair(range) for name, range in self.phases.items()}
         totals = {name: pair(getattr(self, name)) for name in ("calls", "tokens", "usd", "minutes")}
         split = {} if self.split is None else {"split": self.split.summary()}
-        return {**totals, "phases": phases, **split}
+        devices = {"devices": [device.summary() for device in self.devices]} if self.devices else {}
+        return {**totals, "phases": phases, **split, **devices}
+
+
+def _largest(devices: Iterable[DeviceUse]) -> tuple[DeviceUse, ...]:
+    """Return of each role the use that takes the most: of several trainings one runs at a time."""
+    largest: dict[str, DeviceUse] = {}
+    for device in devices:
+        known = largest.get(device.role)
+        if known is None or device.total > known.total:
+            largest[device.role] = device
+    return tuple(largest.values())
 
 
 def plan_evaluate(name: Any, setup: Setup, part: Part = "all") -> Plan:
@@ -151,13 +177,51 @@ def plan_train(method: Any, setup: Setup, course: TrainingConfig) -> Plan:
     phases = {"scoring before": scored, "training": calls, "validating": validated, "scoring after": scored}
     calls = sum(phases.values(), NOTHING)
     tokens = Range(calls.low * size.each * 0.5, calls.high * size.each * 2)
-    found = replace(_plan(phases, tokens, size, setup), split=plan_split(setup))
+    found = replace(_plan(phases, tokens, size, setup), split=plan_split(setup), devices=_devices(setup, course, size))
     rate = trained_rate(setup.lm)
     if rate is None:
         return found
     seconds = found.calls.times(1 / rate)
     usd = found.usd if course.usd_per_hour is None else seconds.times(course.usd_per_hour / 3600)
     return replace(found, minutes=seconds.times(1 / 60), usd=usd)
+
+
+def _devices(setup: Setup, course: TrainingConfig, size: _Size) -> tuple[DeviceUse, ...]:
+    """Return the memory that a training takes on each GPU, with that of the servers which it asks."""
+    shape = model_shape(setup.lm.removeprefix(LOCAL)) if is_local(setup.lm) and setup.lm != TINY else None
+    if shape is None:
+        return ()
+    trainer = Reinforcement.parse(course.train_kwargs)
+    asks_vllm = bool(trainer.trl.get("use_vllm"))
+    # As TRL has it where nothing is said.
+    is_colocated = asks_vllm and trainer.trl.get("vllm_mode", "colocate") == "colocate"
+    training = TrainingMemory(
+        shape,
+        gpus=course.train_gpus or started_processes(),
+        sharded=bool(trainer.trl.get("fsdp")),
+        rows=trainer.micro_batch_size,
+        tokens=_longest_row(course, size),
+        lora=course.lora,
+        has_reference=trainer.beta > 0,
+        is_checkpointed=trainer.gradient_checkpointing,
+        colocated=float(trainer.trl.get("vllm_gpu_memory_utilization", COLOCATED_SHARE)) if is_colocated else 0.0,
+        capacity=course.gpu_memory,
+    )
+    devices = [training.use()]
+    if asks_vllm and not is_colocated:
+        weights = shape.parameters * HALF_BYTES / GIGABYTE
+        devices.append(vllm_use("sampling", course.sampling_gpus or 1, weights, course.gpu_memory))
+    if course.answer_lm and course.reader_gpus:
+        weights = reader_gigabytes(course.answer_lm)
+        share = None if weights is None else weights / course.reader_gpus
+        devices.append(vllm_use("answers for rewards", course.reader_gpus, share, course.gpu_memory))
+    return tuple(devices)
+
+
+def _longest_row(course: TrainingConfig, size: _Size) -> int:
+    """Return the tokens of a long prompt with its completion: twice a mean call, and as much as may be answered."""
+    mean = size.write_tokens / size.write_calls if size.write_calls else 0.0
+    return int(2 * mean) + course.answer_tokens
 
 
 def trained_rate(lm: str) -> float | None:

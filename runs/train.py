@@ -17,6 +17,7 @@ from pydantic_core import to_jsonable_python
 
 from ..data.dataset import Split
 from ..data.memory_env import MemoryEnv
+from ..engines.local.processes import started_processes
 from ..engines.meter import Meter
 from ..engines.models import LOCAL, endpoint_errors, is_local
 from ..errors import UserError
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
 
 _FILED = {"before": "start", "after": "result"}
 """What the rows of a phase are filed under: runs of earlier versions are resumed, too."""
-_FREE_ON_RESUME = {"answer_api_base", "usd_per_hour"}
+FREE_ON_RESUME = frozenset(
+    {"answer_api_base", "usd_per_hour", "train_gpus", "sampling_gpus", "reader_gpus", "gpu_memory"}
+)
 """Fields of a course that a resumed run may change."""
 
 
@@ -146,9 +149,10 @@ def run_train(
     if benchmark.scorer.asked:
         raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
     # What decides the result: a resumed run is compared with what its folder holds.
-    decisive = {name: value for name, value in to_jsonable_python(course).items() if name not in _FREE_ON_RESUME}
+    decisive = {name: value for name, value in to_jsonable_python(course).items() if name not in FREE_ON_RESUME}
     del decisive["settings"]["threads"]
-    setup.check_model("judge", _reading_model(setup, course))
+    setup.check_model("judge", reward_reader(setup, course))
+    check_processes(course)
     runtime = Runtime.start(setup, "train", name_in_tables(method), decisive, meter, parent)
     with runtime.folder.recording():
         program = runtime.program(method, benchmark)
@@ -162,9 +166,20 @@ def run_train(
     return outcome
 
 
-def _reading_model(setup: Setup, course: TrainingConfig) -> RoleModel:
+def reward_reader(setup: Setup, course: TrainingConfig) -> RoleModel:
     """Return the model that answers the questions that rewards come from, where it is not the trained one."""
     return setup.role_model(course.answer_lm, course.answer_api_base, "--train-set answer_api_base=URL")
+
+
+def check_processes(course: TrainingConfig) -> None:
+    """Refuse a training that was planned for another number of processes than torchrun started."""
+    processes = started_processes()
+    if course.train_gpus not in (None, processes):
+        started = f"torchrun started {processes} processes" if processes > 1 else "there is one process"
+        raise UserError(
+            f"train_gpus = {course.train_gpus}, but {started}; "
+            f"start it with torchrun --nproc-per-node {course.train_gpus} -m mempiler"
+        )
 
 
 @dataclass
@@ -240,7 +255,7 @@ class _Job:
         return self.runtime.named(f"{LOCAL}{start}", "task", None, max_tokens=course.answer_tokens, seed=setup.seed)
 
     def _reader(self) -> Any:
-        model = _reading_model(self.runtime.setup, self.course)
+        model = reward_reader(self.runtime.setup, self.course)
         if model.name is None:
             return None
         return self.runtime.named(model.name, "judge", model.address, temperature=0.0)

@@ -6,6 +6,7 @@ meter derives one from a rollout id) or else the number of times the prompt was 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from ..call import going_on
 from ..meter import Meter, MeteredLM
 from . import processes
 from .batching import LIMIT, WINDOW, Batcher
+from .memory import release_memory
 from .model import MAX_NEW_TOKENS, LocalModel
 from .prompt_counts import PromptCounts
 from .sampling import Asked, Sample, row_seed
@@ -133,7 +135,10 @@ def local_lm(
 
 
 def follow() -> bool:
-    """Whether this process is not the first of a training; then it does its part first, see `processes`.
+    """Do this process's part of a training, unless it is the first one of the training; see `processes`.
+
+    Returns:
+        Whether it is not the first one, and has done its part.
 
     Raises:
         UserError: Another process has ended.
@@ -141,9 +146,33 @@ def follow() -> bool:
     if processes.rank() == 0:
         return False
     processes.connect()
-    origin, train_kwargs = processes.told()
-    processes.repeat(LocalProvider().ReinforceJob(local_lm(LocalModel.load(*origin)), train_kwargs))
+    _repeat_training(processes.told())
     return True
+
+
+def follow_all() -> bool:
+    """Do this process's part of one training after the other, until the first process calls `processes.dismiss`.
+
+    Returns and raises as `follow`.
+    """
+    if processes.rank() == 0:
+        return False
+    for number in itertools.count(1):
+        processes.connect(number)
+        training = processes.told()
+        if training is None:
+            break
+        _repeat_training(training)
+        release_memory()
+    processes.leave()
+    return True
+
+
+def _repeat_training(training: tuple[Any, dict[str, Any]]) -> None:
+    """Repeat what the first process does, on a model that is loaded from the same place."""
+    origin, train_kwargs = training
+    lm = local_lm(LocalModel.load(*origin))
+    processes.repeat(LocalProvider().ReinforceJob(lm, train_kwargs))
 
 
 def _messages(request: Request) -> list[dict[str, str]]:

@@ -32,6 +32,11 @@ def rank() -> int:
     return int(os.environ.get("RANK") or 0)
 
 
+def started_processes() -> int:
+    """Return how many processes torchrun started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE") or 1)
+
+
 def count() -> int:
     """Processes that train together now."""
     import torch.distributed as dist
@@ -44,17 +49,32 @@ def share(rows: Sequence[Row]) -> Sequence[Row]:
     return rows[rank() :: count()] if count() > 1 else rows
 
 
-def connect() -> None:
-    """Joins the other processes, if torchrun started any; each takes the GPU of its number."""
+def connect(number: int = 1) -> None:
+    """Join the other processes of a training, if torchrun started any; each takes the GPU of its number.
+
+    Args:
+        number: Which training of the other processes it is, counted from 1. The first process counts for itself: it
+            may train several models, and the others can be ready for the next one long before.
+    """
     import torch
     import torch.distributed as dist
 
-    if int(os.environ.get("WORLD_SIZE") or 1) == 1 or count() > 1:
+    if started_processes() == 1 or count() > 1:
         return
     gpu = torch.cuda.is_available()
     if gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=PATIENCE)
+    store, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
+    if rank() == 0:
+        number = store.add("trainings", 1)
+    # Each training has keys of its own: under those of the one before stand addresses where nobody listens any more.
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if gpu else "gloo",
+        store=dist.PrefixStore(f"training {number}", store),
+        rank=rank(),
+        world_size=started_processes(),
+        timeout=PATIENCE,
+    )
 
 
 def leave() -> None:
@@ -74,6 +94,14 @@ def tell(said: Any) -> None:
 def told() -> Any:
     """What the first process says next."""
     return _broadcast([None])[0]
+
+
+def dismiss() -> None:
+    """Tell the other processes that no further training comes, where this one leads."""
+    if rank() == 0 and started_processes() > 1:
+        connect()
+        tell(None)
+        leave()
 
 
 def everywhere(method: Callable[Concatenate[Any, Given], Result]) -> Callable[Concatenate[Any, Given], Result]:

@@ -48,6 +48,14 @@ class TrainingConfig:
     """Address of its server."""
     usd_per_hour: PositiveFloat | None = None
     """Of the machine that trains, for plans."""
+    train_gpus: PositiveInt | None = None
+    """GPUs that train, one for each process of torchrun; a training with another number of processes is refused."""
+    sampling_gpus: PositiveInt | None = None
+    """GPUs of the vLLM server that samples, for plans; each has the whole model."""
+    reader_gpus: PositiveInt | None = None
+    """GPUs over which the server of `answer_lm` spreads its model, for plans."""
+    gpu_memory: PositiveFloat | None = None
+    """Gigabytes of one GPU, for plans."""
 
     @classmethod
     def for_model(cls, lm: str) -> TrainingConfig:

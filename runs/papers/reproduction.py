@@ -14,11 +14,11 @@ from typing import Any
 
 from ...data.judge import PreferenceJudge
 from ...engines.guard import Guard
+from ...engines.local.memory import release_memory
 from ...engines.meter import Meter
 from ...engines.models import endpoint_errors
 from ...errors import BudgetError, EndpointError, MempilerError, Stopped, UserError, one_line
 from ...optimizers.compile import Compilation
-from ...optimizers.logo_grpo.training_config import TrainingConfig
 from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import digest, jsonable
 from ...programs.remember import MemoryCache
@@ -31,14 +31,15 @@ from ..manifest import read_manifest
 from ..pages.page import heading
 from ..results import Evaluation
 from ..runtime import Parent, Runtime
-from ..setup import Setup
+from ..setup import RoleModel, Setup
 from ..statistics import Difference
 from ..tracking import Tracker
-from ..train import run_train
+from ..train import check_processes, reward_reader, run_train
 from .cells import Aggregate, Cell, VariantResult
 from .paper import LOGO, NotRun, Paper, Section, Tuning
 from .paper import Cell as PrintedCell
 from .sections import ResolvedSection, repeated, resolve_sections, settings_of
+from .trainings import TrainingChoices
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,7 @@ def reproduce(
     seeds: int | None = None,
     note: Note = lambda phase: None,
     meter: Meter | None = None,
+    choices: TrainingChoices | None = None,
 ) -> Reproduced:
     """Runs sections of a paper, logged as one MLflow run with a nested one for each variant and seed.
 
@@ -164,17 +166,21 @@ def reproduce(
         seeds: Repetitions; those of the paper if None.
         note: Called with the name of each variant.
         meter: Counts the calls; a new one if None.
+        choices: Settings of the trainings, beside those of the rows. Rewards are given by the model that answers in the
+            tables, unless they name another.
 
     Raises:
-        UserError: A name or a file fits nothing, or the run to resume was started with other settings.
+        UserError: A name, a file or a setting fits nothing, or the run to resume was started with other settings.
         EndpointError: A model cannot be reached; the message says how to resume.
     """
-    resolved, notes = resolve_sections(paper, replace(setup, resume=None), names, files, seeds)
+    choices = (choices or TrainingChoices()).rewarded_by(setup)
+    resolved, notes = resolve_sections(paper, replace(setup, resume=None), names, files, seeds, choices)
     for each in resolved:
         replace(each.setup, resume=setup.resume).check_models()
         for one in (each.setup, *each.learning_setups.values()):
             one.load()
-    asked = _asked(paper, resolved, setup, files or {})
+        _check_trainings(paper, each, setup, choices)
+    asked = _asked(paper, resolved, setup, files or {}, choices)
     title = f"reproduce-{paper.name}"
     resumed = setup.resume and RunFolder.resume(setup.resume, asked)
     folder = resumed or RunFolder.create(title, asked)
@@ -182,7 +188,7 @@ def reproduce(
         tracker.params(asked)
         folder.update(run_id=tracker.run_id)
         cache = MemoryCache(folder.store.nodes)
-        work = _Work(paper, folder, tracker.run_id, meter or Meter(), Guard(setup.limits), note, cache)
+        work = _Work(paper, folder, tracker.run_id, meter or Meter(), Guard(setup.limits), note, cache, choices)
         done = tuple(map(work.section, resolved))
         result = Reproduced(paper, done, folder.path, tracker.run_id, notes, work.guard.limit_hit)
         for each in done:
@@ -205,6 +211,7 @@ class _Work:
     guard: Guard
     note: Note
     cache: MemoryCache
+    choices: TrainingChoices
 
     def section(self, resolved: ResolvedSection) -> SectionResult:
         """Evaluates the variants of a section; after a limit, those that are finished are read."""
@@ -257,7 +264,8 @@ class _Work:
         setup = resolved.learning(variant)
         setup = setup if how.train is None else replace(setup, train=how.train)
         command = "train" if how.optimizer == LOGO else "compile"
-        settings = _settings(command, program, setup, tuned=how.model_dump(exclude={"on"}))
+        chosen = {"training": self.choices.decisive} if command == "train" and self.choices.decisive else {}
+        settings = _settings(command, program, setup, tuned=how.model_dump(exclude={"on"}), **chosen)
         if how.start:
             begun = self._tuned(how.start, resolved)
             if begun is None:
@@ -270,7 +278,8 @@ class _Work:
             return folder
         shared = self._shared(label, resolved, folder)
         if command == "train":
-            run_train(program, setup, TrainingConfig.for_model(setup.lm).changed(how.settings), None, *shared)
+            run_train(program, setup, self.choices.course(how, setup.lm), None, *shared)
+            release_memory()
         else:
             compilation = Compilation(how.optimizer, how.stage, settings=dict(how.settings))
             run_compile(program, setup, compilation, None, False, *shared)
@@ -316,7 +325,33 @@ def _settings(command: str, program: str, setup: Setup, **values: Any) -> dict[s
     return json.loads(json.dumps(asked, default=jsonable))
 
 
-def _asked(paper: Paper, resolved: Sequence[ResolvedSection], setup: Setup, files: Mapping[str, str]) -> dict[str, Any]:
+def _check_trainings(paper: Paper, resolved: ResolvedSection, setup: Setup, choices: TrainingChoices) -> None:
+    """Refuse, before anything is paid for, what a training would refuse: its reader, and the number of processes."""
+    readers: list[RoleModel] = []
+    for label in resolved.labels:
+        tuning = paper.variants[label].tuned
+        if tuning is None or tuning.optimizer != LOGO:
+            continue
+        course = choices.course(tuning, resolved.setup.lm)
+        check_processes(course)
+        reader = reward_reader(resolved.setup, course)
+        if reader not in readers:
+            readers.append(reader)
+
+    for reader in readers:
+        replace(resolved.setup, resume=setup.resume).check_model("judge", reader)
+
+
+def _asked(
+    paper: Paper,
+    resolved: Sequence[ResolvedSection],
+    setup: Setup,
+    files: Mapping[str, str],
+    choices: TrainingChoices,
+) -> dict[str, Any]:
+    """Return what decides the run, as its folder keeps it: one that is resumed has the same."""
     asked = _settings("reproduce", paper.name, setup, sections=[each.section.name for each in resolved])
     asked |= {"seeds": [each.seeds for each in resolved]}
+    if choices.decisive:
+        asked["training"] = choices.decisive
     return asked | {f"data.{name}": str(Path(path).absolute()) for name, path in files.items()}

@@ -11,7 +11,6 @@ from ...data.catalog import benchmark_class
 from ...engines.models import OFFLINE, is_local, is_offline
 from ...errors import UnknownNameError, UserError
 from ...optimizers.compile import Compilation
-from ...optimizers.logo_grpo.training_config import TrainingConfig
 from ...programs.catalog import method_class, settings_model
 from ...systems.catalog import shipped
 from ..experiment import Part
@@ -19,6 +18,7 @@ from ..external import SYSTEM, plannable
 from ..planning import Plan, plan_compile, plan_evaluate, plan_train
 from ..setup import Setup
 from .paper import LOGO, Paper, Section, Variant
+from .trainings import TrainingChoices
 
 CHANGE_WEIGHTS = (LOGO, "finetune")
 """Optimizers that train the model of --lm in this process."""
@@ -51,6 +51,7 @@ def resolve_sections(
     names: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
     seeds: int | None = None,
+    choices: TrainingChoices | None = None,
 ) -> tuple[tuple[ResolvedSection, ...], tuple[str, ...]]:
     """Finds out what each section runs on, and a sentence on what is left out or smaller than in the paper.
 
@@ -60,9 +61,10 @@ def resolve_sections(
         names: Of the sections; all if empty.
         files: By benchmark, or by what it is a part of.
         seeds: Repetitions; those of the paper if None.
+        choices: Settings of the trainings, beside those of the rows.
 
     Raises:
-        UserError: A name or a file fits nothing, or no section can be run.
+        UserError: A name, a file or a setting fits nothing, or no section can be run.
     """
     told: dict[str, None] = {}
     found: list[ResolvedSection] = []
@@ -84,11 +86,31 @@ def resolve_sections(
         raise UserError(next(iter(told)))
     benchmarks = [made.benchmark for each in found for made in (each.setup, *each.learning_setups.values())]
     _check_files(benchmarks, setup, files or {})
+    for each in found:
+        told |= dict.fromkeys(_settings_kept(paper, each, choices or TrainingChoices()))
     if setup.test is None and any(each.setup.test is not None for each in found):
         told[f"on the bundled samples: {paper.offline_test} questions a section; --test N takes others"] = None
     if any(each.seeds > 1 and not _draws(paper.variants[v], each.setup) for each in found for v in each.labels):
         told["what neither samples nor draws by a seed is run once, however many seeds there are"] = None
     return tuple(found), tuple(told)
+
+
+def _settings_kept(paper: Paper, resolved: ResolvedSection, choices: TrainingChoices) -> list[str]:
+    """Return a sentence on each row that is trained with settings of its own in the place of chosen ones.
+
+    Raises:
+        UserError: A chosen setting is unknown, or does not fit a row.
+    """
+    sentences: list[str] = []
+    for label in resolved.labels:
+        tuning = paper.variants[label].tuned
+        if tuning is None or tuning.optimizer != LOGO:
+            continue
+        choices.course(tuning, resolved.setup.lm)
+        for name in choices.kept_by(tuning):
+            own = tuning.settings[name]
+            sentences.append(f"{label} is trained with its own {name} = {own}: that is what the row is about")
+    return sentences
 
 
 def _runnable(paper: Paper, section: Section, setup: Setup) -> tuple[tuple[str, ...], list[str]]:
@@ -137,12 +159,14 @@ def plan_paper(
     names: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
     seeds: int | None = None,
+    choices: TrainingChoices | None = None,
 ) -> tuple[Plan, tuple[str, ...]]:
     """The plan of `reproduce`: a phase for each section, and what it leaves out; arguments of `resolve_sections`.
 
     Memories that variants share are counted for each of them, and neither judges nor systems of others.
     """
-    resolved, notes = resolve_sections(paper, setup, names, files, seeds)
+    choices = (choices or TrainingChoices()).rewarded_by(setup)
+    resolved, notes = resolve_sections(paper, setup, names, files, seeds, choices)
     known, told = set[str](), dict.fromkeys(notes)
     parts: dict[str, Plan] = {}
     for each in resolved:
@@ -164,7 +188,7 @@ def plan_paper(
                 key = json.dumps([learning.resume_key, variant.program, tuned], default=str)
                 if tuned is not None and not repeat.repeat and key not in known:
                     known.add(key)
-                    plans += _tuning(label, variant, learning, told)
+                    plans += _tuning(label, variant, learning, choices, told)
         if each.setup.judge_lm:
             told["not counted: calls of the judge"] = None
         parts[each.section.name] = sum(plans, Plan())
@@ -184,14 +208,14 @@ def settings_of(variant: Variant, setup: Setup) -> dict[str, Any]:
     return {**drawn, **variant.config}
 
 
-def _tuning(label: str, variant: Variant, setup: Setup, told: dict[str, None]) -> list[Plan]:
+def _tuning(label: str, variant: Variant, setup: Setup, choices: TrainingChoices, told: dict[str, None]) -> list[Plan]:
     """The plan of a variant's compile or training; none, and a note, where it cannot be planned."""
     tuned, program = variant.tuned, variant.program
     if tuned is None:
         return []
     try:
         if tuned.optimizer == LOGO:
-            return [plan_train(program, setup, TrainingConfig.for_model(setup.lm).changed(tuned.settings))]
+            return [plan_train(program, setup, choices.course(tuned, setup.lm))]
         how = Compilation(tuned.optimizer, tuned.stage, settings=dict(tuned.settings))
         return [plan_compile(program, setup, how)]
     except UserError as error:

@@ -216,3 +216,68 @@ def test_a_finished_run_is_resumed_without_training_again(start: Path, result: d
     assert again["training"]["tokens"] == result["training"]["tokens"]
     code, _, err = printed(*command(start, "--train-set", "lora=2", "--resume", result["run"]))
     assert (code, "was started with lora" in err) == (2, True)
+
+
+PAPER_OF_TWO = """
+import sys
+from mempiler.cli import main
+from mempiler.runs.papers import paper
+
+def read_paper(name):
+    variants = {
+        "one step": {"program": "memory-r2", "tuned": {"optimizer": "logo-grpo", "settings": {"steps": 1}}},
+        "two steps": {"program": "memory-r2", "tuned": {"optimizer": "logo-grpo", "settings": {"steps": 2}}},
+    }
+    section = {
+        "name": "both",
+        "title": "two trainings",
+        "benchmark": "memory-env",
+        "variants": list(variants),
+        "own": "one step",
+        "columns": [{"name": "score"}],
+    }
+    return paper.Paper(name=name, summary="", variants=variants, sections=[section])
+
+paper.read_paper = read_paper
+main(sys.argv[1:])
+"""
+PAPER_WORDS = [
+    *("--adapter", "compact", "--train", "2", "--dev", "1", "--test", "1", "--threads", "1"),
+    *("--benchmark-set", "users=10", "--benchmark-set", "sessions=2"),
+]
+
+
+def test_the_trainings_of_a_paper_follow_one_another_in_two_processes(start, monkeypatch, tmp_path):
+    """They end with the weights that one process gives, and have what is chosen for all but for what they are about."""
+    from mempiler.engines.local.model import LocalModel
+
+    script = tmp_path / "paper.py"
+    script.write_text(PAPER_OF_TWO)
+    chosen = "validate_every=1 num_rollouts=3 local_n=2 histories=1 answer_tokens=24 horizons=[1] steps=7 threads=1"
+    words = ["reproduce", "tiny", "--lm", f"local:{start}", *PAPER_WORDS, "--json"]
+    words += [word for each in chosen.split() for word in ("--train-set", each)]
+    found = []
+    for number, launcher in enumerate(([sys.executable], TORCHRUN[:-2])):
+        monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / str(number)))
+        gpus = ["--train-set", "train_gpus=2"] if number else []
+        done = subprocess.run([*launcher, str(script), *words, *gpus], capture_output=True, timeout=900, check=False)
+        assert done.returncode == 0, done.stderr.decode()[-2000:]
+        found.append(json.loads(done.stdout))
+
+    for made in found:
+        steps = [json.loads(path.read_text())["step"] for path in Path(made["run"]).glob("parts/*/training/train.json")]
+        assert sorted(steps) == [1, 2]
+        assert "one step is trained with its own steps = 1: that is what the row is about" in made["notes"]
+
+    weights = []
+    for made in found:
+        by_steps = {}
+        for path in Path(made["run"]).glob("parts/*/training/train.json"):
+            model = LocalModel.load(path.parent / "model", device="cpu")
+            by_steps[json.loads(path.read_text())["step"]] = model.state()
+        weights.append(by_steps)
+    one, other = weights
+    for step in (1, 2):
+        gaps = [float((one[step][name] - other[step][name]).abs().max()) for name in one[step]]
+        assert max(gaps) < 1e-5
+    assert any(not one[1][name].equal(one[2][name]) for name in one[1])
