@@ -128,6 +128,7 @@ def _ours(found: SectionResult) -> Iterator[RenderableType]:
             for row in found.rows
         ]
         rows += [_row_not_run(found, row) for row in found.section.not_run]
+        yield "scores and their differences in points, 0 to 100"
         yield table(("variant", "n", *names, f"difference to {found.section.own}"), rows)
         yield from _difference_notes(found)
         heads = "variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls", "search ms: p50, p95, CPU"
@@ -148,7 +149,7 @@ def _row_not_run(found: SectionResult, row: NotRun) -> tuple[str, ...]:
 
 
 def _printed_cell(printed: tuple[str | int | float | None, ...]) -> str:
-    return f"paper {'; '.join(map(str, printed))}" if printed else ""
+    return "\n".join(f"paper {cell}" for cell in printed)
 
 
 def _cell(cell: Cell) -> str:
@@ -161,7 +162,15 @@ def _cell(cell: Cell) -> str:
 
 
 def _difference(found: Difference | None) -> str:
-    return f"{found}\n{found.verdict}" if found and found.n else "-"
+    """Return a difference in points, its interval and its verdict, each on a line of its own."""
+    if found is None or not found.n:
+        return "-"
+    lines = [f"{100 * found.mean:+.1f}"]
+    if found.interval is not None:
+        lines.append(f"[{100 * found.interval.low:+.1f}, {100 * found.interval.high:+.1f}]")
+    p_value = f"{found.p_value:.2g}".removeprefix("0")
+    lines.append(f"p = {p_value}, n = {found.n}")
+    return "\n".join([*lines, found.verdict])
 
 
 def _difference_notes(found: SectionResult) -> Iterator[str]:

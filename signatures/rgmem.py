@@ -1,8 +1,9 @@
 """Prompts of RGMem: evidence out of dialogue (L0), its graph (L1), its three operators, the plan of a retrieval (L2).
 
 Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for Language Agents", appendix D, every
-rule and field in our own words; the paper prints no prompt for the synthesis of evidence (f_synth, section 3.3.1) and
-none for the variant w/o RG: those two are ours. Where two people talk (LoCoMo), both count as the user.
+rule and field in our own words. The paper prints no prompt for the synthesis of evidence (f_synth, section 3.3.1), for
+the answer, or for the variant w/o RG: those three are ours. So is the input `user` or `users`, which says whose profile
+is written: "user", or the name of a person where people talk with one another.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..reading.ids import Shown
 
 Layer = Literal["summary", "inference", "conclusions", "history"]
 LAYERS: tuple[Layer, ...] = ("summary", "inference", "conclusions", "history")
+USER_DESCRIPTION = 'whose profile this is: a person\'s name, or "user"; use it as the name of the user'
 
 
 def _relevance(value: Any) -> Any:
@@ -25,34 +27,43 @@ def _relevance(value: Any) -> Any:
 
 
 class DrawnConclusion(BaseModel):
-    """One thing about the user that follows from an episode."""
+    """One thing that the dialogue shows about a user."""
 
-    text: str = Field(description="one sentence that names whom it is about and can be understood alone")
+    text: str = Field(description="one sentence that names the user and can be understood alone")
     relevance: Annotated[Literal["base", "high"], BeforeValidator(_relevance)] = Field(
-        default="base", description="high: says something of who the user is, likes, wants or is going through"
+        default="base", description="high if it helps to describe the user lastingly, else base"
     )
+    speaker: str = Field(default="", description="the user it is about, by name")
     turn_ids: Annotated[list[str], Shown("dialogue")] = Field(
-        default=[], description="ids of the turns it follows from, as they stand in brackets"
+        default=[], description="ids of the turns that show it, as given in brackets"
     )
 
 
 class SynthesizeEvidence(dspy.Signature):
-    """Turn one stretch of dialogue into a unit of memory: what happened, and what it says about the user.
+    """Turn a stretch of dialogue into one memory: a fact that says what happened, and conclusions about the users.
 
-    The fact is objective: who did, said, planned or decided what, where, with whom, when and why, in one dense
-    paragraph, without judging. Names, numbers, titles and quantities stay as they were said; what is said relative to
-    the day of the dialogue ("yesterday", "next month") is written as the calendar date it means, as YYYY-MM-DD.
-    The conclusions are about the user. Where two people talk, both count as the user: name the person in each.
-    - base: what the dialogue says outright about them (facts of their life, events, acquaintances, plans);
-    - high: signals from which a lasting picture of the person is made (preferences and aversions, changes of mind and
-      their reasons, habits, goals, values, limits, feelings that come back).
-    One thing per conclusion, none twice. Greetings, courtesies and what an assistant explains about the world are left
-    out; what an assistant says counts only where it bears on the user. Nothing is made up.
+    You are given the names of the users and the dialogue. Write two things.
+
+    Fact. Write one dense paragraph that reports what happened: who did, said, planned or decided what, where, with
+    whom, when and why. Report it objectively and do not judge. Keep names, numbers, titles and quantities as they were
+    said. Replace a relative time such as "yesterday" or "next month" by the calendar date it means, in the form
+    YYYY-MM-DD; count from the date of the turn.
+
+    Conclusions. List what the dialogue tells about each user. Name the user in every conclusion. Give each one a
+    relevance:
+    - base: something that the dialogue states outright, such as a fact of the user's life, an event, an acquaintance or
+      a plan;
+    - high: something that helps to describe the user lastingly, such as a preference or dislike, a change of mind and
+      its reason, a habit, a goal, a value, a limit, or a feeling that returns.
+
+    Put one thing into each conclusion and do not repeat any. Leave out greetings, courtesies and an assistant's
+    explanations of general matters. Use an assistant's words only where they concern a user. Do not make anything up.
     """
 
-    dialogue: str = dspy.InputField(desc="turns, one per line: [turn id] (date) speaker: words")
-    fact: str = dspy.OutputField(desc="the paragraph; empty if nothing happened that is worth keeping")
-    conclusions: list[DrawnConclusion] = dspy.OutputField(desc="in the order of the turns; may be empty")
+    users: str = dspy.InputField(desc="the speakers to draw conclusions about")
+    dialogue: str = dspy.InputField(desc="one turn per line: [turn id] (date) speaker: words")
+    fact: str = dspy.OutputField(desc="one paragraph; empty if nothing worth remembering happened")
+    conclusions: list[DrawnConclusion] = dspy.OutputField(desc="in the order of the turns; empty if there are none")
 
 
 def _known_layers(value: Any) -> Any:
@@ -69,72 +80,75 @@ class Keyword(BaseModel):
 
     name: str
     retrieve: Annotated[list[Layer], BeforeValidator(_known_layers)] = Field(
-        default=[], description="layers of the graph to read for it; empty: it is looked for in texts alone"
+        default=[], description="layers of the graph to read for it; empty to search the text only"
     )
 
 
 class PlanRetrieval(dspy.Signature):
-    """Plan how a memory is searched for a question: which keywords, and which layer of it each one goes to.
+    """Plan how to search a memory for the answer to a question: list keywords, and say where to look for each one.
 
-    The memory has texts (facts and conclusions from conversations) and a graph of abstract concepts, activities and
-    events. Take the question apart, and the options too where it comes with some, in three stages.
+    The memory has two parts. One part is text: facts and conclusions from conversations. The other part is a graph
+    whose nodes are abstract concepts, activities and events. The graph has four layers: summary, inference, conclusions
+    and history. Use the question and, if there are any, its options. Work in three stages.
 
-    1. Gather keywords from all of it:
-       - the nouns and verbs that carry meaning; nouns also as synonyms and wider terms (charity race: competition,
-         event), verbs also in other forms and as what belongs to them (paint: painted, painting, artwork); names of
-         people, places and titles stay as they are and are not widened;
-       - for the search in texts: times, places and other particulars. A full date is taken apart into the wording of
-         the question, YYYY-MM-DD, YYYY-MM and YYYY, a keyword each. Words for the tense of the question: history,
-         record for the past; plan, schedule for what is to come. Words that only ask for a time (when, time, date) are
-         worth nothing: leave them out;
-       - concepts under which an architect of the graph would have filed the matter (paint, sunrise: Art Creation,
-         Interests and Entertainment; visit, museum: Cultural Activities, Leisure Plan, Travel and Commute).
-    2. See what the question is after, and choose the few strongest keywords for the graph: those, nouns and concepts
-       first, that may themselves be the name of a concept or an event in it.
-       - an overview, the whole of something: summary
-       - why, how things hang together: inference
-       - what, is it so: conclusions
-       - what happened, the particulars of an event: history
-    3. Give each of these chosen keywords its layers, several where the question is manifold. All other keywords get
-       none: they are looked for in the texts.
+    1. Collect keywords from the question and from every option.
+       - Take the meaningful nouns and verbs. Add synonyms and broader terms for a noun (wedding: ceremony,
+         celebration). Add other forms and related words for a verb (cook: cooked, cooking, recipe). Do not expand the
+         names of people, places or titles.
+       - Add times, places and other details that may occur in the text. For a full date, add four keywords: the date
+         as the question writes it, YYYY-MM-DD, YYYY-MM and YYYY. Add words for the tense of the question: "history" and
+         "record" for the past, "plan" and "schedule" for the future. Do not add words that only ask for a time, such as
+         "when", "time" or "date".
+       - Add abstract concepts under which this matter may be filed in the graph (cook, soup: Cooking, Dining; visit,
+         castle: Sightseeing, Leisure Plans, Travel and Commute).
+    2. Choose the few strongest keywords for the graph: those that may be the name of a node. Prefer nouns and concepts.
+       Choose their layers by what the question asks for:
+       - an overview or a summary: summary
+       - a reason, or how things are related: inference
+       - a plain fact, or whether something is true: conclusions
+       - what happened, or the details of an event: history
+    3. Give each chosen keyword its layer, or several layers if the question asks for several things. Leave the layers
+       of all other keywords empty: they are searched for in the text only.
     """
 
-    question: str = dspy.InputField(desc="what is asked, with its options if it has some")
-    keywords: list[Keyword] = dspy.OutputField(desc="all keywords, the strongest first")
+    question: str = dspy.InputField(desc="the question, followed by its options if it has any")
+    keywords: list[Keyword] = dspy.OutputField(desc="all keywords, strongest first")
 
 
 class RewriteConceptSummary(dspy.Signature):
-    """Rewrite the summary of what is known about the user under one concept, so that it takes in the new evidence.
+    """Update the summary of what is known about a user under one concept.
 
-    Everything that is known goes into one text: what was there before and what is new. Where two people talk, both
-    count as the user: name the person in every sentence.
+    You are given the user, the concept, the summary so far and new evidence. Write one text that contains everything
+    that is known: what the summary says and what the new evidence adds.
     """
 
+    user: str = dspy.InputField(desc=USER_DESCRIPTION)
     concept: str = dspy.InputField()
-    summary_before: str = dspy.InputField(desc="the summary so far; may be empty")
-    new_evidence: list[str] = dspy.InputField(desc="what has come in since, one thing per line")
-    concept_summary: str = dspy.OutputField()
+    summary_before: str = dspy.InputField(desc="the summary so far; empty the first time")
+    new_evidence: list[str] = dspy.InputField(desc="what has become known since then")
+    concept_summary: str = dspy.OutputField(desc="the updated summary")
 
 
 class AnswerFromScales(dspy.Signature):
-    """Answer the question from what a memory of several scales recalls, told in blocks.
+    """Answer a question from what a memory recalls.
 
-    - Evidence, with dates: what happened. It decides about particulars: who, what, where, when.
-    - Conclusions: what a single episode shows of somebody.
-    - Summaries by concept: what holds over many episodes, and how it came to change. They answer questions about the
-      whole.
-    - Inferred traits and restrictions: what is likely, and what is to be avoided. They help to judge what somebody
-      would like or do, and prove no event.
+    The context has up to four blocks:
+    - Evidence, with dates: what happened. Trust it for details: who, what, where and when.
+    - Conclusions: what single conversations show about a person.
+    - Summaries by concept: what holds over many conversations, and how it has changed. Use them for questions about the
+      whole picture.
+    - Inferred traits and restrictions: what is probably true, and what to avoid. Use them to judge what a person would
+      like or do. They do not prove that an event happened.
 
-    Where blocks disagree, dated evidence is right, the latest first. Use the exact words of the context where they
-    answer the question; where no line says it outright, infer the answer from what the lines do say. A relative time
-    in a line ("yesterday", "last week") counts from the date of that line: work it out, and answer with the day, the
-    month or the year. Mind of whom a line speaks.
+    If blocks contradict each other, trust dated evidence, and the latest date most. Check which person each line is
+    about. Use the exact words of the context where they answer the question. If no line states the answer, infer it
+    from the lines. If a line contains a relative time such as "yesterday" or "last week", count from the date of that
+    line and answer with the day, month or year.
     """
 
     context: str = dspy.InputField(desc="recalled lines under the headings of their blocks; may be empty")
     question: str = dspy.InputField()
-    answer: str = dspy.OutputField(desc="the answer alone, without a full sentence around it")
+    answer: str = dspy.OutputField(desc="only the answer, not a full sentence")
 
 
 Base = Literal[
@@ -162,47 +176,57 @@ def _nearest_base(value: Any) -> Any:
 
 
 class EntityPath(BaseModel):
-    """One way from the user down to something concrete."""
+    """One path from the user down to something concrete."""
 
-    base: Annotated[Base, BeforeValidator(_nearest_base)] = Field(description="the base concept right below the user")
-    concepts: list[str] = Field(default=[], description="further abstract concepts, from wide to narrow")
-    events: list[str] = Field(description="the general event, then the instance; an entity under its kind stands alone")
+    base: Annotated[Base, BeforeValidator(_nearest_base)] = Field(
+        description="the base concept directly below the user"
+    )
+    concepts: list[str] = Field(default=[], description="further abstract concepts, from broad to narrow")
+    events: list[str] = Field(
+        description="the general event, then the instance event; only the instance if concepts say what it is"
+    )
 
 
 class ExtractEntityPaths(dspy.Signature):
-    """Build the part of a personal knowledge graph that a memory fragment belongs to: paths that give context.
+    """Place a fragment of memory in a knowledge graph about a user, as a list of paths.
 
-    Find every concrete thing in the fragment (events, places, books, organisations, plans, states, ...), and for each
-    trace all paths that lead to it from the user, through concepts, down to the thing itself.
+    You are given the user and the fragment. Find every concrete thing in the fragment: events, places, books,
+    organisations, plans, states and so on. For each one, write every path that leads to it from the user: a base
+    concept, further concepts, then events.
 
-    Three tiers; keep them apart:
-    - abstract concept: a label that files knowledge, like a folder. Nobody can do or live through it. Test: one can say
-      "this is a category of ...". The base concepts and everything between them and the events are abstract.
-    - general event: the standard name of an activity or interest that can be repeated (Running, Reading, Museum
-      Visiting). It gathers instances. Test: one can do it in general.
-    - instance event: one unique happening, or something with a proper name (a certain race, a book, a museum). It ends
-      its path. Test: it has a name, a theme, or a time and place of its own.
-    Where there is an instance of an activity, its general event has to stand above it.
+    There are three kinds of nodes:
+    - An abstract concept is a label that classifies knowledge, like a folder. Nobody can do or experience it. Test: it
+      completes the sentence "this is a category of ...". Base concepts are abstract concepts.
+    - A general event is the standard name of an activity or interest that can be repeated (Running, Reading, Museum
+      Visiting). It collects instances. Test: the user can do it in general.
+    - An instance event is one particular event, or something with a proper name (a certain race, a book, a museum). It
+      is the end of a path. Test: it has a name, a theme, or a time and place of its own. If you find an instance of an
+      activity, its general event must stand above it.
 
-    Several sides of one thing, a path each:
-    - a thing with a name gets two paths at least: one that says what it is (Books, then the title), one that says in
-      which activity it came up (Reading, then the title);
-    - an event that joins an activity and a theme is filed under both: a charity race for mental health under Running
-      and under Mental Health Awareness.
+    Many things belong on several paths:
+    - Give a thing with a name at least two paths: one that says what it is (Books, then the title), and one that says
+      in which activity it came up (Reading, then the title).
+    - Give an event that combines an activity and a theme one path for each (a swim for clean oceans: one path through
+      Swimming, one through Environmental Protection).
 
-    Make paths logical and rich: put concepts that mean something between the base concept and the event (Interests and
-    Entertainment, Sports, Running). The user is the matter; where two people talk, both count as the user. Others
-    belong in it only as far as they deal with the user, share a plan with them or touch their state (Social
-    Relationships, then the person, then what they plan); leave everything else out, and give no path that you decided
-    against. Names are concise noun phrases in a standard form, without dates, times or other particulars.
+    Rules for paths:
+    - Each path must be logical and reasonably deep. Put useful concepts between the base concept and the event
+      (Interests and Entertainment, Sports, Running).
+    - The graph is about the user. Include another person only if they deal with the user directly, share a plan with
+      the user, or affect the user's situation (Social Relationships, then the person, then their plan). Ignore
+      everything else, and do not output a path for it.
+    - Names are short noun phrases in a standard form. They contain no dates, times or other details of one instance.
     """
 
-    fragment: str = dspy.InputField(desc="one thing per line: [ids of turns] (date) what is known")
-    entity_paths: list[EntityPath] = dspy.OutputField(desc="complete paths; empty if the fragment holds nothing")
+    user: str = dspy.InputField(desc=USER_DESCRIPTION)
+    fragment: str = dspy.InputField(
+        desc="first (date) what happened, then one conclusion per line: [turn ids] (date) conclusion"
+    )
+    entity_paths: list[EntityPath] = dspy.OutputField(desc="complete paths; empty if there is nothing to place")
 
 
 class PathSegment(BaseModel):
-    """Two neighbours of a path, the lower one an event."""
+    """One edge to label: two neighbours on a path. The lower one is an event."""
 
     segment_id: str
     source: str
@@ -212,98 +236,120 @@ class PathSegment(BaseModel):
 
 
 class SegmentLabel(BaseModel):
-    """What a segment's edge says."""
+    """The label of one segment."""
 
     segment_id: Annotated[str, Shown("segments")] = ""
-    label: str
+    label: str = Field(description="the label of the edge")
     conclusions: Annotated[list[str], Shown("fragment")] = Field(
-        default=[], description="ids (c1, c2, ...) of the fragment's conclusions that are about this edge; may be none"
+        default=[], description="ids (c1, c2, ...) of the conclusions that are evidence for this edge; may be empty"
     )
 
 
 class LabelSegments(dspy.Signature):
-    """Label the edges of given paths so that a single edge answers detailed questions about what the user did.
+    """Label the edges of a knowledge graph about a user, so that one edge alone can answer detailed questions.
 
-    The paths are fixed; go through their segments and write for each the most accurate and telling label of the edge
-    from source to target, with the whole fragment in view. An edge is a snapshot of its event, seen from the source:
-    - gather what happened, who took part, where, when, and above all why: a reason, cause or motive that the fragment
-      gives has to be in the label;
-    - take in particulars that stand further down the path too, so that every label can be understood alone.
-    Form, for everything that involves the user: user, a verb phrase for what they do, feel or are (participated in,
-    created, avoids eating, is, cherishes), then blocks of preposition and detail (with, at, on, in, as, for; due to,
-    because of, for reason of): user [verb phrase] ([preposition] [detail]) ...
-    Where two people talk, the name of the one it is about takes the place of "user".
-    - descriptive, Therapeutic Activities to Pottery: user attended pottery class with friend at community center on
-      2023-10-27
-    - causal, Food to Steak: user avoids eating due to allergy
-    Labels come straight from the text: infer and imagine nothing. Be factual and specific, no vague words; blocks are
-    concise (with friend, not with their close friend).
-    With each label go the conclusions of the fragment that are evidence of how its two entities hang together, and no
-    others: what is told of running is none of an edge to a job.
+    You are given the user, a fragment of memory, and segments: edges from a source to a target. The segments are fixed.
+    Write the most accurate and informative label for each one. Read the whole fragment for this.
+
+    A label is a snapshot of the event, seen from the source:
+    - Collect all details that matter: what happened, who took part, where, when, and above all why. If the fragment
+      gives a reason, cause or motive, put it into the label.
+    - Include details that appear further down the path, so that each label can be understood alone.
+
+    If the user takes part in the event, the label has this form, with as many details as there are:
+        NAME [verb phrase] ([preposition] [detail]) ([preposition] [detail])
+    NAME is the name of the user. The verb phrase says what the user does, feels or is (participated in, created, avoids
+    eating, is, cherishes). Prepositions are with, at, on, in, as and for, and for a reason: due to, because of, for
+    reason of. Two examples, for a user who is called "user":
+    - Crafts to Knitting: user learned knitting from grandmother at her house on 2023-11-04
+    - Music to Concert: user missed concert because of a cold
+
+    Take every label from the fragment; do not infer or imagine anything. Be factual and specific, and avoid vague
+    words. Keep details short (with sister, not: with her beloved sister).
+
+    For each label, also list the conclusions of the fragment that are evidence for this edge, and no others. For
+    example, a conclusion about running is not evidence for an edge that leads to a job.
     """
 
+    user: str = dspy.InputField(desc=USER_DESCRIPTION)
     fragment: str = dspy.InputField(
-        desc="one thing per line: (date) what happened, then [conclusion, ids of turns] (date) what is known"
+        desc="first (date) what happened, then one conclusion per line: [conclusion id, turn ids] (date) conclusion"
     )
-    segments: list[PathSegment] = dspy.InputField()
-    edge_labels: list[SegmentLabel] = dspy.OutputField(desc="one per segment")
+    segments: list[PathSegment] = dspy.InputField(desc="the edges to label, each with its whole path")
+    edge_labels: list[SegmentLabel] = dspy.OutputField(desc="one label per segment")
 
 
 class InferRelation(dspy.Signature):
-    """Bring one slice of a user's profile up to date: what the relation of two entities says about the user.
+    """Update one part of a user's profile: what the relation between two entities tells about the user.
 
-    Other systems will use the slice as it stands, to recommend and to converse: dense and actionable.
-    - If there is no inference before, lay the foundation: the facts about the user that the evidence establishes.
-    - If there is one, work the new evidence in, and say how it changes, confirms or develops what was understood
-      before ("this changes the earlier understanding ...", "this further confirms ..."). That is a must.
-    Every piece of evidence begins with its form. A conclusion is a plain sentence. A raw event is the label of an edge:
-    either an objective verb phrase (takes place at), or a verb with the user's stance towards it (categorizes event,
-    anticipated by user).
-    Where two people talk, both count as the user: name the person in every sentence, and mix up nothing of the two.
+    You are given the user, the two entities, what was inferred from the relation before, and new evidence. Other
+    systems use your text directly, for recommendations and conversations. Make it dense and useful to act on.
+    - If there is no earlier inference, state the basic facts about the user that the evidence shows.
+    - If there is one, combine it with the new evidence. You must say how the new evidence changes, confirms or extends
+      the earlier understanding ("this is new: ...", "this confirms that ...", "until now ..., from now on ...").
 
-    The fact summary is a single concise paragraph of the present state and how it came to change, with everything that
-    matters in the new evidence. The inferred traits are what lies beneath: traits, interests or preferences, shared or
-    latent, also likely future ones; think of what could be recommended on them. State the trait alone, not why.
+    Each line of evidence starts with its type. A conclusion is a plain sentence. A raw event is the label of an edge:
+    either an objective verb phrase (takes place at), or a verb with the user's attitude (categorizes event, anticipated
+    by user). Keep to this user; a fact about another person is not a fact about the user.
+
+    Write two things:
+    - Fact summary: one short paragraph about the present state and how it has changed. Include everything relevant in
+      the new evidence.
+    - Inferred traits: underlying traits, interests and preferences, including shared, hidden and probable future ones.
+      Think of what could be recommended to the user. State each trait only, without your reasoning.
     """
 
+    user: str = dspy.InputField(desc=USER_DESCRIPTION)
     source_entity: str = dspy.InputField()
     target_entity: str = dspy.InputField()
-    inference_before: str = dspy.InputField(desc="the slice so far: facts, then inferred traits; empty the first time")
+    inference_before: str = dspy.InputField(desc="the earlier fact summary and inferred traits; empty the first time")
     new_evidence: list[str] = dspy.InputField(desc="conclusions and raw events, oldest first")
     fact_summary: str = dspy.OutputField(desc="one paragraph")
     inferred_traits: str = dspy.OutputField(desc="one trait or interest per line")
 
 
 class AbstractConcept(dspy.Signature):
-    """Write or renew what is known of a user within one broad domain, the trunk, from evidence about its branches.
+    """Update what is known about a user in one broad domain, from evidence about its parts.
 
-    It is read by another system: dense, structured facts, no analysis, no literary language.
-    - General facts hold for the trunk as a whole: what comes back across branches - themes, motives, values.
-    - Specific facts hold for one branch, cannot be generalised, and would be missed. Group them under themes that you
-      make up from what they are about (Regarding Resilience and Adaptability: ...).
-    Evidence: inferences and conclusions are true as given; a raw event is something the user did. What comes already
-    summarised is raw material like the rest, to be synthesised anew.
-    - State facts directly. No phrase of an analyst ("the user's core practice is", "this demonstrates"), none about
-      the text itself ("the summary is", "based on the evidence").
-    - Synthesise, do not copy: rephrase into dense, complete facts; two that express one idea (one tells an act, one
-      calls it resilience) become one stronger fact.
-    - Where two people talk, both count as the user: name the person in every fact. A fact of one is no fact of the
-      other.
-    If there is knowledge from before, build on it: let new evidence make facts more exact ("long-term hobby" becomes
-    "hobby of over seven years") or correct them, add what is new, keep what is unique and still holds though the
-    evidence does not mention it (a plan, for one), and then rewrite both parts as the present, complete understanding.
+    The domain is the core entity; think of it as a trunk, and of its parts as branches. You are given the user, the
+    core entity, the facts so far, and new evidence. Describe the trunk, not the single branches. Another system reads
+    the result, so write dense, structured facts, without analysis and without literary language.
+
+    Write two lists:
+    - General facts are true of the whole trunk. They come from themes, motives and values that recur in several
+      branches.
+    - Specific facts are true of one branch only and cannot be generalised, but the profile would be incomplete without
+      them. Group them under themes that you name yourself, such as "Regarding Resilience and Adaptability:".
+
+    How to read the evidence: take inferences and conclusions as true. A raw event is something the user did. Treat text
+    that is already a summary as raw material, and synthesise it again.
+
+    How to write:
+    - State facts directly. Do not write like an analyst ("this shows that the user ..."), and do not write about the
+      text ("in summary", "the evidence says").
+    - Synthesise instead of copying: rephrase and combine into dense, complete facts. If two facts express the same idea
+      (one reports an action, one calls it resilience), merge them into one stronger fact.
+    - Keep to this user. A fact about another person is not a fact about the user.
+
+    If there are facts so far, build on them. Make them more exact with new evidence ("plays chess" becomes "has played
+    chess for ten years"), or correct them. Add what is new. Keep facts that are unique and still relevant even if the
+    new evidence does not mention them, such as a plan. Then rewrite both lists so that they show the complete present
+    state.
     """
 
+    user: str = dspy.InputField(desc=USER_DESCRIPTION)
     core_entity: str = dspy.InputField(desc="the trunk")
     general_before: str = dspy.InputField(desc="general facts so far; may be empty")
     specific_before: str = dspy.InputField(desc="specific facts so far; may be empty")
-    new_evidence: list[str] = dspy.InputField(desc="inferences first, then conclusions and raw events not yet in them")
+    new_evidence: list[str] = dspy.InputField(
+        desc="inferences first, then conclusions and raw events that the inferences do not cover"
+    )
     general_facts: str = dspy.OutputField(desc="one fact per line")
-    specific_facts: str = dspy.OutputField(desc="one theme per line, with a colon and its facts; may be empty")
+    specific_facts: str = dspy.OutputField(desc="one theme per line: theme, colon, its facts; may be empty")
 
 
 class SubSummary(BaseModel):
-    """One microstate: what is known under a sub-concept."""
+    """What is known under one sub-concept."""
 
     name: str
     common: str
@@ -313,26 +359,37 @@ class SubSummary(BaseModel):
 
 
 class IntegrateConcept(dspy.Signature):
-    """Distil one profile of the user for a parent concept out of the summaries below it: a portrait, not a report.
+    """Write a high-level profile of a user for a parent concept, from the summaries of its sub-concepts.
 
-    It guides other systems in talking to this user, so it is about what drives the user and what limits them.
-    1. Microstates. Take every sub-summary as one. A sub-summary may itself come from a lower level and hold a
-       macro-law, synergies or tensions: ignore and strip that structure, keep the facts and observations in it, and
-       treat them as peers of the others. Nothing is said twice.
-    2. Relations. Synergy: what the microstates reinforce together - traits, values, motives. Tension: conflicts,
-       contradictions, competition for time, money or strength that the user has to live with.
-       If there is only one microstate, look inside it: what sustains it, and what it demands - the particular,
-       countable cost (time, money, effort, what is given up) of keeping up the good in it. No general outside conflict
-       ("with time and energy") unless the input spells it out.
-    3. Synthesis. The macro-law joins all into one statement; if the sub-summaries cover only a narrow part of the
-       concept, it has to say so. Synergy becomes core traits: direct, affirmative statements of traits and motives.
-       Tension becomes restrictions: practical principles for other systems, what to avoid and what balance to keep.
-    Where two people talk, both count as the user: say in every statement of whom it holds, by name.
-    Concise and actionable, much signal and no filler: no literary sentences, no abstractions, no repeated explanation.
+    You are given the user, the parent concept and the sub-summaries. The profile guides other systems in talking to
+    this user. Describe what drives the user and what limits the user. Write a profile, not a report. Work in three
+    steps.
+
+    1. Collect the facts. Treat every sub-summary as one microstate. If a sub-summary comes from a lower level and
+       already contains a macro-law, synergies or tensions, ignore that structure: take only its facts and observations,
+       and treat them like those of the other sub-summaries. Do not repeat anything.
+    2. Analyse the relations.
+       - Synergy: patterns that several microstates support together, such as traits, values and motives.
+       - Tension: conflicts, contradictions, or competition for resources that the user has to manage.
+       - If there is only one microstate, look inside it. Synergy is what is good in it. Tension is what it costs to
+         keep
+         that up, as exactly as the input says: time, money, effort, or opportunities given up. Do not name a vague
+         outside conflict ("with time and energy") unless the input states it.
+    3. Synthesise.
+       - Macro-law: one statement that unites everything. If the sub-summaries cover only a narrow part of the concept,
+         the
+         statement must say so.
+       - Core traits: turn the synergy into direct, affirmative statements about traits and motives.
+       - Restrictions: turn the tension into practical rules for other systems: what to avoid, and what balance to keep.
+
+    Be concise and useful to act on. Do not use literary sentences, abstract filler or repeated explanations.
     """
 
+    user: str = dspy.InputField(desc=USER_DESCRIPTION)
     core_entity: str = dspy.InputField(desc="the parent concept")
-    sub_summaries: list[SubSummary] = dspy.InputField()
+    sub_summaries: list[SubSummary] = dspy.InputField(
+        desc="per sub-concept: its common pattern, and particulars that do not fit the pattern"
+    )
     macro_law: str = dspy.OutputField(desc="one statement")
     core_traits: str = dspy.OutputField(desc="one per line")
     restrictions: str = dspy.OutputField(desc="one per line")

@@ -54,11 +54,15 @@ class Operators:
     def relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
         """R_K1 (Eq. 6): a relation's theory, updated with its fresh mentions."""
         before, fresh = relation.theory, [mention.evidence for mention in relation.fresh]
+        person = memory.nodes[relation.source].person
+        # Eq. 6 takes in all new evidence of the relation, base conclusions too; only R_K2 selects among it.
+        conclusions = _conclusions(memory, relation.fresh, person, every=True)
         inputs = {
+            "user": memory.user_of(person),
             "source_entity": memory.nodes[relation.source].name,
             "target_entity": memory.nodes[relation.target].name,
             "inference_before": "\n".join(_inference(before)) if before else "",
-            "new_evidence": [*_conclusions(memory, relation.fresh), *_raw_events(memory, relation, fresh)],
+            "new_evidence": [*conclusions, *_raw_events(memory, relation, fresh)],
         }
         outputs = ("fact_summary",), ("inferred_traits",)
         return self._theory(memory, "infer", inputs, outputs, [_evidence(before), fresh])
@@ -67,6 +71,7 @@ class Operators:
         """R_K2 = synthesis after projection (Eq. 8 to 12): a concept's own theory, updated with its fresh evidence."""
         before = node.own
         inputs = {
+            "user": memory.user_of(node.person),
             "core_entity": node.name,
             "general_before": before.sigma if before else "",
             "specific_before": before.delta if before else "",
@@ -82,7 +87,7 @@ class Operators:
         if not below:
             return None
         parts = [SubSummary(name=name, common=theory.sigma, particular=theory.delta) for name, theory in below]
-        inputs = {"core_entity": node.name, "sub_summaries": parts}
+        inputs = {"user": memory.user_of(node.person), "core_entity": node.name, "sub_summaries": parts}
         outputs = ("macro_law", "core_traits"), ("restrictions",)
         return self._theory(memory, "flow", inputs, outputs, [theory.evidence for _, theory in below])
 
@@ -90,7 +95,12 @@ class Operators:
         """Without RG: a concept's one summary, updated with its fresh evidence."""
         before = node.own
         lines = _evidence_of(memory, node, node.fresh, every=True)
-        inputs = {"concept": node.name, "summary_before": before.sigma if before else "", "new_evidence": lines}
+        inputs = {
+            "user": memory.user_of(node.person),
+            "concept": node.name,
+            "summary_before": before.sigma if before else "",
+            "new_evidence": lines,
+        }
         return self._theory(memory, "rewrite", inputs, (("concept_summary",), ()), [_evidence(before), node.fresh])
 
     def _theory(
@@ -159,11 +169,14 @@ def sentences(text: str) -> str:
     return " ".join(line if line[-1] in ".!?。！？" else f"{line}." for line in lines)
 
 
-def _conclusions(memory: GraphMemory, mentions: Iterable[Mention], every: bool = False) -> list[str]:
-    """The conclusions that mentions are about, each once; of every unit those of high relevance, or every one."""
+def _conclusions(memory: GraphMemory, mentions: Iterable[Mention], person: str, every: bool = False) -> list[str]:
+    """Return the conclusions about a person that mentions are about, each once.
+
+    Of every unit those of high relevance are taken, or `every` one.
+    """
     places: dict[str, set[int]] = {}
     for mention in mentions:
-        whole = range(len(memory.evidence[mention.evidence].conclusions))
+        whole = memory.evidence[mention.evidence].conclusions_about(person)
         linked = whole if mention.conclusions is None else mention.conclusions
         places.setdefault(mention.evidence, set()).update(linked)
     lines: list[str] = []
@@ -183,7 +196,7 @@ def _evidence_of(memory: GraphMemory, node: Node, units: Sequence[str], every: b
         found[mention.evidence].append(mention)
     mentions = [one for id, those in found.items() for one in those or [Mention(evidence=id, label="")]]
     raw = [line for edge in edges for line in _raw_events(memory, edge, units)]
-    return [*_conclusions(memory, mentions, every), *raw]
+    return [*_conclusions(memory, mentions, node.person, every), *raw]
 
 
 def _raw_events(memory: GraphMemory, relation: Relation, units: Sequence[str]) -> list[str]:

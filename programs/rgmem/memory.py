@@ -5,6 +5,9 @@
              class edges (has profile in, has subclass)   event edges (labels of mentions)
          Theory of an event edge (R_K1), of a concept (R_K2, own), of a parent concept (R_K3, flow)
 
+Each person who talks has a graph of their own, with a root and base concepts of its own; evidence is shared. Nodes of
+different people are never joined.
+
 Source: Tian et al., "RGMem", sections 3.2 and 3.3, Eq. 2, 4, 5.
 """
 
@@ -17,12 +20,15 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from ...memory.memory import Memory, Stored
+from ...memory.repeats import is_assistant
+from ...records import Item
+from ...records.messages import ROLES
 from ...signatures.rgmem import Base
 
 Tier = Literal["user", "abstract", "general", "instance"]
 
 USER = "user"
-"""Id of the root."""
+"""Id of the root that always exists, and the name of the person below it where no other is known."""
 BASES: tuple[str, ...] = get_args(Base)
 """The concepts right below the user; they always exist (appendix D)."""
 
@@ -33,6 +39,8 @@ class Conclusion(Stored):
     text: str
     high: bool = False
     """Of high relevance (Lambda_rel): a seed of abstraction."""
+    person: str = ""
+    """The speaker it is about; empty where it may be about any of them."""
     sources: tuple[str, ...] = ()
     """Ids of the turns it rests on."""
 
@@ -48,6 +56,21 @@ class Evidence(Stored):
     time: datetime | None = None
     sources: tuple[str, ...] = ()
     """Ids of the turns of its segment."""
+
+    def conclusions_about(self, person: str) -> list[int]:
+        """Return the positions of the conclusions that are about a person, or may be."""
+        return [n for n, conclusion in enumerate(self.conclusions) if conclusion.person in ("", person)]
+
+
+def people_of(item: Item) -> tuple[str, ...]:
+    """Return the people who speak in an item, in order of appearance; assistants, tools and the like are none."""
+    speakers = dict.fromkeys(turn.speaker for turn in item.spoken if turn.speaker.strip())
+    return tuple(speaker for speaker in speakers if not _is_machine(speaker))
+
+
+def _is_machine(speaker: str) -> bool:
+    role = speaker.strip().lower()
+    return is_assistant(speaker) or (role in ROLES and role != USER)
 
 
 def seeds(conclusions: tuple[Conclusion, ...]) -> tuple[Conclusion, ...]:
@@ -76,6 +99,8 @@ class Node(Stored):
     id: str
     name: str
     tier: Tier
+    person: str = USER
+    """Whose graph it belongs to."""
     aliases: tuple[str, ...] = ()
     """Other names that were merged into it."""
     evidence: tuple[str, ...] = ()
@@ -135,6 +160,13 @@ class Relation(Stored):
 _BASES = {f"b{n}": Node(id=f"b{n}", name=name, tier="abstract") for n, name in enumerate(BASES, 1)}
 
 
+def new_graph(person: str, number: int) -> tuple[list[Node], list[ClassEdge]]:
+    """Return the root and the base concepts of a further person's graph, with the edges between them."""
+    root = Node(id=f"u{number}", name=person, tier="user", person=person)
+    bases = [Node(id=f"{root.id}b{n}", name=name, tier="abstract", person=person) for n, name in enumerate(BASES, 1)]
+    return [root, *bases], [ClassEdge(parent=root.id, child=base.id) for base in bases]
+
+
 class GraphMemory(Memory):
     """The state M = D_L0 x G (Eq. 2)."""
 
@@ -146,6 +178,17 @@ class GraphMemory(Memory):
     """Sessions written so far."""
     issued: int = 0
     """Ids given so far to nodes and event edges."""
+    shared_by: tuple[str, ...] = ()
+    """The people who share the one graph, where they are to share it."""
+
+    @property
+    def roots(self) -> dict[str, str]:
+        """The id of the root of each person's graph."""
+        return {node.person: node.id for node in self.nodes.values() if node.tier == "user"}
+
+    def user_of(self, person: str) -> str:
+        """Return what prompts call the person, or the people, whom a graph is about."""
+        return name_of_user(self.shared_by) if person == USER and self.shared_by else person
 
     def children(self, id: str) -> tuple[str, ...]:
         """The concepts right below one, in order of arrival."""
@@ -166,6 +209,18 @@ class GraphMemory(Memory):
     def turns(self, evidence: tuple[str, ...]) -> tuple[str, ...]:
         """Ids of the turns behind units of evidence, in their order, each once."""
         return tuple(dict.fromkeys(turn for id in evidence for turn in self.evidence[id].sources))
+
+
+def name_of_user(people: Sequence[str]) -> str:
+    """Return what prompts call the user: a name, or several, which then share a profile."""
+    if not people:
+        return USER
+    if len(people) == 1:
+        return people[0]
+    names = f"{', '.join(people[:-1])} and {people[-1]}"
+    return (
+        f"{names} (they share one profile: each counts as the user, and every statement names the person it is about)"
+    )
 
 
 def _reached(id: str, outgoing: Mapping[str, Sequence[Relation]]) -> tuple[str, ...]:

@@ -8,6 +8,9 @@ Critical path, in LM calls that must follow one another: 3 for all sessions toge
 per session 1 if an R_K1 fires, 1 if an R_K2 fires, and 1 per level of concepts that R_K3 renews. A question takes 1 to
 plan and 1 to answer.
 
+Each person who talks has a graph of their own over the shared evidence, assistants have none. `extract` and `label` are
+asked once for each person whom a segment says something of, at the same time; `merged_graph` makes it one graph.
+
 Limits: the offline embedder compares spelling, and the offline engine files everything under the first base concept:
 with both, recall rests on L0. A fact rests on all turns of its segment, a theory on those of all its units: recall of
 evidence leaves theories out.
@@ -18,6 +21,7 @@ Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import dspy
@@ -45,8 +49,8 @@ from ..predictor import predictor
 from ..tasks.task import QuestionAnswering
 from ..threads import gather
 from .evolution import Operators, evolve, single_scale
-from .extraction import GraphPath, placed, segments, synthesized, taken_in
-from .memory import Evidence, GraphMemory
+from .extraction import GraphPath, people_in, placed, segments, synthesized, taken_in
+from .memory import USER, Evidence, GraphMemory, name_of_user, people_of
 from .retrieval import BLOCKS, RecallSettings, amended, entries_of, name_entries, recalled, searched
 
 Unit = tuple[Evidence, tuple[GraphPath, ...]]
@@ -63,6 +67,7 @@ class GraphSettings(Settings):
     merge_cosine: float = Field(0.85, ge=-1, le=1, description="lowest cosine of two names that are one node; ours")
     segment_turns: int = Field(8, ge=1, description="most turns of a segment; ours")
     linked: bool = Field(True, description="whether operators see an edge's own conclusions alone (off: its unit's)")
+    merged_graph: bool = Field(False, description="whether people who talk share one graph (off: a graph for each)")
 
 
 class RGMemSettings(RecallSettings, GraphSettings):
@@ -101,6 +106,9 @@ class GraphWriter(Writer):
         """One step: the item's units come in, then the operators that are due fire."""
         found = self.prepare(item) if prepared is None else prepared
         step, known = memory.step + 1, len(memory.evidence)
+        if self.settings.merged_graph:
+            people = dict.fromkeys((*memory.shared_by, *people_of(item)))
+            memory = memory.changed(shared_by=tuple(people))
         lost = {id for each in found if isinstance(each, Lost) for id in each.turns or ()}
         memory = memory.changed(step=step).left(item, lost)
         made = [unit for unit in found if not isinstance(unit, Lost)]
@@ -113,10 +121,27 @@ class GraphWriter(Writer):
         return evolve(memory, Operators(self.ask), self.settings.theta_inf, self.settings.theta_sum)
 
     def _unit(self, item: Item, turns: Sequence[Turn]) -> Unit | Lost | None:
-        unit = synthesized(turns, item.time, self.ask)
+        people = people_of(item)
+        if self.settings.merged_graph:
+            return self._unit_of_shared_graph(item, turns, name_of_user(people))
+
+        unit = synthesized(turns, item.time, self.ask, ", ".join(people) or USER, people)
         if not isinstance(unit, Evidence):
             return unit
-        return unit, placed(unit, self.ask, self.settings.linked) if self.settings.use_l1 else ()
+        if not self.settings.use_l1:
+            return unit, ()
+        owners = people_in(unit, people or [USER])
+        linked = self.settings.linked
+        paths_by_owner = gather([partial(placed, unit, self.ask, owner, linked=linked) for owner in owners])
+        return unit, tuple(path for paths in paths_by_owner for path in paths)
+
+    def _unit_of_shared_graph(self, item: Item, turns: Sequence[Turn], user: str) -> Unit | Lost | None:
+        unit = synthesized(turns, item.time, self.ask, user)
+        if not isinstance(unit, Evidence):
+            return unit
+        if not self.settings.use_l1:
+            return unit, ()
+        return unit, placed(unit, self.ask, user=user, linked=self.settings.linked)
 
     def _vectors(self, memory: GraphMemory, units: Sequence[Unit]) -> dict[str, Any]:
         """Embeddings of all names that may have to be compared; one call."""

@@ -5,6 +5,8 @@ A keyword's layers say what is read at the nodes it finds; only nodes that have 
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +19,7 @@ from ...records import Context, Hit, estimate_tokens, in_blocks
 from ...signatures.rgmem import Keyword
 from ..method import SearchSettings
 from .evolution import sentences, shown
-from .memory import Conclusion, Evidence, GraphMemory, Node, Relation, Theory, seeds
+from .memory import USER, Conclusion, Evidence, GraphMemory, Node, Relation, Theory, seeds
 
 PER_NODE = 3
 """Inferences, conclusions and labels that are read at a node, the newest ones."""
@@ -52,7 +54,8 @@ def recalled(
 ) -> Context:
     """The unified context, in the blocks of `BLOCKS`; `counts` has how many of each kind.
 
-    `texts` search what `searched` gives of the memory, `names` its nodes, None without a graph.
+    `texts` search what `searched` gives of the memory, `names` its nodes, None without a graph. Where the question
+    names people who have graphs, only those graphs are read.
     """
     kinds = ("facts", "history", "conclusions", "nodes", "inferences", "traits")
     parts: dict[str, list[Hit]] = {name: [] for name in kinds}
@@ -61,7 +64,7 @@ def recalled(
         for name, most in (("fact", settings.facts), ("conclusion", settings.conclusions)):
             parts[f"{name}s"] = texts.search(memory, query, most, where=lambda e, kind=name: e.kind == kind)[0]
     if names is not None:
-        _read_graph(memory, names, settings, keywords, parts)
+        _read_graph(memory, names, settings, keywords, parts, named_people(memory, question))
     hits = {hit.id: hit for found in parts.values() for hit in {hit.id: hit for hit in found}.values()}
     counts = {name: len({hit.id for hit in found}) for name, found in parts.items()}
     context = Context(hits=in_blocks(hits.values(), BLOCKS), counts=counts)
@@ -74,6 +77,7 @@ def _read_graph(
     settings: RecallSettings,
     keywords: Sequence[Keyword],
     parts: dict[str, list[Hit]],
+    people: frozenset[str],
 ) -> None:
     hung = memory.below()
 
@@ -88,7 +92,8 @@ def _read_graph(
         chosen: list[tuple[Node, float]] = []
         for kind in kinds if queries else ():
             best: dict[str, float] = {}
-            for hits in names.search(memory, queries, most, settings.node_cosine, _passes(layer, kind)):
+            passes = _passes(layer, kind, people)
+            for hits in names.search(memory, queries, most, settings.node_cosine, passes):
                 for hit in hits:
                     best[hit.id] = max(hit.score, best.get(hit.id, hit.score))
             ranked = sorted(best.items(), key=lambda pair: -pair[1])[:most]
@@ -113,8 +118,33 @@ def _read_graph(
         parts["conclusions"] += [entry.hit(score) for entry in drawn[:PER_NODE]]
 
 
-def _passes(layer: str, kind: str) -> Where:
-    return lambda entry: entry.tags["kind"] == kind and layer in entry.tags["has"].split()
+def named_people(memory: GraphMemory, question: str) -> frozenset[str]:
+    """Return the people with a graph whom a question names, by the whole name or its first word; all if none."""
+    people = [person for person in memory.roots if person != USER]
+    first_names = Counter(person.split()[0] for person in people)
+    named: list[str] = []
+    for person in people:
+        first_name = person.split()[0]
+        # "Speaker" alone does not tell Speaker 1 from Speaker 2.
+        is_first_name_clear = first_names[first_name] == 1
+        if _mentions(question, person) or (is_first_name_clear and _mentions(question, first_name)):
+            named.append(person)
+    return frozenset(named or memory.roots)
+
+
+def _mentions(question: str, name: str) -> bool:
+    if not name.isascii():
+        # Chinese is written without spaces between words.
+        return name in question
+    return re.search(rf"\b{re.escape(name)}\b", question, re.IGNORECASE) is not None
+
+
+def _passes(layer: str, kind: str, people: frozenset[str]) -> Where:
+    def passes(entry: Entry) -> bool:
+        tags = entry.tags
+        return tags["kind"] == kind and layer in tags["has"].split() and tags["person"] in people
+
+    return passes
 
 
 def searched(memory: GraphMemory, use_l0: bool = True) -> list[Any]:
@@ -153,7 +183,7 @@ def name_entries(memory: GraphMemory) -> list[Entry]:
         has["history"] = bool(edges) or (not concept and node.id in touched)
         layers = [layer for layer, there in has.items() if there]
         if layers:
-            tags = {"kind": "concept" if concept else "event", "has": " ".join(layers)}
+            tags = {"kind": "concept" if concept else "event", "has": " ".join(layers), "person": node.person}
             found.append(Entry(id=node.id, text=node.name, tags=tags))
     return found
 
@@ -181,9 +211,21 @@ def theory_hits(memory: GraphMemory, part: Node | Relation, score: float = 0.0) 
 def _hit(memory: GraphMemory, part: Node | Relation, theory: Theory, said: str) -> Hit:
     """A theory, or part of it; it rests on many days, so it has no date."""
     node = isinstance(part, Node)
-    title = part.name if node else f"{memory.nodes[part.source].name}, {memory.nodes[part.target].name}"
+    title = _title(memory, part)
     kind, sources = "summary" if node else "inference", memory.turns(theory.evidence)
     return Hit(id=part.id, text=f"{title}{said}", kind=kind, sources=sources)
+
+
+def _title(memory: GraphMemory, part: Node | Relation) -> str:
+    """Return what a theory is about: whose it is, if a person is known, then its concept or the ends of its edge."""
+    if isinstance(part, Node):
+        person, names = part.person, [part.name]
+    else:
+        source, target = memory.nodes[part.source], memory.nodes[part.target]
+        person, names = source.person, [source.name, target.name]
+    if person not in (USER, names[0]):
+        names.insert(0, person)
+    return ", ".join(names)
 
 
 def _history(memory: GraphMemory, edges: Sequence[Relation], score: float, facts: bool) -> list[Hit]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..console import spanned, table
+from ..console import WideTable, spanned, table
 from ..rows import REASONS
 from ..statistics import Difference
 from ..tables import ResultTable
@@ -14,7 +14,6 @@ from .page import Category, Page
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 
 def page_lines(page: Page) -> Iterator[RenderableType]:
@@ -51,7 +50,7 @@ def page_lines(page: Page) -> Iterator[RenderableType]:
         yield f"mempiler show {page.name} --wrong: the wrong answers ({wrong})"
 
 
-def _scores(page: Page, total: Category) -> Table:
+def _scores(page: Page, total: Category) -> WideTable:
     """Scores with their intervals; of a single evaluation its metrics too, of several the difference."""
     if len(page.phases) > 1:
         rows = [(*_scored(each), _gap(each.difference)) for each in (*page.categories, total)]
@@ -72,7 +71,7 @@ def _scored(found: Category) -> tuple[str, ...]:
     return name, str(found.scores[-1].n), *(spanned(each.value, each) for each in found.scores)
 
 
-def _context(page: Page) -> Table:
+def _context(page: Page) -> WideTable:
     """How much of a question's evidence was recalled, and how long its context and its prompts are."""
     sizes = [(found.context(), found.prompt_tokens) for found in page.phases.values()]
     rows = [(name, *map(spanned, found)) for name, found in page.retrieval]

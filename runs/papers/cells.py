@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -44,6 +44,16 @@ class Cell:
     """Standard deviation over the seeds; None with one."""
     printed: tuple[str | int | float | None, ...] = ()
     """The paper's cells that stand beside it."""
+
+    def in_points(self) -> Cell:
+        """Return a cell that holds a share, from 0 to 1, as one that holds points, from 0 to 100."""
+        return replace(
+            self,
+            value=None if self.value is None else 100 * self.value,
+            digits=max(0, self.digits - 2),
+            interval=None if self.interval is None else (100 * self.interval[0], 100 * self.interval[1]),
+            spread=None if self.spread is None else 100 * self.spread,
+        )
 
 
 @dataclass(frozen=True)

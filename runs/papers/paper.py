@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
@@ -39,6 +40,25 @@ class Printed(BaseModel, frozen=True, extra="forbid"):
     note: str = ""
     """What a reader must know before comparing anything with it."""
 
+    def prints_shares(self, column: str) -> bool:
+        """Whether a column is printed from 0 to 1: none of its numbers is above 1, as in percent most would be."""
+        if column not in self.columns:
+            return False
+        place = self.columns.index(column)
+        numbers = [row[place] for row in self.rows if isinstance(row[place], int | float)]
+        return bool(numbers) and all(abs(number) <= 1 for number in numbers)
+
+
+_DECIMAL = re.compile(r"\d*\.\d+")
+
+
+def _in_points(cell: str | int | float) -> str | int | float:
+    """Return a share in points; in a text such as "0.72 > 0.71" every decimal number."""
+    if isinstance(cell, str):
+        return _DECIMAL.sub(lambda number: f"{100 * float(number[0]):g}", cell)
+    # Without rounding, .072 would become 7.199999999999999.
+    return round(100 * cell, 6)
+
 
 class Column(BaseModel, frozen=True, extra="forbid"):
     """A column of our table."""
@@ -67,6 +87,21 @@ class Column(BaseModel, frozen=True, extra="forbid"):
     printed: tuple[str, ...] = ()
     """The printed columns that stand beside it."""
     digits: int = 3
+    unit: Literal["share", "points", "number"] | None = None
+    """What its values are: shares from 0 to 1, points from 0 to 100, or a number of something.
+
+    Shares are shown in points, as the paper's cells beside them. By default scores and metrics are shares, but for
+    metrics without decimals, which count something.
+    """
+
+    @property
+    def is_share(self) -> bool:
+        """Whether its values go from 0 to 1."""
+        if self.unit is not None:
+            return self.unit == "share"
+        if self.of == "metric":
+            return self.digits > 0
+        return self.of in ("score", "category", "part")
 
 
 class Tuning(BaseModel, frozen=True, extra="forbid"):
@@ -220,7 +255,8 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
 
         Tables that name a layer are sources of the same number that disagree: the first one that has a cell is taken,
         and its layer is written behind the cell, e.g. "49.7 (figure)". Where a table names itself, its name is written
-        behind the cell, e.g. "0.723 (Table 1)".
+        behind the cell, e.g. "72.3 (Table 1)". Beside shares the cells are in points, from 0 to 100, also where they are
+        printed from 0 to 1.
         """
         row_names = self._printed_rows(section, label)
         column_names = self._printed_columns(label, column)
@@ -229,7 +265,7 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
         for table in self.tables(section):
             if table.layer and has_layer:
                 continue
-            found = _cells(table, row_names, column_names)
+            found = _cells(table, row_names, column_names, in_points=column.is_share)
             label_of_cells = table.layer or table.table
             if table.layer and found:
                 has_layer = True
@@ -254,15 +290,19 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
         return tuple(name for name in column.printed if name in variant.columns)
 
 
-def _cells(table: Printed, row_names: Sequence[str], column_names: Sequence[str]) -> list[Cell]:
-    """Return the cells of a printed table that stand in some rows and columns, but for the empty ones."""
+def _cells(table: Printed, row_names: Sequence[str], column_names: Sequence[str], in_points: bool) -> list[Cell]:
+    """Return the cells of a printed table that stand in some rows and columns, but for the empty ones.
+
+    Shares that are printed from 0 to 1 are returned in points, if `in_points`.
+    """
+    shares = {name for name in column_names if in_points and table.prints_shares(name)}
     cells: list[Cell] = []
     for row in table.rows:
         if row[0] not in row_names:
             continue
         for name, cell in zip(table.columns, row, strict=True):
             if name in column_names and cell is not None:
-                cells.append(cell)
+                cells.append(_in_points(cell) if name in shares else cell)
     return cells
 
 

@@ -57,9 +57,12 @@ class SectionResult:
     """By the label of the comparison."""
 
     def cells(self, row: VariantResult) -> list[Cell]:
-        """The cells of a variant, the paper's beside them."""
-        columns = self.section.columns
-        return [row.cell(column, self.paper.beside(self.section, row.label, column)) for column in columns]
+        """Return the cells of a variant, the paper's beside them; shares are in points, from 0 to 100."""
+        cells: list[Cell] = []
+        for column in self.section.columns:
+            cell = row.cell(column, self.paper.beside(self.section, row.label, column))
+            cells.append(cell.in_points() if column.is_share else cell)
+        return cells
 
     def printed_cells(self, row: NotRun) -> list[tuple[PrintedCell, ...]]:
         """Return what the paper prints in each column of a row that was not run."""
@@ -107,12 +110,22 @@ class SectionResult:
             "runs": [path.name for path in row.runs],
             "n": row.evaluation.n,
             "cells": {name: asdict(cell) for name, cell in zip(names, self.cells(row), strict=True)},
-            "difference": None if found is None else {"to": self.section.own, **found.to_dict()},
+            "difference": None if found is None else {"to": self.section.own, **_in_points(found)},
             "takes": asdict(row.evaluation.taken),
             "search_ms": row.evaluation.search_ms(),
             "failures": sum(each.failures for each in row.evaluations),
             "lost": max(each.lost for each in row.evaluations),
         }
+
+
+def _in_points(difference: Difference) -> dict[str, Any]:
+    """Return a difference as JSON data, in points, from -100 to 100, as the cells of its table."""
+    data = difference.to_dict()
+    if data["mean"] is not None:
+        data["mean"] *= 100
+    if data["interval"] is not None:
+        data["interval"] = [100 * end for end in data["interval"]]
+    return data
 
 
 @dataclass(frozen=True)

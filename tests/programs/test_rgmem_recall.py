@@ -20,7 +20,8 @@ LAYERS = ["inference", "history"]
 
 
 def made(**settings):
-    return build("rgmem", embedder=embedder(), **settings)
+    """Ann and Bob share one graph, unless the settings say otherwise."""
+    return build("rgmem", embedder=embedder(), **{"merged_graph": True, **settings})
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from mempiler.engines.meter import Meter
 from mempiler.engines.spending import Spending
 from mempiler.runs.compare import recorded
 from mempiler.runs.papers.cells import VariantResult
-from mempiler.runs.papers.paper import Column, NotRun
+from mempiler.runs.papers.paper import Column, NotRun, Printed, Variant
 from mempiler.runs.papers.reproduction import Reproduced, SectionResult, reproduce
 from mempiler.runs.papers.sections import plan_paper
 from mempiler.runs.setup import Setup
@@ -43,7 +43,7 @@ def test_a_variant_is_a_run_of_its_own_and_equal_ones_are_one(make_paper):
     assert rows["three turns"]["runs"] == rows["k = 3"]["runs"]
     assert len({run for row in rows.values() for run in row["runs"]}) == 3
     alone = recorded(rows["k = 1"]["runs"][0]).evaluation
-    assert rows["k = 1"]["cells"]["all"]["value"] == alone.score
+    assert rows["k = 1"]["cells"]["all"]["value"] == pytest.approx(100 * alone.score)
     assert (rows["k = 1"]["n"], len(alone.rows)) == (alone.n, 6)
     assert json.loads((made.run / "reproduced.json").read_text()) == json.loads(json.dumps(made.summary()))
     # A row has the paper's cell, an interval and a difference.
@@ -215,6 +215,25 @@ def test_seeds_are_a_mean_with_a_spread():
     assert cell.spread == pytest.approx(0.7071, abs=1e-4)
 
 
+def test_shares_stand_in_points_beside_the_papers_cells_and_other_numbers_as_they_are(make_paper):
+    columns = (
+        Column(name="all", printed=("F1",)),
+        Column(name="points", of="metric", key="BLEU-1", digits=2, unit="points"),
+        Column(name="tokens", of="tokens", digits=0),
+    )
+    table = Printed(title="T", model="m", columns=("method", "F1"), rows=(("x", 0.072), ("y", "0.5 > 0.4")))
+    paper = make_paper()
+    section = paper.sections[0].model_copy(update={"columns": columns, "printed": ("t",)})
+    paper = paper.model_copy(update={"printed": {"t": (table,)}, "variants": dict.fromkeys("xy", Variant(program="p"))})
+    measured = evaluation(ROWS, aggregate={"BLEU-1": 12.3})
+    rows = [VariantResult(label, (measured,)) for label in "xy"]
+    found = SectionResult(paper, section, "", tuple(rows), {}, {})
+    share, points, tokens = found.cells(rows[0])
+    assert (share.value, share.digits, share.printed) == (50.0, 1, (7.2,))
+    assert (points.value, points.digits, tokens.value) == (12.3, 2, 20.0)
+    assert found.cells(rows[1])[0].printed == ("50 > 40",)
+
+
 def test_a_difference_is_paired_on_shared_questions():
     own, other = (VariantResult("x", (scored(scores),)) for scores in ([1.0] * 24, [0.0] * 21 + [1.0]))
     found = other.difference(own)
@@ -245,7 +264,7 @@ def test_a_killed_reproduction_goes_on_where_it_was(stub, mempiler_cli, forks, t
     unbroken, broken, rest = stub(), stub(delay=0.01), stub()
     whole = mempiler_cli(unbroken, *words, test=2)
     forks.start(mempiler_cli.arguments(broken, *words, test=2), tmp_path / "home")
-    run = Path(forks.kill(broken, 75))
+    run = Path(forks.kill(broken, 125))
     with contextlib.closing(sqlite3.connect(run / "run.sqlite")) as database:
         kept = int(database.execute("SELECT COUNT(*) FROM answers").fetchone()[0])
     parts = [json.loads(file.read_text())["status"] for file in run.glob("parts/*/run.json")]

@@ -236,10 +236,10 @@ def test_no_variant_resolves_relative_dates_which_no_paper_does(name):
             "memoryquest",
             "PGR, tree",
             "recall",
-            ("0.723 (Table 1)", "0.723 (Figure 3)", "0.723 (Table 4)", "0.722 (Table 5)"),
+            ("72.3 (Table 1)", "72.3 (Figure 3)", "72.3 (Table 4)", "72.2 (Table 5)"),
         ),
-        ("pgr", "implexconv", "PGR, tree", "recall", ("0.286 (Table 1)",)),
-        ("pgr", "personamem-v2", "Mem0 (no graph)", "recall", ("0.121 (Table 1)",)),
+        ("pgr", "implexconv", "PGR, tree", "recall", ("28.6 (Table 1)",)),
+        ("pgr", "personamem-v2", "Mem0 (no graph)", "recall", ("12.1 (Table 1)",)),
         # Memory-R2: of the figures first, then of the notes at 7b3d747, then of the earlier ones.
         ("memory-r2", "main", "32 sessions", "J", ("87.1 (figure)",)),
         ("memory-r2", "main", "Memory-R1", "J", ()),
