@@ -37,7 +37,7 @@ def as_list(value: Any) -> Any:
 
 
 class LogLinks(BaseModel):
-    """The earlier logs that one log goes back to."""
+    """The earlier logs that one log is linked to."""
 
     log_id: Annotated[str, Shown("device_logs")]
     caused_by: Annotated[list[str], Shown("device_logs")] = Field(
@@ -49,51 +49,54 @@ class LogLinks(BaseModel):
 
 
 class LinkLogs(dspy.Signature):
-    """Say of each log in a range which earlier logs it is linked to.
+    """Find out which earlier logs each log is linked to.
 
-    Let B be the log in question and A an earlier one. There are two kinds of links:
-    - caused_by: A brought B about directly; had A not happened, B would not have happened either.
-    - follows: A and B belong to one matter and B comes later in it, but B does not depend on A altogether.
+    You are given device logs, oldest first, and a range of them. Go through every log from the first to the last of the
+    range, both included. Let B be the current log and A an earlier one. There are two kinds of links:
+    - caused_by: A directly caused B. Without A, B would not have happened.
+    - follows: A and B belong to the same matter and B is a later step of it, but B does not strictly depend on A.
 
-    Go through every log from the first to the last of the range, both included.
-    1. A log is linked to earlier logs alone. These may also lie before the range.
-    2. Only plain, direct links count. If one log causes a second and the second a third, the third is not linked to
-       the first because of that.
-    3. Look for caused_by first, then for follows. Two logs that caused_by links are not linked by follows as well.
+    Rules:
+    1. Link a log to earlier logs only. They may lie before the range.
+    2. Use only clear, direct links. If one log causes a second and the second causes a third, do not link the third to
+       the first.
+    3. Look for caused_by first, then for follows. Do not use follows for two logs that caused_by already links.
     """
 
-    device_logs: str = dspy.InputField(desc="logs, one per line, oldest first: [log id] (date) device: content")
+    device_logs: str = dspy.InputField(desc="one log per line, oldest first: [log id] (date) device: content")
     first_log: str = dspy.InputField(desc="id of the first log of the range")
     last_log: str = dspy.InputField(desc="id of the last log of the range")
-    links: list[LogLinks] = dspy.OutputField(desc="an entry for every log of the range, in order")
+    links: list[LogLinks] = dspy.OutputField(desc="one entry for every log of the range, in order")
 
 
 class DrawnSituation(BaseModel):
-    """What a group of linked logs tells."""
+    """What a group of linked logs shows."""
 
-    situation: str = Field(description="one paragraph")
+    situation: str = Field(description="what happened, in one paragraph")
     aspects: Annotated[list[Aspect], BeforeValidator(aspects_of)] = Field(
-        default=[], description="the aspects of life it mainly belongs to, at least one"
+        default=[], description="the main aspects of life, at least one"
     )
 
 
 class DescribeSituation(dspy.Signature):
-    """Tell from linked logs what the user has lately experienced or done, and which aspects of life that belongs to.
+    """Describe what the user has recently experienced or done, from a group of linked logs.
 
-    A link ties a log B to an earlier log A: caused_by, if B would not have happened without A; follows, if both belong
-    to one matter and B comes later, without depending on A altogether.
+    You are given the logs with their links. A link connects a log B to an earlier log A: caused_by means that B would
+    not have happened without A. follows means that both belong to the same matter and B is a later step, but does not
+    strictly depend on A.
 
-    - The situation is one concise paragraph that joins the logs by way of their links. Logs show mostly indirectly what
-      goes on: conclude what lies behind them and tell that, instead of repeating their wording.
-    - Leave out points of time unless they are needed. With several logs, the way they hang together is what counts.
-    - The aspects are work, health, family and leisure: name the main one, or several; never none.
+    - Describe the situation in one concise paragraph. Use the links to connect the logs. Logs often show events only
+      indirectly: infer what happened and describe that, instead of repeating the wording of the logs.
+    - Do not mention times unless they are necessary. If there are several logs, focus on how they are related.
+    - Name the aspects of life that the situation mainly belongs to: work, health, family or leisure. Name one or
+      several, at least one.
     - Write in the language of the logs.
     """
 
     linked_logs: str = dspy.InputField(
-        desc="logs, one per line, oldest first: [log id] (date) device: content <links to earlier logs>"
+        desc="one log per line, oldest first: [log id] (date) device: content <links to earlier logs>"
     )
-    found_situation: DrawnSituation = dspy.OutputField()
+    found_situation: DrawnSituation = dspy.OutputField(desc="the situation and its aspects")
 
 
 def _feedback(value: Any) -> str:
@@ -110,12 +113,12 @@ def _ends(value: Any) -> list[str]:
 
 
 class ProposedSolution(BaseModel):
-    """One solution that came up for a topic."""
+    """One solution that was discussed for a topic."""
 
     solution: str = Field(description="the solution in one sentence")
-    user_feedback: str = Field(default="", description="what the user thinks of it, told from the assistant's side")
+    user_feedback: str = Field(default="", description="what the user thinks of it, from the assistant's point of view")
     feedback_type: Annotated[Literal["pos", "neg", "others"], BeforeValidator(_feedback)] = Field(
-        default="others", description="pos or neg wherever possible; others if it stays unclear"
+        default="others", description="the user's final opinion: pos or neg if possible, others if it stays unclear"
     )
 
 
@@ -123,54 +126,55 @@ class DraftOutline(BaseModel):
     """The outline of one topic of a conversation."""
 
     turn_span: Annotated[list[str], BeforeValidator(_ends)] = Field(
-        default=[], description="ids of the first and of the last turn of the topic"
+        default=[], description="ids of the first and the last turn of the topic"
     )
     requirement: str = Field(description="what the user needs, in one sentence")
-    solution_list: list[ProposedSolution] = Field(default=[], description="the solutions talked about, in order")
+    solution_list: list[ProposedSolution] = Field(default=[], description="the solutions that were discussed, in order")
     preference: str = Field(default="", description="what the user likes and dislikes for this need, in one sentence")
 
 
 class OutlineTopics(dspy.Signature):
-    """Outline each topic of a conversation between a user and their daily assistant.
+    """Outline the topics of a conversation between a user and a daily assistant.
 
-    The user asks for advice on something from their life; the assistant makes out what they need and proposes
-    solutions; the user may say what they think of these. There may be several topics. Each turns on one need of the
-    user and takes up turns that follow one another: first the need is made out, then solutions for it are talked about.
+    In such a conversation the user asks for advice about their life. The assistant finds out what the user needs and
+    proposes solutions, and the user may say what they think of them. A conversation has one or more topics. Each topic
+    is about one need of the user and covers consecutive turns: first the need becomes clear, then solutions are
+    discussed.
 
-    For every topic give:
-    1. turn_span: the ids of its first and of its last turn. The spans of the topics leave no turn between them: where
-       one ends, the next begins.
-    2. requirement: one sentence that says what advice the user is really after in this situation and with their
+    For each topic, give:
+    1. turn_span: the ids of its first and its last turn. Each topic begins right after the previous one ends, so that
+       the spans cover all turns.
+    2. requirement: one sentence that says what advice the user really wants, in this situation and with this
        background.
-    3. solution_list: each solution that user and assistant talked about. A solution may be spread over several
-       sentences or turns: sum it up in one sentence. user_feedback tells briefly what the user thinks of it, as the
-       assistant sees it. feedback_type is where the user stands in the end, after talking it over: pos or neg. It is
-       others only if that stays quite unclear.
-    4. preference: one sentence on what the user likes for this need, going by their feedback on the solutions. If they
-       rejected something, the sentence also says which kind of solution they dislike or tend to refuse.
+    3. solution_list: every solution that user and assistant discussed, each summarised in one sentence, even if it was
+       spread over several turns. For each solution, user_feedback says briefly what the user thinks of it, from the
+       assistant's point of view. feedback_type is the user's final opinion after the discussion: pos or neg. Use others
+       only if the opinion stays unclear.
+    4. preference: one sentence that says what the user likes for this need, based on the feedback. If the user rejected
+       a solution, also say which kind of solution the user dislikes.
 
-    Where two people talk, the one who looks for advice or help is the user, and the other stands for the assistant.
-    Write in the language of the conversation.
+    If two people talk and neither is an assistant, treat the one who asks for advice or help as the user and the other
+    one as the assistant. Write in the language of the conversation.
     """
 
-    conversation: str = dspy.InputField(desc="turns, one per line: [turn id] (date) speaker: words")
+    conversation: str = dspy.InputField(desc="one turn per line: [turn id] (date) speaker: words")
     outlines: list[DraftOutline] = dspy.OutputField(desc="the topics in order")
 
 
 class RefineNeed(dspy.Signature):
-    """Say again, in more detail, what a user needs, with the help of their background and of what they went through.
+    """Describe a user's need in more detail, using the user's background and recent situations.
 
-    The need was summed up from a conversation with the user's daily assistant. Background and recent situations may
-    hold the reasons and events that led to it, and also much that has nothing to do with it.
-    - Work in what bears on this need, so that it is understood more deeply; leave everything else out.
-    - The result is still one sentence about the same one need, and brings in no other need.
-    - Keep the language of the need.
+    The need was summarised from a conversation between the user and a daily assistant. The background and the
+    situations may explain the reasons for it, but they may also contain unrelated information.
+    - Add the information that is related to this need and helps to understand it better. Ignore the rest.
+    - Write one sentence about this one need. Do not add other needs.
+    - Write in the language of the need.
     """
 
-    overall_background: str = dspy.InputField(desc="what is known of the user in general, by aspect; may be empty")
-    recent_situations: str = dspy.InputField(desc="what the user went through lately; may be empty")
-    stated_need: str = dspy.InputField(desc="the need as the conversation has it")
-    detailed_need: str = dspy.OutputField(desc="one sentence")
+    overall_background: str = dspy.InputField(desc="what is generally known about the user, by aspect; may be empty")
+    recent_situations: str = dspy.InputField(desc="what the user recently experienced; may be empty")
+    stated_need: str = dspy.InputField(desc="the need as summarised from the conversation")
+    detailed_need: str = dspy.OutputField(desc="the need in more detail, in one sentence")
 
 
 class AspectSummary(BaseModel):
@@ -181,56 +185,59 @@ class AspectSummary(BaseModel):
 
 
 class UpdateBackground(dspy.Signature):
-    """Bring the summary of a user's background up to date with what they went through since.
+    """Update the summary of a user's background with recent situations.
 
-    The background has four aspects: work, health, family and leisure, a sentence each; an empty one means that nothing
-    of use is known yet. Decide first which aspects need an update, then write the new sentence for these.
-    - The background says what the user is like in an aspect on the whole (occupation, state of health, members of the
-      family, hobbies and so on). Events that are too particular do not belong there.
-    - An aspect of which the situations say nothing stays as it is. So does one that they touch, if the background has
-      it already or if what they say is too particular for it.
-    - A new summary is still one concise sentence without repetition. Condense old and new together, and build the
-      sentence anew where it would become too long.
-    - The spans of time only help to weigh: where the background covers a long time, recent situations change it as
-      little as possible. No time is named in a summary.
+    The background has four aspects: work, health, family and leisure. Each is summarised in one sentence; an empty one
+    means that nothing is known yet. First decide which aspects need an update. Then write the new sentence for each of
+    these.
+
+    - A summary describes what the user is like in this aspect in general, such as occupation, health, family members or
+      hobbies. Do not include very specific events.
+    - Do not update an aspect about which the situations say nothing. Also do not update it if the summary already
+      covers the new information, or if that information is too specific for a general background.
+    - Each new summary is one concise sentence without repetition. Condense the old and the new information together,
+      and rewrite the sentence if it would become too long.
+    - Use the time spans only to weigh the information: if the old summary covers a long time, let recent situations
+      change it as little as possible. Do not mention times in a summary.
     - Write in the language of the situations.
     """
 
-    background_before: str = dspy.InputField(desc="the summary so far, one aspect per line")
-    span_before: str = dspy.InputField(desc="the time it covers")
-    situations_since: list[str] = dspy.InputField(desc="what is not in the summary yet")
-    span_since: str = dspy.InputField(desc="the time the situations cover")
+    background_before: str = dspy.InputField(desc="the summaries so far, one aspect per line")
+    span_before: str = dspy.InputField(desc="the time that the summaries cover")
+    situations_since: list[str] = dspy.InputField(desc="recent situations, not yet in the summaries")
+    span_since: str = dspy.InputField(desc="the time that the situations cover")
     updating_aspects: list[str] = dspy.OutputField(desc="the aspects that need an update; may be empty")
     updating_content: list[AspectSummary] = dspy.OutputField(desc="the new summary of each of these aspects")
 
 
 class AbstractNeeds(dspy.Signature):
-    """Generalize specific needs of a user into one overall type of need.
+    """Generalise a user's specific needs into one general type of need.
 
-    The needs were gathered from talks with the user's daily assistant and are alike in meaning.
-    - The type is a concise phrase without any circumstances of the specific needs.
-    - All the needs belong to one wider field; the type names that field.
-    - Where there are few needs, or only one, the type is still more abstract than they are.
-    - Keep the language of the needs.
+    You are given needs with similar meaning, collected from the user's conversations with a daily assistant.
+    - Write a concise phrase. Leave out the circumstances of the specific needs.
+    - All the needs belong to one broad area. The phrase must name this area.
+    - If there are only a few needs, or only one, the phrase must still be more abstract than they are.
+    - Write in the language of the needs.
     """
 
-    specific_needs: list[str] = dspy.InputField()
-    general_need: str = dspy.OutputField(desc="the overall type of need, a concise phrase")
+    specific_needs: list[str] = dspy.InputField(desc="the needs to generalise")
+    general_need: str = dspy.OutputField(desc="the general type of need, as a concise phrase")
 
 
 class AbstractPreferences(dspy.Signature):
-    """Generalize what a user liked and disliked, time after time, into one principle of preference.
+    """Generalise what a user liked and disliked into one principle of preference.
 
-    The experiences were gathered from talks with the user's daily assistant. All of them belong to one type of need.
-    - The principle is one concise sentence; it is more abstract than the experiences and holds more widely.
-    - It says what the user prefers on the whole where they have this type of need.
-    - Where there are few experiences, or only one, the principle still generalizes them.
-    - Keep the language of the experiences.
+    You are given a type of need and experiences of this type, collected from the user's conversations with a daily
+    assistant.
+    - Write one concise sentence that is more abstract and more widely applicable than the experiences.
+    - It says what the user generally prefers for this type of need.
+    - If there are only a few experiences, or only one, the sentence must still be a generalisation.
+    - Write in the language of the experiences.
     """
 
-    type_of_need: str = dspy.InputField()
-    preference_experiences: list[str] = dspy.InputField()
-    general_preference: str = dspy.OutputField(desc="one sentence")
+    type_of_need: str = dspy.InputField(desc="the type of need of all the experiences")
+    preference_experiences: list[str] = dspy.InputField(desc="what the user liked and disliked")
+    general_preference: str = dspy.OutputField(desc="the principle, in one sentence")
 
 
 def _said(value: Any) -> bool:
@@ -240,49 +247,52 @@ def _said(value: Any) -> bool:
 
 
 class Adjustment(BaseModel):
-    """Whether a description is to change, and into what."""
+    """Whether a description has to change, and the new description."""
 
-    adjust: Annotated[bool, BeforeValidator(_said)] = False
-    revised: str = Field(default="", description="the new description; empty if nothing changes")
+    adjust: Annotated[bool, BeforeValidator(_said)] = Field(default=False, description="whether it has to change")
+    revised: str = Field(default="", description="the new description; empty if it does not change")
 
 
 class AdjustNeedType(dspy.Signature):
-    """Decide whether an overall type of need still fits now that further needs were counted under it.
+    """Decide whether a general type of need has to change because of new needs.
 
-    - The type generalizes many earlier needs. It stays as it is unless it has to change: that is where new needs
-      conflict with it instead of falling under it.
-    - A revised type takes in both the old type and the new needs. It is again a concise phrase on a wider, more
-      abstract level, holds no particulars and above all no examples, and says nothing of preferences.
-    - Keep the language of the type.
+    You are given the type, which generalises many earlier needs, and new needs that were assigned to it.
+    - Keep the type unless a change is necessary. A change is necessary if new needs conflict with the type instead of
+      belonging to it.
+    - A new type must cover both the old type and the new needs. It is a concise phrase for a broad area, without
+      details, especially without examples, and without the user's preferences.
+    - Write in the language of the type.
     """
 
-    type_so_far: str = dspy.InputField()
-    needs_since: list[str] = dspy.InputField(desc="the needs that were counted under it since")
-    type_verdict: Adjustment = dspy.OutputField(desc="whether the type has to change; if so, the revised phrase")
+    type_so_far: str = dspy.InputField(desc="the general type of need")
+    needs_since: list[str] = dspy.InputField(desc="the new needs")
+    type_verdict: Adjustment = dspy.OutputField(desc="whether the type has to change; if so, the new phrase")
 
 
 class AdjustPrinciple(dspy.Signature):
-    """Decide whether a principle of a user's preference still holds in view of further experiences.
+    """Decide whether a principle of a user's preference has to change because of new experiences.
 
-    - The principle generalizes many earlier experiences. It stays as it is unless it has to change: that is where new
-      experiences conflict with it, or where it plainly lacks something important that they show.
-    - A revised principle takes in both the old one and the new experiences. It is again one concise sentence,
-      generalizes what is particular, and is about the given type of need.
-    - Keep the language of the principle.
+    You are given the type of need, the principle, which generalises many earlier experiences, and new experiences.
+    - Keep the principle unless a change is necessary. A change is necessary if new experiences conflict with the
+      principle, or if the principle clearly lacks something important that they show.
+    - A new principle must cover both the old principle and the new experiences. It is one concise sentence that
+      generalises the experiences and is about the given type of need.
+    - Write in the language of the principle.
     """
 
-    kind_of_need: str = dspy.InputField()
-    principle_so_far: str = dspy.InputField()
-    experiences_since: list[str] = dspy.InputField(desc="what the user liked and disliked since")
-    principle_verdict: Adjustment = dspy.OutputField(desc="whether it has to change; if so, the revised sentence")
+    kind_of_need: str = dspy.InputField(desc="the type of need that the principle is about")
+    principle_so_far: str = dspy.InputField(desc="the principle")
+    experiences_since: list[str] = dspy.InputField(desc="the new experiences: what the user liked and disliked")
+    principle_verdict: Adjustment = dspy.OutputField(desc="whether it has to change; if so, the new sentence")
 
 
 class SummarizeNeed(dspy.Signature):
-    """Sum up what the user needs, going by a dialogue between them and their assistant that is still under way.
+    """Summarise what the user needs in a dialogue that is still going on.
 
-    One concise sentence says which advice the user wants. What they like or dislike about solutions does not belong in
-    it. Keep the language of the dialogue.
+    You are given the dialogue between the user and their assistant so far. Write one concise sentence that says what
+    advice the user wants now. Do not include what the user likes or dislikes about solutions. Write in the language of
+    the dialogue.
     """
 
-    dialogue_so_far: str = dspy.InputField()
-    current_need: str = dspy.OutputField(desc="the need that the dialogue is about now, in one sentence")
+    dialogue_so_far: str = dspy.InputField(desc="the dialogue, one utterance per line")
+    current_need: str = dspy.OutputField(desc="what the user needs now, in one sentence")

@@ -25,110 +25,115 @@ AssistantAction = Literal["requirement prediction", "solution proposal", "soluti
 
 USER_ACTIONS: Mapping[UserAction, str] = MappingProxyType(
     {
-        "topic inquiry": "Open the topic with the query that the wishes give, fitted to the dialogue but with the same "
-        "meaning: brief and vague, without the implicit needs and the background behind them.",
-        "requirement confirmation": "React to what the assistant just guessed of your needs, judged by your implicit "
-        "needs and their background. A right guess is simply confirmed. A wrong one is rejected, and only what was "
-        "wrong is set right in a few words. Volunteer no need and no background that was not touched.",
-        "solution discussion": "Neither accept nor reject the proposal as a whole: ask or remark about one of its "
-        "details, without revealing what you prefer.",
-        "solution feedback": "Say clearly whether you approve or disapprove of the proposal under discussion, as your "
-        "preferences demand, and speak of this proposal only: do not lay out your preferences.",
+        "topic inquiry": "Open the topic with the query from the wishes. You may adapt it to the dialogue, but keep "
+        "its meaning. Be brief and vague. Do not mention the implicit needs or the background behind them.",
+        "requirement confirmation": "React to the need that the assistant just guessed. Compare the guess with your "
+        "implicit needs and their background. If it is right, simply confirm it. If it is wrong, reject it and correct "
+        "only the wrong part in a few words. Do not reveal needs or background that the guess did not touch.",
+        "solution discussion": "Ask or say something about one detail of the proposal. Do not accept or reject the "
+        "proposal as a whole, and do not reveal your preferences.",
+        "solution feedback": "Say clearly whether you approve of the current proposal, according to your preferences. "
+        "Talk about this proposal only, and do not explain your preferences in general.",
     }
 )
 """Table 7, the user's actions and what they mean."""
 
 ASSISTANT_ACTIONS: Mapping[AssistantAction, str] = MappingProxyType(
     {
-        "requirement prediction": "Guess one implicit need behind the user's query from their recent experiences or "
-        "their background, and ask them to confirm it. One need per reply; no solutions yet.",
-        "solution proposal": "Propose one way to meet the user's requirement that fits their preferences; a new one "
-        "where others were discussed before. State the proposal itself, not how you understand the user.",
-        "solution discussion": "Answer what the user asks or objects to, discuss the proposal further in the light of "
-        "their background and experiences, and try to win them over to it.",
-        "feedback response": "Answer the user's approval or disapproval in a few words. Offer no other solution; after "
-        "disapproval only apologize or express regret.",
+        "requirement prediction": "Guess one implicit need behind the user's query from the user's recent experiences "
+        "or background, and ask the user to confirm it. Guess only one need per reply. Do not propose solutions yet.",
+        "solution proposal": "Propose one solution that meets the user's requirement and fits the user's preferences. "
+        "If solutions were discussed before, propose a new one. State the proposal itself, not what you know about the "
+        "user.",
+        "solution discussion": "Answer the user's question or objection. Discuss the proposal further with regard to "
+        "the user's background and experiences, and try to convince the user of it.",
+        "feedback response": "Respond briefly to the user's approval or disapproval. Do not offer another solution. "
+        "After disapproval, only apologise or express regret.",
     }
 )
 """Table 7, the assistant's actions and what they mean."""
 
 
 class RestateRequirement(dspy.Signature):
-    """You are a personal assistant. Work out what the user really needs behind a brief query.
+    """You are a personal assistant. Work out what a user really needs when they ask a brief question.
 
-    Use what is remembered of this user: find the background and the recent events that led to the query, and describe
-    the actual need in one sentence, in the language of the query. The sentence is the whole answer, without remarks.
+    You are given what is remembered about the user and the question. Use the memory to find the background and the
+    recent events behind the question. Then describe the user's actual need in one sentence, in the language of the
+    question. Give only this sentence.
     """
 
-    context: str = dspy.InputField(desc="what is remembered of the user, recent device logs included; may be empty")
-    question: str = dspy.InputField(desc="the user's query as they put it")
+    context: str = dspy.InputField(desc="what is remembered about the user, including recent device logs; may be empty")
+    question: str = dspy.InputField(desc="the user's brief question")
     answer: str = dspy.OutputField(desc="the user's actual need in one sentence")
 
 
 class ProposeSolution(dspy.Signature):
-    """You are a personal assistant. Propose a solution for a requirement that suits this user's own preferences.
+    """You are a personal assistant. Propose a solution for a user's requirement that suits this user's preferences.
 
-    Use what is remembered of this user, their recent logs included, to understand which kinds of solutions they like
-    and which they reject. The answer is one solution in one sentence, in the language of the requirement, and nothing
-    else.
+    You are given what is remembered about the user, which may include recent device logs, and the requirement. Use the
+    memory to find out which kinds of solutions the user likes and which they reject. Then propose one solution in one
+    sentence, in the language of the requirement. Give only this sentence.
     """
 
-    context: str = dspy.InputField(desc="what is remembered of the user, recent device logs included; may be empty")
+    context: str = dspy.InputField(desc="what is remembered about the user, including recent device logs; may be empty")
     question: str = dspy.InputField(desc="the user's requirement")
     answer: str = dspy.OutputField(desc="one solution, in one sentence")
 
 
 class SelectSolutions(dspy.Signature):
-    """You are a personal assistant. Choose the two of eight candidate solutions that suit this user best.
+    """You are a personal assistant. Choose the two of eight candidate solutions that suit a user best.
 
-    All candidates are reasonable for the requirement as such. What decides are the preferences that the remembered
-    history shows. Go through the candidates in the analysis first, with these preferences in mind; then name the two
-    best, no more and no fewer.
+    You are given what is remembered about the user, the requirement and the candidates. All candidates are reasonable
+    solutions for the requirement. Choose by the preferences that the memory shows. First analyse all candidates with
+    regard to these preferences. Then name the ids of the best two, exactly two.
     """
 
-    context: str = dspy.InputField(desc="what is remembered of the user; may be empty")
+    context: str = dspy.InputField(desc="what is remembered about the user; may be empty")
     question: str = dspy.InputField(desc="the user's requirement")
-    options: list[str] = dspy.InputField(desc="the candidate solutions, each begins with its id")
-    analysis: str = dspy.OutputField(desc="what speaks for and against the candidates, for this user", default="")
+    options: list[str] = dspy.InputField(desc="the candidate solutions; each begins with its id")
+    analysis: str = dspy.OutputField(desc="analysis of all candidates for this user", default="")
     answer: Annotated[list[CandidateId], Shown("options")] = dspy.OutputField(desc="the ids of the two best candidates")
 
 
 class ReplyInDialogue(dspy.Signature):
-    """You are a personal assistant in a conversation with a user. Give your next reply, of the kind that is asked for.
+    """You are a personal assistant in a dialogue with a user. Write your next reply, of the kind that is requested.
 
-    - Draw on what is remembered of this user, so that the reply fits their needs and preferences.
-    - Keep to the kind of reply and to what it means. Words that lead over from what was said before are welcome: a
-      proposal may first take up the user's feedback on the one before.
-    - One to three sentences are enough. Reply in the user's language, with the words of the reply alone.
+    You are given what is remembered about the user, the dialogue so far, the kind of reply with its meaning, and what
+    the user just said.
+    - Use the memory, so that the reply fits the user's needs and preferences.
+    - Follow the requested kind of reply and its meaning. You may connect the reply to what was said before: for
+      example, a proposal may first respond to the user's feedback on the previous one.
+    - Write one to three sentences in the user's language. Give only the words of the reply.
     """
 
-    context: str = dspy.InputField(desc="what is remembered of the user; may be empty")
-    dialogue: str = dspy.InputField(desc="what was said before, one line per utterance; may be empty")
+    context: str = dspy.InputField(desc="what is remembered about the user; may be empty")
+    dialogue: str = dspy.InputField(desc="the dialogue so far, one utterance per line; may be empty")
     action: AssistantAction = dspy.InputField(desc="the kind of reply")
-    action_meaning: str = dspy.InputField(desc="what a reply of this kind does")
+    action_meaning: str = dspy.InputField(desc="what this kind of reply means")
     question: str = dspy.InputField(desc="what the user just said")
     answer: str = dspy.OutputField(desc="your reply to the user")
 
 
 class PlayUser(dspy.Signature):
-    """Play a user who talks with a personal assistant about something that concerns them, and say their next utterance.
+    """Play a user who talks to a personal assistant about a matter of their own, and write the user's next utterance.
 
-    The user hopes that the assistant guesses their needs and offers solutions they like.
-    - Stay with the person that is described, and with the kind of utterance that is asked for and its meaning.
-    - Words that lead over from what was said before are welcome. The utterance is one rather brief sentence, in the
-      language of the wishes.
-    - The user is simple and direct, and does not give in to the assistant for the sake of peace. A guess that misses
-      the need or a solution against their preferences gets open displeasure, even anger; no polite detours such as
-      first praising what is then refused.
-    - Nothing but the user's own words is given back.
+    You are given a description of the user, the dialogue so far, and the kind of utterance with its meaning. The user
+    hopes that the assistant guesses their needs correctly and offers solutions that they like.
+    - Stay true to the description. Follow the requested kind of utterance and its meaning.
+    - You may connect the utterance to what was said before. Write one fairly short sentence, in the language of the
+      wishes.
+    - The user is simple and direct and does not give in to the assistant out of politeness. If the assistant guesses
+      the need wrongly or proposes something against the user's preferences, the user shows displeasure openly, even
+      anger. The user does not soften a refusal by praising the proposal first.
+    - Give only the user's words.
     """
 
-    profile: str = dspy.InputField(desc="who the user is: background and personality; may be empty")
-    situation: str = dspy.InputField(desc="what the user went through lately; may be empty")
+    profile: str = dspy.InputField(desc="background and personality of the user; may be empty")
+    situation: str = dspy.InputField(desc="what the user recently experienced; may be empty")
     wishes: str = dspy.InputField(desc="what the user needs now, or which solutions they like and dislike")
-    dialogue: str = dspy.InputField(desc="what was said so far, one line per utterance; may be empty")
+    dialogue: str = dspy.InputField(desc="the dialogue so far, one utterance per line; may be empty")
     action: UserAction = dspy.InputField(desc="the kind of utterance")
-    action_meaning: str = dspy.InputField(desc="what an utterance of this kind does")
+    action_meaning: str = dspy.InputField(desc="what this kind of utterance means")
     assistant_said: str = dspy.InputField(desc="the assistant's last reply; empty at the beginning")
     utterance: str = dspy.OutputField(desc="what the user says next")
 

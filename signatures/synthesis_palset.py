@@ -1,4 +1,4 @@
-"""The prompts that invent the people of a PAL-Set and fill their months: what they live through, ask, and like.
+"""The prompts that invent the people of a PAL-Set and their months: what they experience, ask for and prefer.
 
 Mem-PAL, appendix E, steps 1 to 5-3, rules and fields in our own words; instructions are English for both languages of
 the data, `language` says in which one the texts are written (the authors translated their English data). As in the
@@ -41,7 +41,7 @@ class Personality(BaseModel):
 
 
 class DraftPerson(BaseModel):
-    """One user in outline."""
+    """One user."""
 
     name: str
     gender: str
@@ -54,103 +54,106 @@ class DraftPerson(BaseModel):
 
 
 class DraftMonth(BaseModel):
-    """What happens to a user in a month."""
+    """What a user experiences in a month."""
 
     month: str = Field(description="YYYY-MM")
     events: str = Field(description="five sentences or more")
 
 
 class DraftType(BaseModel):
-    """A kind of advice that a user comes back for."""
+    """A type of advice that a user repeatedly asks for."""
 
     aspect: Annotated[Aspect, BeforeValidator(_plain)]
-    text: str = Field(description="a phrase, abstract enough for many occasions")
+    text: str = Field(description="a phrase that is abstract enough for many occasions")
 
 
 class DraftPreference(BaseModel):
     """What a user thinks of solutions for one requirement type."""
 
     requirement_id: str = Field(description="e.g. work-1")
-    requirement: str = Field(description="the requirement type, word for word")
-    analysis: str = Field(description="one paragraph: what this user is likely to prefer here, and why")
+    requirement: str = Field(description="the text of the requirement type, repeated exactly")
+    analysis: str = Field(description="one paragraph: what this user probably prefers here, and why")
     pos: str = Field(description="four or five sentences: which suggestions the user tends to accept")
     neg: str = Field(description="four or five sentences: which suggestions the user tends to reject")
 
 
 class InventPeople(dspy.Signature):
-    """Invent users of a personal assistant, each with the facts of their life and a personality.
+    """Invent users of a personal assistant: the facts of their lives and their personalities.
 
-    - Work, health, family and leisure get two or three sentences each. Speak of "the user" there (用户 in Chinese).
-    - The personality has a level for each of the Big Five.
-    - Cover groups of people as different as possible, from one another and from the earlier people. Nobody is a
-      student or retired.
-    - Real lives differ. Families may be in conflict or far away, health may be poor, leisure may be empty, and a
-      character may be closed, careless, shy, harsh or anxious: let all of that occur, do not fall back on harmony,
-      good health, rich hobbies and friendly optimism.
-    - The example shows the kind of content and its level of detail only; do not vary it.
+    - Describe occupation, health status, family members and hobbies in two or three sentences each. Write "the user"
+      (用户 in Chinese) instead of a name there.
+    - Give a level for each of the Big Five personality traits.
+    - Make the users as different as possible, from one another and from the earlier people. No user is a student or
+      retired.
+    - Show how different real lives are. Do not assume a harmonious family, good health, rich hobbies or an open and
+      friendly character. Some families have conflicts or live far apart, some people are ill, some have no hobbies, and
+      some are closed, careless, shy, harsh or anxious.
+    - Use the example only for the kind of content and its level of detail. Do not vary it.
     """
 
     language: Language = dspy.InputField(desc="language of all texts and names")
     count: int = dspy.InputField(desc="how many users")
     example: str = dspy.InputField(desc="one user, in JSON")
     earlier_people: list[str] = dspy.InputField(desc="users that exist already")
-    people: list[DraftPerson] = dspy.OutputField()
+    people: list[DraftPerson] = dspy.OutputField(desc="the new users")
 
 
 class NarrateMonths(dspy.Signature):
-    """Tell what happened to this user in each of the past months.
+    """Write what a user experienced in each of the past months.
 
-    - One entry per month of the list, in its order, five sentences or more each.
-    - The events come from work, health, family and leisure. A month need not touch all four, but touches more than one.
-    - Report objective events. Leave out personality, opinions and particular likes.
-    - Later months follow from earlier ones, and everything fits the profile.
-    - Never give the user's name; say "the user" (用户 in Chinese).
+    - Write one entry for each month in the list, in this order, with at least five sentences.
+    - The events come from work, health, family and leisure. An entry does not have to cover all four, but it covers
+      more than one.
+    - Report events objectively. Do not describe the user's personality, opinions or particular preferences.
+    - Later months continue earlier ones, and everything fits the profile.
+    - Never write the user's name. Write "the user" (用户 in Chinese).
     """
 
     language: Language = dspy.InputField(desc="language of the texts")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
-    today: str = dspy.InputField(desc="the day on which the months are looked back upon")
-    months: list[str] = dspy.InputField(desc="the months to tell, YYYY-MM")
-    timeline: list[DraftMonth] = dspy.OutputField()
+    today: str = dspy.InputField(desc="the current date")
+    months: list[str] = dspy.InputField(desc="the months to write about, YYYY-MM")
+    timeline: list[DraftMonth] = dspy.OutputField(desc="one entry per month")
 
 
 class NameRequirementTypes(dspy.Signature):
-    """Name the kinds of advice for which this user would turn to a personal assistant in daily life.
+    """Name the types of advice that a user may ask a personal assistant for in daily life.
 
-    The user asks about what belongs to their own background and experiences.
-    - Name four or five kinds for each of the aspects work, health, family and leisure; the numbers may differ.
-    - Each is a brief phrase, rather abstract, and covers something that lasts through the months. What comes up once,
-      at one moment or in one situation, is no kind.
-    - The kinds differ from one another.
+    You are given the user's profile and past months. The user asks about matters from their own background and
+    experiences.
+    - Name four or five types for each of the aspects work, health, family and leisure. The numbers may differ.
+    - Each type is a short and fairly abstract phrase that applies throughout the months. Do not name something that
+      comes up only once, at one moment or in one situation.
+    - All types are different.
     """
 
     language: Language = dspy.InputField(desc="language of the phrases")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
     timeline: list[str] = dspy.InputField(desc="the user's past months")
-    requirement_types: list[DraftType] = dspy.OutputField()
+    requirement_types: list[DraftType] = dspy.OutputField(desc="four or five types per aspect")
 
 
 class DescribePreferences(dspy.Signature):
-    """Say which solutions this user would welcome and which they would turn down, for each requirement type given.
+    """Describe which solutions a user tends to accept and which they tend to reject, for each given requirement type.
 
-    The user asks a personal assistant for advice on these matters, and accepts or rejects what it suggests.
-    - One entry per requirement type, in the order given, with its id and its wording repeated exactly.
-    - The analysis comes first: one paragraph on the likely preferences and their reasons, drawn from profile and
-      personality. The past months serve only to keep the preferences free of contradictions.
-    - Then the suggestions that the user tends to accept, and those that the user tends to reject: four or five definite
-      sentences for either side.
-    - Both sides show what is peculiar to this user. What anybody would accept does not belong on the first side, and
-      what anybody would find improper does not belong on the second.
-    - Never give the user's name; say "the user" (用户 in Chinese).
+    The user asks a personal assistant for advice of these types and accepts or rejects its suggestions.
+    - Write one entry per requirement type, in the given order. Repeat its id and its text exactly.
+    - First write the analysis: one paragraph on what the user probably prefers and why, based on the profile and the
+      personality. Use the past months only to avoid contradictions.
+    - Then describe the suggestions that the user tends to accept and those that the user tends to reject, with four or
+      five definite sentences each.
+    - Both descriptions must be typical of this user. Do not list what everybody would accept, or what everybody would
+      reject as improper.
+    - Never write the user's name. Write "the user" (用户 in Chinese).
     """
 
     language: Language = dspy.InputField(desc="language of the texts")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
     personality: dict[str, str] = dspy.InputField(desc="level of each trait")
     timeline: list[str] = dspy.InputField(desc="the user's past months")
-    aspect: Aspect = dspy.InputField()
-    requirement_types: list[str] = dspy.InputField(desc="id and wording of each")
-    preferences: list[DraftPreference] = dspy.OutputField()
+    aspect: Aspect = dspy.InputField(desc="the aspect that the requirement types belong to")
+    requirement_types: list[str] = dspy.InputField(desc="the id and the text of each type")
+    preferences: list[DraftPreference] = dspy.OutputField(desc="one entry per requirement type")
 
 
 def _listed(value: object) -> object:
@@ -170,19 +173,19 @@ class DraftSituation(BaseModel):
 
 
 class DraftNeed(BaseModel):
-    """Something that the user leaves unsaid."""
+    """A need that the user does not state."""
 
-    need: str = Field(description="the intent, in brief")
-    evidences: Texts = Field(description="one to five details of background or experiences that show it")
+    need: str = Field(description="the need, briefly")
+    evidences: Texts = Field(description="one to five details of the background or the experiences that show it")
 
 
 class DraftTopic(BaseModel):
     """What a user asks about in a dialogue."""
 
-    requirement_type: str = Field(description="word for word as given")
+    requirement_type: str = Field(description="the text of the type, repeated exactly")
     user_query: str = Field(description="how the user opens the topic: brief and vague")
     implicit_needs: Annotated[list[DraftNeed], BeforeValidator(_listed)] = Field(description="exactly two")
-    requirement: str = Field(description="the whole need: the query together with what was left unsaid")
+    requirement: str = Field(description="the complete need: the query and the implicit needs combined")
 
 
 class DraftCandidates(BaseModel):
@@ -193,116 +196,120 @@ class DraftCandidates(BaseModel):
 
 
 class DraftChoice(BaseModel):
-    """A solution with the user's opinion of it."""
+    """A solution with the user's opinion about it."""
 
-    solution: str = Field(description="the candidate, word for word")
-    feedback_reason: str = Field(description="one sentence from the user's view: why")
+    solution: str = Field(description="the text of the candidate, repeated exactly")
+    feedback_reason: str = Field(description="why, in one sentence from the user's point of view")
 
 
 class PlanSituations(dspy.Signature):
-    """Expand what happened to this user in one month into four to six situations that lead to requirements.
+    """Expand a user's events of one month into four to six situations that lead to requirements.
 
-    The user turns to a personal assistant for advice on matters of their own background and experiences.
-    - Go by the events of the month. The profile tells what lasts, the earlier situations what came just before: nothing
-      may contradict them.
-    - The situations follow one another without gaps: each begins right after the one before has ended, the first one
-      right after the day `begin_after`, if one is given. A situation lasts more than one day.
-    - All of them end within the month; the last one ends on one of the last three days of the month.
-    - Each lists the ids of the one to three requirement types that it gives rise to, preferably more than one. They may
-      belong to one aspect or to several.
-    - Each is told in one paragraph of five sentences or more: the background experiences that make the user need advice
-      of these types. It covers the whole span rather than a single moment, and does not dwell on the dates.
-    - Never give the user's name; say "the user" (用户 in Chinese).
+    The user asks a personal assistant for advice about their own background and experiences. You are given the profile,
+    the requirement types, the situations of the month before, and the events of this month.
+    - Base the situations on the events. The profile describes what is permanent, and the earlier situations what
+      happened just before. Do not contradict them.
+    - The situations follow one another without gaps: each begins right after the previous one ends. The first one
+      begins right after the day `begin_after`, if it is given. Each situation lasts more than one day.
+    - All situations end within the month. The last one ends on one of the last three days of the month.
+    - For each situation, list the ids of the one to three requirement types that it leads to, preferably more than one.
+      They may belong to the same aspect or to different ones.
+    - Describe each situation in one paragraph of at least five sentences: the experiences that make the user need
+      advice of these types. Cover the whole period instead of a single moment, and do not emphasise dates.
+    - Never write the user's name. Write "the user" (用户 in Chinese).
     """
 
     language: Language = dspy.InputField(desc="language of the texts")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
-    requirement_types: list[str] = dspy.InputField(desc="id and wording of each")
-    earlier_situations: list[str] = dspy.InputField(desc="those of the month before; empty for the first month")
-    begin_after: str = dspy.InputField(desc="last day of the last earlier situation; empty for the first month")
-    month: str = dspy.InputField(desc="YYYY-MM")
-    events: str = dspy.InputField(desc="what happened in the month")
-    situations: list[DraftSituation] = dspy.OutputField()
+    requirement_types: list[str] = dspy.InputField(desc="the id and the text of each type")
+    earlier_situations: list[str] = dspy.InputField(desc="situations of the month before; empty for the first month")
+    begin_after: str = dspy.InputField(desc="the last day of the last earlier situation; empty for the first month")
+    month: str = dspy.InputField(desc="the month, YYYY-MM")
+    events: str = dspy.InputField(desc="what the user experienced in the month")
+    situations: list[DraftSituation] = dspy.OutputField(desc="four to six situations, in order")
 
 
 class DescribeExperience(dspy.Signature):
-    """Expand a user's situation into a detailed account of what they went through in that time.
+    """Expand a user's current situation into a detailed account of what the user experienced in this period.
 
-    - Keep to the current situation. The profile and the situation before it are there to avoid contradictions.
-    - Cover the whole span of time rather than one moment of it.
-    - Only objective events remain, with more detail than before: leave out every intention, thought, awareness and
-      feeling.
-    - Tell everyday events concretely, and how one led to another; exact times matter little.
-    - Right after the end of the span the user begins a dialogue with the assistant, which the account does not mention.
-      Nothing before may rule it out (the user has not gone to sleep), and nothing later than the end is told. Times are
-      in 24-hour form.
-    - Never give the user's name; say "the user" (用户 in Chinese). The account is all there is, without remarks.
+    - Follow the current situation. Use the profile and the previous situation only to avoid contradictions.
+    - Cover the whole period instead of a single moment.
+    - Report only objective events, with more detail than the situation. Leave out all intentions, thoughts,
+      realisations and feelings.
+    - Describe concrete everyday events and how one led to another. Exact times are not important.
+    - Right after the period ends, the user starts a dialogue with the assistant. Do not mention this dialogue. Do not
+      write anything that makes it impossible, for example that the user has gone to sleep, and nothing that happens
+      after the end. Times are given in the 24-hour format.
+    - Never write the user's name. Write "the user" (用户 in Chinese). Give only the account, without remarks.
     """
 
     language: Language = dspy.InputField(desc="language of the account")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
-    previous_situation: str = dspy.InputField(desc="span and text of the one before; empty at the beginning")
-    span: str = dspy.InputField(desc="begin and end of the current situation")
+    previous_situation: str = dspy.InputField(desc="period and text of the previous situation; empty at the beginning")
+    span: str = dspy.InputField(desc="beginning and end of the current situation")
     situation: str = dspy.InputField(desc="the current situation")
     experience: str = dspy.OutputField(desc="the detailed account")
 
 
 class WriteRequirements(dspy.Signature):
-    """Write what this user asks the assistant now, one topic for each requirement type given.
+    """Write what a user asks the assistant now, as one topic for each given requirement type.
 
-    The assistant is to understand from what it knows of the user what a vague query leaves unsaid.
-    - One topic per requirement type, in the order given, with its wording repeated exactly.
-    - The query opens the topic in the current situation: as brief and vague as possible, with hardly any detail of
-      background or experiences.
-    - Exactly two implicit needs per topic: intents that the query does not state, though the assistant ought to see
-      them. Each is about one thing and put briefly, with one to five evidences. An evidence is a detail of background
-      or experiences as such, without its date and without reasoning about it. Both needs stay close to the requirement
-      type and add up to one focused need.
-    - The requirement describes the user's actual need in full and in particulars, from the query and the two needs,
-      without straying from the requirement type.
-    - Never give the user's name; outside the query say "the user" (用户 in Chinese).
+    The user's question is vague. The assistant is supposed to understand from what it knows about the user what the
+    question leaves out.
+    - Write one topic per requirement type, in the given order. Repeat the text of the type exactly.
+    - The query opens the topic in the current situation. It is as brief and vague as possible, with hardly any details
+      of background or experiences.
+    - Give exactly two implicit needs per topic: intentions that the query does not state but that the assistant should
+      recognise. Describe each one briefly; it is about one thing. Add one to five pieces of evidence: details of the
+      background or the experiences themselves, without their dates and without reasoning. Both needs stay close to the
+      requirement type and together form one focused need.
+    - The requirement describes the user's actual need completely and in detail. It combines the query and the two needs
+      and stays close to the requirement type.
+    - Never write the user's name. Outside the query, write "the user" (用户 in Chinese).
     """
 
     language: Language = dspy.InputField(desc="language of the texts")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
     situation: str = dspy.InputField(desc="the user's recent situation")
     experience: str = dspy.InputField(desc="the user's recent experiences in detail")
-    requirement_types: list[str] = dspy.InputField(desc="those to write topics for")
-    topics: list[DraftTopic] = dspy.OutputField()
+    requirement_types: list[str] = dspy.InputField(desc="the types to write topics for")
+    topics: list[DraftTopic] = dspy.OutputField(desc="one topic per requirement type")
 
 
 class ProposeCandidates(dspy.Signature):
     """Suggest eight solutions for each of a user's requirements.
 
-    - Every solution answers its requirement and is one sentence.
-    - The eight of a topic are as diverse as they can be, so that each suits people of other tastes or circumstances.
-    - All topics are served, under their keys.
+    - Each solution meets its requirement and is one sentence.
+    - The eight solutions of a topic are as different as possible, so that they suit people with different preferences
+      or circumstances.
+    - Cover all topics, each under its key.
     """
 
     language: Language = dspy.InputField(desc="language of the solutions")
-    topics: list[str] = dspy.InputField(desc="per topic its key, query, implicit needs with evidences, and requirement")
-    candidates: list[DraftCandidates] = dspy.OutputField()
+    topics: list[str] = dspy.InputField(desc="per topic: key, query, implicit needs with evidence, and requirement")
+    candidates: list[DraftCandidates] = dspy.OutputField(desc="the solutions of each topic")
 
 
 class ChooseSolutions(dspy.Signature):
-    """Find the two solutions that this user would like best and the two that they would like least.
+    """Choose the two solutions that a user would like most and the two that the user would like least.
 
-    - All candidates are proper solutions as such; they need not suit this user. Weigh them by the user's background and
-      by the preferences given. A liked one fits both; one that fails either is not liked.
-    - First an analysis of all candidates, then the two best and the two worst, each with the user's reason in one
-      sentence, which points to their background or preferences.
-    - Solutions are repeated word for word, without any change.
-    - Never give the user's name; say "the user" (用户 in Chinese).
+    - All candidates are proper solutions for the requirement, but they may not suit this user. Judge them by the user's
+      background and by the given preferences. A liked solution must fit both; if it fails one of them, the user does
+      not like it.
+    - First analyse all candidates. Then give the two best and the two worst. For each one, give the user's reason in
+      one sentence that refers to their background or preferences.
+    - Repeat the solutions word for word, without any change.
+    - Never write the user's name. Write "the user" (用户 in Chinese).
     """
 
     language: Language = dspy.InputField(desc="language of the texts")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
     personality: dict[str, str] = dspy.InputField(desc="level of each trait")
     situation: str = dspy.InputField(desc="the user's recent situation")
-    topic: str = dspy.InputField(desc="query, implicit needs with evidences, and requirement")
-    likes: str = dspy.InputField(desc="solutions that the user likes for such requirements")
-    dislikes: str = dspy.InputField(desc="solutions that the user dislikes for such requirements")
+    topic: str = dspy.InputField(desc="query, implicit needs with evidence, and requirement")
+    likes: str = dspy.InputField(desc="which solutions the user likes for requirements of this type")
+    dislikes: str = dspy.InputField(desc="which solutions the user dislikes for requirements of this type")
     candidates: list[str] = dspy.InputField(desc="the candidate solutions")
-    analysis: str = dspy.OutputField(desc="of all candidates")
-    liked: list[DraftChoice] = dspy.OutputField(desc="exactly two")
-    disliked: list[DraftChoice] = dspy.OutputField(desc="exactly two")
+    analysis: str = dspy.OutputField(desc="analysis of all candidates")
+    liked: list[DraftChoice] = dspy.OutputField(desc="the two best, exactly two")
+    disliked: list[DraftChoice] = dspy.OutputField(desc="the two worst, exactly two")

@@ -1,8 +1,8 @@
-"""The prompts that write the records of a PAL-Set, its logs and dialogues, and those that look them over and mend them.
+"""The prompts that write the records of a PAL-Set, its logs and dialogues, and those that review and correct them.
 
-Mem-PAL, appendix E, steps 6-1 and 6-2, with the log types of Table 5 and the actions of Table 7. That the finished
-records are looked over for three kinds of faults and mended is in the paper's main text (Data Verification and
-Refinement); it prints no prompts for it, so those are ours.
+Mem-PAL, appendix E, steps 6-1 and 6-2, with the log types of Table 5 and the actions of Table 7. The paper's main
+text says that the finished records are reviewed for three kinds of faults and corrected (Data Verification and
+Refinement). It prints no prompts for that, so those are ours.
 
 Limits: a log entry's type is told to writers and reviewers and kept in `log.json`, but is no part of the data.
 """
@@ -52,16 +52,16 @@ class DraftLog(BaseModel):
     """One log entry."""
 
     timestamp: str = Field(description="YYYY-MM-DD HH:MM")
-    event: str = Field(description="one sentence: the experience that the entry shows")
+    event: str = Field(description="the experience that the entry shows, in one sentence")
     type: AnyLogType
-    content: str = Field(description="the entry itself, in the form of its type")
+    content: str = Field(description="the text of the entry, in the form of its type")
 
 
 class DraftUserUtterance(BaseModel):
     """What the user says in a turn."""
 
     action: Annotated[UserAction, BeforeValidator(_plain)]
-    reference: str = Field(description="the label that the plan gives, e.g. T1_Q")
+    reference: str = Field(description="the label in the plan, e.g. T1_Q")
     content: str = Field(description="the words")
 
 
@@ -69,7 +69,7 @@ class DraftAssistantUtterance(BaseModel):
     """What the assistant says in a turn."""
 
     action: Annotated[AssistantAction, BeforeValidator(_plain)]
-    reference: str = Field(description="the label that the plan gives, e.g. T1_N1")
+    reference: str = Field(description="the label in the plan, e.g. T1_N1")
     content: str = Field(description="the words")
 
 
@@ -81,14 +81,14 @@ class DraftTurn(BaseModel):
 
 
 class LogFault(BaseModel):
-    """A log entry whose content is not of its type."""
+    """A log entry whose content does not match its type."""
 
     number: int = Field(description="the entry's number")
     reason: str = Field(description="what is wrong, in one sentence")
 
 
 class UtteranceFault(BaseModel):
-    """An utterance that does something else than its action says."""
+    """An utterance that does not do what its action says."""
 
     turn: int = Field(description="the turn's number")
     role: AnyRole
@@ -98,12 +98,12 @@ class UtteranceFault(BaseModel):
 class Contradiction(BaseModel):
     """A record that cannot be true of the user."""
 
-    record: str = Field(description="the id at the head of the record's line")
+    record: str = Field(description="the id at the beginning of the record's line")
     reason: str = Field(description="what contradicts what, in one sentence")
 
 
 class MendedLog(BaseModel):
-    """A log entry after mending; its time stays."""
+    """A corrected log entry; its time stays."""
 
     number: int
     type: AnyLogType
@@ -111,7 +111,7 @@ class MendedLog(BaseModel):
 
 
 class MendedUtterance(BaseModel):
-    """An utterance after mending; its action stays."""
+    """A corrected utterance; its action stays."""
 
     turn: int
     role: AnyRole
@@ -119,141 +119,166 @@ class MendedUtterance(BaseModel):
 
 
 class WriteLogs(dspy.Signature):
-    """Write the log entries that a user's own devices recorded while the user went through certain experiences.
+    """Write the log entries that a user's devices recorded while the user had certain experiences.
 
-    Every entry has one of these types, and a content of its form, in the data's language; every content begins with
-    "The user" (用户 in Chinese):
-    - web search: the user searched for some keywords and looked at something that was found (search engines, maps);
-    - content publishing: the user put a post, article or video on a named platform, with its gist in one sentence;
-    - content browsing: the user viewed an article, product page or video on a named platform, with its gist;
-    - message sending: the user sent words, quoted, to a named contact (requests, confirmations, notices, small talk);
-    - message receiving: the user got words, quoted, from a named contact or device platform (also warnings);
-    - schedule management: the user created an appointment, named, in some system, with begin, end and exact place;
-    - transaction record: the user bought a product or service through some channel, with its name and specification;
-    - device operation: the user did something on a kind of device, with particulars or numbers; only where no other
-      type fits.
+    Each entry has one of the types below, and its content has the form of its type. Write it in the language of the
+    data. Each content begins with "The user" (用户 in Chinese):
+    - web search: the user searched for certain keywords and viewed a result (search engines, maps);
+    - content publishing: the user published a post, article or video on a named platform; summarise it in one sentence;
+    - content browsing: the user viewed an article, product page or video on a named platform; summarise it in one
+      sentence;
+    - message sending: the user sent a message to a named contact; quote it (requests, confirmations, notices, small
+      talk);
+    - message receiving: the user received a message from a named contact or device platform; quote it (also warnings);
+    - schedule management: the user created an appointment in a named system, with a title, beginning, end and exact
+      place;
+    - transaction record: the user bought a product or service through a named channel, with its name and specification;
+    - device operation: the user did something on a certain kind of device, with details or numbers. Use this type only
+      if no other type fits.
 
-    - An entry's time is exact to the minute and between `begin` and `end`; every entry is later than the one before.
-    - Show all details of the experiences, and leave out no event. Be dense: twenty entries or more, several per event.
-    - The profile is there to avoid contradictions; it needs no entries of its own.
-    - An entry may show an event directly (a purchase at a pharmacy) or betray it indirectly (browsing take-away food in
-      the afternoon, where lunch was missed). What naturally comes before or after an event may be added.
-    - Stay plausible: messages are for what was said online; a talk face to face can only show indirectly, say in a
-      diary.
-    - Make vague times and places definite: around three becomes a minute near 15:00, a hotel becomes one with a name,
-      floor and room. Invent names; never blank one out with letters such as XX.
-    - Platform and device fit the surroundings: apps on the move, smart devices at home, office systems and web pages at
-      work, and always the user's own devices, never public ones.
-    - One entry is one action of the user; an event of several actions is several entries.
+    Rules:
+    - The time of an entry is exact to the minute and lies between `begin` and `end`. Each entry is later than the
+      previous one.
+    - Cover all details of the experiences and do not leave out any event. Write many entries: at least twenty, and
+      several for one event.
+    - Use the profile only to avoid contradictions. Do not write entries about it.
+    - An entry may show an event directly (a purchase at a pharmacy) or indirectly (browsing take-away food in the
+      afternoon because lunch was missed). You may add actions that naturally come before or after an event.
+    - Be plausible. Use messages only for what was said online. A conversation face to face can only appear indirectly,
+      for example in a diary.
+    - Make vague times and places exact: "around three" becomes a minute near 15:00, "a hotel" becomes a hotel with a
+      name, floor and room. Invent names; never replace them by letters such as XX.
+    - Platforms and devices fit the surroundings: apps on the move, smart devices at home, office systems and web pages
+      at work. Use only the user's own devices, not public ones.
+    - One entry is one action of the user. Split an event with several actions into several entries.
     """
 
     language: Language = dspy.InputField(desc="language of events and contents")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
-    experience: str = dspy.InputField(desc="what the user went through")
-    begin: str = dspy.InputField(desc="YYYY-MM-DD HH:MM")
-    end: str = dspy.InputField(desc="YYYY-MM-DD HH:MM")
-    logs: list[DraftLog] = dspy.OutputField()
+    experience: str = dspy.InputField(desc="what the user experienced")
+    begin: str = dspy.InputField(desc="beginning of the experiences, YYYY-MM-DD HH:MM")
+    end: str = dspy.InputField(desc="end of the experiences, YYYY-MM-DD HH:MM")
+    logs: list[DraftLog] = dspy.OutputField(desc="the entries, in order of time")
 
 
 class WriteAdviceDialogue(dspy.Signature):
-    """Write a dialogue in which a user asks a personal assistant for advice, exactly along a plan.
+    """Write a dialogue in which a user asks a personal assistant for advice. Follow the plan exactly.
 
-    What the user does: topic inquiry (opens a topic, brief and rather vague), requirement confirmation (answers the
-    assistant's guess and confirms the actual need), solution discussion (goes into details of a proposal without a
-    verdict on the whole), solution feedback (clearly approves or disapproves of a proposal). What the assistant does:
-    requirement prediction (guesses an unsaid need from background or experiences), solution proposal (proposes one
-    solution for the need), solution discussion (answers on the proposal in the light of the user's background and tries
-    to win the user over), feedback response (reacts to approval or disapproval, without any other solution).
+    Actions of the user:
+    - topic inquiry: opens a topic with a brief and rather vague question. Use the query of the framework. You may adapt
+      it to the context without changing its meaning.
+    - requirement confirmation: responds to the assistant's guess and confirms the actual need.
+    - solution discussion: talks about details of a proposal without judging it as a whole.
+    - solution feedback: clearly approves or disapproves of a proposal, according to its feedback (pos or neg) and the
+      reason in the framework. Be brief and direct. If the solution is wrong for the user, the user shows displeasure
+      openly, even anger, and does not soften the refusal by praising the proposal first.
 
-    - One turn per turn of the plan, with its two actions and its two references. A reference is a label of the
-      framework: Ti_Q the query of topic i, Ti_Nj its j-th implicit need, Ti_Sj its j-th solution.
-    - The user is the person described. What the assistant knows is said in `assistant_knows`.
-    - topic inquiry: the query of the framework, fitted to the context if need be, its meaning unchanged.
-    - requirement prediction: from the evidences, guess the need and ask for confirmation.
-    - solution proposal: the solution of the framework, possibly fitted to the user's background, but still that one.
-    - solution feedback: go by the feedback (pos or neg) and its reason; brief and direct. A wrong solution gets open
-      displeasure, even anger; no polite detours that praise first and then refuse.
-    - feedback response: after displeasure only regret, an apology, or whether there is anything else.
-    - Solutions that are not in the framework never occur.
-    - Let utterances connect: a new proposal may first take up the feedback on the last one, and a new topic may be led
-      over to from the one before.
-    - Do not use the user's name unless it is needed.
+    Actions of the assistant:
+    - requirement prediction: guesses an implicit need from its evidence and asks for confirmation.
+    - solution proposal: proposes the solution of the framework. You may adapt it to the user's background, but it stays
+      the same solution.
+    - solution discussion: answers questions about the proposal with regard to the user's background, and tries to
+      convince the user.
+    - feedback response: responds to the approval or disapproval, without another solution. After displeasure it only
+      apologises, expresses regret or asks whether there is anything else.
+
+    Rules:
+    - Write one turn for each turn of the plan, with its two actions and its two references. A reference is a label of
+      the framework: Ti_Q is the query of topic i, Ti_Nj its j-th implicit need, Ti_Sj its j-th solution.
+    - The user is the person described. `assistant_knows` says what the assistant knows about the user.
+    - Never mention solutions that are not in the framework.
+    - Connect the utterances: a new proposal may first respond to the feedback on the previous one, and a new topic may
+      begin with a transition from the one before.
+    - Do not use the user's name unless it is necessary.
     """
 
     language: Language = dspy.InputField(desc="language of the dialogue")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
     personality: dict[str, str] = dspy.InputField(desc="level of each trait")
     situation: str = dspy.InputField(desc="the user's recent situation")
-    assistant_knows: str = dspy.InputField(desc="what the assistant knows of the user")
+    assistant_knows: str = dspy.InputField(desc="what the assistant knows about the user")
     framework: str = dspy.InputField(desc="topics with query, needs and solutions, in JSON")
-    plan: list[str] = dspy.InputField(desc="actions and references, turn by turn")
-    turns: list[DraftTurn] = dspy.OutputField()
+    plan: list[str] = dspy.InputField(desc="the actions and references of each turn")
+    turns: list[DraftTurn] = dspy.OutputField(desc="the turns of the dialogue, in order")
 
 
 class ReviewLogTypes(dspy.Signature):
-    """Find log entries whose content is not what their type says.
+    """Find log entries whose content does not match their type.
 
-    Types: web search; content publishing (own posts, articles, videos); content browsing (those of others, or product
-    pages); message sending; message receiving (from people or device platforms); schedule management (an appointment is
-    created); transaction record (something is bought); device operation (anything else that is done on a device, for
-    which no other type fits). Name clear cases only, an empty list if there is none.
+    The types are:
+    - web search;
+    - content publishing: the user's own posts, articles and videos;
+    - content browsing: posts, articles and videos of others, or product pages;
+    - message sending;
+    - message receiving: from people or device platforms;
+    - schedule management: an appointment is created;
+    - transaction record: something is bought;
+    - device operation: anything else that is done on a device and fits no other type.
+
+    Report clear cases only. If there are none, return an empty list.
     """
 
     logs: list[str] = dspy.InputField(desc="number, type and content of each entry")
-    faults: list[LogFault] = dspy.OutputField()
+    faults: list[LogFault] = dspy.OutputField(desc="the faulty entries; may be empty")
 
 
 class ReviewActions(dspy.Signature):
-    """Find utterances of a dialogue that do something else than their action says.
+    """Find utterances of a dialogue that do not do what their action says.
 
-    The user's actions: topic inquiry (asks about a topic), requirement confirmation (answers a guess of the need),
-    solution discussion (talks about details, no verdict), solution feedback (a clear verdict). The assistant's:
-    requirement prediction (guesses an unsaid need), solution proposal (proposes a solution), solution discussion (talks
-    further about the proposal), feedback response (reacts to the verdict, and offers no solution). Words that lead over
-    from the last utterance are no fault. Name clear cases only, an empty list if there is none.
+    Actions of the user: topic inquiry (asks about a topic), requirement confirmation (responds to a guess of the need),
+    solution discussion (talks about details without judging), solution feedback (judges clearly). Actions of the
+    assistant: requirement prediction (guesses an unstated need), solution proposal (proposes a solution), solution
+    discussion (talks further about the proposal), feedback response (responds to the judgement and offers no solution).
+
+    Words that connect an utterance to the previous one are not a fault. Report clear cases only. If there are none,
+    return an empty list.
     """
 
     dialogue: list[str] = dspy.InputField(desc="turn, role, action and words of each utterance")
-    faults: list[UtteranceFault] = dspy.OutputField()
+    faults: list[UtteranceFault] = dspy.OutputField(desc="the faulty utterances; may be empty")
 
 
 class ReviewPersona(dspy.Signature):
-    """Find records that contradict who the user is: profile, personality, past months or preferences.
+    """Find records that contradict what is known about a user: profile, personality, past months or preferences.
 
-    A record contradicts if both cannot be true, as a purchase for a child of a user without children, or liking what
-    the user is known to reject. What is merely not mentioned elsewhere is no contradiction, and what the assistant
-    proposes or guesses does not count as the user's. Name clear cases only, an empty list if there is none.
+    A record is a contradiction if it cannot be true together with what is known, such as a purchase for a child of a
+    user without children, or liking something that the user is known to reject. It is not a contradiction if something
+    is merely not mentioned elsewhere. Ignore what the assistant proposes or guesses. Report clear cases only. If there
+    are none, return an empty list.
     """
 
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
     personality: dict[str, str] = dspy.InputField(desc="level of each trait")
     timeline: list[str] = dspy.InputField(desc="the user's months up to now")
     preferences: list[str] = dspy.InputField(desc="what the user likes and dislikes; may be empty")
-    records: list[str] = dspy.InputField(desc="id and content of each")
-    contradictions: list[Contradiction] = dspy.OutputField()
+    records: list[str] = dspy.InputField(desc="id and content of each record")
+    contradictions: list[Contradiction] = dspy.OutputField(desc="the records that contradict; may be empty")
 
 
 class MendLogs(dspy.Signature):
-    """Rewrite faulty log entries so that their faults are gone and everything else stays.
+    """Correct faulty log entries. Remove the faults and keep everything else.
 
-    - Each faulty entry is given back once, under its number, with its type and content.
-    - Where content and type disagree, correct whichever is wrong by the experience. Time and event stay.
-    - The entry shows the same event, agrees with profile and experience, and is one action on the user's own device.
+    - Return each faulty entry once, with its number, type and content.
+    - If content and type do not match, use the experience to decide which of them is wrong, and correct it. Time and
+      event stay as they are.
+    - The corrected entry shows the same event, agrees with the profile and the experience, and is one action on the
+      user's own device.
     """
 
     language: Language = dspy.InputField(desc="language of the contents")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
-    experience: str = dspy.InputField(desc="what the user went through")
+    experience: str = dspy.InputField(desc="what the user experienced")
     entries: list[str] = dspy.InputField(desc="number, time, event, type, content and fault of each faulty entry")
-    mended: list[MendedLog] = dspy.OutputField()
+    mended: list[MendedLog] = dspy.OutputField(desc="the corrected entries")
 
 
 class MendUtterances(dspy.Signature):
-    """Rewrite faulty utterances of a dialogue so that their faults are gone and the dialogue still flows.
+    """Correct faulty utterances of a dialogue. Remove the faults and keep the dialogue coherent.
 
-    - Each faulty utterance is given back once, under its turn and role; its action and what it refers to stay.
-    - The words do what the action says, fit the framework and the user, and follow on from the utterances around them.
-    - No solution enters that is not in the framework.
+    - Return each faulty utterance once, with its turn and role. Its action and its reference stay as they are.
+    - The new words do what the action says, agree with the framework and the user, and connect to the utterances around
+      them.
+    - Do not mention a solution that is not in the framework.
     """
 
     language: Language = dspy.InputField(desc="language of the dialogue")
@@ -262,4 +287,4 @@ class MendUtterances(dspy.Signature):
     framework: str = dspy.InputField(desc="topics with query, needs and solutions, in JSON")
     dialogue: list[str] = dspy.InputField(desc="turn, role, action, reference and words of each utterance")
     faulty: list[str] = dspy.InputField(desc="turn, role and fault of each faulty utterance")
-    mended: list[MendedUtterance] = dspy.OutputField()
+    mended: list[MendedUtterance] = dspy.OutputField(desc="the corrected utterances")

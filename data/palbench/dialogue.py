@@ -2,9 +2,10 @@
 
     mempiler evaluate turn-rag --benchmark palbench.dialogue --judge-lm MODEL --benchmark-set against=no-memory
 
-`plan` says what is talked about, alike for all assistants (Mem-PAL's Tables 7 and 8). `against` names the method to
-compare with; the user is played by the model of `--prompt-lm`, else by the task LM. In each of two dimensions the judge
-scores both dialogues six times, three with each one first; the higher mean wins (after FairEval, Wang et al. 2024).
+`plans` says what is talked about, alike for all assistants (Mem-PAL's Tables 7 and 8): the plans of the release, if
+its `dialogue_template.json` is there, else drawn ones of the same form. `against` names the method to compare with;
+the user is played by the model of `--prompt-lm`, else by the task LM. In each of two dimensions the judge scores both
+dialogues six times, three with each one first; the higher mean wins (after FairEval, Wang et al. 2024).
 
 Limits: the simulated user answers each assistant anew, so two dialogues differ by more than their assistants (the paper
 says the same). A topic takes 5 to 7 calls of the user and of each assistant, and twelve of the judge, at temperature 1
@@ -13,9 +14,8 @@ with another rollout each time: the paper does not say how judgements are sample
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,11 +24,12 @@ from dspy.utils.exceptions import AdapterParseError
 
 from ...errors import UserError, one_line
 from ...signatures.judges import JudgeNeedUnderstanding, JudgePreferenceUnderstanding
-from ...signatures.pal import USER_ACTIONS, AssistantAction, PlayUser, UserAction
+from ...signatures.pal import USER_ACTIONS, PlayUser, UserAction
 from ..benchmark import Interaction, Program, fitted
 from ..judge import AnyJudge, PromptJudge, ask_all
 from ..scorer import Answered, Score, Scorer
 from .benchmark import Gold, PalBench
+from .plans import Plan, drawn_plan, find_plans, read_plans
 from .reader import Persona, QueryTopic, Topic
 
 VALUES = {"win": 1.0, "tie": 0.5, "lose": 0.0}
@@ -36,14 +37,8 @@ VALUES = {"win": 1.0, "tie": 0.5, "lose": 0.0}
 PER_ORDER = 3
 """Judgements of a pair in each order; six in all."""
 DIMENSIONS = ("requirement", "preference")
-GUESSES = 2
-"""Times the assistant guesses the requirement."""
-PROPOSALS = 2
-"""Solutions that it proposes."""
 _TRIES = 3
 _TEMPERATURE = 1.0
-
-Turn = tuple[UserAction, AssistantAction]
 
 
 @dataclass(frozen=True)
@@ -79,36 +74,11 @@ class SimulatedUser(PromptJudge):
         return one_line(found.utterance)
 
 
-def plan(topic_id: str, seed: int = 0) -> tuple[Turn, ...]:
-    """The kinds of utterances of a topic's dialogue, turn by turn; the same for every assistant."""
-    turns = action_plan(GUESSES, PROPOSALS, random.Random(f"{seed} {topic_id}"))
-    return tuple((asked, reply) for (asked, _), (reply, _) in turns)
-
-
-def action_plan(
-    needs: int, solutions: int, rng: random.Random
-) -> list[tuple[tuple[UserAction, str], tuple[AssistantAction, str]]]:
-    """The actions of both sides, turn by turn, each with what it is about: the query Q, a need N1 or a solution S1."""
-    user: list[tuple[UserAction, str]] = [("topic inquiry", "Q")]
-    assistant: list[tuple[AssistantAction, str]] = []
-    for n in range(1, needs + 1):
-        assistant.append(("requirement prediction", f"N{n}"))
-        user.append(("requirement confirmation", f"N{n}"))
-    for n in range(1, solutions + 1):
-        assistant.append(("solution proposal", f"S{n}"))
-        if rng.random() < 0.5:
-            user.append(("solution discussion", f"S{n}"))
-            assistant.append(("solution discussion", f"S{n}"))
-        user.append(("solution feedback", f"S{n}"))
-    assistant.append(("feedback response", f"S{solutions}"))
-    return list(zip(user, assistant, strict=True))
-
-
 def converse(
     user: Callable[[Persona, Sequence[Utterance], UserAction], str],
     reply: Program,
     persona: Persona,
-    turns: Sequence[Turn],
+    turns: Plan,
     query: str,
 ) -> tuple[list[Utterance], dspy.Prediction]:
     """Lets a user and an assistant talk to the end of a plan.
@@ -253,6 +223,8 @@ class PalConversation(Interaction):
     against: str
     against_logs: bool
     seed: int
+    plans: Mapping[str, Plan] = field(default_factory=dict)
+    """The released plans by topic; for other topics `seed` draws one."""
     user: Any = None
     rival: Program | None = None
     replies: ClassVar[float] = 6.0
@@ -279,7 +251,8 @@ class PalConversation(Interaction):
         def reply(**query: Any) -> dspy.Prediction:
             return program(history=asked.history, focus=example.focus, **recent, **query)
 
-        return converse(self.user, reply, asked.persona, plan(asked.id, self.seed), asked.topic.user_query)
+        turns = self.plans.get(asked.id) or drawn_plan(asked.id, self.seed)
+        return converse(self.user, reply, asked.persona, turns, asked.topic.user_query)
 
 
 class PalDialogue(PalBench):
@@ -297,6 +270,7 @@ class PalDialogue(PalBench):
         against: str = "no-memory",
         against_logs: bool = False,
         seed: int = 0,
+        plans: str | None = None,
         **options: Any,
     ) -> Self:
         """As `Benchmark.load`.
@@ -305,12 +279,19 @@ class PalDialogue(PalBench):
             path: A file or folder.
             against: The method to compare with.
             against_logs: Whether it sees the logs of the current session.
-            seed: Draws which dialogues have turns of discussion.
+            seed: Draws which dialogues have turns of discussion, for topics without a plan.
+            plans: The released `dialogue_template.json`; found by itself if it lies below the folder of the data.
             **options: Those of `Benchmark.load`.
+
+        Raises:
+            DataError: As `Benchmark.load`, or the plans cannot be read.
         """
-        fitted(cls.name, cls.load, {"against_logs": against_logs, "seed": seed})
+        fitted(cls.name, cls.load, {"against_logs": against_logs, "seed": seed, "plans": plans})
         made = super().load(path, **options)
-        made.interaction = PalConversation(against, against_logs, seed)
+        file = Path(plans) if plans is not None else None
+        if file is None and path is not None:
+            file = find_plans(Path(path))
+        made.interaction = PalConversation(against, against_logs, seed, {} if file is None else read_plans(file))
         return made
 
     @classmethod

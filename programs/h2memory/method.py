@@ -28,10 +28,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+import dspy
+
 from ...memory.amending import Amend
 from ...memory.index import Embedder, Entry, entry_of
 from ...memory.indexes import Indexes
 from ...records import Behavior, Context, Hit, Item, Logs, Profile, Query, one_line
+from ...signatures.chinese import in_language
 from ...signatures.h2memory import (
     AbstractNeeds,
     AbstractPreferences,
@@ -45,7 +48,7 @@ from ...signatures.h2memory import (
     UpdateBackground,
 )
 from ..method import EntryReader, Lost, Method, Writer
-from ..predictor import predictor
+from ..predictor import Predictor, predictor
 from ..threads import gather
 from .extraction import refined, situations_of, topics_of, updated
 from .memory import HeterogeneousMemory, Situation
@@ -74,22 +77,26 @@ class UserWriter(Writer):
         self.embedder, self.settings = embedder, settings
         self._reads_logs = settings.use_situations or settings.use_background
         self._reads_dialogues = dialogues
+
+        def prompt(signature: type[dspy.Signature]) -> Predictor:
+            return predictor(in_language(signature, settings.language))
+
         # Only what the settings use, so that an optimizer does not tune unused prompts.
         if self._reads_logs:
-            self.link = predictor(LinkLogs)
-            self.describe = predictor(DescribeSituation)
+            self.link = prompt(LinkLogs)
+            self.describe = prompt(DescribeSituation)
         if settings.use_background:
-            self.update_background = predictor(UpdateBackground)
+            self.update_background = prompt(UpdateBackground)
         if dialogues:
-            self.outline = predictor(OutlineTopics)
+            self.outline = prompt(OutlineTopics)
         if dialogues and self._reads_logs:
-            self.refine = predictor(RefineNeed)
+            self.refine = prompt(RefineNeed)
         if settings.use_principles:
-            self.abstract_need = predictor(AbstractNeeds)
-            self.abstract_preference = predictor(AbstractPreferences)
+            self.abstract_need = prompt(AbstractNeeds)
+            self.abstract_preference = prompt(AbstractPreferences)
         if settings.use_principles and settings.clustered:
-            self.adjust_need = predictor(AdjustNeedType)
-            self.adjust_preference = predictor(AdjustPrinciple)
+            self.adjust_need = prompt(AdjustNeedType)
+            self.adjust_preference = prompt(AdjustPrinciple)
 
     def prepare(self, item: Item) -> Any:
         """What is extracted from one item: situations of logs and the logs without one, topics of a dialogue."""
@@ -150,7 +157,7 @@ class UserReader(EntryReader):
         )
         super().__init__(indexes=indexes)
         self.settings = settings
-        self.summarize_need = predictor(SummarizeNeed)
+        self.summarize_need = predictor(in_language(SummarizeNeed, settings.language))
 
     def search(
         self, memory: HeterogeneousMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from ...errors import one_line
 from ...memory.index import Embedder
+from ...signatures.chinese import PromptLanguage
 from ..method import Settings
 from ..predictor import Ask
 from ..threads import gather
@@ -39,6 +40,9 @@ class UserSettings(Settings):
     use_background: bool = Field(True, description="write and show the background (w/o M_B)")
     use_principles: bool = Field(True, description="make and show principles (w/o M_P)")
     situations: int = Field(3, ge=0, description="situations recalled per query, and shown where a need is refined")
+    language: PromptLanguage = Field(
+        "English", description="of the prompts, English or Chinese; what they write is in the language of the texts"
+    )
     window: int = Field(10, ge=1, description="logs per call that links them; it sees as many before (appendix C)")
 
 

@@ -24,6 +24,7 @@ from ...records.query import About, Modality
 from ...records.scope import holding
 from ...signatures import pal
 from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFromContext, RespondPersonally
+from ...signatures.chinese import PromptLanguage, action_meaning, has_chinese, in_language
 from ..method import Settings
 from ..predictor import predictor
 from ..relative_dates import dated, dated_text
@@ -44,6 +45,10 @@ class TaskSettings(Settings):
     )
     reask: int = Field(
         default=0, ge=0, description="how often behaviour is asked for again where the answer names none of the options"
+    )
+
+    language: PromptLanguage = Field(
+        default="English", description="of the prompt, English or Chinese; the tasks of PAL-Bench have a Chinese one"
     )
 
     @property
@@ -92,6 +97,10 @@ class Task(dspy.Module):
         if self.prompt is None:
             return self
         signature: Any = self.answer.signature
+        if settings.language != "English":
+            if not has_chinese(self.prompt):
+                raise UserError(f"task {self.name} has its prompt in English alone; leave out task.language")
+            signature = in_language(self.prompt, settings.language)
         if settings.reasoning and "reasoning" not in signature.output_fields:
             signature = signature.prepend("reasoning", dspy.OutputField(desc=_REASONS, default=""), str)
         if settings.abstain:
@@ -292,7 +301,7 @@ class DialogueReply(Task):
             "context": with_items(context.text(), query.shown),
             "dialogue": "\n".join(line for line in query.dialogue.split("\n") if line),
             "action": action,
-            "action_meaning": pal.ASSISTANT_ACTIONS[action],
+            "action_meaning": action_meaning(action, self.settings.language),
             "question": query.text,
         }
 

@@ -1,6 +1,8 @@
 """PAL-Bench: what a history holds, what each part asks, simulated dialogues, and scores."""
 
 import copy
+import json
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,11 +20,13 @@ from mempiler.data.palbench.dialogue import (
     SimulatedUser,
     compare,
     converse,
-    plan,
 )
+from mempiler.data.palbench.plans import PLANS_FILE, drawn_plan, read_plans
 from mempiler.data.palbench.reader import Persona
+from mempiler.data.samples import sample as sample_folder
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
+from mempiler.errors import DataError
 from mempiler.programs.adapter import adapter
 from mempiler.records import Logs, Session
 from mempiler.signatures.pal import USER_ACTIONS
@@ -102,7 +106,7 @@ def test_points_beyond_the_papers_are_asked_for_again_and_an_empty_restatement_g
 
 
 PERSONA = Persona(profile="a baker", situation="moved", needs="NEEDS", preferences="PREFERENCES")
-PLANS = [plan(f"topic {n}") for n in range(200)]
+PLANS = [drawn_plan(f"topic {n}") for n in range(200)]
 
 
 def test_plans_follow_the_transitions_with_two_guesses_two_proposals_and_one_end() -> None:
@@ -112,8 +116,71 @@ def test_plans_follow_the_transitions_with_two_guesses_two_proposals_and_one_end
         assert (replies["requirement prediction"], replies["solution proposal"]) == (2, 2)
         assert [asked for asked, _ in turns[:3]] == ["topic inquiry", *["requirement confirmation"] * 2]
         assert turns[-1] == ("solution feedback", "feedback response")
-    assert plan("topic 1") == plan("topic 1")
-    assert any(plan(f"topic {n}") != plan(f"topic {n}", seed=1) for n in range(20))
+    assert drawn_plan("topic 1") == drawn_plan("topic 1")
+    assert any(drawn_plan(f"topic {n}") != drawn_plan(f"topic {n}", seed=1) for n in range(20))
+
+
+RELEASED = {
+    "turn_1": {"user": "<话题询问>", "assistant": "<需求推测>"},
+    "turn_2": {"user": "<需求确认>", "assistant": "<方案提议>"},
+    "turn_10": {"user": "<方案反馈>", "assistant": "<反馈回应>"},
+    "turn_3": {"user": "<方案讨论>", "assistant": "<方案讨论>"},
+}
+"""A plan as the released file has it, shorter than its own, so that no drawn plan can be mistaken for it."""
+RELEASED_ACTIONS = [
+    ("topic inquiry", "requirement prediction"),
+    ("requirement confirmation", "solution proposal"),
+    ("solution discussion", "solution discussion"),
+    ("solution feedback", "feedback response"),
+]
+
+
+@pytest.mark.parametrize("beside_the_data", [True, False])
+def test_dialogues_follow_the_released_plans_of_their_topics(tmp_path: Path, beside_the_data: bool) -> None:
+    data = tmp_path / "data"
+    with sample_folder() as samples:
+        shutil.copytree(samples / "palset", data)
+    examples = benchmark("palbench.dialogue", data).examples
+    planned, other = examples[0].asked.id, examples[1].asked.id
+    folder = data / "dialogue_evaluation" if beside_the_data else tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / PLANS_FILE).write_text(json.dumps({planned: RELEASED}))
+    options = {} if beside_the_data else {"plans": str(folder / PLANS_FILE)}
+    found = benchmark("palbench.dialogue", data, **options)
+    assert [tuple(turn) for turn in found.interaction.plans[planned]] == RELEASED_ACTIONS
+    actions: list[str] = []
+
+    def reply(**query: Any) -> dspy.Prediction:
+        actions.append(query["action"])
+        return dspy.Prediction(answer="well")
+
+    interaction = found.interaction.between(
+        language_model(meter=Meter()), adapter(), lambda **_: dspy.Prediction(answer="-")
+    )
+    interaction.hold(reply, found.examples[0])
+    assert actions == [assistant for _, assistant in RELEASED_ACTIONS]
+    actions.clear()
+    interaction.hold(reply, found.examples[1])
+    assert actions == [assistant for _, assistant in drawn_plan(other)]
+
+
+@pytest.mark.parametrize(
+    ("plans", "message"),
+    [
+        ([], "expected an object with topic ids"),
+        ({"a_topic-1": {}}, "a_topic-1: expected turns"),
+        ({"a_topic-1": {"turn_1": "x"}}, "a_topic-1, turn_1: expected the actions"),
+        (
+            {"a_topic-1": {"turn_1": {"user": "<方案提议>", "assistant": "<方案提议>"}}},
+            "turn_1: user: '<方案提议>' is no action",
+        ),
+    ],
+)
+def test_plans_of_another_form_are_refused_in_one_line(tmp_path: Path, plans: Any, message: str) -> None:
+    file = tmp_path / PLANS_FILE
+    file.write_text(json.dumps(plans))
+    with pytest.raises(DataError, match=message):
+        read_plans(file)
 
 
 def test_a_dialogue_runs_to_the_end_of_its_plan_and_the_user_knows_preferences_once_solutions_are_discussed(scripted):

@@ -91,6 +91,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "h2memory-topics-alone": ("h2memory", {"use_situations": False, "use_background": False, "clustered": False}),
     "h2memory-logs-alone": ("h2memory", {"use_topics": False, "use_principles": False}),
     "h2memory-unprincipled": ("h2memory", {"use_principles": False}),
+    "h2memory-chinese": ("h2memory", {"language": "Chinese", "task.language": "Chinese"}),
     "pgr-once": ("pgr", {"iterations": 0, "augment": "none", "summary": False}),
     "pramem-at-once": ("pramem", {"deep_thinking": False}),
     "pramem-true-scene-told": ("pramem", {"blind": False}),

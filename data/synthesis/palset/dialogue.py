@@ -25,7 +25,7 @@ from ....signatures.synthesis_palset import (
     WriteRequirements,
 )
 from ....signatures.synthesis_palset_records import DraftTurn, WriteAdviceDialogue
-from ...palbench.dialogue import action_plan
+from ...palbench.plans import action_plan
 from ..runner import Checked, Step, whole
 from .people import Part, Session, Setting, Topic, blank, length_problems, text_problems, topic_text
 
