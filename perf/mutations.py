@@ -358,7 +358,7 @@ RGMEM = of(
         "outputs, [fresh])",
         "a relation's theory loses provenance",
     ),
-    ("retrieval", "settings.node_cosine, _passes", "-1.0, _passes", "names are found that are not near"),
+    ("retrieval", "settings.node_cosine, passes", "-1.0, passes", "names are found that are not near"),
     (
         "retrieval",
         "for keyword in keywords if layer in keyword.retrieve]",

@@ -200,8 +200,9 @@ class ExtractEntityPaths(dspy.Signature):
     - A general event is the standard name of an activity or interest that can be repeated (Running, Reading, Museum
       Visiting). It collects instances. Test: the user can do it in general.
     - An instance event is one particular event, or something with a proper name (a certain race, a book, a museum). It
-      is the end of a path. Test: it has a name, a theme, or a time and place of its own. If you find an instance of an
-      activity, its general event must stand above it.
+      is the end of a path. Test: it has a name, a theme, or a time and place of its own.
+
+    If you find an instance of an activity, its general event must stand above it.
 
     Many things belong on several paths:
     - Give a thing with a name at least two paths: one that says what it is (Books, then the title), and one that says
@@ -372,13 +373,11 @@ class IntegrateConcept(dspy.Signature):
        - Synergy: patterns that several microstates support together, such as traits, values and motives.
        - Tension: conflicts, contradictions, or competition for resources that the user has to manage.
        - If there is only one microstate, look inside it. Synergy is what is good in it. Tension is what it costs to
-         keep
-         that up, as exactly as the input says: time, money, effort, or opportunities given up. Do not name a vague
-         outside conflict ("with time and energy") unless the input states it.
+         keep that up: time, money, effort, or opportunities given up, as exactly as the input says. Do not name a vague
+         outside conflict ("too little time") unless the input states it.
     3. Synthesise.
        - Macro-law: one statement that unites everything. If the sub-summaries cover only a narrow part of the concept,
-         the
-         statement must say so.
+         the statement must say so.
        - Core traits: turn the synergy into direct, affirmative statements about traits and motives.
        - Restrictions: turn the tension into practical rules for other systems: what to avoid, and what balance to keep.
 

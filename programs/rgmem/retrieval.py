@@ -136,7 +136,8 @@ def _mentions(question: str, name: str) -> bool:
     if not name.isascii():
         # Chinese is written without spaces between words.
         return name in question
-    return re.search(rf"\b{re.escape(name)}\b", question, re.IGNORECASE) is not None
+    # As it is written: "Will" is a person, "will" is none.
+    return re.search(rf"\b{re.escape(name)}\b", question) is not None
 
 
 def _passes(layer: str, kind: str, people: frozenset[str]) -> Where:

@@ -132,6 +132,7 @@ def test_people_are_named_by_the_whole_name_or_by_a_first_name_that_only_one_has
     assert named("Where did Ann go?", "Ann Lee", "Joanna") == {"Ann Lee"}
     assert named("What does Speaker 2 like?", "Speaker 1", "Speaker 2") == {"Speaker 2"}
     assert named("What does the speaker like?", "Speaker 1", "Speaker 2") == {"Speaker 1", "Speaker 2"}
+    assert named("Where will Ann go?", "Ann", "Will") == {"Ann"}
     assert named("小明喜欢什么?", "小明", "小红") == {"小明"}
 
 
