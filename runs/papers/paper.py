@@ -255,8 +255,8 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
 
         Tables that name a layer are sources of the same number that disagree: the first one that has a cell is taken,
         and its layer is written behind the cell, e.g. "49.7 (figure)". Where a table names itself, its name is written
-        behind the cell, e.g. "72.3 (Table 1)". Beside shares the cells are in points, from 0 to 100, also where they are
-        printed from 0 to 1.
+        behind the cell, e.g. "72.3 (Table 1)". Beside shares the cells are in points, from 0 to 100, also where they
+        are printed from 0 to 1.
         """
         row_names = self._printed_rows(section, label)
         column_names = self._printed_columns(label, column)
