@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 
@@ -30,7 +30,7 @@ from ..engines.local.processes import started_processes
 from ..engines.local.settings import Reinforcement
 from ..engines.meter import Meter
 from ..engines.models import LOCAL, OFFLINE, is_local, is_offline, language_model
-from ..engines.spending import token_prices
+from ..engines.spending import Spending, token_prices
 from ..errors import UserError
 from ..optimizers.compile import Compilation, plan_job
 from ..optimizers.cost_estimate import NOTHING, Range, effort
@@ -116,12 +116,12 @@ def plan_evaluate(name: Any, setup: Setup, part: Part = "all") -> Plan:
     examples = chosen_examples(setup, benchmark, part)
     program = start_program(name, setup, benchmark)
     size = _measured(program, benchmark, examples)
-    questions, items = len(examples), _items(program, examples)
+    questions, writing = len(examples), _writing(program, examples, size)
     phases = {
         "answering": Range(1, 1).times(questions * size.read_calls),
-        "writing memories": Range(0.8, 1.25).times(items * size.write_calls),
+        "writing memories": Range(0.8, 1.25).times(writing.calls),
     }
-    tokens = Range(0.7, 1.4).times(questions * size.read_tokens + items * size.write_tokens)
+    tokens = Range(0.7, 1.4).times(questions * size.read_tokens + writing.tokens)
     return _plan(phases, tokens, size, setup)
 
 
@@ -137,7 +137,7 @@ def plan_compile(method: Any, setup: Setup, how: Compilation) -> Plan:
     done = effort(how.optimizer, job.settings, len(job.train), len(job.val), len(visible))
     # Whether the optimizer may change writing prompts, so that memories are written anew.
     rewrites = bool(visible & program.writer_names()) and how.optimizer not in ("labeled", "knn")
-    learned, held = [*job.train, *job.val], _items(program, [*split.dev, *split.test]) * size.write_calls
+    learned, held = [*job.train, *job.val], _writing(program, [*split.dev, *split.test], size).calls
     written = done.writings if rewrites else Range(min(1, done.writings.low), min(1, done.writings.high))
     before = (len(split.dev) + len(split.test)) * size.read_calls
     phases = {
@@ -146,7 +146,7 @@ def plan_compile(method: Any, setup: Setup, how: Compilation) -> Plan:
         f"optimizing on {len(learned)} questions": done.runs.times(size.read_calls)
         + Range(0, done.recalls.high).times(max(0.0, size.read_calls - 1)),
         "writing training memories": Range(written.low * 0.8, written.high * 1.25).times(
-            _items(program, learned) * size.write_calls
+            _writing(program, learned, size).calls
         ),
         "proposals": done.proposals,
         # On dev and test, whether the result is kept or refused.
@@ -250,6 +250,7 @@ def _steps(
         if settings.objective != "grpo":
             reruns = drawn * horizon * settings.local_fraction * settings.local_n
         writes += (rollouts * horizon + reruns) * size.write_calls / len(stages)
+        writes += (rollouts + reruns) * size.settle_calls / len(stages)
         reads += (rollouts + reruns) * questions * size.read_calls / len(stages)
     low = high = float("inf") if curriculum.steps is None else curriculum.steps * len(stages)
     if curriculum.tokens is not None:
@@ -260,7 +261,7 @@ def _steps(
 
 
 def _written(program: MemoryProgram, examples: Sequence[dspy.Example], size: _Size) -> Range:
-    reads, writes = len(examples) * size.read_calls, _items(program, examples) * size.write_calls
+    reads, writes = len(examples) * size.read_calls, _writing(program, examples, size).calls
     return Range(reads + writes * 0.5, reads + writes * 1.5)
 
 
@@ -289,10 +290,15 @@ class _Size:
     write_calls: float
     write_tokens: float
     """Tokens of writing one item."""
+    settle_calls: float
+    settle_tokens: float
+    """Tokens of settling one history."""
 
     @property
     def each(self) -> float:
-        return (self.read_tokens + self.write_tokens) / max(1.0, self.read_calls + self.write_calls)
+        calls = self.read_calls + self.write_calls + self.settle_calls
+        tokens = self.read_tokens + self.write_tokens + self.settle_tokens
+        return tokens / max(1.0, calls)
 
 
 def _measured(
@@ -313,15 +319,21 @@ def _measured(
             id = example.history.id
             probe(**{**example.inputs(), "history": short[id]}, remembered=nodes[id])
         read = meter.read() - written
-    items = sum(map(len, short.values())) or 1
+    items, histories = sum(map(len, short.values())) or 1, len(nodes) or 1
+    # A node without an item is that of settling, as practice on all records does.
+    settled = sum((node.taken for node in nodes.values() if node.item is None), Spending())
+    written_calls = max(0, sum(written.calls.values()) - settled.calls)
+    written_tokens = max(0, written.input_tokens + written.output_tokens - settled.tokens)
     calls, tokens = sum(read.calls.values()), read.input_tokens + read.output_tokens
     asked = max(1, len(chosen))
     size = _Size(
         read_calls=calls / asked,
         read_tokens=tokens / asked,
         output_share=read.output_tokens / max(1, tokens),
-        write_calls=sum(written.calls.values()) / items,
-        write_tokens=(written.input_tokens + written.output_tokens) / items,
+        write_calls=written_calls / items,
+        write_tokens=written_tokens / items,
+        settle_calls=settled.calls / histories,
+        settle_tokens=settled.tokens / histories,
     )
     if benchmark.interaction is None or not conversing:
         return size
@@ -341,6 +353,20 @@ def _plan(phases: Mapping[str, Range], tokens: Range, size: _Size, setup: Setup)
         minutes = Range(calls.low * SECONDS.low, calls.high * SECONDS.high * min(4, setup.threads))
         minutes = minutes.times(1 / (60 * setup.threads))
     return Plan(calls, tokens, usd, minutes, phases)
+
+
+class _Writing(NamedTuple):
+    """What writing the memories of some questions takes."""
+
+    calls: float
+    tokens: float
+
+
+def _writing(program: MemoryProgram, examples: Sequence[dspy.Example], size: _Size) -> _Writing:
+    items = _items(program, examples)
+    settled = len({program.history_of(example) for example in examples})
+    calls = items * size.write_calls + settled * size.settle_calls
+    return _Writing(calls, items * size.write_tokens + settled * size.settle_tokens)
 
 
 def _items(program: MemoryProgram, examples: Sequence[dspy.Example]) -> int:

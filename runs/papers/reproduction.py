@@ -247,6 +247,8 @@ class _Work:
                 found[label] = result
         rows = tuple(found.values())
         first = heading(rows[0].evaluation).partition(" on ")[2] if rows else ""
+        if first and section.needs == "answers":
+            first = f"{first}; answers by {resolved.setup.answer_lm}"
         return SectionResult(self.paper, section, first, rows, failed, self._win_rates(resolved, found))
 
     def _variant(self, label: str, resolved: ResolvedSection, aggregate: Aggregate) -> VariantResult | None:

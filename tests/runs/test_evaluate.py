@@ -284,6 +284,12 @@ def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_b
     assert found.histories == len({row.group for row in found.rows})
 
 
+def test_practice_is_planned_once_a_user_and_not_once_an_item():
+    setup = Setup("omnibehavior", test=8)
+    plan, found = plan_evaluate("pramem", setup), run_evaluate("pramem", setup)
+    assert found.calls["task"] <= plan.calls.high <= 2 * found.calls["task"]
+
+
 def test_what_another_system_takes_is_not_planned(module):
     with pytest.raises(UserError, match="leave --plan out"):
         plan_evaluate("mine_to_score:Fine", Setup("locomo"))

@@ -20,6 +20,7 @@ from mempiler.runs.setup import Setup
 
 from ..evaluations import evaluation
 from ..evaluations import row as a_row
+from .conftest import TURNS
 
 SETUP = Setup(benchmark="", test=6, threads=2)
 SPLIT = Setup(benchmark="", train=8, dev=4, test=4, threads=1)
@@ -57,6 +58,18 @@ def test_a_variant_is_a_run_of_its_own_and_equal_ones_are_one(make_paper):
     assert found["mean"] == pytest.approx(cell["value"] - own["cells"]["all"]["value"])
     assert found["interval"][0] <= found["mean"] <= found["interval"][1]
     assert (ours["takes"]["calls"], ours["failures"], ours["lost"]) == (6, 0, 0.0)
+
+
+def test_a_section_names_the_other_model_that_answers_and_presets_are_beneath_the_variants(make_paper):
+    variants = {"preset": PLAIN, "three turns": {**PLAIN, "settings": {"k": 3}}}
+    section = {**TURNS, "variants": list(variants), "own": "preset", "needs": "answers", "comparisons": []}
+    paper = make_paper(variants=variants, sections=[section], presets={"turn-rag": {"k": 2}})
+    made = reproduce(paper, SETUP)
+    assert {label: row["settings"] for label, row in rows_of(made).items()} == {
+        "preset": {"k": 2},
+        "three turns": {"k": 3},
+    }
+    assert made.sections[0].heading.endswith("; answers by offline")
 
 
 def test_a_compiled_row_is_compiled_and_then_asked_what_nothing_learned_from(make_paper):
