@@ -16,7 +16,7 @@ from dspy.utils.callback import with_callbacks
 from dspy.utils.exceptions import LMError
 
 from ..errors import UserError
-from ..reading.answer import marked
+from ..reading.cut_texts import mark_cut_texts
 from ..records.scope import SharedByCopies, holding
 from .call import HEARING, Call, going_on
 from .endpoint.endpoint import BODY, Engine
@@ -247,7 +247,7 @@ class MeteredLM(dspy.LM):
         tokens = call.tokens
         cost = self.priced(None if tokens.estimated else result.cost, tokens.prompt, tokens.answer)
         note(Spending(1, tokens.prompt, tokens.answer, cost or 0.0, int(cost is None)))
-        answers = marked(call.outputs, result)
+        answers = mark_cut_texts(call.outputs, result)
         if (hear := HEARING.get()) is not None:
             hear(call.messages or call.prompt, answers, call.samples)
         return answers

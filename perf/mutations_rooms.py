@@ -184,19 +184,19 @@ READING = (
     *of(
         "reading",
         "reading",
-        ("values", 'self.repairs[-1] == Repair("unknown id", place)', "False", "invented ids are kept"),
-        ("answer", 'THOUGHT.sub("", without_blanks(completion))', "without_blanks(completion)", "thinking is answer"),
-        ("answer", 'reader.repair("field", name)', "pass", "a default stands in uncounted"),
-        ("ids", "return found[0] if len(found) == 1 else None", "return found[0]", "an id is guessed"),
-        ("json_text", 'if open_at_end and text[-1] not in "]})":', "if False:", "a cut answer passes for whole"),
-        ("markers", '_PUT[tags].sub(lambda match: f"{match[0]}~", value)', "value", "a value begins a section"),
+        ("values", "if not self.repairs.has_unknown_id(element_path):", "if True:", "invented ids are kept"),
+        ("answer", "remove_thoughts(shorten_blanks(completion))", "shorten_blanks(completion)", "thinking is answer"),
+        ("answer", 'reader.repairs.add("field", name)', "pass", "a default stands in uncounted"),
+        ("ids", "return ids[0] if len(ids) == 1 else None", "return ids[0]", "an id is guessed"),
+        ("json_text", 'if ending.is_open and text[-1] not in "]})":', "if False:", "a cut answer passes for whole"),
+        ("markers", 'return _MARKER.sub(r"\\g<0>~", text)', "return text", "a value begins a section"),
     ),
     *of(
         "reading",
         "programs",
         ("adapter", 'self._error.lm_response or "(empty)"', '"(empty)"', "a model does not see its own slip"),
         ("adapter", "name: 2 * int(", "name: int(", "a cut answer gets no room"),
-        ("adapter", "repeats(completion):", "False:", "circles get more room"),
+        ("adapter", "ends_in_loop(completion):", "False:", "circles get more room"),
     ),
 )
 ACCESS = of(

@@ -26,10 +26,13 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from ..errors import UnknownNameError
-from ..reading.answer import LONGEST, CutText, Layout, read_answer, repeats
+from ..reading.answer import MAX_ANSWER_LENGTH, read_answer
+from ..reading.cut_texts import CutText, ends_in_loop
 from ..reading.failures import CutShortError, failure_kind
-from ..reading.kinds import UnreadableError, annotated
-from ..reading.markers import neutral
+from ..reading.layouts import Layout
+from ..reading.markers import escape_markers
+from ..reading.repairs import UnreadableError
+from ..reading.type_hints import field_type
 from ..records.scope import SharedByCopies
 from .compact_adapter import CompactAdapter
 from .recording import CALL
@@ -137,13 +140,13 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         name, about = type(self).__name__, cast("Any", signature)
         texts = all(field.annotation is str for field in signature.output_fields.values())
         if isinstance(completion, CutText) and (self.corrections > 0 or not texts):
-            if self.corrections > 0 and repeats(completion):
+            if self.corrections > 0 and ends_in_loop(completion):
                 raise AdapterParseError(name, about, completion[:SHOWN] + " ...", "it repeats itself without an end")
             raise CutShortError(name, about, completion, "the answer ended for want of room")
         try:
             found, repairs = read_answer(signature, completion, self._inputs, longest_text.get(), self.layout)
         except UnreadableError as error:
-            shown = completion if len(completion) <= LONGEST else completion[:SHOWN] + " ..."
+            shown = completion if len(completion) <= MAX_ANSWER_LENGTH else completion[:SHOWN] + " ..."
             raise AdapterParseError(name, about, shown, str(error)) from error
         if call := CALL.get():
             call.faults.update(
@@ -185,7 +188,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         **named: Any,
     ) -> str:
         """The inputs of a request or a demo; no value holds a marker of this layout."""
-        shown = {name: neutral(value) for name, value in inputs.items() if name in signature.input_fields}
+        shown = {name: escape_markers(value) for name, value in inputs.items() if name in signature.input_fields}
         return super().format_user_message_content(signature, shown, *about, **named)
 
     def format_assistant_message_content(
@@ -197,7 +200,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         """
         fields = signature.output_fields.items()
         empty = {name: [] for name, field in fields if (get_origin(field.annotation) or field.annotation) is list}
-        shown = {name: neutral(outputs[name]) for name, _ in fields if name in outputs}
+        shown = {name: escape_markers(outputs[name]) for name, _ in fields if name in outputs}
         return super().format_assistant_message_content(signature, {**empty, **shown}, missing_field_message)
 
 
@@ -285,7 +288,8 @@ def output_schema(signature: type[dspy.Signature]) -> dict[str, Any] | None:
         The schema; None where a strict one cannot say what an output is: an open mapping, any value, a tuple.
     """
     try:
-        kinds = [(name, "validation", TypeAdapter(annotated(field))) for name, field in signature.output_fields.items()]
+        types = {name: field_type(field) for name, field in signature.output_fields.items()}
+        kinds = [(name, "validation", TypeAdapter(type_hint)) for name, type_hint in types.items()]
         found, shared = TypeAdapter.json_schemas(cast("Any", kinds))
         outputs = {name: _strict(found[name, "validation"]) for name in signature.output_fields}
         shapes = {name: _strict(shape) for name, shape in shared.get("$defs", {}).items()}

@@ -21,8 +21,8 @@ from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, TypeAdapter
 
 from ..errors import one_line
-from ..reading.answer import LONGEST
-from ..reading.markers import neutral, restored
+from ..reading.answer import MAX_ANSWER_LENGTH
+from ..reading.markers import escape_markers, unescape_markers
 
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -65,7 +65,7 @@ class CompactAdapter(dspy.ChatAdapter):
             if rest := [entry for entry in entries if id(entry) not in named]:
                 lines[name] = _input_text(rest, {}, named)
         ordered = [f"{name}: {lines[name]}" for name in signature.input_fields if name in lines]
-        return "\n".join(part for part in (prefix, *map(neutral, ordered), suffix) if part) or "-"
+        return "\n".join(part for part in (prefix, *map(escape_markers, ordered), suffix) if part) or "-"
 
     def format_assistant_message_content(
         self, signature: type[dspy.Signature], outputs: dict[str, Any], missing_field_message: Any = None
@@ -73,7 +73,8 @@ class CompactAdapter(dspy.ChatAdapter):
         """The bare value of the output; one line `name: value` for each where there are several."""
         fields = signature.output_fields
         known = {name: outputs.get(name, missing_field_message) for name in fields}
-        texts = {name: neutral(_output_text(value, fields[name].annotation, fields)) for name, value in known.items()}
+        texts = {name: _output_text(value, fields[name].annotation, fields) for name, value in known.items()}
+        texts = {name: escape_markers(text) for name, text in texts.items()}
         if len(texts) == 1:
             return next(iter(texts.values()))
         return "\n".join(f"{name}: {text}" for name, text in texts.items())
@@ -89,12 +90,12 @@ class CompactAdapter(dspy.ChatAdapter):
             AdapterParseError: A field is missing, or its text is not exactly a value of its type; the error holds the
                 unchanged completion.
         """
-        if len(completion) > LONGEST:
-            raise _refusal(signature, completion, f"the answer has more than {LONGEST:,} characters")
+        if len(completion) > MAX_ANSWER_LENGTH:
+            raise _refusal(signature, completion, f"the answer has more than {MAX_ANSWER_LENGTH:,} characters")
         fields: dict[str, Any] = {}
         for name, text in _sections(signature, completion).items():
             try:
-                fields[name] = _read(restored(text), signature.output_fields[name].annotation)
+                fields[name] = _read(unescape_markers(text), signature.output_fields[name].annotation)
             except (ValueError, RecursionError) as error:
                 message = f"{name} is no {_shape(signature.output_fields[name].annotation)}: {one_line(error, 300)}"
                 raise _refusal(signature, completion, message) from error

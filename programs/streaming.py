@@ -16,8 +16,8 @@ import dspy
 
 from ..engines.endpoint.endpoint import Take, in_pieces
 from ..errors import AnswerChangedError
-from ..reading.answer import Layout
-from ..reading.partial import PartialAnswer, followed
+from ..reading.layouts import Layout
+from ..reading.partial import PartialAnswer, is_text_output
 from ..records.scope import holding
 
 ANSWER = "answer"
@@ -41,7 +41,7 @@ class AnswerStream:
 
         def take(piece: str) -> None:
             nonlocal again
-            found = growing.read(piece)
+            found = growing.add_piece(piece)
             common = min(len(found), len(again))
             if again[:common] == found[:common]:
                 again, new = again[common:], found[common:]
@@ -106,6 +106,6 @@ async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGe
 def streamed(signature: type[dspy.Signature], layout: Layout) -> AbstractContextManager[None]:
     """Sends the words of an answer that the block's call writes, where they are wanted."""
     words = ANSWERING.get()
-    if words is None or not followed(signature, ANSWER):
+    if words is None or not is_text_output(signature, ANSWER):
         return nullcontext()
     return in_pieces(lambda: words.begin(layout))

@@ -1,8 +1,8 @@
-"""What kind of failure an error of a language model call is, and whether it concerns its one prompt alone.
+"""Say what kind of failure an error of a language model call is.
 
-An answer that cannot be read (`parse`), or was cut for want of room (`cut`), and a prompt that the endpoint refuses for
-its content (`refused`) or its length (`too-long`), say nothing of other prompts: whoever asks counts them and goes on
-without the answer. Any other error is passed on.
+Some failures concern one prompt and say nothing of others: the answer cannot be read (`parse`) or
+was cut off (`cut`), or the endpoint refuses the prompt for its content (`refused`) or its length
+(`too-long`). Callers count these and go on without the answer. They pass on any other error.
 """
 
 from __future__ import annotations
@@ -21,33 +21,36 @@ from ..records.context import FailureKind
 
 
 class CutShortError(AdapterParseError):
-    """Raised if an answer ended for want of room."""
+    """Raised if an answer reached its limit of tokens."""
+
+
+_PROMPT_FAILURES: frozenset[FailureKind] = frozenset({"parse", "cut", "refused", "too-long"})
+
+# llama.cpp, vLLM and Ollama report a prompt that is too long without a code that DSPy knows.
+_TOO_LONG_MESSAGE = re.compile(r"context[ _](?:size|length|window)", re.IGNORECASE)
 
 
 def concerns_prompt(error: BaseException) -> bool:
-    """Say whether an error concerns its one prompt, so that other prompts may well succeed."""
-    return failure_kind(error) in _OF_ONE_PROMPT
+    """Say whether an error concerns its prompt alone, so that other prompts may succeed."""
+    return failure_kind(error) in _PROMPT_FAILURES
 
 
 def failure_kind(error: BaseException) -> FailureKind:
-    """Return the kind of failure that an error is; `error` where it is none of a language model."""
-    if isinstance(error, LMInvalidRequestError) and _TOO_LONG.search(str(error)):
+    """Return the kind of failure that an error is; `error` if no language model caused it."""
+    # The order matters: errors that come first are subclasses of later ones.
+    if isinstance(error, LMInvalidRequestError) and _TOO_LONG_MESSAGE.search(str(error)):
         return "too-long"
-    for error_type, kind in _KINDS:
-        if isinstance(error, error_type):
-            return kind
+    if isinstance(error, CutShortError):
+        return "cut"
+    if isinstance(error, AdapterParseError):
+        return "parse"
+    if isinstance(error, ContextWindowExceededError):
+        return "too-long"
+    if isinstance(error, LMUnsupportedModelError):
+        # DSPy calls it an invalid request, but no other prompt would succeed.
+        return "endpoint"
+    if isinstance(error, LMInvalidRequestError):
+        return "refused"
+    if isinstance(error, LMError):
+        return "endpoint"
     return "error"
-
-
-_OF_ONE_PROMPT: frozenset[FailureKind] = frozenset({"parse", "cut", "refused", "too-long"})
-_TOO_LONG = re.compile(r"context[ _](?:size|length|window)", re.IGNORECASE)
-"""What llama.cpp, vLLM and Ollama say of a prompt that is too long; they have no code for it that DSPy knows."""
-_KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
-    (CutShortError, "cut"),
-    (AdapterParseError, "parse"),
-    (ContextWindowExceededError, "too-long"),
-    (LMUnsupportedModelError, "endpoint"),  # an invalid request to DSPy, and one for every prompt
-    (LMInvalidRequestError, "refused"),
-    (LMError, "endpoint"),
-)
-"""The first type that fits decides."""

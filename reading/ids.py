@@ -1,7 +1,8 @@
-"""Ids that a prompt shows, and what a model makes of them: `[D1:3]`, `"d1:3"`, `turn D1:3` or 3.
+"""Ids that a prompt shows, and what a model makes of them: "[D1:3]", "d1:3", "turn D1:3" or 3.
 
-A field of an output that names something of an input is typed with the input that shows it, as in
-`list[Annotated[str, Shown("dialogue")]]`. An id is matched where exactly one shown id can be meant.
+A field that names something of an input is marked with the input that shows the ids:
+
+    turn_ids: list[Annotated[str, IdFrom("dialogue")]]
 """
 
 from __future__ import annotations
@@ -10,88 +11,161 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
-_BRACKETED = re.compile(r"\[([^\[\]\n]{1,200})\]")
+from .spelling import to_text
+
+_BRACKETS = re.compile(r"\[([^\[\]\n]{1,200})\]")
+
+# Python refuses to convert thousands of digits, so their number is limited. No id has so many.
 _DIGITS = re.compile(r"\d{1,100}")
-"""Bounded: Python refuses to read a number of thousands of digits. No id has so many that two of them would be one."""
-_BEGINS, _ENDS = re.compile(r"(?<!\w)"), re.compile(r"(?!\w)")
-_LAST = 8
-"""Most numbers at the end of an id that may stand for it."""
+
+_WORD_START = re.compile(r"(?<!\w)")
+_WORD_END = re.compile(r"(?!\w)")
+
 _DECORATION = " \t\n[](){}<>\"'`*#.,;:"
 
+_MAX_NUMBERS = 8
+"""How many numbers at the end of an id may stand for the id."""
 
-@dataclass(frozen=True)
-class Shown:
-    """Marks a text as an id that some inputs show; other ids are allowed too if it is `new`.
+_MAX_WORD_CHARACTERS = 2
+"""How many characters besides digits a text may have that gives an id as numbers, e.g. "1:2"."""
 
-    Inputs are texts with ids in brackets, or lists of objects or texts that begin with one; they are named `field.key`
-    where it is not the first field of the objects whose name ends with "id".
+
+@dataclass(frozen=True, init=False)
+class IdFrom:
+    """Mark a text as an id that certain inputs show.
+
+    An input is a text with ids in brackets, a list of texts that begin with their ids, or a list
+    of objects. The id of an object is its first field whose name ends with "id"; `input.field`
+    names another field.
+
+    Args:
+        *inputs: Names of the inputs.
+        allow_new: Whether a model may also invent ids.
     """
 
-    fields: tuple[str, ...]
-    new: bool = False
+    inputs: tuple[str, ...]
+    allow_new: bool
 
-    def __init__(self, *fields: str, new: bool = False) -> None:
-        object.__setattr__(self, "fields", fields)
-        object.__setattr__(self, "new", new)
+    def __init__(self, *inputs: str, allow_new: bool = False) -> None:
+        # The class is frozen, and a dataclass has no arguments of the form `*inputs`.
+        object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "allow_new", allow_new)
 
-    def ids(self, inputs: Mapping[str, Any]) -> ShownIds:
-        """The ids that the inputs show, each once."""
-        named = [field.partition(".") for field in self.fields]
-        return ShownIds(id for field, _, key in named for id in _ids(inputs.get(field), key))
+    def matcher(self, inputs: Mapping[str, object]) -> IdMatcher:
+        """Return a matcher for the ids that the inputs of a prompt show."""
+        ids: list[str] = []
+        for name in self.inputs:
+            input_name, _, field = name.partition(".")
+            ids.extend(_shown_ids(inputs.get(input_name), field))
+        return IdMatcher(ids)
 
 
-class ShownIds:
-    """Ids that inputs show, looked up by what may stand for them."""
+class IdMatcher:
+    """Finds the id that a model means.
+
+    Example:
+        >>> matcher = IdMatcher(["D1:1", "D1:2", "m7"])
+        >>> matcher.match('turn "D1:2".')
+        'D1:2'
+        >>> matcher.match(7)
+        'm7'
+        >>> matcher.match("D9:9")
+    """
 
     def __init__(self, ids: Iterable[str]) -> None:
-        self._meant: dict[str | tuple[int, ...], list[str]] = defaultdict(list)
-        for id in dict.fromkeys(filter(None, ids)):
-            numbers = _numbers(id)[-_LAST:]
-            for key in (id.casefold(), *(numbers[start:] for start in range(len(numbers)))):
-                self._meant[key].append(id)
-        self._lengths = sorted({len(key) for key in self._meant if isinstance(key, str)})
+        self._ids_by_name: dict[str, list[str]] = defaultdict(list)
+        self._ids_by_numbers: dict[tuple[int, ...], list[str]] = defaultdict(list)
 
-    def match(self, said: Any) -> str | None:
-        """The shown id that is meant by a text or a number, or None where none is or several may be."""
-        text = str(int(said)) if isinstance(said, float) and said.is_integer() else str(said)
-        folded = text.casefold()
-        if text in self._meant.get(folded, ()):
+        unique_ids = dict.fromkeys(filter(None, ids))
+        for id in unique_ids:
+            self._ids_by_name[id.casefold()].append(id)
+
+            # "D1:2" may be given as 1:2 or as 2.
+            numbers = _numbers(id)[-_MAX_NUMBERS:]
+            for start in range(len(numbers)):
+                self._ids_by_numbers[numbers[start:]].append(id)
+
+        self._name_lengths = sorted({len(name) for name in self._ids_by_name})
+
+    def match(self, raw: JsonValue) -> str | None:
+        """Return the id that a text or a number means, or None if that is none or not clear."""
+        text = to_text(raw)
+        name = text.casefold()
+        if text in self._ids_by_name.get(name, ()):
             return text
-        bare = folded.strip(_DECORATION)
-        found = self._meant.get(bare) or self._inside(folded)
-        if not found and len(_DIGITS.sub("", bare)) <= 2:  # not much more than numbers
-            found = self._meant.get(_numbers(bare), [])
-        return found[0] if len(found) == 1 else None
 
-    def _inside(self, text: str) -> list[str]:
-        """Ids that stand as words in a text."""
-        ends = {match.start() for match in _ENDS.finditer(text)}
-        starts = (match.start() for match in _BEGINS.finditer(text))
-        spans = {text[start : start + size] for start in starts for size in self._lengths if start + size in ends}
-        return [id for span in spans for id in self._meant.get(span, ())]
+        stripped_name = name.strip(_DECORATION)
+        ids = self._ids_by_name.get(stripped_name)
+        if not ids:
+            ids = self._ids_within(name)
+        if not ids and len(_DIGITS.sub("", stripped_name)) <= _MAX_WORD_CHARACTERS:
+            ids = self._ids_by_numbers.get(_numbers(stripped_name), [])
+
+        return ids[0] if len(ids) == 1 else None
+
+    def _ids_within(self, text: str) -> list[str]:
+        """Return the ids that stand as words in a text."""
+        word_starts = [match.start() for match in _WORD_START.finditer(text)]
+        word_ends = {match.start() for match in _WORD_END.finditer(text)}
+
+        names: set[str] = set()
+        for start in word_starts:
+            for length in self._name_lengths:
+                end = start + length
+                if end in word_ends:
+                    names.add(text[start:end])
+
+        ids: list[str] = []
+        for name in names:
+            ids.extend(self._ids_by_name.get(name, ()))
+        return ids
+
+
+def id_field_name(names: Iterable[str]) -> str | None:
+    """Return the first field name that ends with "id", else the first name; None of none."""
+    names = list(names)
+    for name in names:
+        if name.endswith("id"):
+            return name
+    return names[0] if names else None
+
+
+def _shown_ids(value: object, field: str = "") -> Iterator[str]:
+    """Yield the ids that the value of an input shows; `field` names the field that holds them."""
+    if isinstance(value, str):
+        yield from _ids_in_brackets(value)
+    elif isinstance(value, BaseModel | Mapping):
+        fields = dict(value)
+        id_field = field or id_field_name(fields)
+        if id_field is not None:
+            yield str(fields.get(id_field) or "")
+    elif isinstance(value, Sequence):
+        for element in value:
+            if isinstance(element, str):
+                yield from _ids_of_line(element)
+            else:
+                yield from _shown_ids(element, field)
+
+
+def _ids_of_line(line: str) -> Iterator[str]:
+    """Yield the ids of a text that begins with them, in brackets or before a colon."""
+    if line.startswith("["):
+        yield from _ids_in_brackets(line)
+    else:
+        yield line.partition(":")[0].strip()
+
+
+def _ids_in_brackets(text: str) -> Iterator[str]:
+    """Yield the ids in the brackets of a text; commas separate ids in the same brackets."""
+    for content in _BRACKETS.findall(text):
+        for part in content.split(","):
+            if part.strip():
+                yield part.strip()
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, _DIGITS.findall(text)))
-
-
-def _ids(value: Any, key: str = "") -> Iterator[str]:
-    if isinstance(value, str):
-        for inside in _BRACKETED.findall(value):
-            yield from (part.strip() for part in inside.split(",") if part.strip())
-    elif isinstance(value, BaseModel | Mapping):
-        fields = dict(value)
-        id = key or next((name for name in fields if name.endswith("id")), next(iter(fields), None))
-        if id is not None:
-            yield str(fields.get(id) or "")
-    elif isinstance(value, Sequence):
-        for part in value:
-            if isinstance(part, str):
-                # Plain texts: each begins with its id, in brackets or before a colon.
-                yield from _ids(part) if part.startswith("[") else (part.partition(":")[0].strip(),)
-            else:
-                yield from _ids(part, key)
+    """Return the numbers in a text."""
+    return tuple(int(digits) for digits in _DIGITS.findall(text))

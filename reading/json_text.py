@@ -1,135 +1,255 @@
-"""JSON as models write it: in a fence, between sentences, one object a line, in other quotes, with slips, or cut off.
+"""Parse JSON as models write it.
 
-What ends in the middle cannot be read, since what is missing would be lost without a word.
+A model puts JSON in a fence or between sentences, writes one object per line, uses other quotes,
+or makes slips. All of this is read. JSON that ends in the middle is not: the missing part would be
+lost without notice.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
 
 import json_repair
+from pydantic import JsonValue
 
-from .kinds import UnreadableError
+from .repairs import UnreadableError
+
+JsonContainer: TypeAlias = dict[str, JsonValue] | list[JsonValue]
 
 Slip = Literal["layout", "shape", "cut"]
-LOOSEST = 20_000
-"""Most characters of a text that is read with repairs."""
-LOOKS = 250_000
-"""How often the repairs of one answer may look at a letter: of some texts they take the square, or the cube."""
+"""The kinds of repairs that parsing makes; `repairs.RepairKind` explains them."""
+
+MAX_REPAIR_LENGTH = 20_000
+"""Longest text, in characters, that is given to json_repair."""
+
+MAX_CHARACTER_READS = 250_000
+"""How many characters json_repair may read for one answer.
+
+For some texts it reads the square or the cube of their length.
+"""
+
 _FENCE = re.compile(r"```[\w-]{0,20}[ \t]{0,9}\n?(.*?)```", re.DOTALL)
-_BETWEEN = re.compile(r"[\s,;]*(?:(?:[-*•]|\d+[.)])\s+)?(?=[{\[])")
+_OPENING_BRACKET = re.compile(r"[{\[]")
+_SEPARATOR = re.compile(r"[\s,;]*(?:(?:[-*•]|\d+[.)])\s+)?(?=[{\[])")
+"""What may stand between two values, if a bracket follows: blanks, commas, the bullet of a list."""
 
 
-def bare_json(text: str) -> Any:
-    """The JSON value that a text is, or holds in a fence; None where there is none, or only the beginning of one."""
+def find_json(text: str) -> JsonContainer | None:
+    """Return the object or list that a text holds, or None if there is none or it is cut off."""
+    parser = LooseJsonParser(ReadBudget())
     try:
-        return _held(text, lambda slip: None, iter(range(LOOKS)))
+        return parser.find_value(text)
     except UnreadableError:
         return None
 
 
-def parsed(text: str, note: Callable[[Slip], None], looks: Iterator[int]) -> Any:
-    """The value that the text of a field writes, or the text itself; `note` is called with what had to be put right.
+@dataclass
+class ReadBudget:
+    """How many characters json_repair may still read."""
 
-    Raises:
-        UnreadableError: The text ends in the middle of a value, or is no sound JSON and too long to be repaired.
+    remaining: int = MAX_CHARACTER_READS
+
+
+class BudgetExhaustedError(Exception):
+    """Raised within json_repair when the budget is used up."""
+
+
+class LooseJsonParser:
+    """Parses the JSON of one text and notes the slips that it had to repair.
+
+    Example:
+        >>> parser = LooseJsonParser(ReadBudget())
+        >>> parser.parse_field("Here it is: [{'name': 'Rex',}]")
+        [{'name': 'Rex'}]
+        >>> parser.slips
+        ['layout']
+
+    Args:
+        budget: Shared by all parsers of an answer.
     """
-    fenced = _FENCE.fullmatch(text.strip())
-    bare = fenced[1].strip() if fenced else text.strip()
-    try:
-        return json.loads(bare)
-    except (ValueError, RecursionError):
-        pass
-    # Of several fences the last counts: a draft may come first.
-    several = fenced is not None and "```" in bare
-    if bare[:1] in ("[", "{", "(") and not several:
-        found = _loosely(bare, note, looks)
-        return found if isinstance(found, dict | list | tuple | set) and found else bare
-    held = _held(text if several else bare, note, looks)
-    return bare if held is None else held
 
+    def __init__(self, budget: ReadBudget) -> None:
+        self._budget = budget
+        self.slips: list[Slip] = []
 
-def _held(text: str, note: Callable[[Slip], None], looks: Iterator[int]) -> Any:
-    for part in [*reversed(_FENCE.findall(text)), text]:
-        part = part.strip()
-        start = min((n for n in (part.find("{"), part.find("[")) if n >= 0), default=-1)
-        if start < 0:
-            continue
-        found = _loosely(part[start:], note, looks)
-        if isinstance(found, dict | list) and found:
-            return found
-        if part in ("[]", "{}"):
-            return json.loads(part)
-    return None
+    def parse_field(self, text: str) -> JsonValue:
+        """Return the value that the text of a field writes; the text itself if it writes none.
 
+        Raises:
+            UnreadableError: The JSON ends in the middle, or has slips and is too long to repair.
+        """
+        fence = _FENCE.fullmatch(text.strip())
+        content = fence[1].strip() if fence else text.strip()
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError):
+            pass
 
-def _loosely(text: str, note: Callable[[Slip], None], looks: Iterator[int]) -> Any:
-    """The value, or values, at the beginning of a text that begins with a bracket."""
-    text = text.rstrip()
-    values = _values(text)
-    if values:
-        note("shape" if len(values) > 1 else "layout")
-        return values if len(values) > 1 else values[0]
-    if len(text) > LOOSEST:
-        raise UnreadableError("", f"{len(text):,} characters that are no sound JSON, more than {LOOSEST:,}")
-    note("layout")
-    open_at_end, in_text = _end(text)
-    if open_at_end and text[-1] not in "]})":
-        raise UnreadableError("", "the answer ends in the middle of its JSON")
-    if open_at_end and not in_text:
-        note("cut")
-    try:
-        return json_repair.loads(_Watched(text, looks))
-    except Exception:  # It raises what it likes, an AssertionError for one; and `_Watched` a StopIteration.
+        # The pattern also matches a text that begins with one fence and ends with another.
+        has_several_fences = fence is not None and "```" in content
+        if has_several_fences:
+            value = self.find_value(text)
+        elif content.startswith(("[", "{", "(")):
+            value = self.parse_prefix(content)
+        else:
+            value = self.find_value(content)
+        return content if value is None else value
+
+    def find_value(self, text: str) -> JsonContainer | None:
+        """Return the object or list that a text holds, or None.
+
+        The last fence comes first, since an earlier one may hold a draft; the whole text comes last.
+
+        Raises:
+            UnreadableError: The JSON ends in the middle, or has slips and is too long to repair.
+        """
+        fence_contents = _FENCE.findall(text)
+        for candidate in [*reversed(fence_contents), text]:
+            passage = candidate.strip()
+            opening = _OPENING_BRACKET.search(passage)
+            if opening is None:
+                continue
+
+            value = self.parse_prefix(passage[opening.start() :])
+            if value is not None:
+                return value
+            if passage in ("[]", "{}"):
+                return json.loads(passage)
         return None
 
+    def parse_prefix(self, text: str) -> JsonContainer | None:
+        """Return the object or list at the beginning of a text that begins with a bracket.
 
-class _Watched(str):
-    """A text whose letters can be looked at so often only, which is how json_repair reads, and what is cut from it."""
+        Several objects in a row become a list. None stands for an empty object or list too.
 
-    _looks: Iterator[int]
+        Raises:
+            UnreadableError: The JSON ends in the middle, or has slips and is too long to repair.
+        """
+        text = text.rstrip()
+        values = _decode_values(text)
+        if len(values) > 1:
+            self.slips.append("shape")
+            return values
 
-    def __new__(cls, text: str, looks: Iterator[int]) -> _Watched:
-        new = super().__new__(cls, text)
-        new._looks = looks
-        return new
+        self.slips.append("layout")
+        value = values[0] if values else self._repair(text)
+        if isinstance(value, dict | list) and value:
+            return value
+        return None
 
-    def __getitem__(self, at: Any) -> str:
-        next(self._looks)
-        found = super().__getitem__(at)
-        return _Watched(found, self._looks) if isinstance(at, slice) else found
+    def _repair(self, text: str) -> JsonValue:
+        """Return the value of JSON with slips; None if that cannot be told."""
+        if len(text) > MAX_REPAIR_LENGTH:
+            reason = f"{len(text):,} characters that are no sound JSON, more than {MAX_REPAIR_LENGTH:,}"
+            raise UnreadableError("", reason)
+
+        ending = _scan_ending(text)
+        if ending.is_open and text[-1] not in "]})":
+            raise UnreadableError("", "the answer ends in the middle of its JSON")
+        if ending.has_open_brackets and not ending.has_open_quote:
+            self.slips.append("cut")
+
+        try:
+            value = json_repair.loads(_MeteredText(text, self._budget))
+            return _plain_value(cast("JsonValue", value))
+        except Exception:
+            # json_repair raises errors of many types, an AssertionError for example.
+            return None
+
+
+class _MeteredText(str):
+    """A text that charges a budget for every character that is read.
+
+    json_repair reads its text by index and slice, so this bounds its work.
+    """
+
+    _budget: ReadBudget
+
+    def __new__(cls, text: str, budget: ReadBudget) -> _MeteredText:
+        metered = super().__new__(cls, text)
+        metered._budget = budget
+        return metered
+
+    def __getitem__(self, index: Any) -> str:
+        self._budget.remaining -= 1
+        if self._budget.remaining < 0:
+            raise BudgetExhaustedError
+        part = super().__getitem__(index)
+        if isinstance(index, slice):
+            return _MeteredText(part, self._budget)
+        return part
 
     def __add__(self, other: str) -> str:
-        return _Watched(super().__add__(other), self._looks)
+        return _MeteredText(super().__add__(other), self._budget)
 
 
-def _values(text: str) -> list[Any]:
-    """The JSON values that follow one another at the beginning of a text; of several only objects count."""
-    found: list[Any] = []
-    at, decoder = 0, json.JSONDecoder()
-    while between := _BETWEEN.match(text, at):
+def _plain_value(value: JsonValue) -> JsonValue:
+    """Return a JSON value whose texts are no longer metered: nobody should pay for using them."""
+    if isinstance(value, dict):
+        return {str(key): _plain_value(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_plain_value(part) for part in value]
+    if isinstance(value, str):
+        return str(value)
+    return value
+
+
+def _decode_values(text: str) -> list[JsonValue]:
+    """Return the sound JSON values at the beginning of a text, one after the other.
+
+    Only objects may be several. With another kind of value the rest of the text is prose.
+    """
+    decoder = json.JSONDecoder()
+    values: list[JsonValue] = []
+    position = 0
+    while separator := _SEPARATOR.match(text, position):
+        start = separator.end()
         try:
-            value, at = decoder.raw_decode(text, between.end())
+            value, position = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
-            # What follows is a value too, but not a sound one: the whole is read loosely.
-            return [] if found and isinstance(found[0], dict) and text[between.end()] == "{" else found
-        found.append(value)
-    return found if all(isinstance(value, dict) for value in found) else found[:1]
+            # An object with slips follows other objects: all of them need the repair.
+            if values and isinstance(values[0], dict) and text[start] == "{":
+                return []
+            return values
+        values.append(value)
+
+    if all(isinstance(value, dict) for value in values):
+        return values
+    return values[:1]
 
 
-def _end(text: str) -> tuple[bool, bool]:
-    """Whether brackets are open at the end of a text, and whether it ends inside a quoted text."""
-    depth, quote, escaped = 0, "", False
+@dataclass(frozen=True)
+class _Ending:
+    """What is still open at the end of a text."""
+
+    has_open_brackets: bool
+    has_open_quote: bool
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_open_brackets or self.has_open_quote
+
+
+def _scan_ending(text: str) -> _Ending:
+    """Return which brackets and quotes of a JSON text are open at its end."""
+    depth = 0
+    quote = ""
+    is_escaped = False
     for letter in text:
-        if escaped:
-            escaped = False
+        if is_escaped:
+            is_escaped = False
         elif letter == "\\":
-            escaped = bool(quote)
-        elif letter in "\"'" and quote in ("", letter):
-            quote = "" if quote else letter
-        elif not quote:
-            depth += (letter in "[{") - (letter in "]}")
-    return bool(quote) or depth > 0, bool(quote)
+            is_escaped = quote != ""
+        elif quote:
+            if letter == quote:
+                quote = ""
+        elif letter in "\"'":
+            quote = letter
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth -= 1
+    return _Ending(has_open_brackets=depth > 0, has_open_quote=quote != "")

@@ -1,55 +1,98 @@
-"""Markers in values: text that a prompt, an adapter or a chat template would take for structure, made harmless.
+"""Escape text that a prompt, an adapter or a chat template would take for structure.
 
-A user may write `[[ ## answer ## ]]`, and a model may quote it. Prompts show it as `[[ #~# answer ## ]]`. For every
-text, `restored(neutral(text)) == text`: where tildes stand already, one more is put.
+A user may write `[[ ## answer ## ]]`, and a model may quote it. Prompts show it as
+`[[ #~# answer ## ]]`: a tilde stands behind the first character of every marker. Where tildes
+stand already, one more is added, so for every text
+
+    unescape_markers(escape_markers(text)) == text
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import dspy
 from pydantic import BaseModel
 
-_PLACES: dict[str, str] = {}
-"""What a marker begins with, and what follows; `markers.json` names the families of models beside each."""
-for _marker in json.loads(Path(__file__).with_suffix(".json").read_text("utf-8")):
-    _PLACES[_marker["first"]] = "|".join(filter(None, (_PLACES.get(_marker["first"]), _marker["rest"])))
-_TAGS = {**_PLACES, "<": f"{_PLACES['<']}|[/!?]?\\w", "&": r"#?\w{1,32};"}
+
+def escape_markers(value: Any) -> Any:
+    """Return a value with the markers in all its texts escaped; models become dicts."""
+    return _convert_texts(value, _escape_text)
 
 
-def _pattern(places: Mapping[str, str], between: str) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:({first}){between}(?=~*(?:{rest})))" for first, rest in places.items()))
+def unescape_markers(value: Any) -> Any:
+    """Return a value as it was before `escape_markers`."""
+    return _convert_texts(value, _unescape_text)
 
 
-_PUT = {False: _pattern(_PLACES, ""), True: _pattern(_TAGS, "")}
-_TAKE = _pattern(_PLACES, "~")
+def escape_markers_and_tags(text: str) -> str:
+    """Return a text with its markers, its XML tags and its character references escaped."""
+    return _MARKER_OR_TAG.sub(r"\g<0>~", text)
 
 
-def neutral(value: Any, tags: bool = False) -> Any:
-    """A value with a sign in every marker of its texts, `tags` among them; models become objects of their fields."""
+def _escape_text(text: str) -> str:
+    return _MARKER.sub(r"\g<0>~", text)
+
+
+def _unescape_text(text: str) -> str:
+    return _ESCAPED_MARKER.sub(_without_tilde, text)
+
+
+def _without_tilde(match: re.Match[str]) -> str:
+    return match[0].removesuffix("~")
+
+
+def _convert_texts(value: Any, convert: Callable[[str], str]) -> Any:
+    """Return a value with all its texts converted, those in lists, dicts and models too."""
     if isinstance(value, str):
-        return _PUT[tags].sub(lambda match: f"{match[0]}~", value)
+        return convert(value)
+
+    # DSPy renders its own types, images for example.
     if isinstance(value, BaseModel) and not isinstance(value, dspy.Type):
         value = value.model_dump(mode="json", fallback=str)
-    return _each(value, lambda part: neutral(part, tags))
 
-
-def restored(value: Any) -> Any:
-    """The value before `neutral` without tags."""
-    if isinstance(value, str):
-        return _TAKE.sub(lambda match: match[0][:-1], value)
-    return _each(value, restored)
-
-
-def _each(value: Any, change: Any) -> Any:
     if isinstance(value, Mapping):
-        return {change(key): change(part) for key, part in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        parts = [change(part) for part in cast("list[Any]", value)]
-        return parts if isinstance(value, list) else tuple(parts)
+        items = cast("Mapping[Any, Any]", value).items()
+        return {_convert_texts(key, convert): _convert_texts(part, convert) for key, part in items}
+    if isinstance(value, list):
+        return [_convert_texts(part, convert) for part in cast("list[Any]", value)]
+    if isinstance(value, tuple):
+        return tuple(_convert_texts(part, convert) for part in cast("tuple[Any, ...]", value))
     return value
+
+
+MarkerEndings = dict[str, list[str]]
+"""Patterns of markers: the pattern of the first character -> patterns of what may follow."""
+
+
+def _load_markers() -> MarkerEndings:
+    """Return the markers of `markers.json`, which also names the models that use them."""
+    endings: MarkerEndings = defaultdict(list)
+    for marker in json.loads(Path(__file__).with_suffix(".json").read_text("utf-8")):
+        endings[marker["first"]].append(marker["rest"])
+    return endings
+
+
+def _compile_beginnings(markers: MarkerEndings, tilde: str = "") -> re.Pattern[str]:
+    """Return a pattern for the first character of every marker, with a tilde if it is escaped."""
+    beginnings: list[str] = []
+    for first, endings in markers.items():
+        ending = "|".join(endings)
+        beginnings.append(f"(?:({first}){tilde}(?=~*(?:{ending})))")
+    return re.compile("|".join(beginnings))
+
+
+_MARKERS = _load_markers()
+_TAGS = {
+    "<": [*_MARKERS["<"], r"[/!?]?\w"],
+    "&": [r"#?\w{1,32};"],
+}
+
+_MARKER = _compile_beginnings(_MARKERS)
+_MARKER_OR_TAG = _compile_beginnings({**_MARKERS, **_TAGS})
+_ESCAPED_MARKER = _compile_beginnings(_MARKERS, tilde="~")

@@ -1,7 +1,8 @@
-"""Parses one output field while the completion that holds it is still growing.
+"""Read one output while the completion that holds it is still growing.
 
-What is given is certain, whatever follows: blanks at the end are held back, and what may become a header, an escape or
-a mended marker. An answer in another form than was asked for gives nothing before its end.
+What is returned is certain, whatever follows. Held back is what may still change: blanks at the
+end, and what may become a header, an escape sequence or an escaped marker. An answer in another
+layout than the prompt asked for gives nothing before its end.
 """
 
 from __future__ import annotations
@@ -11,100 +12,148 @@ import re
 
 import dspy
 
-from .answer import HEADER, THOUGHT, Layout, json_object, without_blanks
-from .kinds import annotated, plain
+from .layouts import HEADER, Layout, parse_json_object, remove_thoughts, shorten_blanks
+from .spelling import normalize_name
+from .type_hints import field_type
 
-MOST = 50_000
-"""Characters of a completion that are followed."""
-_THOUGHTS = ("<think>", "<thinking>")
-_PART_OF_HEADER = re.compile(
+MAX_PARTIAL_LENGTH = 50_000
+"""Longest completion, in characters, that is read while it grows."""
+
+_THOUGHT_TAGS = ("<think>", "<thinking>")
+
+_HEADER_BEGINNING = re.compile(
     r"^[ \t]{0,9}[\[【#*]{0,6}\s{0,9}[\[【]{0,2}\s{0,9}(?:[#＃](?:[#＃]\s{0,9}(?:\w{1,99}\s{0,9}"
     r"(?:[#＃](?:[#＃]\s{0,9}[\]】]{0,2}[ \t]*)?)?)?)?)?\Z",
     re.MULTILINE,
 )
-"""`answer.HEADER`, or a beginning of it, at the end of a text."""
-_MENDED = re.compile(r"[#＃<\[](?:~|\Z)")
-"""A mended marker, see `markers`, or what may become one."""
-_VALUE = re.compile(r'\s*:\s*"')
-_UNITS = re.compile(
+"""`layouts.HEADER`, or a beginning of it, at the end of a text."""
+
+_ESCAPED_MARKER = re.compile(r"[#＃<\[](?:~|\Z)")
+"""An escaped marker (see `markers`), or what may become one."""
+
+_JSON_VALUE_START = re.compile(r'\s*:\s*"')
+
+_WHOLE_CHARACTERS = re.compile(
     r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*"
 )
-"""The beginning of a JSON text that holds whole letters only."""
+"""The beginning of a JSON text without an escape sequence that is cut."""
 
 
 class PartialAnswer:
-    """One output, which `followed` allows, of an answer that is being written."""
+    r"""One output of an answer that a model is writing.
+
+    Example:
+        >>> partial = PartialAnswer("answer")
+        >>> partial.add_piece("[[ ## answer ## ]]\nGreen tea, pl")
+        'Green tea, pl'
+        >>> partial.add_piece("ease.\n\n[[ ## comp")
+        'ease.'
+
+    Args:
+        name: The output; `is_text_output` must be true of it.
+        layout: The layout that the prompt asked for.
+    """
 
     def __init__(self, name: str, layout: Layout = "headers") -> None:
-        self._name, self._layout = name, layout
-        self._text = self._given = ""
-        self._looked = 0
-        self._stopped = False
+        self._name = name
+        self._layout = layout
+        self._completion = ""
+        self._certain_text = ""
+        """What `add_piece` returned so far."""
+        self._read_length = 0
+        """Length of the completion when it was last read."""
+        self._is_stopped = False
 
-    def read(self, piece: str) -> str:
-        """What is certain of the output with the next piece of the completion, beyond what was given before."""
-        self._text += piece
-        if len(self._text) > MOST:
+    def add_piece(self, piece: str) -> str:
+        """Add the next piece of the completion and return the text that became certain."""
+        self._completion += piece
+        if len(self._completion) > MAX_PARTIAL_LENGTH:
             self.stop()
-        if self._stopped or len(self._text) - self._looked < len(self._text) // 100:
+        if self._is_stopped:
             return ""
-        self._looked = len(self._text)
-        certain = self._certain(_spoken(without_blanks(self._text.rstrip())))
-        given, self._given = self._given, certain
-        self._stopped = not certain.startswith(given)
-        return "" if self._stopped else certain[len(given) :]
+
+        # Reading starts at the beginning each time, so a long completion is read less often.
+        new_length = len(self._completion) - self._read_length
+        if new_length < len(self._completion) // 100:
+            return ""
+        self._read_length = len(self._completion)
+
+        certain_text = self._read()
+        if not certain_text.startswith(self._certain_text):
+            self.stop()
+            return ""
+        new_text = certain_text.removeprefix(self._certain_text)
+        self._certain_text = certain_text
+        return new_text
 
     def stop(self) -> None:
-        """Gives nothing more."""
-        self._stopped, self._text = True, ""
+        """Return no more text."""
+        self._is_stopped = True
+        self._completion = ""
 
-    def _certain(self, said: str) -> str:
-        written = self._layout == "json" and said.lstrip()[:1] == "{"
-        text = _written(self._name, said) if written else _headed(self._name, said).lstrip()
-        mended = _MENDED.search(text)
-        text = text[: mended.start()] if mended else text
-        return text if written else text.rstrip()
+    def _read(self) -> str:
+        """Return the text of the output that is certain so far."""
+        answer = _without_thoughts(shorten_blanks(self._completion.rstrip()))
+        if self._layout == "json" and answer.lstrip().startswith("{"):
+            return _before_escaped_marker(_text_in_object(self._name, answer))
 
-
-def followed(signature: type[dspy.Signature], name: str) -> bool:
-    """Whether an output is a text that is given as it was written."""
-    field = signature.output_fields.get(name)
-    return field is not None and annotated(field) is str
+        text = _text_under_header(self._name, answer).lstrip()
+        return _before_escaped_marker(text).rstrip()
 
 
-def _spoken(text: str) -> str:
-    """The text after what the model thinks before it speaks; nothing as long as it may be thinking."""
-    start = text.lstrip()
-    if any(mark.startswith(start) for mark in _THOUGHTS):
+def is_text_output(signature: type[dspy.Signature], name: str) -> bool:
+    """Say whether a signature has an output of this name that is a text and nothing else."""
+    info = signature.output_fields.get(name)
+    return info is not None and field_type(info) is str
+
+
+def _without_thoughts(completion: str) -> str:
+    """Return a completion without thoughts; an empty text as long as the model may be thinking."""
+    beginning = completion.lstrip()
+    if any(tag.startswith(beginning) for tag in _THOUGHT_TAGS):
         return ""
-    said = THOUGHT.sub("", text)
-    return "" if said == text and start.startswith(_THOUGHTS) else said
+
+    answer = remove_thoughts(completion)
+    is_thinking = answer == completion and beginning.startswith(_THOUGHT_TAGS)
+    return "" if is_thinking else answer
 
 
-def _headed(name: str, text: str) -> str:
-    """What stands behind the header of an output, up to the next header, or to what may become one."""
-    begin = None
-    for header in HEADER.finditer(text):
-        if begin is not None:
-            return text[begin : header.start()]
-        if plain(header[1]) == plain(name):
-            # **Answer: tea** loses the stars of its end.
+def _before_escaped_marker(text: str) -> str:
+    """Return a text up to the first escaped marker, which `read_answer` will unescape."""
+    marker = _ESCAPED_MARKER.search(text)
+    return text[: marker.start()] if marker else text
+
+
+def _text_under_header(name: str, answer: str) -> str:
+    """Return the text under the header of an output, up to a next header or its beginning."""
+    start = None
+    for header in HEADER.finditer(answer):
+        if start is not None:
+            return answer[start : header.start()]
+        if normalize_name(header[1]) == normalize_name(name):
+            # "**Answer: tea**" loses the stars at its end, so its end must be known.
             if header[0].count("**") == 1:
                 return ""
-            begin = header.end()
-    if begin is None:
+            start = header.end()
+
+    if start is None:
         return ""
-    part = _PART_OF_HEADER.search(text, begin)
-    return text[begin : part.start() if part else len(text)]
+    beginning = _HEADER_BEGINNING.search(answer, start)
+    end = beginning.start() if beginning else len(answer)
+    return answer[start:end]
 
 
-def _written(name: str, text: str) -> str:
-    """The text that is the value of a key of the one JSON object; the first key of the name decides."""
-    before, key, after = text.partition(json.dumps(name))
-    value = _VALUE.match(after)
-    # Of the object itself, and not of one inside it or of a text.
-    if value is None or json_object(f"{before}{key}: 0}}") is None:
+def _text_in_object(name: str, answer: str) -> str:
+    """Return the text of an output in an unfinished JSON object."""
+    before_key, key, after_key = answer.partition(json.dumps(name))
+    value_start = _JSON_VALUE_START.match(after_key)
+    if value_start is None:
         return ""
-    units = _UNITS.match(after, value.end())
-    return json.loads(f'"{units[0]}"') if units else ""
+
+    # The key may stand in a text or in an inner object. Then this is no JSON object.
+    if parse_json_object(f"{before_key}{key}: 0}}") is None:
+        return ""
+
+    characters = _WHOLE_CHARACTERS.match(after_key, value_start.end())
+    return json.loads(f'"{characters[0]}"') if characters else ""

@@ -1,342 +1,333 @@
-"""Reading a value of a type from what a model wrote, element by element.
+"""Read a value of a declared type from what a model wrote.
 
-Form is mended: shapes, casts, spellings, ids. Content is not: a value that is missing stays missing, unless the field
-has a default. A list loses its bad elements and keeps the others; one of which nothing is left cannot be read.
+Form is repaired: shapes, spellings, ids, numbers in place of texts. Content is not: a missing value
+stays missing, unless its field has a default. A list loses its unreadable elements and keeps the
+others; a list that loses all its elements is unreadable.
 """
 
 from __future__ import annotations
 
 import enum
-import json
-import math
-import re
-import types
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from difflib import get_close_matches
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
 from ..errors import misfit
 from .choices import OneOf, chosen_letter
-from .ids import Shown, ShownIds
-from .json_text import LOOKS, parsed
-from .kinds import (
-    Field,
-    Repair,
-    RepairKind,
-    UnreadableError,
-    admits_none,
-    bare,
-    fields_of,
-    is_id,
-    is_nothing,
-    plain,
+from .ids import IdFrom, IdMatcher
+from .json_text import LooseJsonParser, ReadBudget
+from .list_shapes import JsonObject, list_elements
+from .repairs import RepairLog, UnreadableError, preview
+from .scalars import read_bool, read_choice, read_number, read_text
+from .spelling import is_null_like, normalize_name
+from .type_hints import (
+    TypeHint,
+    allows_none,
+    allows_text,
+    element_type_of,
+    is_union,
+    marks_of,
+    model_fields,
+    value_type_of,
+    without_marks,
 )
 
-MOST_VALUES = 20_000
-"""Most values of one answer that are read, fields of objects included; what holds further ones counts as unreadable."""
-_NEAR = 0.8
-_BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
-_CLAUSE = re.compile(r"[,.;:!?\n]")
-"""Where the first clause of a sentence ends."""
-_YES_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+MAX_VALUES = 20_000
+"""Most values that are read from one answer, fields of objects included."""
+
+_LIST_TYPES = (list, tuple, set, frozenset, Sequence)
 
 
 class ValueReader:
-    """Reads the values of one answer and keeps what it had to repair; a text longer than `longest` cannot be read."""
+    """Reads the values of one answer and logs what it had to repair.
 
-    def __init__(self, inputs: Mapping[str, Any] | None = None, longest: int | None = None) -> None:
-        self.inputs = inputs or {}
-        self.longest = longest
-        self.repairs: list[Repair] = []
-        self._ids_of: dict[Shown, ShownIds] = {}
-        self._looks = iter(range(LOOKS))
-        self._left = MOST_VALUES
+    Example:
+        >>> reader = ValueReader()
+        >>> reader.read('["3", 4]', list[int], "counts")
+        [3, 4]
+        >>> reader.repairs.entries
+        [Repair(kind='cast', path='counts[0]')]
 
-    def read(self, raw: Any, annotation: Any, where: str = "") -> Any:
-        """The value of the type that is due, of the text of a field or a value that was parsed already.
+    Args:
+        inputs: The inputs of the prompt, with the ids and the options that answers refer to.
+        max_text_length: Texts with more characters are unreadable.
+    """
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        max_text_length: int | None = None,
+    ) -> None:
+        self.repairs = RepairLog()
+        self._inputs = inputs or {}
+        self._max_text_length = max_text_length
+        self._id_matchers: dict[IdFrom, IdMatcher] = {}
+        self._read_budget = ReadBudget()
+        self._value_budget = MAX_VALUES
+
+    def read(self, raw: JsonValue, type_hint: TypeHint, path: str = "") -> Any:
+        """Return a value of a type.
+
+        Args:
+            raw: The text of a field, or a JSON value.
+            type_hint: The type that the value should have.
+            path: Where the value stands in the answer.
 
         Raises:
-            UnreadableError: It is none of this type, and cannot be made one; or the answer holds too many values.
+            UnreadableError: The value cannot be read as this type, or the answer holds too many
+                values.
         """
-        self._left -= 1
-        if self._left < 0:
-            raise UnreadableError(where, f"the answer holds more than {MOST_VALUES:,} values")
+        self._value_budget -= 1
+        if self._value_budget < 0:
+            raise UnreadableError(path, f"the answer holds more than {MAX_VALUES:,} values")
+
         try:
-            return self._value(raw, annotation, where)
+            return self._read_marked(raw, type_hint, path)
         except UnreadableError:
             raise
         except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
-            raise UnreadableError(where, f"cannot be read: {type(error).__name__}") from error
+            # For example a number of more digits than Python converts.
+            raise UnreadableError(path, f"cannot be read: {type(error).__name__}") from error
 
-    def _value(self, raw: Any, annotation: Any, where: str) -> Any:
-        marks: tuple[Any, ...] = ()
-        while get_origin(annotation) is Annotated:
-            annotation, *found = get_args(annotation)
-            marks += tuple(found)
-        for mark in marks:
+    def _read_marked(self, raw: JsonValue, type_hint: TypeHint, path: str) -> Any:
+        """Return a value of a type that may carry marks."""
+        plain_type = without_marks(type_hint)
+        for mark in marks_of(type_hint):
             if isinstance(mark, OneOf):
-                return self._option(raw, mark, where)
-            if isinstance(mark, Shown) and get_origin(annotation) is list:
-                annotation = list[Annotated[get_args(annotation)[0], mark]]  # pyright: ignore[reportInvalidTypeArguments]
-            elif isinstance(mark, Shown) and not (admits_none(annotation) and is_nothing(raw)):
-                raw = self._id(raw, mark, where)
-        origin = get_origin(annotation)
-        may_be_text = annotation is str or (origin in (Union, types.UnionType) and str in get_args(annotation))
-        if isinstance(raw, str) and not may_be_text:
-            raw = self._parsed(raw, where)
-        if annotation is Any:
+                return self._read_option(raw, mark, path)
+
+            if get_origin(plain_type) is list:
+                # The mark of a list of ids belongs to its elements.
+                (element_type,) = get_args(plain_type)
+                marked_element: TypeHint = Annotated[element_type, mark]
+                plain_type = list[marked_element]
+            elif not (allows_none(plain_type) and is_null_like(raw)):
+                raw = self._read_id(raw, mark, path)
+
+        return self._read_plain(raw, plain_type, path)
+
+    def _read_plain(self, raw: JsonValue, type_hint: TypeHint, path: str) -> Any:
+        """Return a value of a type without marks."""
+        if isinstance(raw, str) and not allows_text(type_hint):
+            raw = self._parse_json(raw, path)
+
+        if type_hint is Any:
             return raw
-        if origin in (Union, types.UnionType):
-            return self._union(raw, annotation, where)
+        if is_union(type_hint):
+            return self._read_union(raw, type_hint, path)
+
+        origin = get_origin(type_hint)
         if origin is Literal:
-            return self._choice(raw, get_args(annotation), where)
-        if origin in (list, tuple, set, frozenset, Sequence):
-            return self._list(raw, annotation, where)
+            return read_choice(raw, get_args(type_hint), path, self.repairs)
+        if origin in _LIST_TYPES:
+            return self._read_list(raw, type_hint, path)
         if origin is dict:
-            return self._dict(raw, get_args(annotation), where)
-        for kind, read in _READINGS.items():
-            if isinstance(annotation, type) and issubclass(annotation, kind):
-                return read(self, raw, annotation, where)
-        try:
-            adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-            return adapter.validate_python(raw)
-        except ValidationError as error:
-            raise UnreadableError(where, misfit(error)) from error
+            return self._read_dict(raw, type_hint, path)
 
-    def repair(self, kind: RepairKind, where: str) -> None:
-        """Notes something that was put right."""
-        self.repairs.append(Repair(kind, where))
+        if isinstance(type_hint, type):
+            return self._read_class(raw, type_hint, path)
+        return _validate(raw, type_hint, path)
 
-    def _parsed(self, raw: str, where: str) -> Any:
+    def _read_class(self, raw: JsonValue, value_type: type, path: str) -> Any:
+        """Return an instance of a class: a model, a member of an enumeration or a scalar."""
+        if issubclass(value_type, BaseModel):
+            return self._read_model(raw, value_type, path)
+        if issubclass(value_type, enum.Enum):
+            values = [member.value for member in value_type]
+            return value_type(read_choice(raw, values, path, self.repairs))
+        # A bool is an int to Python, so it comes first.
+        if issubclass(value_type, bool):
+            return read_bool(raw, path, self.repairs)
+        if issubclass(value_type, int | float):
+            return read_number(raw, value_type, path, self.repairs)
+        if issubclass(value_type, str):
+            return read_text(raw, path, self.repairs, self._max_text_length)
+        return _validate(raw, value_type, path)
+
+    def _parse_json(self, text: str, path: str) -> JsonValue:
+        """Return the JSON value that a text writes, or the text itself if it writes none."""
+        parser = LooseJsonParser(self._read_budget)
         try:
-            return parsed(raw, lambda slip: self.repair(slip, where), self._looks)
+            value = parser.parse_field(text)
         except UnreadableError as error:
-            raise UnreadableError(where, str(error)) from error
+            raise UnreadableError(path, str(error)) from error
 
-    def _union(self, raw: Any, annotation: Any, where: str) -> Any:
-        kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
-        if len(kinds) < len(get_args(annotation)) and is_nothing(raw):
-            return None
-        for kind in kinds[:-1]:
-            kept = len(self.repairs)
-            try:
-                return self.read(raw, kind, where)
-            except UnreadableError:
-                del self.repairs[kept:]
-        return self.read(raw, kinds[-1], where)
+        for slip in parser.slips:
+            self.repairs.add(slip, path)
+        return value
 
-    def _member(self, raw: Any, annotation: Any, where: str) -> Any:
-        return annotation(self._choice(raw, [each.value for each in annotation], where))
+    def _read_option(self, raw: JsonValue, mark: OneOf, path: str) -> str:
+        """Return the label of the option that a text chooses, e.g. "(b)"."""
+        text = read_text(raw, path, self.repairs, self._max_text_length)
+        options = self._inputs.get(mark.field) or ()
+        label = chosen_letter(text, options)
+        if label is None:
+            reason = f"{preview(text)} chooses none of the {len(options)} options, or several"
+            raise UnreadableError(path, reason)
 
-    def _text(self, raw: Any, annotation: Any, where: str) -> str:
-        if isinstance(raw, str):
-            if self.longest is not None and len(raw) > self.longest:
-                raise UnreadableError(where, f"the text has {len(raw):,} characters, more than {self.longest:,}")
-            return raw
-        if isinstance(raw, Mapping) and len(raw) == 1:
-            raw = next(iter(raw.values()))
-            self.repair("shape", where)
-            return self._text(raw, annotation, where)
-        if isinstance(raw, list) and raw and all(isinstance(part, str | int | float) for part in raw):
-            self.repair("shape", where)
-            return ", ".join(str(part) for part in raw)
-        if isinstance(raw, bool) or not isinstance(raw, int | float):
-            raise UnreadableError(where, f"a text is due, not {_shown(raw)}")
-        self.repair("cast", where)
-        return str(int(raw)) if isinstance(raw, float) and raw.is_integer() else str(raw)
+        if label != text:
+            self.repairs.add("spelling", path)
+        return label
 
-    def _number(self, raw: Any, annotation: Any, where: str) -> Any:
-        if isinstance(raw, int | float) and not isinstance(raw, bool):
-            if math.isfinite(raw) and (annotation is float or isinstance(raw, int) or raw.is_integer()):
-                return annotation(raw)
-        elif isinstance(raw, str) and re.fullmatch(r"[-+]?\d+(\.\d+)?\s*%?", raw.strip()):
-            self.repair("cast", where)
-            return self._number(float(raw.strip(" %\t\n")), annotation, where)
-        due = "a whole number" if annotation is int else "a number"
-        raise UnreadableError(where, f"{due} is due, not {_shown(raw)}")
-
-    def _truth(self, raw: Any, annotation: Any, where: str) -> bool:
-        if isinstance(raw, bool):
-            return raw
-        said = str(raw).strip(" .\"'`*").casefold()
-        if said not in _YES_NO:
-            raise UnreadableError(where, f"true or false is due, not {_shown(raw)}")
-        self.repair("cast", where)
-        return _YES_NO[said]
-
-    def _choice(self, raw: Any, allowed: Sequence[Any], where: str) -> Any:
-        """A defined value, or that of nearest spelling, or the one that begins an answer which names no other one."""
-        if raw in allowed and not isinstance(raw, bool):
-            return raw
-        by_name = {plain(each): each for each in allowed}
-        said = plain(raw) if isinstance(raw, str | int | float) else ""
-        near = [said] if said in by_name else get_close_matches(said, by_name, 1, _NEAR) if said else []
-        if not near and isinstance(raw, str):
-            first, *rest = _CLAUSE.split(raw, maxsplit=1)
-            others = [re.escape(str(each)) for name, each in by_name.items() if name != plain(first)]
-            more = any(re.search(rf"(?<!\w)(?:{'|'.join(others)})(?!\w)", part, re.IGNORECASE) for part in rest)
-            near = [plain(first)] if plain(first) in by_name and not more else []
-        if not near:
-            raise UnreadableError(where, f"{_shown(raw)} is none of: {', '.join(map(str, allowed))}")
-        self.repair("spelling", where)
-        return by_name[near[0]]
-
-    def _id(self, raw: Any, mark: Shown, where: str) -> str:
-        """A shown id; another text is left as it is, for code to refuse, and counted."""
-        if raw is None or isinstance(raw, Mapping | bool):
-            raise UnreadableError(where, f"an id is due, not {_shown(raw)}")
+    def _read_id(self, raw: JsonValue, mark: IdFrom, path: str) -> str:
+        """Return the id that is meant. An unknown id is returned as it is, and logged."""
+        if raw is None or isinstance(raw, bool | dict):
+            raise UnreadableError(path, f"an id is due, not {preview(raw)}")
         if isinstance(raw, list):
             raw = raw[0] if len(raw) == 1 else ", ".join(map(str, raw))
-        if mark not in self._ids_of:
-            self._ids_of[mark] = mark.ids(self.inputs)
-        found = self._ids_of[mark].match(raw)
-        if found is None:
-            if not mark.new and str(raw).strip():
-                self.repair("unknown id", where)
-            return str(raw)
-        if found != raw:
-            self.repair("id", where)
-        return found
 
-    def _option(self, raw: Any, mark: OneOf, where: str) -> str:
-        said, options = self._text(raw, str, where), self.inputs.get(mark.field) or ()
-        found = chosen_letter(said, options)
-        if found is None:
-            raise UnreadableError(where, f"{_shown(said)} chooses none of the {len(options)} options, or several")
-        if found != said:
-            self.repair("spelling", where)
-        return found
+        if mark not in self._id_matchers:
+            self._id_matchers[mark] = mark.matcher(self._inputs)
+        shown_id = self._id_matchers[mark].match(raw)
 
-    def _list(self, raw: Any, annotation: Any, where: str) -> Any:
-        origin, args = get_origin(annotation), get_args(annotation)
-        kind = args[0] if args else Any
-        elements = self._elements(raw, kind, where)
-        found, why = [], ""
-        for n, element in enumerate(elements):
-            place, kept = f"{where}[{n}]", len(self.repairs)
+        if shown_id is None:
+            text = str(raw)
+            if text.strip() and not mark.allow_new:
+                self.repairs.add("unknown id", path)
+            return text
+
+        if shown_id != raw:
+            self.repairs.add("id", path)
+        return shown_id
+
+    def _read_union(self, raw: JsonValue, type_hint: TypeHint, path: str) -> Any:
+        """Return a value of the first type of a union as which it can be read."""
+        if allows_none(type_hint) and is_null_like(raw):
+            return None
+
+        *other_types, last_type = [alternative for alternative in get_args(type_hint) if alternative is not type(None)]
+        for alternative in other_types:
             try:
-                value = self.read(element, kind, place)
-            except UnreadableError as error:
-                del self.repairs[kept:]
-                self.repair("element", place)
-                why = why or str(error)
+                with self.repairs.transaction():
+                    return self.read(raw, alternative, path)
+            except UnreadableError:
                 continue
-            if self.repairs[kept:] and self.repairs[-1] == Repair("unknown id", place):
-                continue
-            found.append(value)
-        if elements and not found and why:
-            raise UnreadableError(where, f"none of {len(elements)} elements can be read; {why}")
-        return found if origin in (list, Sequence) else origin(found)
+        return self.read(raw, last_type, path)
 
-    def _elements(self, raw: Any, kind: Any, where: str) -> list[Any]:
+    def _read_list(self, raw: JsonValue, type_hint: TypeHint, path: str) -> Any:
+        """Return a list, tuple or set of those elements that can be read."""
+        element_type = element_type_of(type_hint)
+        raw_elements = self._raw_elements(raw, element_type, path)
+
+        elements: list[Any] = []
+        first_error: UnreadableError | None = None
+        for number, raw_element in enumerate(raw_elements):
+            element_path = f"{path}[{number}]"
+            try:
+                with self.repairs.transaction():
+                    element = self.read(raw_element, element_type, element_path)
+            except UnreadableError as error:
+                self.repairs.add("element", element_path)
+                first_error = first_error or error
+                continue
+            if not self.repairs.has_unknown_id(element_path):
+                elements.append(element)
+
+        if first_error is not None and not elements:
+            reason = f"none of {len(raw_elements)} elements can be read; {first_error}"
+            raise UnreadableError(path, reason)
+
+        list_type = get_origin(type_hint)
+        return elements if list_type in (list, Sequence) else list_type(elements)
+
+    def _raw_elements(self, raw: JsonValue, element_type: TypeHint, path: str) -> list[JsonValue]:
+        """Return the elements of a list, or of another value that stands for a list."""
         if isinstance(raw, list | tuple | set):
             return list(raw)
         if raw is None or raw == "":
-            raise UnreadableError(where, "a list is due, and there is nothing")
-        self.repair("shape", where)
-        if isinstance(raw, Mapping):
-            wrapped = any(isinstance(value, list | tuple | Mapping) for value in raw.values())
-            return list(raw) if is_id(kind) and not wrapped else _unwrapped(raw, kind)
-        if isinstance(raw, str) and bare(kind) is str:
-            lines = (_BULLET.sub("", line).strip() for line in raw.splitlines())
-            return _listed(raw) if is_id(kind) else [line for line in lines if line]
-        if isinstance(raw, str) and get_origin(bare(kind)) is Literal:
-            return _listed(raw)
-        return [raw]
+            raise UnreadableError(path, "a list is due, and there is nothing")
 
-    def _dict(self, raw: Any, args: tuple[Any, ...], where: str) -> dict[Any, Any]:
-        if not isinstance(raw, Mapping):
-            raise UnreadableError(where, f"an object is due, not {_shown(raw)}")
-        kind = args[1] if len(args) > 1 else Any
-        return {str(key): self.read(value, kind, f"{where}.{key}") for key, value in raw.items()}
+        self.repairs.add("shape", path)
+        return list_elements(raw, element_type)
 
-    def _model(self, raw: Any, model: type[BaseModel], where: str) -> BaseModel:
-        if isinstance(raw, model):
-            return raw
-        if isinstance(raw, list) and len(raw) == 1:
-            self.repair("shape", where)
-            raw = raw[0]
-        if isinstance(raw, int | float) and not isinstance(raw, bool) and len(model.model_fields) == 1:
-            self.repair("shape", where)
-            raw = dict.fromkeys(model.model_fields, raw)
-        if not isinstance(raw, Mapping):
-            raise UnreadableError(where, f"an object is due, not {_shown(raw)}")
-        given = {plain(key): value for key, value in raw.items()}
-        fields = fields_of(model)
-        if len(given) == 1 and not given.keys() & {field.key for field in fields}:
-            inside = next(iter(given.values()))
-            if isinstance(inside, Mapping):
-                self.repair("shape", where)
-                return self._model(inside, model, where)
+    def _read_dict(self, raw: JsonValue, type_hint: TypeHint, path: str) -> dict[str, Any]:
+        """Return a dict with text keys; its values have the declared type."""
+        if not isinstance(raw, dict):
+            raise UnreadableError(path, f"an object is due, not {preview(raw)}")
+
+        value_type = value_type_of(type_hint)
         values: dict[str, Any] = {}
-        for field in fields:
-            self._field(values, field, given, f"{where}.{field.name}" if where else field.name)
+        for key, raw_value in raw.items():
+            values[str(key)] = self.read(raw_value, value_type, f"{path}.{key}")
+        return values
+
+    def _read_model(self, raw: JsonValue, model: type[BaseModel], path: str) -> BaseModel:
+        """Return an instance of a model."""
+        if isinstance(raw, model):
+            # A validator of the field made it.
+            return raw
+
+        raw_fields = self._raw_fields(raw, model, path)
+        values = self._read_fields(raw_fields, model, path)
         try:
             return model.model_validate(values)
         except ValidationError as error:
-            raise UnreadableError(where, misfit(error)) from error
+            raise UnreadableError(path, misfit(error)) from error
 
-    def _field(self, values: dict[str, Any], field: Field, given: dict[str, Any], where: str) -> None:
-        """Puts the value of one field of an object to the others; nothing where its default is due."""
-        if field.key not in given:
-            if field.required:
-                raise UnreadableError(where, "is missing")
-            return
-        raw = given[field.key]
-        for before in field.before:
-            # One that cannot take such a value at all has nothing to say of it.
-            with suppress(TypeError, ValueError, AttributeError):
-                raw = before(raw)
-        if raw is None and not field.required and not admits_none(field.annotation):
-            self.repair("null", where)
-            return
-        kept = len(self.repairs)
-        try:
-            values[field.name] = self.read(raw, field.annotation, where)
-        except UnreadableError:
-            if field.required:
-                raise
-            del self.repairs[kept:]
-            self.repair("field", where)
+    def _raw_fields(self, raw: JsonValue, model: type[BaseModel], path: str) -> JsonObject:
+        """Return the fields of an object by normalized name, taken out of whatever wraps it."""
+        if isinstance(raw, list) and len(raw) == 1:
+            self.repairs.add("shape", path)
+            (raw,) = raw
+
+        # The only field of a model may stand alone, if it is a number.
+        if isinstance(raw, int | float) and not isinstance(raw, bool):
+            names = list(model.model_fields)
+            if len(names) == 1:
+                self.repairs.add("shape", path)
+                raw = {names[0]: raw}
+
+        if not isinstance(raw, dict):
+            raise UnreadableError(path, f"an object is due, not {preview(raw)}")
+
+        raw_fields = {normalize_name(key): value for key, value in raw.items()}
+        field_keys = {field.key for field in model_fields(model)}
+        if len(raw_fields) == 1 and not raw_fields.keys() & field_keys:
+            (inner_value,) = raw_fields.values()
+            if isinstance(inner_value, dict):
+                self.repairs.add("shape", path)
+                return self._raw_fields(inner_value, model, path)
+        return raw_fields
+
+    def _read_fields(self, raw_fields: JsonObject, model: type[BaseModel], path: str) -> dict[str, Any]:
+        """Return the values of a model's fields by name, except those that take their defaults.
+
+        Args:
+            raw_fields: The fields by normalized name.
+            model: The model that declares the fields.
+            path: Where the object stands in the answer.
+
+        Raises:
+            UnreadableError: A required field is missing or unreadable.
+        """
+        values: dict[str, Any] = {}
+        for field in model_fields(model):
+            field_path = f"{path}.{field.name}" if path else field.name
+            if field.key not in raw_fields:
+                if field.is_required:
+                    raise UnreadableError(field_path, "is missing")
+                continue
+
+            raw = field.apply_validators(raw_fields[field.key])
+            if raw is None and not field.is_required and not allows_none(field.type_hint):
+                self.repairs.add("null", field_path)
+                continue
+
+            try:
+                with self.repairs.transaction():
+                    values[field.name] = self.read(raw, field.type_hint, field_path)
+            except UnreadableError:
+                if field.is_required:
+                    raise
+                self.repairs.add("field", field_path)
+        return values
 
 
-_READINGS: Mapping[type, Callable[[ValueReader, Any, Any, str], Any]] = {
-    BaseModel: ValueReader._model,
-    enum.Enum: ValueReader._member,
-    bool: ValueReader._truth,
-    int: ValueReader._number,
-    float: ValueReader._number,
-    str: ValueReader._text,
-}
-
-
-def _unwrapped(raw: Mapping[Any, Any], kind: Any) -> list[Any]:
-    """The elements of an object that stands for a list: one element, a wrapper around a list, or a dict by id."""
-    model = bare(kind)
-    fields = list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
-    names = set(map(plain, fields))
-    keys = {plain(key) for key in raw}
-    if names and keys & names:
-        return [raw]
-    values = list(raw.values())
-    lists = [value for value in values if isinstance(value, list | tuple)]
-    if len(lists) == 1 and (len(values) == 1 or is_id(kind)):
-        return list(lists[0])
-    if names and all(isinstance(value, Mapping) for value in values):
-        id = next((name for name in fields if name.endswith("id")), fields[0])
-        return [value if plain(id) in map(plain, value) else {id: key, **value} for key, value in raw.items()]
-    if len(values) == 1 and isinstance(values[0], Mapping):
-        return _unwrapped(values[0], kind)
-    return [raw] if names else values
-
-
-def _listed(text: str) -> list[str]:
-    return [part for part in re.split(r"[,;\s、，]+|\band\b", text.strip(" \t\n[](){}")) if part.strip("\"'`.")]
-
-
-def _shown(raw: Any) -> str:
-    text = json.dumps(raw, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _validate(value: JsonValue, type_hint: TypeHint, path: str) -> Any:
+    """Return a value as pydantic converts it to a type."""
+    adapter: TypeAdapter[Any] = TypeAdapter(type_hint)
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise UnreadableError(path, misfit(error)) from error

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..reading.markers import neutral
+from ..reading.markers import escape_markers, escape_markers_and_tags
 from ..records import Hit
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def data_lines(found: Iterable[Hit]) -> str:
 
 def beside(text: str, content: Any, kind: str = "text") -> Any:
     """The content of a message, a text or parts, behind a block of data; `kind` is the type of a part with a text."""
-    block = f"{ABOUT}\n<memory>\n{neutral(text, tags=True)}\n</memory>"
+    block = f"{ABOUT}\n<memory>\n{escape_markers_and_tags(text)}\n</memory>"
     return [{"type": kind, "text": block}, *content] if isinstance(content, list) else f"{block}\n\n{content or ''}"
 
 
@@ -86,6 +86,6 @@ def memory_tool(memory: Memory, name: str = "search_memory") -> dspy.Tool:
             query: What to look for, in words.
             k: How many entries at most.
         """
-        return neutral(lines(found_in(memory, query, k)))
+        return escape_markers(lines(found_in(memory, query, k)))
 
     return dspy.Tool(search_memory, name=name)

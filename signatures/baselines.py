@@ -11,7 +11,7 @@ from typing import Annotated
 import dspy
 from pydantic import BaseModel, Field
 
-from ..reading.ids import Shown
+from ..reading.ids import IdFrom
 
 
 class UpdateSummary(dspy.Signature):
@@ -62,7 +62,9 @@ class UpdateLogSummary(dspy.Signature):
 class ConditionalRecord(BaseModel):
     """One thing to remember from a dialogue, and the condition under which it matters."""
 
-    turn_id: Annotated[str, Shown("past_dialogue")] = Field(default="", description="id of the utterance it comes from")
+    turn_id: Annotated[str, IdFrom("past_dialogue")] = Field(
+        default="", description="id of the utterance it comes from"
+    )
     condition: str = Field(default="", description="the topic or the task in which it came up")
     content: str = Field(description="what to remember, understandable without the dialogue")
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import dspy
 from pydantic import BaseModel, BeforeValidator, Field
 
-from ..reading.ids import Shown
+from ..reading.ids import IdFrom
 
 Aspect = Literal["work", "health", "family", "leisure"]
 ASPECTS: tuple[Aspect, ...] = ("work", "health", "family", "leisure")
@@ -39,11 +39,11 @@ def as_list(value: Any) -> Any:
 class LogLinks(BaseModel):
     """The earlier logs that one log is linked to."""
 
-    log_id: Annotated[str, Shown("device_logs")]
-    caused_by: Annotated[list[str], Shown("device_logs")] = Field(
+    log_id: Annotated[str, IdFrom("device_logs")]
+    caused_by: Annotated[list[str], IdFrom("device_logs")] = Field(
         default=[], description="ids of earlier logs; empty if there are none"
     )
-    follows: Annotated[list[str], Shown("device_logs")] = Field(
+    follows: Annotated[list[str], IdFrom("device_logs")] = Field(
         default=[], description="ids of earlier logs; empty if there are none"
     )
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import dspy
 from pydantic import BaseModel, BeforeValidator, Field
 
-from ..reading.ids import Shown
+from ..reading.ids import IdFrom
 
 KEPT = """\
 Worth keeping:
@@ -72,7 +72,7 @@ class Fact(BaseModel):
     """One thing worth remembering that a turn says."""
 
     speaker: str = Field(description="name of the person the fact is about")
-    turn_id: Annotated[str, Shown("dialogue")] = Field(
+    turn_id: Annotated[str, IdFrom("dialogue")] = Field(
         description="id of the turn that says it, as it stands in brackets"
     )
     fact: str = Field(description="the fact in at most 20 words, in the third person, understandable alone")
@@ -129,12 +129,12 @@ class Operation(BaseModel):
     """One edit of the memory."""
 
     op: Annotated[Literal["INSERT", "UPDATE", "DELETE", "NONE"], BeforeValidator(_operation)]
-    memory_id: Annotated[str | None, Shown("memories")] = Field(
+    memory_id: Annotated[str | None, IdFrom("memories")] = Field(
         default=None, description="the entry to change or delete; null for INSERT"
     )
     speaker: Words = Field(default="", description="who the content is about")
     content: Words = Field(default="", description="what the entry shall say; empty for DELETE")
-    turn_id: Annotated[str | None, Shown("new_facts", "dialogue")] = Field(
+    turn_id: Annotated[str | None, IdFrom("new_facts", "dialogue")] = Field(
         default=None, description="the turn that the new information comes from"
     )
 

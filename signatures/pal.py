@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import dspy
 
-from ..reading.ids import Shown
+from ..reading.ids import IdFrom
 
 _ID = re.compile(r"(?<![A-Za-z0-9])[Ss]\s?(\d{1,2})(?!\d)")
 
@@ -92,7 +92,9 @@ class SelectSolutions(dspy.Signature):
     question: str = dspy.InputField(desc="the user's requirement")
     options: list[str] = dspy.InputField(desc="the candidate solutions; each begins with its id")
     analysis: str = dspy.OutputField(desc="analysis of all candidates for this user", default="")
-    answer: Annotated[list[CandidateId], Shown("options")] = dspy.OutputField(desc="the ids of the two best candidates")
+    answer: Annotated[list[CandidateId], IdFrom("options")] = dspy.OutputField(
+        desc="the ids of the two best candidates"
+    )
 
 
 class ReplyInDialogue(dspy.Signature):

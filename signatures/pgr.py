@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import dspy
 from pydantic import BaseModel, Field
 
-from ..reading.ids import Shown
+from ..reading.ids import IdFrom
 
 Kind = Literal["Identity", "Preference", "Goal", "Interest", "Activity", "Event"]
 
@@ -34,14 +34,14 @@ class KnownFact(BaseModel):
 class FactChange(BaseModel):
     """One fact that the conversations add or change."""
 
-    fact_id: Annotated[str, Shown("existing_facts", new=True)] = Field(
+    fact_id: Annotated[str, IdFrom("existing_facts", allow_new=True)] = Field(
         default="", description="the id of the existing fact that changes; NEW_1, NEW_2, ... for new facts"
     )
     info: str = Field(description="the fact, short and understandable alone")
     type: Kind
     related_entities: list[str] = Field(default=[], description="keywords: entities, topics, themes")
     state: Literal["add", "update"] = "add"
-    turn_ids: Annotated[list[str], Shown("dialogue")] = Field(
+    turn_ids: Annotated[list[str], IdFrom("dialogue")] = Field(
         default=[], description="ids of the turns that say it, as they stand in brackets"
     )
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import dspy
 from pydantic import BaseModel, BeforeValidator, Field
 
-from ..reading.ids import Shown
+from ..reading.ids import IdFrom
 
 ProposedAction = Literal["add pattern", "add alert", "modify", "remove"]
 """What a reflection may propose (Figure 8)."""
@@ -189,11 +189,11 @@ class DraftProposal(BaseModel):
 
     trigger: str = Field(default="", description="the kind of situation in which the entry applies, in a few words")
     action: Annotated[ProposedAction, BeforeValidator(_plain_action)]
-    experience_id: Annotated[str | None, Shown("pattern_experiences", "alert_experiences")] = Field(
+    experience_id: Annotated[str | None, IdFrom("pattern_experiences", "alert_experiences")] = Field(
         default=None, description="the entry to modify or remove; null for a new entry"
     )
     content: str = Field(default="", description="the text of the entry; if it should be removed, the reason")
-    record_ids: Annotated[list[str], Shown("recent_records", "practised_record")] = Field(
+    record_ids: Annotated[list[str], IdFrom("recent_records", "practised_record")] = Field(
         default=[], description="ids of the records that show it, as they stand in brackets"
     )
 
@@ -277,11 +277,11 @@ class ExperienceChange(BaseModel):
     """One change to the experience, with the proposals that support it."""
 
     action: Annotated[Adjustment, BeforeValidator(_adjustment)]
-    experience_id: Annotated[str | None, Shown("pattern_experiences", "alert_experiences")] = Field(
+    experience_id: Annotated[str | None, IdFrom("pattern_experiences", "alert_experiences")] = Field(
         default=None, description="the entry that changes; null for a new entry"
     )
     text: str = Field(default="", description="the new text of the entry; empty if the entry is downgraded")
-    proposal_ids: Annotated[list[str], Shown("proposal_pool.proposal", new=True)] = Field(
+    proposal_ids: Annotated[list[str], IdFrom("proposal_pool.proposal", allow_new=True)] = Field(
         default=[], description="ids of all proposals that support the change"
     )
 
@@ -387,7 +387,7 @@ Describe the plans. Do not write the changed records out."""
 class GroundednessVerdict(BaseModel):
     """Whether a proposal depends on the records."""
 
-    proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
+    proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
     sensitive: Clear = Field(
         description="true if the proposal would no longer hold with the changed records; false if it still would"
     )
@@ -445,7 +445,7 @@ Write out each situation completely, with all its details and its questions."""
 class GeneralityVerdict(BaseModel):
     """Whether a proposal holds for more than one situation."""
 
-    proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
+    proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
     general: Clear = Field(description="false if the proposal alone singles out the real situation, else true")
     reason: str = Field(default="", description="why, in a few words")
 
@@ -491,7 +491,7 @@ LONGEST_LETTER = 2
 class SceneChoice(BaseModel):
     """The situation that a proposal singles out."""
 
-    proposal: Annotated[str, Shown("proposals")] = Field(description="id of the proposal")
+    proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
     situation: Annotated[str | None, BeforeValidator(_letter)] = Field(
         description='the letter of the only situation that the proposal fits, or "several"'
     )

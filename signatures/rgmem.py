@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 import dspy
 from pydantic import BaseModel, BeforeValidator, Field
 
-from ..reading.ids import Shown
+from ..reading.ids import IdFrom
 
 Layer = Literal["summary", "inference", "conclusions", "history"]
 LAYERS: tuple[Layer, ...] = ("summary", "inference", "conclusions", "history")
@@ -34,7 +34,7 @@ class DrawnConclusion(BaseModel):
         default="base", description="high if it helps to describe the user lastingly, else base"
     )
     speaker: str = Field(default="", description="the user it is about, by name")
-    turn_ids: Annotated[list[str], Shown("dialogue")] = Field(
+    turn_ids: Annotated[list[str], IdFrom("dialogue")] = Field(
         default=[], description="ids of the turns that show it, as given in brackets"
     )
 
@@ -239,9 +239,9 @@ class PathSegment(BaseModel):
 class SegmentLabel(BaseModel):
     """The label of one segment."""
 
-    segment_id: Annotated[str, Shown("segments")] = ""
+    segment_id: Annotated[str, IdFrom("segments")] = ""
     label: str = Field(description="the label of the edge")
-    conclusions: Annotated[list[str], Shown("fragment")] = Field(
+    conclusions: Annotated[list[str], IdFrom("fragment")] = Field(
         default=[], description="ids (c1, c2, ...) of the conclusions that are evidence for this edge; may be empty"
     )
 

@@ -28,7 +28,7 @@ from fastapi.responses import JSONResponse
 from ..engines.spending import Spending, measure_usage, note
 from ..errors import MempilerError, one_line
 from ..memory.index import Embedder
-from ..reading.answer import CutText
+from ..reading.cut_texts import CutText
 
 PASSED = ("temperature", "top_p", "stop", "response_format", "tools", "tool_choice", "seed")
 """Settings of a request that go to the model."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from ...reading.kinds import is_nothing
+from ...reading.spelling import is_null_like
 from ...records import one_line
 from ...signatures.pramem import ExperienceChange, PooledProposal
 from ..predictor import Ask
@@ -102,7 +102,7 @@ def _refusal(memory: ExperienceMemory, change: ExperienceChange, off: Sequence[K
         return "refused: switched off"
     if added_kind is None and memory.find(change.experience_id) is None:
         return "refused: unknown entry"
-    if change.action != "downgrade" and is_nothing(change.text):
+    if change.action != "downgrade" and is_null_like(change.text):
         return "refused: empty text"
     return ""
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...reading.kinds import is_nothing
+from ...reading.spelling import is_null_like
 from ...signatures.pramem import (
     NO_SCENE,
     DraftProposal,
@@ -158,7 +158,7 @@ class Practice:
         """A proposal whose target exists, whose kind is not switched off and whose content is not empty; else None."""
         adds = draft.action in ("add pattern", "add alert")
         target = None if adds else memory.find(draft.experience_id)
-        content = "" if is_nothing(draft.content) else " ".join(draft.content.split())
+        content = "" if is_null_like(draft.content) else " ".join(draft.content.split())
         off = draft.action in {f"add {kind}" for kind in self._settings.off}
         if (not adds and target is None) or (draft.action != "remove" and not content) or off:
             return None
@@ -168,7 +168,7 @@ class Practice:
             id="",
             action=draft.action,
             target=target.id if target else None,
-            trigger="" if is_nothing(draft.trigger) else " ".join(draft.trigger.split()),
+            trigger="" if is_null_like(draft.trigger) else " ".join(draft.trigger.split()),
             content=content,
             sources=tuple(sources),
         )

@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 from ...errors import needing
-from ...reading.markers import neutral
+from ...reading.markers import escape_markers_and_tags
 from ..prompt_text import ABOUT, lines, recalled_by
 
 with needing("llama-index-core", "llamaindex"):
@@ -35,7 +35,7 @@ class MempilerBlock(BaseMemoryBlock[str]):
             return ""
         found = await asyncio.to_thread(recalled_by, self.memory, said[-1], self.k)
         # The framework's template puts it between tags.
-        return f"{ABOUT}\n{neutral(lines(found), tags=True)}" if found else ""
+        return f"{ABOUT}\n{escape_markers_and_tags(lines(found))}" if found else ""
 
     async def _aput(self, messages: list[Any]) -> None:
         said = [{"role": role, "content": text} for role, text in _texts(messages)]

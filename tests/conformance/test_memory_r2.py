@@ -34,7 +34,7 @@ from mempiler.programs.catalog import build
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.recording import Call, Completion
 from mempiler.reading.answer import read_answer
-from mempiler.reading.kinds import UnreadableError
+from mempiler.reading.repairs import UnreadableError
 from mempiler.signatures.memory_r2 import AnswerFromMemories, ManageMemory
 
 from tests.engines.local.groups import policy_rows

@@ -19,7 +19,7 @@ from mempiler.data.text_metrics import evidence_recall, exact_match, words
 from mempiler.errors import DataError
 from mempiler.programs.adapter import adapter
 from mempiler.reading.answer import read_answer
-from mempiler.reading.kinds import UnreadableError
+from mempiler.reading.repairs import UnreadableError
 from mempiler.signatures.answering import ChooseFromContext
 
 from tests.data.forms import load

@@ -19,7 +19,7 @@ from mempiler.data.palbench.reader import Candidate, Topic
 from mempiler.data.scorer import Confusion
 from mempiler.programs.adapter import adapter
 from mempiler.reading.answer import read_answer
-from mempiler.reading.kinds import UnreadableError
+from mempiler.reading.repairs import UnreadableError
 from mempiler.records import Failure
 from mempiler.runs.rows import Row
 from mempiler.signatures.behavior import chosen_option

@@ -17,7 +17,7 @@ from mempiler.programs.catalog import build
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.state import signature_of
 from mempiler.programs.tasks.task import TASKS
-from mempiler.reading.answer import CutText
+from mempiler.reading.cut_texts import CutText
 from mempiler.signatures.answering import AnswerFromContext, RespondPersonally
 from mempiler.signatures.memory_r2 import ManageMemory, NewFact, Operation, StoredMemory
 from mempiler.signatures.pramem import PredictWithExperience

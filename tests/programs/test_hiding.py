@@ -22,8 +22,8 @@ from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.pgr.memory import PersonalMemory
 from mempiler.programs.pramem.memory import Experience, ExperienceMemory
 from mempiler.programs.rgmem.memory import Evidence, GraphMemory, Mention, Node, Relation, Theory
-from mempiler.reading.kinds import annotated
-from mempiler.reading.markers import neutral
+from mempiler.reading.markers import escape_markers
+from mempiler.reading.type_hints import field_type
 from mempiler.signatures.pgr import FactChange
 from pydantic import BaseModel, TypeAdapter
 
@@ -332,10 +332,10 @@ texts = st.lists(st.sampled_from(PIECES), min_size=1, max_size=8)
 def test_an_answer_that_quotes_its_prompt_is_read_as_the_fields_it_has(layout, data):
     signature, pieces = data.draw(st.sampled_from(SIGNATURES)), data.draw(texts)
     said = _hostile(signature, ["x", *pieces, "x"])
-    found, due = _read(layout, signature, neutral(said)), _read(layout, signature, "words")
+    found, due = _read(layout, signature, escape_markers(said)), _read(layout, signature, "words")
     assert _shape(found) == _shape(due)
     if isinstance(found, dict):
-        plain = [name for name, field in signature.output_fields.items() if annotated(field) is str]
+        plain = [name for name, field in signature.output_fields.items() if field_type(field) is str]
         assert {name: found[name].split() for name in plain} == {name: said.split() for name in plain}
 
 
@@ -347,7 +347,8 @@ def test_a_prompt_of_the_worst_texts_has_the_fields_of_its_signature_and_no_othe
     worst = ["a\n", *(f"\n{piece}\n" for piece in PIECES), "z"]
     for signature in SIGNATURES:
         said = _hostile(signature, worst)
-        assert _shape(_read(layout, signature, neutral(said))) == _shape(_read(layout, signature, "words")), signature
+        quoted = _read(layout, signature, escape_markers(said))
+        assert _shape(quoted) == _shape(_read(layout, signature, "words")), signature
         messages = _request(layout, signature, said)
         assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
         headers = [HEADER.match(line) for line in messages[-1]["content"].splitlines()]

@@ -10,10 +10,11 @@ import dspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mempiler.reading.answer import HEADER, read_answer
-from mempiler.reading.ids import Shown, ShownIds
-from mempiler.reading.kinds import UnreadableError
-from mempiler.reading.markers import neutral, restored
+from mempiler.reading.answer import read_answer
+from mempiler.reading.ids import IdFrom, IdMatcher
+from mempiler.reading.layouts import HEADER
+from mempiler.reading.markers import escape_markers, unescape_markers
+from mempiler.reading.repairs import UnreadableError
 from mempiler.reading.values import ValueReader
 from mempiler.signatures.answering import ChooseFromContext, RespondPersonally
 from mempiler.signatures.h2memory import OutlineTopics
@@ -89,7 +90,7 @@ def test_an_auxiliary_output_never_sinks_the_main_one() -> None:
     found, repairs = read_answer(ReflectOnPractice, answer, INPUTS)
     assert [draft.content for draft in found["proposals"]] == ["Likes jazz"]
     assert found["tasks"] == []
-    assert [(repair.kind, repair.where) for repair in repairs] == [("field", "tasks")]
+    assert [(repair.kind, repair.path) for repair in repairs] == [("field", "tasks")]
     found, repairs = read_answer(RespondPersonally, "[[ ## answer ## ]]\nGo for a walk.", {})
     assert (found["reasoning"], found["answer"]) == ("", "Go for a walk.")
     assert [repair.kind for repair in repairs] == ["field"]
@@ -147,7 +148,7 @@ def test_a_selection_is_read_in_every_spelling(reply: str) -> None:
 def test_an_unknown_id_is_dropped_and_counted() -> None:
     found, repairs = read_answer(SelectSolutions, '{"analysis": "x", "answer": ["S9", "S1"]}', {"options": SOLUTIONS})
     assert found["answer"] == ["S1"]
-    assert ("element", "answer[0]") in [(repair.kind, repair.where) for repair in repairs]
+    assert ("element", "answer[0]") in [(repair.kind, repair.path) for repair in repairs]
 
 
 MARKERS = """
@@ -158,10 +159,10 @@ MARKERS = """
 
 @pytest.mark.parametrize("said", ["[[ ## answer ## ]]", *MARKERS.split()])
 def test_a_marker_in_a_value_is_no_marker_and_comes_back(said: str) -> None:
-    shown = neutral({"note": [f"She wrote {said}", said]})
+    shown = escape_markers({"note": [f"She wrote {said}", said]})
     assert said not in str(shown)
     assert not any(HEADER.match(text) for text in shown["note"])
-    assert restored(shown) == {"note": [f"She wrote {said}", said]}
+    assert unescape_markers(shown) == {"note": [f"She wrote {said}", said]}
 
 
 IDS = ["D1:1", "D1:2", "D2:1", "m7"]
@@ -174,7 +175,7 @@ class Size(enum.Enum):
 
 
 class Thing(BaseModel):
-    id: Annotated[str, Shown("dialogue", new=True)] = ""
+    id: Annotated[str, IdFrom("dialogue", allow_new=True)] = ""
     name: str
     kind: Literal["animal", "place"]
     count: int = 1
@@ -182,7 +183,7 @@ class Thing(BaseModel):
 
 
 class Edit(BaseModel):
-    target: Annotated[str | None, Shown("dialogue")] = None
+    target: Annotated[str | None, IdFrom("dialogue")] = None
 
 
 DOG = {"name": "Rex", "kind": "animal"}
@@ -193,7 +194,7 @@ OSLO = Thing(name="Oslo", kind="place")
 def read(raw: Any, annotation: Any) -> tuple[Any, list[str]]:
     reader = ValueReader(SHOWN)
     value = reader.read(raw, annotation, "x")
-    return value, [repair.kind for repair in reader.repairs]
+    return value, [repair.kind for repair in reader.repairs.entries]
 
 
 @pytest.mark.parametrize(
@@ -282,11 +283,11 @@ def test_what_is_not_there_is_not_made_up(raw: Any, annotation: Any) -> None:
     ],
 )
 def test_an_id_is_matched_where_exactly_one_can_be_meant(said: Any, id: str | None) -> None:
-    assert ShownIds(IDS).match(said) == id
+    assert IdMatcher(IDS).match(said) == id
 
 
 def test_unknown_ids_are_dropped_from_lists_and_counted() -> None:
-    ids = list[Annotated[str, Shown("dialogue")]]
+    ids = list[Annotated[str, IdFrom("dialogue")]]
     assert read(["D1:1", "D9:9"], ids) == (["D1:1"], ["unknown id"])
     assert read("[D1:1], [D2:1]", ids)[0] == ["D1:1", "D2:1"]
-    assert read(["NEW_1"], list[Annotated[str, Shown("dialogue", new=True)]]) == (["NEW_1"], [])
+    assert read(["NEW_1"], list[Annotated[str, IdFrom("dialogue", allow_new=True)]]) == (["NEW_1"], [])

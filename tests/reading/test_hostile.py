@@ -13,11 +13,12 @@ import dspy
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from mempiler.reading.answer import Layout, read_answer
-from mempiler.reading.ids import Shown
-from mempiler.reading.kinds import UnreadableError
-from mempiler.reading.markers import neutral
+from mempiler.reading.answer import read_answer
+from mempiler.reading.ids import IdFrom
+from mempiler.reading.layouts import Layout
+from mempiler.reading.markers import escape_markers
 from mempiler.reading.partial import PartialAnswer
+from mempiler.reading.repairs import UnreadableError
 from mempiler.signatures.answering import ChooseFromContext, RespondPersonally
 from mempiler.signatures.pgr import UpdateFacts
 from pydantic import BaseModel
@@ -47,7 +48,7 @@ class Fact(BaseModel):
     weight: float = 0.0
 
 
-Ids = Annotated[list[str], Shown("dialogue")]
+Ids = Annotated[list[str], IdFrom("dialogue")]
 QUOTES = '["' + ',"a:"' * 3_200 + '"]'
 BRACES = "['" + '{"])' * 1_500 + '"}'
 COSTLY: dict[str, tuple[Any, str, Layout]] = {
@@ -142,12 +143,12 @@ cuts = st.lists(st.integers(0, 400), max_size=12)
 def grown(text: str, at: Sequence[int], layout: Layout) -> list[str]:
     """What is given at each piece of a text that is cut at some places."""
     growing, places = PartialAnswer("answer", layout), sorted({0, *(min(n, len(text)) for n in at), len(text)})
-    return [growing.read(text[start:end]) for start, end in pairwise(places)]
+    return [growing.add_piece(text[start:end]) for start, end in pairwise(places)]
 
 
 def written(layout: Layout, reasoning: str, answer: str) -> str:
     """An answer in a layout."""
-    shown = [neutral(each) for each in (reasoning, answer)]
+    shown = [escape_markers(each) for each in (reasoning, answer)]
     if layout == "json":
         shown = list(map(json.dumps, shown))
     return WRITTEN[layout].format(reasoning=shown[0], answer=shown[1])

@@ -1,0 +1,59 @@
+"""Mark completions that reached their limit of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dspy.clients.call_result import CallResult
+
+_REPEAT_LENGTH = 100
+"""How many characters at the end of a text are looked for in the rest."""
+
+_MIN_REPEATS = 3
+
+
+class CutText(str):
+    """The text of a completion that reached its limit of tokens."""
+
+    __slots__ = ()
+
+
+def mark_cut_texts(outputs: Sequence[Any], result: CallResult) -> list[Any]:
+    """Return the outputs of a call, with texts that were cut turned into `CutText`.
+
+    Args:
+        outputs: The completions as `dspy.LM` returns them: texts, or dicts with a "text".
+        result: The result of the same call.
+    """
+    reasons = _finish_reasons(result)
+    if "length" not in reasons or len(reasons) != len(outputs):
+        return list(outputs)
+
+    marked_outputs: list[Any] = []
+    for output, reason in zip(outputs, reasons, strict=True):
+        marked_outputs.append(_mark_as_cut(output) if reason == "length" else output)
+    return marked_outputs
+
+
+def ends_in_loop(text: str) -> bool:
+    """Say whether the end of a text repeats itself, as small models do: more tokens would not help."""
+    end = text[-_REPEAT_LENGTH:]
+    return len(end) == _REPEAT_LENGTH and text.count(end) >= _MIN_REPEATS
+
+
+def _finish_reasons(result: CallResult) -> list[str | None]:
+    """Return why each completion of a call ended: "length" if it reached its limit."""
+    if result.responses:
+        return [response.finish_reason for response in result.responses]
+    choices = getattr(result.raw, "choices", None) or []
+    return [getattr(choice, "finish_reason", None) for choice in choices]
+
+
+def _mark_as_cut(output: Any) -> Any:
+    """Return a completion with its text as `CutText`."""
+    if isinstance(output, str):
+        return CutText(output)
+    if isinstance(output, dict) and isinstance(output.get("text"), str):
+        return {**output, "text": CutText(output["text"])}
+    return output

@@ -1,0 +1,205 @@
+"""Find the outputs of a signature in a completion, however it is laid out.
+
+A prompt asks for one of two layouts:
+
+    headers                     json
+    [[ ## reasoning ## ]]       {"reasoning": "...", "answer": "tea"}
+    ...
+    [[ ## answer ## ]]
+    tea
+
+Models also answer with headings in words ("**Answer:** tea"), with JSON in a fence or between
+sentences, or with the bare JSON value of the only output.
+
+Answers are hostile input: no pattern of this room may take more than linear time, so adjacent
+repeats are bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import dspy
+from pydantic import JsonValue
+from pydantic.fields import FieldInfo
+
+from .json_text import find_json
+from .spelling import normalize_name
+from .type_hints import allows_none
+
+Layout = Literal["headers", "json"]
+"""How a prompt asks for the outputs."""
+
+OutputValues: TypeAlias = dict[str, JsonValue]
+"""The text or JSON value of outputs by name."""
+
+HEADER = re.compile(
+    r"^[ \t]{0,9}[\[【#*]{0,6}\s{0,9}[\[【]{0,2}\s{0,9}[#＃]{2}\s{0,9}(\w{1,99})"
+    r"\s{0,9}[#＃]{2}\s{0,9}[\]】]{0,2}[ \t]*",
+    re.MULTILINE,
+)
+"""The header of an output: `[[ ## answer ## ]]`, or what a model makes of it."""
+
+_THOUGHTS = re.compile(r"^\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+_LONG_BLANKS = re.compile(r"\s{40,}")
+_OPENING_BRACKET = re.compile(r"[{\[]")
+
+
+@dataclass(frozen=True)
+class Sections:
+    """The outputs that were found in a completion."""
+
+    values: OutputValues
+
+    is_repaired: bool
+    """Whether the layout was neither headers nor the JSON object that was asked for."""
+
+
+def find_sections(signature: type[dspy.Signature], answer: str, layout: Layout) -> Sections:
+    """Return the text or JSON value of every output that an answer holds.
+
+    Args:
+        signature: Declares the outputs.
+        answer: A completion without thoughts.
+        layout: The layout that the prompt asked for. Headers are always accepted.
+    """
+    names = list(signature.output_fields)
+    required_names = [name for name, info in signature.output_fields.items() if is_required(info)]
+
+    if layout == "json":
+        json_object = parse_json_object(answer)
+        if json_object and _contains_all(json_object, names):
+            return Sections(json_object, is_repaired=False)
+
+    under_headers = _split_at_headings(HEADER, answer, names)
+    if under_headers and _contains_all(under_headers, required_names):
+        return Sections(under_headers, is_repaired=False)
+
+    for values in _outputs_in_other_layouts(signature, answer, required_names):
+        # What stands below a header, where there is one, counts more.
+        values = {**values, **under_headers}
+        if values and _contains_all(values, required_names):
+            return Sections(values, is_repaired=True)
+
+    return Sections(under_headers, is_repaired=False)
+
+
+def is_required(output: FieldInfo) -> bool:
+    """Say whether an answer without this output is unreadable."""
+    return output.is_required() and not allows_none(output.annotation)
+
+
+def remove_thoughts(completion: str) -> str:
+    """Return a completion without what the model thinks before it answers."""
+    return _THOUGHTS.sub("", completion)
+
+
+def shorten_blanks(text: str) -> str:
+    """Return a text with every long run of blanks replaced by a line break or a space."""
+
+    def shorten(run: re.Match[str]) -> str:
+        return "\n" if "\n" in run[0] else " "
+
+    return _LONG_BLANKS.sub(shorten, text)
+
+
+def parse_json_object(text: str) -> dict[str, JsonValue] | None:
+    """Return the JSON object that is the whole text, or None."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _outputs_in_other_layouts(
+    signature: type[dspy.Signature], answer: str, required_names: Sequence[str]
+) -> list[OutputValues]:
+    """Return what an answer holds under each layout that nobody asked for, likeliest first."""
+    names = list(signature.output_fields)
+    headings = _heading_pattern(names)
+
+    json_value = find_json(answer)
+    outputs_of_object = _outputs_of_object(json_value, names)
+    outputs_under_headings = _split_at_headings(headings, answer, names)
+    outputs_with_bare_value = dict(outputs_of_object)
+    bare_name = _bare_output(signature, required_names)
+    if bare_name is not None and json_value is not None:
+        outputs_with_bare_value.setdefault(bare_name, json_value)
+
+    # A JSON value behind a heading belongs to that heading.
+    text_before_json = _OPENING_BRACKET.split(answer, maxsplit=1)[0]
+    if headings.search(text_before_json):
+        return [outputs_of_object, outputs_under_headings, outputs_with_bare_value]
+    return [outputs_of_object, outputs_with_bare_value, outputs_under_headings]
+
+
+def _outputs_of_object(value: JsonValue, names: Sequence[str]) -> OutputValues:
+    """Return the outputs that are keys of a JSON object."""
+    if not isinstance(value, dict):
+        return {}
+
+    names_by_key = {normalize_name(name): name for name in names}
+    outputs: OutputValues = {}
+    for key, output in value.items():
+        name = names_by_key.get(normalize_name(key))
+        if name is not None:
+            outputs[name] = output
+    return outputs
+
+
+def _bare_output(signature: type[dspy.Signature], required_names: Sequence[str]) -> str | None:
+    """Return the output that a JSON value without its name stands for: the only required one."""
+    if len(required_names) != 1:
+        return None
+
+    name = required_names[0]
+    # A text is not written as a JSON object or list.
+    if signature.output_fields[name].annotation is str:
+        return None
+    return name
+
+
+def _split_at_headings(heading: re.Pattern[str], answer: str, names: Sequence[str]) -> OutputValues:
+    """Return the text below the first heading of each output, up to the next heading.
+
+    Args:
+        heading: Its first group is the name.
+        answer: The text with the headings.
+        names: The outputs. A heading with another name only ends the output before it.
+    """
+    names_by_key = {normalize_name(name): name for name in names}
+    matches = list(heading.finditer(answer))
+    ends = [*(match.start() for match in matches[1:]), len(answer)]
+
+    sections: OutputValues = {}
+    for match, end in zip(matches, ends, strict=False):
+        name = names_by_key.get(normalize_name(match[1]))
+        if name is None or name in sections:
+            continue
+
+        section = answer[match.end() : end].strip()
+        # The heading opened bold type in "**Answer: tea**".
+        if match[0].count("**") == 1 and section.endswith("**"):
+            section = section[:-2].rstrip()
+        sections[name] = section
+    return sections
+
+
+def _heading_pattern(names: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern for headings in words, such as `answer:` or `**Final answer**:`."""
+    spellings = [re.escape(name).replace("_", "[_ ]") for name in names]
+    return re.compile(
+        rf"^[ \t]{{0,9}}[#*>\- ]{{0,9}}[\"'`“]?(?:final[_ ])?({'|'.join(spellings)})[\"'`]?"
+        r"[*]{0,4}[ \t]{0,9}[:：=][ \t]{0,9}[*]{0,4}",
+        re.MULTILINE | re.IGNORECASE,
+    )
+
+
+def _contains_all(values: Mapping[str, JsonValue], names: Collection[str]) -> bool:
+    """Say whether values of all these outputs are there."""
+    return all(name in values for name in names)
