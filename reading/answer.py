@@ -59,14 +59,15 @@ def read_answer(
 
     outputs: dict[str, Any] = {}
     for name, info in signature.output_fields.items():
+        repair_count = len(reader.repairs)
         try:
             if name not in sections.values:
                 raise UnreadableError(name, "is missing")
-            with reader.repairs.transaction():
-                outputs[name] = _read_output(reader, sections.values[name], name, info)
+            outputs[name] = _read_output(reader, sections.values[name], name, info)
         except UnreadableError:
             if is_required(info):
                 raise
+            reader.repairs.truncate(repair_count)
             reader.repairs.add("field", name)
             outputs[name] = _default_of(info)
     return Answer(outputs, reader.repairs.entries)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from dspy.clients.call_result import CallResult
+
+Output: TypeAlias = str | dict[str, Any] | None
+"""A completion as `dspy.LM` returns it: a text, or a dict with a "text" among others."""
 
 _REPEAT_LENGTH = 100
 """How many characters at the end of a text are looked for in the rest."""
@@ -19,20 +22,23 @@ class CutText(str):
     __slots__ = ()
 
 
-def mark_cut_texts(outputs: Sequence[Any], result: CallResult) -> list[Any]:
+def mark_cut_texts(outputs: Sequence[Output], result: CallResult) -> list[Output]:
     """Return the outputs of a call, with texts that were cut turned into `CutText`.
 
     Args:
-        outputs: The completions as `dspy.LM` returns them: texts, or dicts with a "text".
+        outputs: The completions of the call.
         result: The result of the same call.
     """
     reasons = _finish_reasons(result)
     if "length" not in reasons or len(reasons) != len(outputs):
         return list(outputs)
 
-    marked_outputs: list[Any] = []
+    marked_outputs: list[Output] = []
     for output, reason in zip(outputs, reasons, strict=True):
-        marked_outputs.append(_mark_as_cut(output) if reason == "length" else output)
+        if reason == "length":
+            marked_outputs.append(_mark_as_cut(output))
+        else:
+            marked_outputs.append(output)
     return marked_outputs
 
 
@@ -50,7 +56,7 @@ def _finish_reasons(result: CallResult) -> list[str | None]:
     return [getattr(choice, "finish_reason", None) for choice in choices]
 
 
-def _mark_as_cut(output: Any) -> Any:
+def _mark_as_cut(output: Output) -> Output:
     """Return a completion with its text as `CutText`."""
     if isinstance(output, str):
         return CutText(output)

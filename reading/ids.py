@@ -29,8 +29,8 @@ _DECORATION = " \t\n[](){}<>\"'`*#.,;:"
 _MAX_NUMBERS = 8
 """How many numbers at the end of an id may stand for the id."""
 
-_MAX_WORD_CHARACTERS = 2
-"""How many characters besides digits a text may have that gives an id as numbers, e.g. "1:2"."""
+_MAX_EXTRA_CHARACTERS = 2
+"""How many characters besides digits a text may have to count as numbers, e.g. "1:2"."""
 
 
 @dataclass(frozen=True, init=False)
@@ -80,13 +80,13 @@ class IdMatcher:
         self._ids_by_numbers: dict[tuple[int, ...], list[str]] = defaultdict(list)
 
         unique_ids = dict.fromkeys(filter(None, ids))
-        for id in unique_ids:
-            self._ids_by_name[id.casefold()].append(id)
+        for shown_id in unique_ids:
+            self._ids_by_name[shown_id.casefold()].append(shown_id)
 
             # "D1:2" may be given as 1:2 or as 2.
-            numbers = _numbers(id)[-_MAX_NUMBERS:]
+            numbers = _numbers(shown_id)[-_MAX_NUMBERS:]
             for start in range(len(numbers)):
-                self._ids_by_numbers[numbers[start:]].append(id)
+                self._ids_by_numbers[numbers[start:]].append(shown_id)
 
         self._name_lengths = sorted({len(name) for name in self._ids_by_name})
 
@@ -97,11 +97,12 @@ class IdMatcher:
         if text in self._ids_by_name.get(name, ()):
             return text
 
+        # Try the text without its decoration, then the words in it, then its numbers.
         stripped_name = name.strip(_DECORATION)
-        ids = self._ids_by_name.get(stripped_name)
+        ids = self._ids_by_name.get(stripped_name, [])
         if not ids:
             ids = self._ids_within(name)
-        if not ids and len(_DIGITS.sub("", stripped_name)) <= _MAX_WORD_CHARACTERS:
+        if not ids and len(_DIGITS.sub("", stripped_name)) <= _MAX_EXTRA_CHARACTERS:
             ids = self._ids_by_numbers.get(_numbers(stripped_name), [])
 
         return ids[0] if len(ids) == 1 else None
@@ -125,12 +126,14 @@ class IdMatcher:
 
 
 def id_field_name(names: Iterable[str]) -> str | None:
-    """Return the first field name that ends with "id", else the first name; None of none."""
-    names = list(names)
+    """Return the first field name that ends with "id", else the first name, if there is one."""
+    first_name = None
     for name in names:
         if name.endswith("id"):
             return name
-    return names[0] if names else None
+        if first_name is None:
+            first_name = name
+    return first_name
 
 
 def _shown_ids(value: object, field: str = "") -> Iterator[str]:

@@ -17,7 +17,8 @@ from pydantic import JsonValue
 
 from .repairs import UnreadableError
 
-JsonContainer: TypeAlias = dict[str, JsonValue] | list[JsonValue]
+JsonObject: TypeAlias = dict[str, JsonValue]
+JsonContainer: TypeAlias = JsonObject | list[JsonValue]
 
 Slip = Literal["layout", "shape", "cut"]
 """The kinds of repairs that parsing makes; `repairs.RepairKind` explains them."""
@@ -116,6 +117,7 @@ class LooseJsonParser:
             value = self.parse_prefix(passage[opening.start() :])
             if value is not None:
                 return value
+            # An empty value counts if nothing else stands there.
             if passage in ("[]", "{}"):
                 return json.loads(passage)
         return None
@@ -200,7 +202,8 @@ def _plain_value(value: JsonValue) -> JsonValue:
 def _decode_values(text: str) -> list[JsonValue]:
     """Return the sound JSON values at the beginning of a text, one after the other.
 
-    Only objects may be several. With another kind of value the rest of the text is prose.
+    Several values count only if all are objects, one per line. Otherwise only the first counts,
+    and what follows is prose.
     """
     decoder = json.JSONDecoder()
     values: list[JsonValue] = []

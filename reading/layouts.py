@@ -21,21 +21,18 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import dspy
 from pydantic import JsonValue
 from pydantic.fields import FieldInfo
 
-from .json_text import find_json
+from .json_text import JsonObject, find_json
 from .spelling import normalize_name
 from .type_hints import allows_none
 
 Layout = Literal["headers", "json"]
 """How a prompt asks for the outputs."""
-
-OutputValues: TypeAlias = dict[str, JsonValue]
-"""The text or JSON value of outputs by name."""
 
 HEADER = re.compile(
     r"^[ \t]{0,9}[\[【#*]{0,6}\s{0,9}[\[【]{0,2}\s{0,9}[#＃]{2}\s{0,9}(\w{1,99})"
@@ -53,7 +50,8 @@ _OPENING_BRACKET = re.compile(r"[{\[]")
 class Sections:
     """The outputs that were found in a completion."""
 
-    values: OutputValues
+    values: JsonObject
+    """The text or JSON value of outputs by name."""
 
     is_repaired: bool
     """Whether the layout was neither headers nor the JSON object that was asked for."""
@@ -79,12 +77,13 @@ def find_sections(signature: type[dspy.Signature], answer: str, layout: Layout) 
     if under_headers and _contains_all(under_headers, required_names):
         return Sections(under_headers, is_repaired=False)
 
-    for values in _outputs_in_other_layouts(signature, answer, required_names):
-        # What stands below a header, where there is one, counts more.
-        values = {**values, **under_headers}
+    for candidate in _outputs_in_other_layouts(signature, answer, required_names):
+        # Outputs below a header take precedence.
+        values = {**candidate, **under_headers}
         if values and _contains_all(values, required_names):
             return Sections(values, is_repaired=True)
 
+    # Required outputs are missing, and the caller will say which.
     return Sections(under_headers, is_repaired=False)
 
 
@@ -107,7 +106,7 @@ def shorten_blanks(text: str) -> str:
     return _LONG_BLANKS.sub(shorten, text)
 
 
-def parse_json_object(text: str) -> dict[str, JsonValue] | None:
+def parse_json_object(text: str) -> JsonObject | None:
     """Return the JSON object that is the whole text, or None."""
     try:
         value = json.loads(text)
@@ -118,33 +117,35 @@ def parse_json_object(text: str) -> dict[str, JsonValue] | None:
 
 def _outputs_in_other_layouts(
     signature: type[dspy.Signature], answer: str, required_names: Sequence[str]
-) -> list[OutputValues]:
-    """Return what an answer holds under each layout that nobody asked for, likeliest first."""
+) -> list[JsonObject]:
+    """Return the outputs that an answer holds in each other layout, the likeliest layout first."""
     names = list(signature.output_fields)
-    headings = _heading_pattern(names)
+    heading = _heading_pattern(names)
+    under_headings = _split_at_headings(heading, answer, names)
 
     json_value = find_json(answer)
-    outputs_of_object = _outputs_of_object(json_value, names)
-    outputs_under_headings = _split_at_headings(headings, answer, names)
-    outputs_with_bare_value = dict(outputs_of_object)
+    from_object = _outputs_of_object(json_value, names)
+
+    # The value may also be that of the one required output, without its name.
+    from_bare_value = dict(from_object)
     bare_name = _bare_output(signature, required_names)
     if bare_name is not None and json_value is not None:
-        outputs_with_bare_value.setdefault(bare_name, json_value)
+        from_bare_value.setdefault(bare_name, json_value)
 
     # A JSON value behind a heading belongs to that heading.
     text_before_json = _OPENING_BRACKET.split(answer, maxsplit=1)[0]
-    if headings.search(text_before_json):
-        return [outputs_of_object, outputs_under_headings, outputs_with_bare_value]
-    return [outputs_of_object, outputs_with_bare_value, outputs_under_headings]
+    if heading.search(text_before_json):
+        return [from_object, under_headings, from_bare_value]
+    return [from_object, from_bare_value, under_headings]
 
 
-def _outputs_of_object(value: JsonValue, names: Sequence[str]) -> OutputValues:
+def _outputs_of_object(value: JsonValue, names: Sequence[str]) -> JsonObject:
     """Return the outputs that are keys of a JSON object."""
     if not isinstance(value, dict):
         return {}
 
     names_by_key = {normalize_name(name): name for name in names}
-    outputs: OutputValues = {}
+    outputs: JsonObject = {}
     for key, output in value.items():
         name = names_by_key.get(normalize_name(key))
         if name is not None:
@@ -164,7 +165,7 @@ def _bare_output(signature: type[dspy.Signature], required_names: Sequence[str])
     return name
 
 
-def _split_at_headings(heading: re.Pattern[str], answer: str, names: Sequence[str]) -> OutputValues:
+def _split_at_headings(heading: re.Pattern[str], answer: str, names: Sequence[str]) -> JsonObject:
     """Return the text below the first heading of each output, up to the next heading.
 
     Args:
@@ -174,9 +175,10 @@ def _split_at_headings(heading: re.Pattern[str], answer: str, names: Sequence[st
     """
     names_by_key = {normalize_name(name): name for name in names}
     matches = list(heading.finditer(answer))
-    ends = [*(match.start() for match in matches[1:]), len(answer)]
+    ends = [match.start() for match in matches[1:]]
+    ends.append(len(answer))
 
-    sections: OutputValues = {}
+    sections: JsonObject = {}
     for match, end in zip(matches, ends, strict=False):
         name = names_by_key.get(normalize_name(match[1]))
         if name is None or name in sections:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, TypeAlias, get_origin
+from typing import Literal, get_origin
 
 from pydantic import BaseModel, JsonValue
 
 from .ids import id_field_name
+from .json_text import JsonObject
 from .spelling import normalize_name
 from .type_hints import TypeHint, is_id, without_marks
-
-JsonObject: TypeAlias = dict[str, JsonValue]
 
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 _WORD_SEPARATOR = re.compile(r"[,;\s、，]+|\band\b")
@@ -33,9 +32,9 @@ def list_elements(raw: JsonValue, element_type: TypeHint) -> list[JsonValue]:
     if isinstance(raw, str):
         plain_type = without_marks(element_type)
         if plain_type is str and not is_id(element_type):
-            return [*_split_lines(raw)]
+            return _split_lines(raw)
         if plain_type is str or get_origin(plain_type) is Literal:
-            return [*_split_words(raw)]
+            return _split_words(raw)
 
     return [raw]
 
@@ -89,13 +88,17 @@ def _field_names(element_type: TypeHint) -> list[str]:
     return []
 
 
-def _split_lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[JsonValue]:
     """Return the lines of a text without their bullets."""
-    lines = [_BULLET.sub("", line).strip() for line in text.splitlines()]
-    return [line for line in lines if line]
+    lines: list[JsonValue] = []
+    for line in text.splitlines():
+        content = _BULLET.sub("", line).strip()
+        if content:
+            lines.append(content)
+    return lines
 
 
-def _split_words(text: str) -> list[str]:
+def _split_words(text: str) -> list[JsonValue]:
     """Return the words of an enumeration such as "[S2, S7 and S8]"."""
     words = _WORD_SEPARATOR.split(text.strip(" \t\n[](){}"))
     return [word for word in words if word.strip("\"'`.")]

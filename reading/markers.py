@@ -14,18 +14,18 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import dspy
 from pydantic import BaseModel
 
 
-def escape_markers(value: Any) -> Any:
+def escape_markers(value: object) -> Any:
     """Return a value with the markers in all its texts escaped; models become dicts."""
     return _convert_texts(value, _escape_text)
 
 
-def unescape_markers(value: Any) -> Any:
+def unescape_markers(value: object) -> Any:
     """Return a value as it was before `escape_markers`."""
     return _convert_texts(value, _unescape_text)
 
@@ -47,7 +47,7 @@ def _without_tilde(match: re.Match[str]) -> str:
     return match[0].removesuffix("~")
 
 
-def _convert_texts(value: Any, convert: Callable[[str], str]) -> Any:
+def _convert_texts(value: object, convert: Callable[[str], str]) -> Any:
     """Return a value with all its texts converted, those in lists, dicts and models too."""
     if isinstance(value, str):
         return convert(value)
@@ -56,13 +56,15 @@ def _convert_texts(value: Any, convert: Callable[[str], str]) -> Any:
     if isinstance(value, BaseModel) and not isinstance(value, dspy.Type):
         value = value.model_dump(mode="json", fallback=str)
 
-    if isinstance(value, Mapping):
-        items = cast("Mapping[Any, Any]", value).items()
-        return {_convert_texts(key, convert): _convert_texts(part, convert) for key, part in items}
     if isinstance(value, list):
-        return [_convert_texts(part, convert) for part in cast("list[Any]", value)]
+        return [_convert_texts(element, convert) for element in value]
     if isinstance(value, tuple):
-        return tuple(_convert_texts(part, convert) for part in cast("tuple[Any, ...]", value))
+        return tuple(_convert_texts(element, convert) for element in value)
+    if isinstance(value, Mapping):
+        mapping: dict[Any, Any] = {}
+        for key, element in value.items():
+            mapping[_convert_texts(key, convert)] = _convert_texts(element, convert)
+        return mapping
     return value
 
 

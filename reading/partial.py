@@ -94,7 +94,7 @@ class PartialAnswer:
 
     def _read(self) -> str:
         """Return the text of the output that is certain so far."""
-        answer = _without_thoughts(shorten_blanks(self._completion.rstrip()))
+        answer = _after_thoughts(shorten_blanks(self._completion.rstrip()))
         if self._layout == "json" and answer.lstrip().startswith("{"):
             return _before_escaped_marker(_text_in_object(self._name, answer))
 
@@ -108,8 +108,8 @@ def is_text_output(signature: type[dspy.Signature], name: str) -> bool:
     return info is not None and field_type(info) is str
 
 
-def _without_thoughts(completion: str) -> str:
-    """Return a completion without thoughts; an empty text as long as the model may be thinking."""
+def _after_thoughts(completion: str) -> str:
+    """Return what follows the thoughts; an empty text as long as the model may be thinking."""
     beginning = completion.lstrip()
     if any(tag.startswith(beginning) for tag in _THOUGHT_TAGS):
         return ""

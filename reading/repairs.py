@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,6 +51,9 @@ class RepairLog:
     def __init__(self) -> None:
         self.entries: list[Repair] = []
 
+    def __len__(self) -> int:
+        return len(self.entries)
+
     def add(self, kind: RepairKind, path: str) -> None:
         """Count a repair."""
         self.entries.append(Repair(kind, path))
@@ -61,15 +62,9 @@ class RepairLog:
         """Say whether the last repair was an unknown id at this path."""
         return bool(self.entries) and self.entries[-1] == Repair("unknown id", path)
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Forget the repairs of the block if it raises UnreadableError: its value is not used."""
-        length = len(self.entries)
-        try:
-            yield
-        except UnreadableError:
-            del self.entries[length:]
-            raise
+    def truncate(self, length: int) -> None:
+        """Keep only the first repairs: those after them concern a value that is not used."""
+        del self.entries[length:]
 
 
 class UnreadableError(ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
@@ -103,6 +103,7 @@ def read_choice(raw: JsonValue, allowed: Sequence[ChoiceT], path: str, repairs: 
     Raises:
         UnreadableError: No allowed value is meant, or several are.
     """
+    # To Python, True equals 1.
     if not isinstance(raw, bool):
         for value in allowed:
             if value == raw:
@@ -120,7 +121,7 @@ def read_choice(raw: JsonValue, allowed: Sequence[ChoiceT], path: str, repairs: 
     return values_by_name[name]
 
 
-def _similar_name(raw: JsonValue, names: Iterable[str]) -> str | None:
+def _similar_name(raw: JsonValue, names: Collection[str]) -> str | None:
     """Return the normalized name that a value spells, exactly or nearly."""
     spelling = normalize_name(raw) if isinstance(raw, str | int | float) else ""
     if spelling in names:
@@ -133,13 +134,16 @@ def _similar_name(raw: JsonValue, names: Iterable[str]) -> str | None:
 
 def _leading_name(sentence: str, values_by_name: Mapping[str, object]) -> str | None:
     """Return the name that is the first clause of a sentence, if the rest names no other value."""
-    first_clause, *rest = _CLAUSE_END.split(sentence, maxsplit=1)
-    name = normalize_name(first_clause)
+    end = _CLAUSE_END.search(sentence)
+    if end is None:
+        return None
+    name = normalize_name(sentence[: end.start()])
     if name not in values_by_name:
         return None
 
+    rest = sentence[end.end() :]
     for other_name, other_value in values_by_name.items():
-        if other_name != name and rest and _contains_word(rest[0], str(other_value)):
+        if other_name != name and _contains_word(rest, str(other_value)):
             return None
     return name
 

@@ -77,18 +77,21 @@ def field_type(info: FieldInfo) -> TypeHint:
     return hint
 
 
+def is_marked(hint: TypeHint) -> bool:
+    """Say whether a type carries marks."""
+    return get_origin(hint) is Annotated
+
+
 def marks_of(hint: TypeHint) -> tuple[Mark, ...]:
     """Return the marks that a type carries."""
-    if get_origin(hint) is not Annotated:
+    if not is_marked(hint):
         return ()
     return tuple(mark for mark in get_args(hint)[1:] if isinstance(mark, IdFrom | OneOf))
 
 
 def without_marks(hint: TypeHint) -> TypeHint:
     """Return a type without its marks."""
-    if get_origin(hint) is Annotated:
-        return get_args(hint)[0]
-    return hint
+    return get_args(hint)[0] if is_marked(hint) else hint
 
 
 def element_type_of(hint: TypeHint) -> TypeHint:

@@ -16,8 +16,8 @@ from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 from ..errors import misfit
 from .choices import OneOf, chosen_letter
 from .ids import IdFrom, IdMatcher
-from .json_text import LooseJsonParser, ReadBudget
-from .list_shapes import JsonObject, list_elements
+from .json_text import JsonObject, LooseJsonParser, ReadBudget
+from .list_shapes import list_elements
 from .repairs import RepairLog, UnreadableError, preview
 from .scalars import read_bool, read_choice, read_number, read_text
 from .spelling import is_null_like, normalize_name
@@ -26,6 +26,7 @@ from .type_hints import (
     allows_none,
     allows_text,
     element_type_of,
+    is_marked,
     is_union,
     marks_of,
     model_fields,
@@ -64,7 +65,7 @@ class ValueReader:
         self._max_text_length = max_text_length
         self._id_matchers: dict[IdFrom, IdMatcher] = {}
         self._read_budget = ReadBudget()
-        self._value_budget = MAX_VALUES
+        self._remaining_values = MAX_VALUES
 
     def read(self, raw: JsonValue, type_hint: TypeHint, path: str = "") -> Any:
         """Return a value of a type.
@@ -78,20 +79,22 @@ class ValueReader:
             UnreadableError: The value cannot be read as this type, or the answer holds too many
                 values.
         """
-        self._value_budget -= 1
-        if self._value_budget < 0:
+        self._remaining_values -= 1
+        if self._remaining_values < 0:
             raise UnreadableError(path, f"the answer holds more than {MAX_VALUES:,} values")
 
         try:
-            return self._read_marked(raw, type_hint, path)
+            if is_marked(type_hint):
+                return self._read_marked(raw, type_hint, path)
+            return self._read_plain(raw, type_hint, path)
         except UnreadableError:
             raise
         except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
             # For example a number of more digits than Python converts.
             raise UnreadableError(path, f"cannot be read: {type(error).__name__}") from error
 
-    def _read_marked(self, raw: JsonValue, type_hint: TypeHint, path: str) -> Any:
-        """Return a value of a type that may carry marks."""
+    def _read_marked(self, raw: JsonValue, type_hint: TypeHint, path: str) -> object:
+        """Return a value of a type with marks."""
         plain_type = without_marks(type_hint)
         for mark in marks_of(type_hint):
             if isinstance(mark, OneOf):
@@ -107,13 +110,15 @@ class ValueReader:
 
         return self._read_plain(raw, plain_type, path)
 
-    def _read_plain(self, raw: JsonValue, type_hint: TypeHint, path: str) -> Any:
+    def _read_plain(self, raw: JsonValue, type_hint: TypeHint, path: str) -> object:
         """Return a value of a type without marks."""
         if isinstance(raw, str) and not allows_text(type_hint):
             raw = self._parse_json(raw, path)
 
         if type_hint is Any:
             return raw
+        if isinstance(type_hint, type):
+            return self._read_class(raw, type_hint, path)
         if is_union(type_hint):
             return self._read_union(raw, type_hint, path)
 
@@ -124,12 +129,9 @@ class ValueReader:
             return self._read_list(raw, type_hint, path)
         if origin is dict:
             return self._read_dict(raw, type_hint, path)
-
-        if isinstance(type_hint, type):
-            return self._read_class(raw, type_hint, path)
         return _validate(raw, type_hint, path)
 
-    def _read_class(self, raw: JsonValue, value_type: type, path: str) -> Any:
+    def _read_class(self, raw: JsonValue, value_type: type, path: str) -> object:
         """Return an instance of a class: a model, a member of an enumeration or a scalar."""
         if issubclass(value_type, BaseModel):
             return self._read_model(raw, value_type, path)
@@ -191,41 +193,45 @@ class ValueReader:
             self.repairs.add("id", path)
         return shown_id
 
-    def _read_union(self, raw: JsonValue, type_hint: TypeHint, path: str) -> Any:
+    def _read_union(self, raw: JsonValue, type_hint: TypeHint, path: str) -> object:
         """Return a value of the first type of a union as which it can be read."""
         if allows_none(type_hint) and is_null_like(raw):
             return None
 
-        *other_types, last_type = [alternative for alternative in get_args(type_hint) if alternative is not type(None)]
-        for alternative in other_types:
+        alternatives = [hint for hint in get_args(type_hint) if hint is not type(None)]
+        for alternative in alternatives[:-1]:
+            repair_count = len(self.repairs)
             try:
-                with self.repairs.transaction():
-                    return self.read(raw, alternative, path)
+                return self.read(raw, alternative, path)
             except UnreadableError:
-                continue
-        return self.read(raw, last_type, path)
+                self.repairs.truncate(repair_count)
+        # If all fail, the error of the last type is raised.
+        return self.read(raw, alternatives[-1], path)
 
-    def _read_list(self, raw: JsonValue, type_hint: TypeHint, path: str) -> Any:
+    def _read_list(self, raw: JsonValue, type_hint: TypeHint, path: str) -> object:
         """Return a list, tuple or set of those elements that can be read."""
         element_type = element_type_of(type_hint)
         raw_elements = self._raw_elements(raw, element_type, path)
 
-        elements: list[Any] = []
-        first_error: UnreadableError | None = None
+        elements: list[object] = []
+        first_reason = ""
         for number, raw_element in enumerate(raw_elements):
             element_path = f"{path}[{number}]"
+            repair_count = len(self.repairs)
             try:
-                with self.repairs.transaction():
-                    element = self.read(raw_element, element_type, element_path)
+                element = self.read(raw_element, element_type, element_path)
             except UnreadableError as error:
+                self.repairs.truncate(repair_count)
                 self.repairs.add("element", element_path)
-                first_error = first_error or error
+                first_reason = first_reason or str(error)
                 continue
+
+            # A list of ids goes without those that the prompt did not show.
             if not self.repairs.has_unknown_id(element_path):
                 elements.append(element)
 
-        if first_error is not None and not elements:
-            reason = f"none of {len(raw_elements)} elements can be read; {first_error}"
+        if first_reason and not elements:
+            reason = f"none of {len(raw_elements)} elements can be read; {first_reason}"
             raise UnreadableError(path, reason)
 
         list_type = get_origin(type_hint)
@@ -233,6 +239,7 @@ class ValueReader:
 
     def _raw_elements(self, raw: JsonValue, element_type: TypeHint, path: str) -> list[JsonValue]:
         """Return the elements of a list, or of another value that stands for a list."""
+        # JSON has lists only, but the validator of a field may return another type.
         if isinstance(raw, list | tuple | set):
             return list(raw)
         if raw is None or raw == "":
@@ -241,13 +248,13 @@ class ValueReader:
         self.repairs.add("shape", path)
         return list_elements(raw, element_type)
 
-    def _read_dict(self, raw: JsonValue, type_hint: TypeHint, path: str) -> dict[str, Any]:
+    def _read_dict(self, raw: JsonValue, type_hint: TypeHint, path: str) -> dict[str, object]:
         """Return a dict with text keys; its values have the declared type."""
         if not isinstance(raw, dict):
             raise UnreadableError(path, f"an object is due, not {preview(raw)}")
 
         value_type = value_type_of(type_hint)
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         for key, raw_value in raw.items():
             values[str(key)] = self.read(raw_value, value_type, f"{path}.{key}")
         return values
@@ -290,7 +297,7 @@ class ValueReader:
                 return self._raw_fields(inner_value, model, path)
         return raw_fields
 
-    def _read_fields(self, raw_fields: JsonObject, model: type[BaseModel], path: str) -> dict[str, Any]:
+    def _read_fields(self, raw_fields: JsonObject, model: type[BaseModel], path: str) -> dict[str, object]:
         """Return the values of a model's fields by name, except those that take their defaults.
 
         Args:
@@ -301,7 +308,7 @@ class ValueReader:
         Raises:
             UnreadableError: A required field is missing or unreadable.
         """
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         for field in model_fields(model):
             field_path = f"{path}.{field.name}" if path else field.name
             if field.key not in raw_fields:
@@ -314,17 +321,18 @@ class ValueReader:
                 self.repairs.add("null", field_path)
                 continue
 
+            repair_count = len(self.repairs)
             try:
-                with self.repairs.transaction():
-                    values[field.name] = self.read(raw, field.type_hint, field_path)
+                values[field.name] = self.read(raw, field.type_hint, field_path)
             except UnreadableError:
                 if field.is_required:
                     raise
+                self.repairs.truncate(repair_count)
                 self.repairs.add("field", field_path)
         return values
 
 
-def _validate(value: JsonValue, type_hint: TypeHint, path: str) -> Any:
+def _validate(value: JsonValue, type_hint: TypeHint, path: str) -> object:
     """Return a value as pydantic converts it to a type."""
     adapter: TypeAdapter[Any] = TypeAdapter(type_hint)
     try:

@@ -286,6 +286,12 @@ def test_an_id_is_matched_where_exactly_one_can_be_meant(said: Any, id: str | No
     assert IdMatcher(IDS).match(said) == id
 
 
+def test_texts_of_repaired_json_are_ordinary_texts() -> None:
+    # The parser meters the text that it repairs, and parts of a metered text are metered too.
+    texts, _ = read('["ab", "cd",,]', list[str])
+    assert [type(text) for text in texts] == [str, str]
+
+
 def test_unknown_ids_are_dropped_from_lists_and_counted() -> None:
     ids = list[Annotated[str, IdFrom("dialogue")]]
     assert read(["D1:1", "D9:9"], ids) == (["D1:1"], ["unknown id"])
