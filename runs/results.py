@@ -83,7 +83,7 @@ class Evaluation(BaseModel, frozen=True):
     answers: dict[str, dict[str, int]] = {}
     """Predictor calls by predictor and how they ended: ok, repaired, retried, lost."""
     faults: dict[str, dict[str, int]] = {}
-    """What was wrong with answers, by predictor and kind; see `reading.kinds` and `programs.recording`."""
+    """What was wrong with answers, by predictor and kind; see `reading.repairs` and `programs.recording`."""
     max_lost: float = MAX_LOST
     """The share of failed questions, or of lost calls, above which the score is that of a broken run."""
     aggregate: dict[str, int | float] = {}
