@@ -189,7 +189,7 @@ READING = (
         ("answer", 'reader.repairs.add("field", name)', "pass", "a default stands in uncounted"),
         ("ids", "return ids[0] if len(ids) == 1 else None", "return ids[0]", "an id is guessed"),
         ("json_text", 'if ending.is_open and text[-1] not in "]})":', "if False:", "a cut answer passes for whole"),
-        ("markers", 'return _MARKER.sub(r"\\g<0>~", text)', "return text", "a value begins a section"),
+        ("markers", 'return _MARKER_START.sub(r"\\g<0>~", text)', "return text", "a value begins a section"),
     ),
     *of(
         "reading",

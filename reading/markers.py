@@ -32,19 +32,21 @@ def unescape_markers(value: object) -> Any:
 
 def escape_markers_and_tags(text: str) -> str:
     """Return a text with its markers, its XML tags and its character references escaped."""
-    return _MARKER_OR_TAG.sub(r"\g<0>~", text)
+    return _MARKER_OR_TAG_START.sub(r"\g<0>~", text)
 
 
 def _escape_text(text: str) -> str:
-    return _MARKER.sub(r"\g<0>~", text)
+    """Return a text with a tilde in every marker."""
+    return _MARKER_START.sub(r"\g<0>~", text)
 
 
 def _unescape_text(text: str) -> str:
-    return _ESCAPED_MARKER.sub(_without_tilde, text)
+    """Return a text with one tilde less in every escaped marker."""
+    return _ESCAPED_START.sub(_without_tilde, text)
 
 
-def _without_tilde(match: re.Match[str]) -> str:
-    return match[0].removesuffix("~")
+def _without_tilde(start: re.Match[str]) -> str:
+    return start[0].removesuffix("~")
 
 
 def _convert_texts(value: object, convert: Callable[[str], str]) -> Any:
@@ -80,13 +82,13 @@ def _load_markers() -> MarkerEndings:
     return endings
 
 
-def _compile_beginnings(markers: MarkerEndings, tilde: str = "") -> re.Pattern[str]:
+def _compile_starts(markers: MarkerEndings, tilde: str = "") -> re.Pattern[str]:
     """Return a pattern for the first character of every marker, with a tilde if it is escaped."""
-    beginnings: list[str] = []
+    starts: list[str] = []
     for first, endings in markers.items():
         ending = "|".join(endings)
-        beginnings.append(f"(?:({first}){tilde}(?=~*(?:{ending})))")
-    return re.compile("|".join(beginnings))
+        starts.append(f"(?:({first}){tilde}(?=~*(?:{ending})))")
+    return re.compile("|".join(starts))
 
 
 _MARKERS = _load_markers()
@@ -95,6 +97,6 @@ _TAGS = {
     "&": [r"#?\w{1,32};"],
 }
 
-_MARKER = _compile_beginnings(_MARKERS)
-_MARKER_OR_TAG = _compile_beginnings({**_MARKERS, **_TAGS})
-_ESCAPED_MARKER = _compile_beginnings(_MARKERS, tilde="~")
+_MARKER_START = _compile_starts(_MARKERS)
+_MARKER_OR_TAG_START = _compile_starts({**_MARKERS, **_TAGS})
+_ESCAPED_START = _compile_starts(_MARKERS, tilde="~")

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, JsonValue
 from pydantic.fields import FieldInfo
@@ -55,14 +55,12 @@ def model_fields(model: type[BaseModel]) -> tuple[ModelField, ...]:
     """Return the fields of a model in their order."""
     fields: list[ModelField] = []
     for name, info in model.model_fields.items():
-        before_validators = [mark for mark in info.metadata if isinstance(mark, BeforeValidator)]
-        functions: Any = tuple(validator.func for validator in before_validators)
         field = ModelField(
             name=name,
             key=normalize_name(name),
             type_hint=field_type(info),
             is_required=info.is_required(),
-            validators=functions,
+            validators=_before_validators(info),
         )
         fields.append(field)
     return tuple(fields)
@@ -125,3 +123,9 @@ def allows_none(hint: TypeHint) -> bool:
     """Say whether a value of a type may be None."""
     plain_hint = without_marks(hint)
     return plain_hint is Any or type(None) in get_args(plain_hint)
+
+
+def _before_validators(info: FieldInfo) -> tuple[Callable[[Any], Any], ...]:
+    """Return the functions that a field applies to a raw value."""
+    validators = [mark for mark in info.metadata if isinstance(mark, BeforeValidator)]
+    return tuple(cast("Callable[[Any], Any]", validator.func) for validator in validators)
