@@ -64,13 +64,14 @@ def connect(number: int = 1) -> None:
     gpu = torch.cuda.is_available()
     if gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    store, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
+    # Both names are documented in torch.distributed, which lists neither as exported.
+    store, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))  # pyright: ignore[reportPrivateImportUsage]
     if rank() == 0:
         number = store.add("trainings", 1)
     # Each training has keys of its own: under those of the one before stand addresses where nobody listens any more.
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if gpu else "gloo",
-        store=dist.PrefixStore(f"training {number}", store),
+        store=dist.PrefixStore(f"training {number}", store),  # pyright: ignore[reportPrivateImportUsage]
         rank=rank(),
         world_size=started_processes(),
         timeout=PATIENCE,
