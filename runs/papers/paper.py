@@ -45,7 +45,8 @@ class Printed(BaseModel, frozen=True, extra="forbid"):
         if column not in self.columns:
             return False
         place = self.columns.index(column)
-        numbers = [row[place] for row in self.rows if isinstance(row[place], int | float)]
+        cells = [row[place] for row in self.rows]
+        numbers = [cell for cell in cells if isinstance(cell, int | float)]
         return bool(numbers) and all(abs(number) <= 1 for number in numbers)
 
 
