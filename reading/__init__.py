@@ -4,6 +4,8 @@ The form of an answer may be wrong: it is repaired, and every repair is counted.
 never made up: what is missing stays missing, unless the field declares a default.
 
 Example:
+    >>> import dspy
+    >>> from mempiler.reading.answer import read_answer
     >>> class ListFacts(dspy.Signature):
     ...     dialogue: str = dspy.InputField()
     ...     facts: list[str] = dspy.OutputField()

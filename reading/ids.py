@@ -67,6 +67,7 @@ class IdMatcher:
     """Finds the id that a model means.
 
     Example:
+        >>> from mempiler.reading.ids import IdMatcher
         >>> matcher = IdMatcher(["D1:1", "D1:2", "m7"])
         >>> matcher.match('turn "D1:2".')
         'D1:2'

@@ -62,6 +62,7 @@ class LooseJsonParser:
     """Parses the JSON of one text and notes the slips that it had to repair.
 
     Example:
+        >>> from mempiler.reading.json_text import LooseJsonParser, ReadBudget
         >>> parser = LooseJsonParser(ReadBudget())
         >>> parser.parse_field("Here it is: [{'name': 'Rex',}]")
         [{'name': 'Rex'}]

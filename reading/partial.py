@@ -44,6 +44,7 @@ class PartialAnswer:
     r"""One output of an answer that a model is writing.
 
     Example:
+        >>> from mempiler.reading.partial import PartialAnswer
         >>> partial = PartialAnswer("answer")
         >>> partial.add_piece("[[ ## answer ## ]]\nGreen tea, pl")
         'Green tea, pl'

@@ -44,9 +44,10 @@ class ValueReader:
     """Reads the values of one answer and logs what it had to repair.
 
     Example:
+        >>> from mempiler.reading.values import ValueReader
         >>> reader = ValueReader()
-        >>> reader.read('["3", 4]', list[int], "counts")
-        [3, 4]
+        >>> reader.read('["80%", 4]', list[int], "counts")
+        [80, 4]
         >>> reader.repairs.entries
         [Repair(kind='cast', path='counts[0]')]
 
