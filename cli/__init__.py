@@ -137,6 +137,8 @@ def main(arguments: list[str] | None = None) -> None:
         _silence_output()
         sys.exit(0)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            _fail(f"no file or run can have the name {str(error.filename)[:40]!r}...: it is too long", 2)
         if error.errno not in _DISK:
             raise
         if alone:

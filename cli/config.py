@@ -20,6 +20,10 @@ from typing import Any
 import click
 
 from ..errors import DataError, UserError
+from ..records.text_file import opened
+
+_LONGEST = 1_000_000
+"""Characters of a file that are read; no file of options is longer."""
 
 SELDOM = """
 adapter allow_code categories embedder_api_base force judge_api_base lm_deadline max_calls max_failure_rate
@@ -58,12 +62,12 @@ def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
     """Makes what a file says the defaults of a command."""
     if path is None:
         return
+    with opened(Path(path)) as file:
+        text = file.read(_LONGEST)
     try:
-        text = Path(path).read_text(encoding="utf-8")
         said = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        problem = error.strerror if isinstance(error, OSError) else error
-        raise DataError(f"{path}: cannot be read as TOML: {problem}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise DataError(f"{path}: cannot be read as TOML: {error}") from error
     known = {_name(option): option for option in _options(ctx.command)}
     found: dict[str, Any] = {}
     for key, value in said.items():

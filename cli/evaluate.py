@@ -47,7 +47,7 @@ def command(program: str, planned: bool, split: Any, check: bool, **values: Any)
     from ..runs import api
     from ..runs.experiment import compiled_on
     from ..runs.registry import pinned, program_folder
-    from ..runs.results import refuse_broken
+    from ..runs.results import refuse_broken, refuse_unasked
 
     if check:
         _check_data(make_setup(values))
@@ -67,6 +67,7 @@ def command(program: str, planned: bool, split: Any, check: bool, **values: Any)
         evaluation = api.evaluate(program, metric=metric, split=split, **options)
     report(evaluation.to_dict(), run_lines(str(evaluation.run_id)))
     refuse_broken(evaluation, evaluation.run_id)
+    refuse_unasked([evaluation], evaluation.stopped, evaluation.run_id)
 
 
 def _check_data(setup: Setup) -> None:

@@ -60,7 +60,7 @@ def command(
     from ..runs.papers.reproduction import reproduce
     from ..runs.papers.sections import plan_paper
     from ..runs.papers.trainings import TrainingChoices
-    from ..runs.results import refuse_broken
+    from ..runs.results import refuse_broken, refuse_unasked
 
     follow_first_process(planned, many=True)
     found = read_paper(paper)
@@ -76,9 +76,12 @@ def command(
     # After an error they end with this process, by torchrun.
     processes.dismiss()
     report(made.summary(), _lines(made, whole=not sections))
-    for row in (row for found in made.sections for row in found.rows):
+    rows = [row for found in made.sections for row in found.rows]
+    for row in rows:
         for each, run in zip(row.evaluations, row.runs, strict=True):
             refuse_broken(each, run.name)
+    evaluations = [each for row in rows for each in row.evaluations]
+    refuse_unasked(evaluations, made.stopped, made.run.name)
     if made.failed:
         sys.exit(1)
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import dspy
 from pydantic import Field
@@ -48,6 +48,8 @@ OCCUPATIONS: Sequence[str] = _PROFILE["occupations"]
 """By the code of users.dat."""
 
 _FILES = ("ratings.dat", "users.dat", "movies.dat")
+_MOST_BYTES = 2**28
+"""Of one table; the largest of MovieLens-1M has 25 million."""
 _MOST_DIGITS = 18
 _LATEST = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp())
 _YEAR = re.compile(r"(.*\S)\s*\((\d{4})\)")
@@ -156,12 +158,25 @@ def _files(path: Path) -> tuple[dict[str, bytes], tuple[Path, ...]]:
         places = (root, root / "ml-1m")
         found = {name: place / name for name in _FILES for place in places if (place / name).is_file()}
         missing = [name for name in _FILES if name not in found]
-        contents = {name: file.read_bytes() for name, file in found.items()}
+        contents = {name: _content(file) for name, file in found.items()}
     except (zipfile.BadZipFile, OSError, RuntimeError, ValueError, zlib.error, EOFError) as error:
         raise DataError(f"{path}: cannot be read ({error}); expected ml-1m.zip or its folder, see {_WANTED}") from error
     if missing:
         raise DataError(f"{path}: holds no {missing[0]}; expected {_WANTED}")
     return contents, (path,) if zipped else tuple(Path(str(found[name])) for name in _FILES)
+
+
+def _content(file: Any) -> bytes:
+    """Read a table of a folder or of a zip file, whose sizes may be untrue.
+
+    Raises:
+        DataError: It is larger than any of MovieLens.
+    """
+    with file.open("rb") as stream:
+        content = stream.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise DataError(f"{file}: has more than {_MOST_BYTES:,} bytes; expected {_WANTED}")
+    return content
 
 
 def _tables(files: Mapping[str, bytes], note: Note) -> _Tables:

@@ -26,13 +26,12 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Strin
 
 from ..errors import DataError
 from ..records import read_time
-from ..records.json_input import decode, opened, read_text, refuse_unfit, strict_decoder
+from ..records.json_input import decode, refuse_unfit, strict_decoder
+from ..records.text_file import LONGEST_LINE, opened, read_lines
 from .dataset import Finding, Note
 
 PIECE = 1 << 20
 """Characters of a long list that are read at once."""
-MOST = 1 << 28
-"""Most characters of one entry; a longer one is nearly always a text whose closing quote is missing."""
 MONTHS = re.findall(r"\w+", "january february march april may june july august september october november december")
 """English months in their order, whatever the locale."""
 _LONGEST_CELL = 2**24
@@ -208,41 +207,63 @@ def json_object(line: str, place: Location) -> dict[str, Any] | None:
 
 
 def json_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Location, R]]:
-    """The lines of a JSON-lines file that are such a model, with their numbers and places.
+    """The lines of a JSON-lines file that are such a model, with their numbers and places; read line by line.
 
     Raises:
         DataError: The file is missing, empty or no UTF-8 text, or is a JSON array or a CSV file as a whole.
     """
-    text = read_text(path)
-    _refuse_other_format(path, text)
-    # not splitlines: it also cuts at characters that JSON allows inside a string
-    for number, line in enumerate(text.split("\n"), 1):
-        place = Location(note, f"line {number}")
-        value = json_object(line, place) if line.strip() else None
-        row = None if value is None else place.read(model, value)
-        if row is not None:
-            yield number, place, row
+    with opened(path) as file:
+        # not splitlines: it also cuts at characters that JSON allows inside a string
+        for number, line in _json_lines(path, file):
+            place = Location(note, f"line {number}")
+            value = json_object(line, place)
+            row = None if value is None else place.read(model, value)
+            if row is not None:
+                yield number, place, row
 
 
-def _refuse_other_format(path: Path, text: str) -> None:
+def _json_lines(path: Path, file: TextIO) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a JSON-lines file that are not blank, with their numbers.
+
+    Raises:
+        DataError: There is none, one is too long, or the first shows a JSON array or a CSV file.
+    """
+    numbered = enumerate(read_lines(file, path), 1)
+    lines = ((number, line.rstrip("\n")) for number, line in numbered if line.strip())
+    first = next(lines, None)
+    if first is None:
+        raise DataError(f"{path}: the file is empty")
+
+    second = next(lines, None)
+    _refuse_other_format(path, first[1].strip(), is_alone=second is None)
+    yield first
+    if second is not None:
+        yield second
+    yield from lines
+
+
+def _refuse_other_format(path: Path, first_line: str, is_alone: bool) -> None:
     """Refuse a JSON array or a CSV file that was given as JSON lines, and say how to convert it.
+
+    Args:
+        path: Of the file.
+        first_line: The first line that is not blank.
+        is_alone: Whether the file has no other line.
 
     Raises:
         DataError: It is one.
     """
-    text = text.strip()
     expected = "expected JSON lines, one object per line"
-    if text.startswith("[") and text.endswith("]"):
-        # Lines that are lists by themselves are no array; they are reported line by line.
-        first_line = text.partition("\n")[0]
-        if first_line == text or not _is_json(first_line):
+    if first_line.startswith("["):
+        # Several lines that are lists by themselves are no array; they are reported line by line.
+        is_array = first_line.endswith("]") if is_alone else not _is_json(first_line)
+        if is_array:
             raise DataError(f"{path}: is a JSON array; {expected}; convert it: {_conversion(_ARRAY_TO_LINES, path)}")
         return
 
-    header = text.partition("\n")[0].strip()
-    is_csv = path.suffix == ".csv" or ("," in header and re.fullmatch(r"[\w \-.\",]+", header))
-    if is_csv and not header.startswith("{") and not _is_json(header):
-        columns = next(csv.reader([header]))[:_MOST_NAMES]
+    is_csv = path.suffix == ".csv" or ("," in first_line and re.fullmatch(r"[\w \-.\",]+", first_line))
+    if is_csv and not first_line.startswith("{") and not _is_json(first_line):
+        columns = next(csv.reader([first_line]))[:_MOST_NAMES]
         raise DataError(
             f"{path}: is a CSV file (its first line: {', '.join(columns):.200}); {expected}; "
             f"convert it: {_conversion(_CSV_TO_LINES, path)}"
@@ -263,7 +284,7 @@ def _conversion(program: str, path: Path) -> str:
     return f"python -c {shlex.quote(program)} {shlex.quote(str(path))} > {shlex.quote(str(target))}"
 
 
-def stream_list(path: Path, piece: int = PIECE) -> Iterator[Any]:
+def stream_list(path: Path, piece: int = PIECE, longest: int = LONGEST_LINE) -> Iterator[Any]:
     """The entries of a JSON list, so that a file of gigabytes needs no more memory than its largest entry.
 
     An entry that ends beyond the piece that was read is tried again with twice as much text, so the work stays within a
@@ -272,51 +293,122 @@ def stream_list(path: Path, piece: int = PIECE) -> Iterator[Any]:
     Args:
         path: A UTF-8 file whose top level is a list.
         piece: Characters that are read at once.
+        longest: Most characters of an entry.
 
     Raises:
-        DataError: The file is missing, empty, no UTF-8 text, no JSON list, or ends too early; entries before the fault
-            have been given by then.
+        DataError: The file is missing, empty, no UTF-8 text, no JSON list, or ends too early, or an entry is too long;
+            entries before the fault have been given by then.
     """
     with opened(path) as file:
-        yield from _entries(path, file, piece)
+        yield from _entries(path, _Window(file, piece, longest))
 
 
-def _entries(path: Path, file: TextIO, piece: int) -> Iterator[Any]:
-    decoder, number, text, at = strict_decoder(), 0, "", 0
-    while not text and (new := file.read(piece)):
-        text = new.lstrip()
-    if not text.startswith("["):
-        raise DataError(
-            f"{path}: expected a JSON list, but the file {f'begins with {text[:20]!r}' if text else 'is empty'}"
-        )
-    at, sign = 1, ""
-    while sign != "]":
-        at = _SPACE.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
-        if not number and text.startswith("]", at):
-            at += 1
-            break
-        value, after, where = None, at, f"{path}: entry {number + 1}"
+class _Window:
+    """The part of a file that is in memory; the text before `at` has been dealt with.
+
+    Args:
+        file: The file.
+        piece: Characters that are read at once.
+        longest: Most characters that are kept.
+    """
+
+    def __init__(self, file: TextIO, piece: int, longest: int) -> None:
+        self._file = file
+        self._piece = piece
+        self.longest = longest
+        self.text = ""
+        self.at = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the text behind `at` is as long as it may be."""
+        return len(self.text) - self.at >= self.longest
+
+    def grow(self) -> bool:
+        """Drop what has been dealt with, and read as much text again as is left; return whether there was any."""
+        rest = self.text[self.at :]
+        room = self.longest - len(rest)
+        new = self._file.read(min(max(self._piece, len(rest)), room)) if room > 0 else ""
+        self.text = rest + new
+        self.at = 0
+        return bool(new)
+
+    def skip_space(self) -> None:
+        """Move `at` to the next character that is no space, as far as the text goes."""
+        self.at = end_of_space(self.text, self.at)
+
+    def find_text(self) -> bool:
+        """Move to the next character of the file that is no space; return whether there is one."""
+        while True:
+            self.skip_space()
+            if self.at < len(self.text):
+                return True
+            if not self.grow():
+                return False
+
+
+def end_of_space(text: str, start: int) -> int:
+    """Return where the space ends that begins at `start`, which may be none."""
+    match = _SPACE.match(text, start)
+    return start if match is None else match.end()
+
+
+def _entries(path: Path, window: _Window) -> Iterator[Any]:
+    if not window.find_text():
+        raise DataError(f"{path}: expected a JSON list, but the file is empty")
+    beginning = window.text[window.at :]
+    if not beginning.startswith("["):
+        raise DataError(f"{path}: expected a JSON list, but the file begins with {beginning[:20]!r}")
+
+    window.at += 1
+    decoder = strict_decoder()
+    number = 0
+    if window.find_text() and window.text.startswith("]", window.at):
+        window.at += 1
+    else:
+        is_last = False
+        while not is_last:
+            number += 1
+            value, is_last = _next_entry(f"{path}: entry {number}", window, decoder)
+            yield value
+
+    if window.find_text():
+        raise DataError(f"{path}: something follows the list after its entry {number}")
+
+
+def _next_entry(where: str, window: _Window, decoder: json.JSONDecoder) -> tuple[Any, bool]:
+    """Read the next entry, and the sign behind it.
+
+    Returns:
+        The entry, and whether it is the last one.
+
+    Raises:
+        DataError: There is none, or it is too long.
+    """
+    window.find_text()
+    while True:
         try:
-            value, end = decoder.raw_decode(text, at)
-            after = _SPACE.match(text, end).end()  # pyright: ignore[reportOptionalMemberAccess]
-            sign = text[after : after + 1]
-            problem = f"expected ',' or ']' after it, got {sign!r}"
-            refuse_unfit(value, text[at:end])
+            value, end = decoder.raw_decode(window.text, window.at)
+            refuse_unfit(value, window.text[window.at : end])
         except json.JSONDecodeError as error:
-            sign, problem = "", f"not valid JSON ({error.msg})"
+            problem = f"not valid JSON ({error.msg})"
         except RecursionError:
             raise DataError(f"{where}: nested too deeply") from None
         except ValueError as error:
             raise DataError(f"{where}: {error}") from error
-        if sign in (",", "]"):
-            number, at = number + 1, after + 1
-            yield value
-        elif len(text) - at < MOST and (new := file.read(max(piece, len(text) - at))):
-            text, at = text[at:] + new, 0
         else:
+            after = end_of_space(window.text, end)
+            sign = window.text[after : after + 1]
+            if sign in (",", "]"):
+                window.at = after + 1
+                return value, sign == "]"
+            problem = f"expected ',' or ']' after it, got {sign!r}"
+
+        if window.is_full:
+            raise DataError(f"{where}: has more than {window.longest:,} characters; is a closing quote missing?")
+        # The piece that was read may end within the entry, or within a number that goes on.
+        if not window.grow():
             raise DataError(f"{where}: {problem}; is the file cut short?")
-    if text[at:].strip() or file.read().strip():
-        raise DataError(f"{path}: something follows the list after its entry {number}")
 
 
 def csv_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Location, R]]:
@@ -328,7 +420,7 @@ def csv_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Loca
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
     try:
         with opened(path, newline="") as file:
-            reader = csv.DictReader(file)
+            reader = csv.DictReader(read_lines(file, path))
             names = [name.strip() for name in reader.fieldnames or ()]
             if not names:
                 raise DataError(f"{path}: the file is empty; expected a CSV with a header")

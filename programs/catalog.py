@@ -33,6 +33,9 @@ Chosen with `perf/embedders.py` of commit b9d2176 on facts and questions of LoCo
 of the evidence is above `close`; one in 10,000 pairs of facts of one conversation is above `same`.
 """
 
+MOST_POLICIES = 8
+"""Most policies in one name of a method, as `logs+` and `pgr+` in `logs+pgr+turn-rag`."""
+
 COSINES: Mapping[str, Mapping[str, float]] = {
     "offline": {"near": 0.13, "named": 0.27, "close": 0.44},
     "minilm": {"related": 0.16, "near": 0.31, "named": 0.44, "close": 0.75, "same": 0.92},
@@ -97,6 +100,10 @@ def answering(program: MemoryProgram, task: str, settings: TaskSettings) -> Memo
 
 def method_class(name: str) -> type[Method]:
     """The class of a method name or of a `module:Class`; of `pgr+METHOD` that of the policy."""
+    policies = name.count("+")
+    if policies > MOST_POLICIES:
+        raise UserError(f"method {name[:40]!r}...: has {policies:,} policies before a method; at most {MOST_POLICIES}")
+
     policy, plus, inner = name.partition("+")
     if plus:
         if policy not in POLICIES:

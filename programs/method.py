@@ -10,13 +10,14 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_origin, get_type_hints
 
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from ..errors import UserError
 from ..memory.amending import Amend
+from ..memory.entries import MOST as MOST_ENTRIES
 from ..memory.index import Embedder, Entry
 from ..memory.indexes import Indexes
 from ..memory.memory import Memory, turn_entries
@@ -29,6 +30,9 @@ from .relative_dates import dated
 
 ANY_COSINE = -1.0
 """The `min_score` of a search that leaves nothing out."""
+
+EntryCount = Annotated[int, Field(ge=1, le=MOST_ENTRIES)]
+"""How many entries of a memory are shown or recalled: a saved program must not show a model all of a large one."""
 
 S = TypeVar("S", bound="Settings")
 RecentItems = Literal["written", "searched", "left out"]
@@ -81,17 +85,32 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, kind: type) -> type[Self]:
-        """These settings, and one for each argument of a constructor that is not what something is made of."""
+        """These settings, and one for each argument of a constructor that is not what something is made of.
+
+        An argument whose type is `Annotated` has the range that stands there.
+        """
         fields: dict[str, Any] = {}
+        ranges = _annotated_arguments(kind)
         for name, each in list(inspect.signature(kind.__init__).parameters.items())[1:]:
+            if each.kind.name.startswith("VAR") or name in ("embedder", "inner", *cls.model_fields):
+                continue
             default = ... if each.default is each.empty else each.default
-            if not each.kind.name.startswith("VAR") and name not in ("embedder", "inner", *cls.model_fields):
-                fields[name] = type(default) if isinstance(default, bool | int | float | str) else Any, default
+            type_of_default = type(default) if isinstance(default, bool | int | float | str) else Any
+            fields[name] = ranges.get(name, type_of_default), default
         return create_model(kind.__name__, __base__=cls, **fields)
 
     def only(self, kind: type[S]) -> S:
         """Those of the settings that another model has too: what a writer is made with decides its memories."""
         return kind.model_validate({name: getattr(self, name) for name in kind.model_fields})
+
+
+def _annotated_arguments(kind: type) -> dict[str, Any]:
+    """Return the types of those arguments of a constructor that are `Annotated`, by name."""
+    try:
+        hints = get_type_hints(kind.__init__, include_extras=True)
+    except NameError:  # hints of a class of one's own that are there for type checkers alone
+        return {}
+    return {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
 class SearchSettings(Settings):

@@ -7,18 +7,14 @@ file or hash can hold.
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import re
-import stat
-import zlib
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from ..errors import DataError
+from .text_file import read_text
 
 MOST_DEPTH = 100
 """Most levels of lists and objects in each other."""
@@ -81,39 +77,6 @@ def refuse_unfit(value: Any, text: str) -> None:
 def strict_decoder() -> json.JSONDecoder:
     """A decoder that refuses what `decode` refuses, but for what `refuse_unfit` finds; raises ValueError."""
     return json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_int=_int, parse_constant=_constant)
-
-
-@contextmanager
-def opened(path: Path, newline: str | None = None) -> Generator[TextIO]:
-    """A UTF-8 text file, or a pipe, to be read; a byte-order mark is left out, and a .gz is unpacked.
-
-    Raises:
-        DataError: It is missing, a folder or a device, or no UTF-8 text, which may be seen while it is read.
-    """
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            raise DataError(f"{path}: cannot be read: it is a folder or a device; name a file")
-        open_text: Any = gzip.open if path.suffix == ".gz" else open
-        with open_text(path, "rt", encoding="utf-8-sig", newline=newline) as file:
-            yield file
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file") from error
-    except UnicodeDecodeError as error:
-        kinds = {b"\x1f\x8b": "it is compressed", b"\xff\xfe": "it is UTF-16", b"\xfe\xff": "it is UTF-16"}
-        kind = kinds.get(error.object[:2], f"byte {error.start} is wrong")
-        raise DataError(f"{path}: cannot be read as UTF-8 text: {kind}; save it unpacked, as UTF-8") from error
-    except (OSError, ValueError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-def read_text(path: Path) -> str:
-    """The text of a file as `opened` reads it; raises DataError for an empty one, too."""
-    with opened(path) as file:
-        text = file.read()
-    if not text.strip():
-        raise DataError(f"{path}: the file is empty")
-    return text
 
 
 def _is_flat(value: Any, levels: int = MOST_DEPTH) -> bool:

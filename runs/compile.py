@@ -38,7 +38,7 @@ from .pages.page import difference_line, open_page, program_changes, run_page, s
 from .pages.text import page_table
 from .promotion import Promotion, promotion, reserve
 from .registry import pinned
-from .results import Evaluation, counts_of, difference, refuse_broken, totals
+from .results import Evaluation, counts_of, difference, refuse_broken, refuse_unasked, totals
 from .runtime import Parent, Runtime
 from .setup import Setup, data_of, parameters, replayed_setup
 from .statistics import Difference, Verdict
@@ -203,10 +203,11 @@ class CompileResult:
         """Ends a compile that tells nothing, by its run's name.
 
         Raises:
-            BrokenRunError: A scoring is broken, or the optimizer failed and left the start as it was.
+            BrokenRunError: A scoring is broken, nothing was scored, or the optimizer failed and changed nothing.
         """
         for found in (self.dev[0], self.before, self.after):
             refuse_broken(found, self.run.name)
+        refuse_unasked((self.dev[0], self.before), self.stopped, self.run.name)
         told = self.troubles
         if told.ended is not None and not told.rescued:
             failed = f"{told.optimizer} failed ({told.ended}) and nothing was compiled"

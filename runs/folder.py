@@ -31,6 +31,8 @@ from .run_store import RunStore
 
 RUN = "run.json"
 PARTS = "parts"
+LONGEST_NAME = 150
+"""Most characters of what a run is called after; a folder's name has at most 255."""
 LAST = "last"
 """Names the run that was started last."""
 
@@ -47,7 +49,8 @@ class RunFolder:
     @classmethod
     def create(cls, name: str, settings: dict[str, Any]) -> RunFolder:
         """Makes the folder of a new run; its settings are everything that decides its result."""
-        folder = cls(home() / f"{datetime.now():%Y%m%d-%H%M%S}-{plain_name(name)}-{uuid.uuid4().hex[:4]}")
+        name = plain_name(name)[:LONGEST_NAME]
+        folder = cls(home() / f"{datetime.now():%Y%m%d-%H%M%S}-{name}-{uuid.uuid4().hex[:4]}")
         make_folder(folder.path)
         folder.write({"settings": settings, "status": "running"})
         return folder

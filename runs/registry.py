@@ -9,6 +9,7 @@ registry is run. Of a version in MLflow the digest is a tag, so that artifacts e
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -53,7 +54,8 @@ def program_folder(name: str | Path) -> Path | None:
     """The folder of a saved program: a folder itself, or what `resolve` makes of an address; else None."""
     if str(name).startswith((HUB, REGISTERED)):
         return resolve(str(name))
-    return Path(name) if Path(name).is_dir() else None
+    # pathlib raises for a name that is too long
+    return Path(name) if os.path.isdir(name) else None  # noqa: PTH112
 
 
 def resolve(name: str) -> Path:

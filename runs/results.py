@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -295,6 +295,21 @@ def refuse_broken(found: Evaluation, run: str | None, note: str = "") -> None:
     """
     if found.broken:
         raise BrokenRunError(f"broken run: {found.breakage}; mempiler show {run} --failed lists all{note}")
+
+
+def refuse_unasked(evaluations: Iterable[Evaluation], stopped: str | None, run: str | None) -> None:
+    """Ends a run that a limit stopped before its first question was answered: there is no result to look at.
+
+    Args:
+        evaluations: All of the run.
+        stopped: The limit that it reached; None if it reached none.
+        run: Its name or id.
+
+    Raises:
+        BrokenRunError: No evaluation has a row, and a limit is the reason.
+    """
+    if stopped and not any(each.rows for each in evaluations):
+        raise BrokenRunError(f"nothing was evaluated: {stopped}; --resume {run} with a higher limit goes on")
 
 
 def question(row: Row) -> tuple[str, str, str]:

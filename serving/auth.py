@@ -11,16 +11,19 @@ import asyncio
 import hashlib
 import re
 import stat
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from ..errors import UserError
+from ..errors import DataError, UserError
 from ..memory.incoming import name_of
+from ..records.text_file import opened
 from . import connection
 from .error_responses import (
     GONE,
@@ -50,6 +53,10 @@ _LOOPBACK_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
 
 Place = Callable[[str], AbstractContextManager[None]]
 """What a request of a tenant holds until it is served."""
+_TICK = 2 * 10**9
+"""Nanoseconds within which two changes of a file may have one time: the clocks of file systems are coarse."""
+_LONGEST = 10_000_000
+"""Most characters of a token file."""
 _LINE = re.compile(r"(\S+)\s+(?:sha256:([0-9a-f]{64})|(?!sha256:)(\S{16,}))")
 
 
@@ -65,8 +72,10 @@ class Tokens:
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._seen = self._state()
-        self._take(read_tokens(self._path))
+        self._text_digest = ""
+        """Of the text that the tokens were read from; "" where that was wrong."""
+        self._read_version = self._version()
+        self._read()
 
     def tenant(self, token: str) -> str | None:
         """The tenant of a token; None for an unknown one.
@@ -83,41 +92,100 @@ class Tokens:
         return bool(self._tenants)
 
     def _refresh(self) -> None:
-        state = self._state()
-        if state == self._seen:
+        """Read the file again if it changed, or may have changed, since it was read."""
+        version = self._version()
+        last = self._read_version
+        if version == last and (last is None or last.is_settled):
             return
+
         try:
-            self._take(read_tokens(self._path))
+            self._read()
         except UserError as error:
+            if version != last or self._text_digest:
+                log.error("token file is wrong, all requests are refused", extra={"cause": str(error)})
+            self._text_digest = ""
             self._take({})
-            log.error("token file is wrong, all requests are refused", extra={"cause": str(error)})
-        self._seen = state
+        self._read_version = version
+
+    def _read(self) -> None:
+        """Take the tokens of the file, unless its text is the same as before.
+
+        Raises:
+            UserError: It cannot be read, holds no token, or a line is wrong.
+        """
+        text = _text_of(self._path)
+        digest = _digest(text)
+        if digest == self._text_digest:
+            return
+        self._take(_parse_tokens(text, self._path))
+        self._text_digest = digest
+        _warn_of_readers(self._path)
 
     def _take(self, tenants: dict[str, str]) -> None:
         self._tenants = tenants
         self.several = len(set(tenants.values())) > 1
         """Whether there is more than one tenant."""
 
-    def _state(self) -> tuple[int, int, int] | None:
+    def _version(self) -> _FileVersion | None:
+        """Return which version of the file is there now; None if there is none."""
         try:
             found = self._path.stat()
-        except OSError:
+        except (OSError, ValueError):
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return _FileVersion(
+            device=found.st_dev,
+            inode=found.st_ino,
+            size=found.st_size,
+            modified=found.st_mtime_ns,
+            changed=found.st_ctime_ns,
+            is_settled=time.time_ns() - found.st_ctime_ns > _TICK,
+        )
 
 
-def read_tokens(path: Path) -> dict[str, str]:
-    """The tenants of a token file by the digests of their tokens.
+@dataclass(frozen=True)
+class _FileVersion:
+    """What tells versions of a file apart without reading it."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    """When its content was written, in nanoseconds; anybody who may write the file can set it."""
+    changed: int
+    """When anything of it was changed; the system alone sets it."""
+    is_settled: bool = field(compare=False)
+    """Whether another change would have another time: one within the same tick of the clock would not."""
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of a token file.
 
     Raises:
-        UserError: It cannot be read, holds no token, or a line is wrong; no message holds a token.
+        UserError: It cannot be read, or is too long.
     """
     try:
-        mode, text = path.stat().st_mode, path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: the token file cannot be read: {error}") from error
-    if mode & stat.S_IROTH:
-        log.warning("everybody on this machine can read the token file; take that right away: chmod o-r")
+        with opened(path) as file:
+            text = file.read(_LONGEST + 1)
+    except DataError as error:
+        raise UserError(f"token file {error}") from error
+    if len(text) > _LONGEST:
+        raise UserError(f"{path}: has more than {_LONGEST:,} characters; a token file has a line for each token")
+    return text
+
+
+def _warn_of_readers(path: Path) -> None:
+    """Log a warning if everybody on this machine can read a token file."""
+    with suppress(OSError):
+        if path.stat().st_mode & stat.S_IROTH:
+            log.warning("everybody on this machine can read the token file; take that right away: chmod o-r")
+
+
+def _parse_tokens(text: str, path: Path) -> dict[str, str]:
+    """The tenants of the text of a token file by the digests of their tokens.
+
+    Raises:
+        UserError: It holds no token, or a line is wrong; no message holds a token.
+    """
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):

@@ -96,8 +96,8 @@ class StubServer:
     """The share of every prompt that it says was in its cache; None says nothing."""
     between: Callable[[int], None] = lambda n: None
     """Called before each event of a stream with its number, from 0."""
-    models: Sequence[str] | None = None
-    """The models that it says it has; None lists none."""
+    models: Sequence[str] | bytes | None = None
+    """The models that it says it has, or the body of its list; None lists none."""
     embedding_fault: Callable[[], Fault | None] = lambda: None
     """Gives the fault that a request for embeddings meets, `stall` or a status; None answers it."""
     usage: Any = True
@@ -257,7 +257,8 @@ def _handler(stub: StubServer) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             known = stub.models if self.path.endswith("/models") else None
             body = {"data": [{"id": name, "object": "model"} for name in known or ()]}
-            self.send(404 if known is None else 200, json.dumps(body).encode())
+            sent = known if isinstance(known, bytes) else json.dumps(body).encode()
+            self.send(404 if known is None else 200, sent)
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -22,6 +22,7 @@ from pydantic import AliasChoices, Field, RootModel, model_validator
 
 from ...errors import DataError, one_line
 from ...records import History, Session, Turn, read_json
+from ...records.text_file import refuse_irregular
 from ..dataset import Note, Reading
 from ..rows import MONTHS, Location, Parsed, Row, Text, Verbatim, Words, json_rows, natural, stream_list
 
@@ -194,6 +195,7 @@ def _parquet(table: Path) -> Iterator[Any]:
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
+    refuse_irregular(table)
     try:
         for batch in ParquetFile(table).iter_batches(1, columns=[*_HubRow.model_fields]):
             yield from batch.to_pylist()

@@ -29,7 +29,7 @@ from ...memory.memory import Memory, Stored, TurnMemory, turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
 from ...signatures.baselines import UpdateLogSummary
 from ..fallback import FEW, as_fallback
-from ..method import ANY_COSINE, EntryReader, Method, Policy, Reader, Settings, Writer
+from ..method import ANY_COSINE, EntryCount, EntryReader, Method, Policy, Reader, Settings, Writer
 from ..predictor import of_meaning, predictor
 from ..relative_dates import dated, dated_text
 from .written import LONGEST_ACCOUNT, SummaryMemory
@@ -58,7 +58,7 @@ class TurnRAG(Method):
 
     presets = _PRESETS
 
-    def __init__(self, k: int = 10, hybrid: bool = True, embedder: Embedder | None = None) -> None:
+    def __init__(self, k: EntryCount = 10, hybrid: bool = True, embedder: Embedder | None = None) -> None:
         near = of_meaning(embedder)
         super().__init__(TurnWriter(), EntryReader(k, ANY_COSINE, near, hybrid=hybrid), near)
 
@@ -214,7 +214,7 @@ class SessionRAG(Method):
 
     presets = _PRESETS
 
-    def __init__(self, k: int = 3, hybrid: bool = True, embedder: Embedder | None = None) -> None:
+    def __init__(self, k: EntryCount = 3, hybrid: bool = True, embedder: Embedder | None = None) -> None:
         near = of_meaning(embedder)
         super().__init__(SessionWriter(), SessionReader(k, ANY_COSINE, near, hybrid=hybrid), near)
 
@@ -222,7 +222,7 @@ class SessionRAG(Method):
 class LogSettings(Settings):
     """What can be set of `logs+METHOD`."""
 
-    k: int = Field(3, ge=1, description="log entries of earlier sessions per query; Mem-PAL's number")
+    k: EntryCount = Field(3, description="log entries of earlier sessions per query; Mem-PAL's number")
     earlier: Literal["search", "summary", "none"] = Field("search", description="what is shown of earlier logs")
     max_words: int = Field(300, ge=1, description="most words of a summary of the logs")
 

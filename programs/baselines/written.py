@@ -35,7 +35,7 @@ from ...signatures.baselines import (
     RecordConditions,
     UpdateSummary,
 )
-from ..method import EntryReader, Lost, Method, Settings, Writer
+from ..method import EntryCount, EntryReader, Lost, Method, Settings, Writer
 from ..predictor import predictor
 from ..recording import record_failure
 from ..threads import gather
@@ -147,7 +147,7 @@ class RecordSettings(Settings):
 
     retired: ClassVar = {"reflection": False}
 
-    k: int = Field(3, ge=1, description="records recalled per query; Mem-PAL's number")
+    k: EntryCount = Field(3, description="records recalled per query; Mem-PAL's number")
 
 
 class RecordMemory(Memory):
@@ -205,7 +205,7 @@ class BankSettings(Settings):
 
     retired: ClassVar = {"seed": 0, "portrait": True}
 
-    k: int = Field(3, ge=1, description="pieces recalled per query, and per utterance while dialogues are written")
+    k: EntryCount = Field(3, description="pieces recalled per query, and per utterance while dialogues are written")
     forgetting: bool = Field(True, description="whether pieces fade")
     days: float = Field(5.0, gt=0, description="days after which a piece of strength 1 is remembered by 1/e")
 

@@ -26,7 +26,7 @@ from ...memory.indexes import timed
 from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
 from ...records.own_code import imported
-from ..method import Method, Reader, Settings, Writer
+from ..method import EntryCount, Method, Reader, Settings, Writer
 from ..pending import PendingItems, Recalled
 from ..program import MemoryProgram
 from ..recording import ExternalError
@@ -52,7 +52,7 @@ class _Answering(Settings):
 
 
 class _Searching(_Answering):
-    k: int = Field(10, gt=0, lt=10**9, description="entries recalled")
+    k: EntryCount = Field(10, description="entries recalled")
 
 
 class _AtEndpoint(_Answering):

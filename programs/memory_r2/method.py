@@ -35,7 +35,7 @@ from ...signatures.memory_r2 import (
     Operation,
     StoredMemory,
 )
-from ..method import EntryReader, Method, SearchSettings, Settings, Writer
+from ..method import EntryCount, EntryReader, Method, SearchSettings, Settings, Writer
 from ..predictor import predictor
 from ..recording import refuse
 from ..tasks.task import QuestionAnswering, with_items
@@ -49,8 +49,8 @@ FIRST = "first speaker"
 class FactSettings(Settings):
     """How facts are written; defaults are the released code's."""
 
-    related: int = Field(5, ge=1, description="nearest memories shown for a new fact")
-    related_total: int = Field(25, ge=1, description="most memories shown to the manager at once")
+    related: EntryCount = Field(5, description="nearest memories shown for a new fact")
+    related_total: EntryCount = Field(25, description="most memories shown to the manager at once")
     min_score: float = Field(0.1, ge=-1, le=1, description="lowest cosine that counts, for writing and reading")
     parts: int = Field(4, ge=1, description="how many parts a session is cut into")
     chunk_turns: int | None = Field(None, ge=1, description="turns of a part instead, however many parts that makes")
@@ -63,7 +63,7 @@ class MemoryR2Settings(SearchSettings, FactSettings):
     """What can be set of `MemoryR2`."""
 
     retired: ClassVar[Mapping[str, Any]] = {"abstain": False}
-    read_top: int = Field(30, ge=1, description="memories per speaker that are read (code: 50 from 16 sessions on)")
+    read_top: EntryCount = Field(30, description="memories per speaker that are read (code: 50 from 16 sessions on)")
 
 
 class FactWriter(Writer):

@@ -27,7 +27,7 @@ from ...memory.indexes import Indexes
 from ...records import Context, Failure, Hit, Item, Query, Turn, format_time
 from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts, update_examples
 from ..fallback import FEW
-from ..method import ANY_COSINE, EntryReader, Method, Policy, Reader, SearchSettings, Settings, Writer
+from ..method import ANY_COSINE, EntryCount, EntryReader, Method, Policy, Reader, SearchSettings, Settings, Writer
 from ..predictor import predictor
 from ..recording import record_failure
 from ..threads import gather
@@ -45,7 +45,7 @@ class FactSettings(Settings):
     merge_after: int = Field(50, ge=1, description="new facts after which the memory is consolidated")
     merge_score: float = Field(0.8, ge=-1, le=1, description="lowest cosine of facts that may be merged")
     window_days: int = Field(7, ge=0, description="most days between the latest dates of facts that are merged")
-    related: int = Field(40, ge=1, description="most known facts an update is shown, those nearest to what was said")
+    related: EntryCount = Field(40, description="most known facts an update is shown, those nearest to what was said")
 
 
 _BENCHMARKS = ("memoryquest", "implexconv", "personamem-v2")
@@ -59,7 +59,7 @@ _PGR_PRESETS = {name: {"hybrid": False, "iterations": 10} for name in _BENCHMARK
 class FactStoreSettings(SearchSettings, FactSettings):
     """What can be set of `FactStore`."""
 
-    k: int = Field(20, ge=1, description="facts recalled per query (K, Figure 3)")
+    k: EntryCount = Field(20, description="facts recalled per query (K, Figure 3)")
 
 
 class PGRSettings(SearchSettings, ProspectionSettings, FactSettings):

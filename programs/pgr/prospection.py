@@ -32,7 +32,7 @@ from ...signatures.pgr import (
     refined_tree_examples,
     tree_examples,
 )
-from ..method import Settings
+from ..method import EntryCount, Settings
 from ..predictor import Part, predictor
 from ..relative_dates import dated_text
 
@@ -46,13 +46,13 @@ class ProspectionSettings(Settings):
     """What can be set of the retrieval policy (section 3.3; defaults of section 5.1, but for `iterations`)."""
 
     strategy: Literal["tree", "chain"] = Field("tree", description="what is imagined: PGR-TOT or PGR-COT (Table 3)")
-    k: int = Field(5, ge=1, description="facts per probe (K)")
+    k: EntryCount = Field(5, description="facts per probe (K)")
     min_score: float = Field(0.3, description="lowest score of a probe's hit (tau)")
     augment: Literal["append", "rewrite", "none"] = Field(
         "append",
         description="facts beside the query (Table 7), the query said again with them (Eq. 2), or none",
     )
-    augment_k: int = Field(5, ge=1, description="most facts that the query is augmented with; the paper has no number")
+    augment_k: EntryCount = Field(5, description="most facts that the query is augmented with; the paper has no number")
     augment_score: float = Field(0.6, description="lowest score of those facts (tau_o)")
     min_new: int = Field(5, ge=1, description="the loop ends with a round that finds fewer new facts (delta)")
     iterations: int = Field(

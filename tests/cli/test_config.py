@@ -58,7 +58,8 @@ def test_pairs_of_an_option_are_a_table_a_list_or_one_text(cli: Any, here: Path)
         ('test = "many"\n', "run.toml: line 1: test: 'many' is not a valid integer"),
         ("lm = 3\n[threads]\nk = 3\n", "run.toml: line 2: threads: "),
         ("seed = \n", "run.toml: cannot be read as TOML: Invalid value (at line 1"),
-        ("\xff\xfe", "run.toml: cannot be read as TOML"),
+        ("\xff\xfe", "run.toml: cannot be read as UTF-8 text: it is UTF-16"),
+        ("a = " + "[" * 100_000, "run.toml: cannot be read as TOML: maximum recursion depth exceeded"),
     ],
 )
 def test_a_mistake_names_line_and_key(cli: Any, here: Path, text: str, said: str) -> None:

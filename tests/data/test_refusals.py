@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import threading
+import time
 
 import pytest
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.errors import DataError
+from mempiler.records import text_file
 
 from .forms import FORMS, Change, changed, encoded, first, put, write
 
@@ -159,6 +163,35 @@ def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path, name):
         with pytest.raises(DataError):
             benchmark(name, write(tmp_path, {**FORMS[name], main: content}))
         assert not check(name, write(tmp_path, {**FORMS[name], main: content})).ok
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_pipe_is_refused_at_once(tmp_path, name):
+    main = next(iter(FORMS[name]))
+    path = write(tmp_path, FORMS[name])
+    file = tmp_path / main
+    file.unlink()
+    os.mkfifo(file)
+    # Whoever waits for the pipe all the same finds it empty after a while.
+    writer = os.open(file, os.O_RDWR)
+    timer = threading.Timer(20, os.close, (writer,))
+    timer.start()
+    try:
+        started = time.monotonic()
+        with pytest.raises(DataError):
+            benchmark(name, path)
+        assert time.monotonic() - started < 20
+    finally:
+        timer.cancel()
+
+
+def test_a_line_without_an_end_is_refused_and_a_check_says_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_file, "LONGEST_LINE", 10_000)
+    row = json.dumps(FORMS["jsonl"]["own.jsonl"][0])
+    path = write(tmp_path, {"own.jsonl": f"{row}\n{'x' * 20_000}".encode()})
+    with pytest.raises(DataError, match=r"own\.jsonl: line 2 has more than 10,000 characters"):
+        benchmark("jsonl", path)
+    assert check("jsonl", path).rows[-1].message.startswith("line 2 has more than 10,000 characters")
 
 
 TEXTS = ("", "9" * 400, "a\x00b", "line\nbreak", "\u2028", "../../etc/passwd", "x" * 100_000, "2024-02-30", "[" * 500)

@@ -1,7 +1,10 @@
-"""A JSON list read entry by entry: the same as parsing it whole, wherever pieces end, and clear about faults."""
+"""Files read row by row: a JSON list is the same as parsed whole, wherever pieces end, and memory is bounded."""
 
+import gzip
 import json
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -44,3 +47,47 @@ def test_what_is_no_list_is_told_in_one_line_after_the_entries_before(tmp_path, 
     with pytest.raises(DataError, match=re.escape(message)):
         read.extend(stream_list(tmp_path / "list.json", 12))
     assert len(read) == entries
+
+
+def test_an_entry_is_read_up_to_the_longest_one_that_is_allowed(tmp_path) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps(["a" * 96, "b" * 200]))
+    entries: list[Any] = []
+    with pytest.raises(DataError, match="entry 2: has more than 100 characters; is a closing quote missing"):
+        entries.extend(stream_list(path, piece=12, longest=100))
+    assert entries == ["a" * 96]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "beginning", "message"),
+    [
+        ("jsonl", '{"question": "', "line 1 has more than 134,217,728 characters"),
+        ("personamem", "persona_id,", "line 1 has more than 134,217,728 characters"),
+        ("longmemeval", '[{"question_id": "', "entry 1: has more than 134,217,728 characters"),
+        ("locomo", '[{"sample_id": "', "has more than 536,870,912 characters"),
+    ],
+)
+def test_a_few_kilobytes_that_unpack_to_gigabytes_take_no_more_memory_than_is_allowed(
+    tmp_path, name, beginning, message
+) -> None:
+    # Members of a gzip file follow one another: together they unpack to three gigabytes of one character.
+    part = gzip.compress(b"a" * 2**26)
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(beginning.encode()) + part * 48)
+
+    script = """
+import resource, sys
+from mempiler.data.catalog import benchmark
+from mempiler.errors import DataError
+try:
+    benchmark(sys.argv[1], sys.argv[2])
+except DataError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    command = [sys.executable, "-c", script, name, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    error, kilobytes = done.stdout.splitlines()
+    assert message in error
+    assert int(kilobytes) < 1_500_000

@@ -184,6 +184,8 @@ HAS = ["gpt-4.1-mini", "gpt-4.1", "o9", "models/gemini-3"]
         ("whatever", HAS, None, 1, None),
         ("whatever", [], "404", 0, None),
         ("whatever", None, "404", 0, None),
+        # A list that cannot be read is none.
+        ("whatever", b"[" * 100_000, "404", 0, None),
     ],
 )
 def test_a_model_is_refused_only_where_its_provider_says_that_there_is_none(stub, model, models, fault, asked, said):

@@ -295,7 +295,7 @@ def test_predictors_of_a_module_are_the_program_s():
     ("thing", "config", "problem"),
     [
         (Lines, {"size": 3}, "'mine' has no setting 'size'; it has: timeout=600.0, k=10"),
-        (Lines, {"k": 0}, "'mine': k = 0: .* greater than 0"),
+        (Lines, {"k": 0}, "'mine': k = 0: .* greater than or equal to 1"),
         (plain, {"k": 3}, "'mine' has no setting 'k'; it has: timeout"),
         (plain, {"task.reasoning": True}, r"answers by itself: task\.reasoning does not reach it"),
         (Endpoint, {}, "'mine': model = '': .*which of its models"),

@@ -110,6 +110,16 @@ def rehashed(state: str) -> Any:
     return write
 
 
+def resigned(**changes: Any) -> Any:
+    """Other values in the manifest, with a hash that is right for them: whoever writes the file can do so."""
+
+    def write(folder: Path) -> None:
+        manifest = read_manifest(folder).model_copy(update=changes)
+        edit_manifest(**changes, manifest_sha256=digest_of(manifest))(folder)
+
+    return write
+
+
 def instead(name: str, put: Callable[[Path], object]) -> Any:
     """Something else where a file of the program was."""
 
@@ -151,6 +161,26 @@ def test_a_damaged_folder_is_refused_by_name(saved, damage, words):
     damage(saved)
     message = refusal(load, saved)
     assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize("method", ["turn-rag", "session-rag", "logs+turn-rag", "pgr"])
+@pytest.mark.parametrize(
+    ("k", "range"),
+    [(-1, "greater than or equal to 1"), (0, "greater than or equal to 1"), (10**9, "less than or equal to 1000")],
+)
+def test_a_number_of_entries_out_of_its_range_is_refused_in_a_folder_as_elsewhere(tmp_path, method, k, range):
+    program = build(method)
+    save(program, tmp_path / "program")
+    resigned(config={**program.config, "k": k})(tmp_path / "program")
+    message = refusal(load, tmp_path / "program")
+    assert message == refusal(build, method, k=k)
+    assert f"k = {k}: input should be {range}" in message
+
+
+def test_a_method_of_very_many_policies_is_refused_in_one_line(saved):
+    resigned(method="logs+" * 2000 + "turn-rag")(saved)
+    assert "2,000 policies before a method; at most 8" in refusal(load, saved)
+    assert len(refusal(load, saved)) < 200
 
 
 class Renamed(dspy.Signature):

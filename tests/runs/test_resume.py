@@ -111,6 +111,17 @@ def test_a_run_that_was_stopped_goes_on(stub, mempiler_cli, name, script, limit,
     assert first.answered + more.answered == healthy.answered
 
 
+@pytest.mark.parametrize("name", ["evaluate", "bootstrap"])
+def test_a_run_that_may_ask_nothing_says_that_nothing_was_evaluated(stub, mempiler_cli, name):
+    server = stub()
+    ended = mempiler_cli(server, *words_of(name), "--max-calls", "0")
+    assert (ended.code, server.texts) == (4, [])
+    assert "nothing was evaluated: " in ended.line
+    assert "max-calls 0; --resume " in ended.line
+    run = ended.line.partition("--resume ")[2].split()[0]
+    assert mempiler_cli(server, *words_of(name), "--resume", run).code == 0
+
+
 def run_of(server: Any) -> Path:
     """The folder of the run that asked a server."""
     runs = Path(os.environ["MEMPILER_HOME"]).glob("*/run.json")

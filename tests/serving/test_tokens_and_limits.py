@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import os
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -17,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from mempiler import Client, MempilerError, Store, UserError
 from mempiler.cli import app
-from mempiler.serving.auth import Tokens, read_tokens
+from mempiler.serving.auth import Tokens
 from mempiler.serving.requests import RemoteMemory
 from mempiler.serving.settings import Settings
 
@@ -60,15 +63,53 @@ def test_token_is_withdrawn_without_a_restart(path: Path) -> None:
         ("acme tooshort", "at least 16 characters"),
         ("acme sha256:1234567890123456", "64 hexadecimal digits"),
         (f"acme {LONG}\nglobex {LONG}", "line 2: this token is bound to another tenant"),
-        (None, "cannot be read"),
+        (None, "token file .*: no such file"),
     ],
 )
 def test_wrong_token_file_is_one_line_without_tokens(path: Path, text: str | None, message: str) -> None:
     if text is not None:
         path.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message) as raised:
-        read_tokens(path)
+        Tokens(path)
     assert LONG not in str(raised.value)
+
+
+def test_a_token_file_that_is_rewritten_with_the_same_size_and_times_is_read_again(path: Path) -> None:
+    path.write_text(f"acme {LONG}-1\n")
+    written = path.stat()
+    tokens = Tokens(path)
+    assert tokens.tenant(f"{LONG}-1") == "acme"
+    path.write_text(f"acme {LONG}-2\n")
+    os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
+    assert path.stat().st_size == written.st_size
+    assert (tokens.tenant(f"{LONG}-1"), tokens.tenant(f"{LONG}-2")) == (None, "acme")
+
+
+def test_a_second_change_within_one_tick_of_the_clock_is_read_later(path: Path, monkeypatch: Any) -> None:
+    real, now = Path.stat, time.time_ns()
+    names = ("st_dev", "st_ino", "st_size", "st_mode")
+
+    def stat_with_a_coarse_clock(file: Path, **how: Any) -> Any:
+        found = real(file, **how)
+        return SimpleNamespace(**{name: getattr(found, name) for name in names}, st_mtime_ns=now, st_ctime_ns=now)
+
+    monkeypatch.setattr(Path, "stat", stat_with_a_coarse_clock)
+    path.write_text(f"acme {LONG}-1\n")
+    tokens = Tokens(path)
+    path.write_text(f"acme {LONG}-2\n")
+    monkeypatch.setattr(time, "time_ns", lambda: now + 60 * 10**9)
+    assert (tokens.tenant(f"{LONG}-1"), tokens.tenant(f"{LONG}-2")) == (None, "acme")
+
+
+def test_a_token_file_that_becomes_a_pipe_or_a_device_refuses_all_and_blocks_nothing(path: Path) -> None:
+    path.write_text(f"acme {LONG}\n")
+    tokens = Tokens(path)
+    path.unlink()
+    os.mkfifo(path)
+    assert tokens.tenant(LONG) is None
+    for unreadable in (path, Path("/dev/zero")):
+        with pytest.raises(UserError, match="it is a pipe or a device"):
+            Tokens(unreadable)
 
 
 def test_a_token_file_that_everybody_can_read_is_warned_of(path: Path, caplog: pytest.LogCaptureFixture) -> None:
