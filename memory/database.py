@@ -1,13 +1,15 @@
 """The database of a store: SQLite by path, PostgreSQL by URL; its connections, transactions, statements and errors.
 
 Statements are written out where they run: SQLAlchemy's expressions, made anew for every call, cost ten times as much as
-the database takes. An SQLite file belongs on a local disk, and has one writer at a time.
+the database takes. An SQLite file belongs on a local disk, and has one writer at a time. One that cannot be written,
+or whose folder cannot, is opened read-only.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
 import stat
 import threading
 import time
@@ -16,14 +18,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 from sqlalchemy import Connection, CursorResult, Engine, TextClause, bindparam, create_engine, event, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from ..errors import MissingDependencyError, StoreError, UserError
 from ..records.scope import SharedByCopies
-from .store_tables import bring_up
+from ..secret_values import Secrets, secrets_of_address
+from .store_tables import bring_up, check_version
 from .stored import Owner
 from .tenant_lock import TenantLock
 
@@ -43,7 +47,7 @@ _FIXES = {
     "disk I/O error": "look after the disk of {disk}: it is full, or failing",
     "No space left": "free some space on the disk of the server and try again",
     "readonly database": "make the file and its folder writable",
-    "unable to open": "make its folder, and make it writable",
+    "unable to open": "make its folder, and make it writable, or copy the file and its -wal to a folder that is",
     "not a database": "give another --store: this file is none",
     "codec can't decode": "restore a backup",
     "malformed": "restore a backup, or export what can be read and import it anew",
@@ -59,6 +63,8 @@ class Database(SharedByCopies):
         self.url = self._engine.url.render_as_string(hide_password=True)
         """The address, without a password."""
         self._server = self._engine.dialect.name == "postgresql"
+        self.writable = self._server or not _is_read_only(Path(self._engine.url.database or ""))
+        """Whether it can be written; not where the rights to an SQLite file or its folder forbid it."""
         reader = bare = self._engine
         if self._server:
             reader = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -99,9 +105,13 @@ class Database(SharedByCopies):
         with self._bringing_up:
             if self._has_tables:
                 return
-            begin = "" if self._server else "BEGIN IMMEDIATE"
-            with self._transaction(self._engine, begin, self._turn) as db:
-                bring_up(db, self.url)
+            if self.writable:
+                begin = "" if self._server else "BEGIN IMMEDIATE"
+                with self._transaction(self._engine, begin, self._turn) as db:
+                    bring_up(db, self.url)
+            else:
+                with self._transaction(self._engine, "BEGIN", nullcontext) as db:
+                    check_version(db, self.url)
             self._has_tables = True
 
     @contextmanager
@@ -137,21 +147,20 @@ def _engine(url: str | Path, timeout: float) -> Engine:
     address = str(url)
     if "://" not in address:
         address = f"sqlite:///{Path(address).expanduser()}"
+    shown = Secrets(secrets_of_address(address)).hide(address)
     try:
         parsed = make_url(address)
-    except ArgumentError:
-        raise UserError(f"store {address!r} is no address; give a path or postgresql://user@host/database") from None
+    except (ArgumentError, ValueError):
+        raise UserError(f"store {shown!r} is no address; give a path or postgresql://user@host/database") from None
     kind = parsed.get_backend_name()
     # The connection used last knows best what is in the file: each reads anew what another one wrote.
     pool: dict[str, Any] = {"pool_timeout": timeout, "pool_use_lifo": True}
     if kind == "sqlite":
         if parsed.database in (None, "", ":memory:"):
             raise UserError("a store needs a file: give the path of one, e.g. --store memories.sqlite")
-        _keep_private(Path(parsed.database or ""))
-        arguments = {"timeout": timeout, "check_same_thread": False}
-        return _sqlite(create_engine(parsed, max_overflow=64, connect_args=arguments, **pool))
+        return _sqlite_engine(parsed, timeout, pool)
     if kind != "postgresql":
-        raise UserError(f"store {address!r}: {kind} is not supported; give a path (SQLite) or postgresql://...")
+        raise UserError(f"store {shown!r}: {kind} is not supported; give a path (SQLite) or postgresql://...")
     milliseconds = round(timeout * 1000)
     limits = f"-c lock_timeout={milliseconds} -c statement_timeout={milliseconds}"
     arguments = {"connect_timeout": max(2, round(timeout)), "options": limits, "tcp_user_timeout": milliseconds}
@@ -188,18 +197,82 @@ def _keep_private(path: Path) -> None:
                 file.chmod(0o600)
 
 
-def _sqlite(engine: Engine) -> Engine:
-    """Write-ahead log, flushed at every commit; nothing but a statement of ours begins a transaction."""
+def _sqlite_engine(url: URL, timeout: float, pool: Mapping[str, Any]) -> Engine:
+    """Make what opens connections to an SQLite file: to read and write it, or to read it where it cannot be written.
+
+    Raises:
+        UserError: It is a folder, a pipe or a device.
+    """
+    path = Path(url.database or "")
+    _refuse_irregular(path)
+    arguments: dict[str, Any] = {"timeout": timeout, "check_same_thread": False}
+
+    if _is_read_only(path):
+
+        def connect_to_read() -> sqlite3.Connection:
+            return sqlite3.connect(_read_only_address(path), uri=True, **arguments)
+
+        engine = create_engine(url, max_overflow=64, creator=connect_to_read, **pool)
+        pragmas = ("query_only=ON",)
+    else:
+        _keep_private(path)
+        engine = create_engine(url, max_overflow=64, connect_args=arguments, **pool)
+        # A write-ahead log, flushed at every commit.
+        pragmas = ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON")
 
     @event.listens_for(engine, "connect")
-    def _connect(connection: Any, record: Any) -> None:
+    def _prepare(connection: Any, record: Any) -> None:
+        # Nothing but a statement of ours begins a transaction.
         connection.isolation_level = None
         # Bytes that are no text fail nothing but what reads them: `\\xff` stands in no JSON.
         connection.text_factory = partial(str, encoding="utf-8", errors="backslashreplace")
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+        for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
 
     return engine
+
+
+def _refuse_irregular(path: Path) -> None:
+    """Refuse what no database can be; whatever else is wrong with a path, SQLite says when it opens it.
+
+    Raises:
+        UserError: It is a folder, a pipe, a socket or a device.
+    """
+    with suppress(OSError, ValueError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UserError(f"store {path}: is a folder, a pipe or a device; give the path of a file")
+
+
+def _is_read_only(path: Path) -> bool:
+    """Return whether an SQLite file is there and cannot be written.
+
+    A writer needs the file, and beside it a log and the log's index, which it makes in the folder.
+    """
+    if path.name.startswith("file:") or not path.is_file():
+        return False
+    if not _may_write(path):
+        return True
+
+    beside = [path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm")]
+    has_log = all(_may_write(file) for file in beside)
+    return not has_log and not _may_write(path.parent)
+
+
+def _may_write(path: Path) -> bool:
+    """Return whether this process may write a file, or make files in a folder."""
+    # As the system decides when a file is opened, where Python can ask for that.
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _read_only_address(path: Path) -> str:
+    """Return the address of an SQLite file that is read and not written.
+
+    A reader of a log needs its index, which cannot be made here. Without a log nobody has the file open, and it holds
+    everything: SQLite is told that it does not change.
+    """
+    has_log = path.with_name(f"{path.name}-wal").exists()
+    mode = "mode=ro" if has_log else "mode=ro&immutable=1"
+    return f"file:{quote(str(path.absolute()))}?{mode}"
 
 
 def run(

@@ -123,6 +123,8 @@ class Reading(Database):
     def _set_aside(self, owner: Owner, row: Any, error: StoreError) -> None:
         """Keeps an item that cannot be read as failed, so that the user's others are written."""
         logging.getLogger("mempiler").warning("%s: it is set aside", error)
+        if not self.writable:
+            return
         statement = f"""UPDATE mempiler_items SET state = 'failed', error = 'the row is damaged'
             WHERE {OWN} AND position = :position AND state = :state"""
         with self._write() as db:

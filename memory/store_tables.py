@@ -106,14 +106,36 @@ def bring_up(db: Connection, url: str) -> None:
         config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
         with _ONE_BY_ONE:
             command.upgrade(config, "head")
-    elif found != SCHEMA:
+    else:
+        _refuse_newer(found, url)
+    # They came after the tables: an index changes nothing for earlier versions.
+    for index in (*users.indexes, *memories.indexes):
+        index.create(db, checkfirst=True)
+
+
+def check_version(db: Connection, url: str) -> None:
+    """Refuse a store that cannot be written and whose tables are not those of this version.
+
+    Raises:
+        StoreError: Another version made them, or there are none.
+    """
+    found = _version(db)
+    if found is None:
+        raise StoreError(f"store {url}: there are no memories in it, and it cannot be written; give another --store")
+    if found in ("1", "2"):
+        raise StoreError(
+            f"store {url}: its tables are of version {found}, this Mempiler reads {SCHEMA}, and it cannot be written; "
+            "copy the file to a folder of your own: there it is brought up to date when it is opened"
+        )
+    _refuse_newer(found, url)
+
+
+def _refuse_newer(found: str, url: str) -> None:
+    if found != SCHEMA:
         raise StoreError(
             f"store {url}: its tables are of version {found}, this Mempiler reads {SCHEMA}; install the newer one "
             "that made them, or run its `mempiler memories export` and import that into a new store with this one"
         )
-    # They came after the tables: an index changes nothing for earlier versions.
-    for index in (*users.indexes, *memories.indexes):
-        index.create(db, checkfirst=True)
 
 
 def _version(db: Connection) -> str | None:

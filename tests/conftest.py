@@ -20,7 +20,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
@@ -111,6 +111,34 @@ def suite() -> list[Any]:
         members = (kind for _, kind in inspect.getmembers(module, inspect.isclass))
         found += [kind for kind in members if issubclass(kind, dspy.Signature) and kind.__module__ == each.name]
     return found
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Take the right to write a folder and its files away from this process, for the block.
+
+    Root may write whatever the modes say, so root is nobody meanwhile. What the block needs must be imported before.
+    """
+    modes = {path: path.stat().st_mode for path in (folder, *folder.iterdir())}
+    user = os.geteuid()
+    for path in modes:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        for path, mode in modes.items():
+            path.chmod(mode)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that any user of this machine can reach; `tmp_path` is for its owner alone."""
+    with tempfile.TemporaryDirectory(prefix="mempiler-open-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 def within(seconds: float, check: Callable[[], Any]) -> Any:

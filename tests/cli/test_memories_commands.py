@@ -20,6 +20,8 @@ from mempiler.cli import main
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
 
+from ..conftest import read_only
+
 CHAT = [
     [
         {"role": "user", "name": "Ada", "content": "I moved to Lisbon last week.", "time": "2024-03-05"},
@@ -341,3 +343,26 @@ def test_commands_leave_nothing_of_a_forgotten_user(
     places = [place for place in (tmp_path, Path(os.environ["DSPY_CACHEDIR"])) if place.exists()]
     found = subprocess.run(["grep", "-rlF", "82716354", *places], capture_output=True, text=True)
     assert (found.returncode, found.stdout, found.stderr) == (1, "", "")
+
+
+def test_a_store_in_a_folder_that_cannot_be_written_is_listed_searched_shown_and_exported(
+    template: Path, open_folder: Path, cli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(template / "program", open_folder / "program")
+    shutil.copy(template / "filled" / "memories.sqlite", open_folder)
+    monkeypatch.chdir(open_folder)
+    store = ("--store", "memories.sqlite")
+    commands = (
+        ("list", *store, "--json"),
+        ("search", "program", "Where does Ada live?", "--user", "ada", *store),
+        ("show", "--user", "ada", *store),
+        ("export", "-", *store),
+    )
+    expected = [cli("memories", *words) for words in commands]
+    with read_only(open_folder):
+        found = [cli("memories", *words) for words in commands]
+        added = cli("memories", "forget", "--user", "ada", *store)
+    assert found == expected
+    assert [code for code, _, _ in found] == [0, 0, 0, 0]
+    assert "Lisbon" in found[1][1]
+    assert (added[0], "readonly database" in added[2]) == (4, True)
