@@ -10,38 +10,45 @@ from ..reading.choices import OneOf
 
 
 class AnswerFromContext(dspy.Signature):
-    """Answer the question from what is recalled of the conversation. Dates in brackets say when each line was said.
+    """Answer a question about a conversation.
 
-    - Use the exact words of the context where they answer the question. Where no line says it outright, infer the
-      answer from what the lines do say.
-    - A relative time in a line ("yesterday", "last week") counts from the date of that line: work it out, and answer
-      with the day, the month or the year.
+    You are given the question and what a memory of the conversation recalls: lines that were said, or notes about them.
+    A date in parentheses is the day on which a line was said.
+
+    - If the memory states the answer, give it in the same words. If it does not, infer the answer from what it states.
+    - Words such as "yesterday" or "last week" are relative to the date of their line. Work out the date that is meant,
+      and answer with the day, the month or the year. If that date stands behind the words in square brackets, use it.
+    - The answer is a few words, not a full sentence.
     """
 
-    context: str = dspy.InputField(desc="recalled lines, each with its id, date and speaker; may be empty")
-    question: str = dspy.InputField()
-    answer: str = dspy.OutputField(desc="the answer alone, without a full sentence around it")
+    context: str = dspy.InputField(desc="what the memory recalls: lines with ids, dates and speakers; may be empty")
+    question: str = dspy.InputField(desc="the question, with the date on which it is asked if that is known")
+    answer: str = dspy.OutputField(desc="the answer in a few words")
 
 
-NOT_MENTIONED = "- If nothing there bears on the question, the answer is: Not mentioned in the conversation."
+NOT_MENTIONED = (
+    "- If nothing that is recalled helps to answer, write exactly this answer: Not mentioned in the conversation."
+)
 """A rule for questions about what was never said."""
 
 
 class ChooseFromContext(dspy.Signature):
-    """Find the reply to the user's message that suits this user best, from what is recalled of earlier conversations.
+    """Choose the reply that suits this user best.
 
-    - Every option reads well by itself. What decides is whether it agrees with what the user has told: likes and
-      dislikes, events, and the reasons behind them.
-    - Where the user has changed their mind, the latest word holds; an option may also be right because it tells the
-      whole way there.
-    - An option that claims something the user never said is wrong, however friendly it is.
-    - The answer is the letter of one option in parentheses, and nothing else.
+    You are given the user's message, several possible replies, and what a memory recalls of earlier conversations with
+    the user. Every reply sounds reasonable. The right one agrees with what the user has said: likes and dislikes,
+    events, and the reasons for them.
+
+    - If the user has changed their mind, what they said last counts. A reply that describes how they changed their mind
+      may be right, too.
+    - A reply that claims something about the user that they never said is wrong, however friendly it sounds.
+    - Answer with the letter of one reply in parentheses, and nothing else.
     """
 
-    context: str = dspy.InputField(desc="recalled lines, each with its id, date and speaker; may be empty")
+    context: str = dspy.InputField(desc="what the memory recalls: lines with ids, dates and speakers; may be empty")
     question: str = dspy.InputField(desc="the user's message or question")
-    options: list[str] = dspy.InputField(desc="possible replies, each begins with its letter")
-    answer: Annotated[str, OneOf("options")] = dspy.OutputField(desc="the letter of the best option, e.g. (b)")
+    options: list[str] = dspy.InputField(desc="the possible replies; each begins with its letter")
+    answer: Annotated[str, OneOf("options")] = dspy.OutputField(desc="the letter of the best reply, e.g. (b)")
 
 
 class RespondPersonally(dspy.Signature):

@@ -191,7 +191,7 @@ class Task(dspy.Module):
         return found
 
 
-_REASONS = "what in it bears on the question, and what follows; dates worked out"
+_REASONS = "what helps to answer, and what follows from it; work out dates here"
 _FIELDS = {"question", "options", "date", "searched_with_date", "dialogue"}
 _PLAIN = frozenset({"a", "an", "the", "is", "are", "was", "of", "what", "who", "where", "which", "s", "as", "has"})
 _WORD = re.compile(r"\w+")
