@@ -59,8 +59,6 @@ class LocalReinforceJob(ReinforceJob):
     def __init__(self, lm: Any, train_kwargs: dict[str, Any] | None = None) -> None:
         super().__init__(lm, train_kwargs)
         self.settings = Reinforcement.parse(train_kwargs)
-        if self.settings.trl and self.settings.trainer != "trl":
-            raise UserError("settings of trl are for trainer = trl")
         self.model: LocalModel = lm.engine.model
         processes.connect()
         processes.tell((self.model.origin, train_kwargs))

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
 
 from ...errors import UserError
+from .trl_settings import check_trl_settings
 
 
 class Training(BaseModel):
@@ -98,4 +99,17 @@ class Reinforcement(Training):
     trainer: Literal["local", "trl"] = "local"
     """Our own, or TRL's, which shards weights and has vLLM sample."""
     trl: Mapping[str, Any] = {}
-    """What `trl.GRPOConfig` takes besides: `fsdp`, `fsdp_config`, `deepspeed`, `use_vllm`, `optim`, ..."""
+    """What `trl.GRPOConfig` takes besides; `trl_settings.EFFECTIVE` lists what has an effect."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any] | None) -> Self:
+        """Read `train_kwargs`, and refuse settings of TRL that would change nothing.
+
+        Raises:
+            UserError: A setting is unknown, its value does not fit, or it has no effect.
+        """
+        settings = super().parse(given)
+        if settings.trl and settings.trainer != "trl":
+            raise UserError("settings of trl are for trainer = trl")
+        check_trl_settings(settings.trl)
+        return settings

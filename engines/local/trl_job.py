@@ -28,10 +28,6 @@ from .update import Row, Sharded, Update
 if TYPE_CHECKING:
     from torch import Tensor
 
-DECIDED = ("beta", "fp16", "generation_batch_size", "gradient_checkpointing", "learning_rate", "max_grad_norm")
-DECIDED += ("num_generations", "output_dir", "per_device_train_batch_size", "seed", "temperature", "weight_decay")
-DECIDED += ("vllm_enable_sleep_mode",)
-"""Settings of TRL that follow from those of the training, or that it cannot have."""
 BLANK = Row((0, 0), ())
 """Counts nothing: it has no completion."""
 
@@ -44,7 +40,7 @@ class TRLJob(LocalReinforceJob):
         train_kwargs: See `settings.Reinforcement`.
 
     Raises:
-        UserError: A setting is unknown or is not TRL's to decide, or sharded weights have no vLLM to sample them.
+        UserError: A setting is unknown or has no effect, or sharded weights have no vLLM to sample them.
         MissingDependencyError: TRL is not installed.
     """
 
@@ -150,8 +146,6 @@ def _grpo_trainer(settings: Reinforcement, model: LocalModel) -> Any:
         raise MissingDependencyError("trl", "local") from error
     from datasets import Dataset
 
-    if wrong := sorted(set(settings.trl) & {*DECIDED}):
-        raise UserError(f"trl: {wrong[0]} is not TRL's to decide; see --train-set, or leave it out")
     size, same = settings.micro_batch_size, ("learning_rate", "weight_decay", "seed", "max_grad_norm")
     own = {name: getattr(settings, name) for name in same} | {"temperature": settings.temperature or 1.0, "beta": 0.0}
     own |= {"per_device_train_batch_size": size, "num_generations": 2, "bf16": model.half, "report_to": "none"}

@@ -78,9 +78,12 @@ class TrainingConfig:
         try:
             parts = {"curriculum": replace(self.settings.curriculum, **stages)}
             shaped = replace(self.settings, **parts, reward=replace(self.settings.reward, **rewards), **training)
-            return replace(self, settings=shaped, train_kwargs={**self.train_kwargs, **given}, **own)
+            changed = replace(self, settings=shaped, train_kwargs={**self.train_kwargs, **given}, **own)
         except ValidationError as error:
             raise UserError(f"a setting of the training: {misfit(error)}") from error
+        # The trainer would tell only after the warm-up.
+        Reinforcement.parse(changed.train_kwargs)
+        return changed
 
     def training(self, seed: int) -> TrainingSettings:
         """The settings of its objective.

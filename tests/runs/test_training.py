@@ -107,6 +107,21 @@ def test_a_training_has_the_released_batches_and_the_tiny_model_its_own():
         assert (given.batch_size, given.weight_decay, course.answer_tokens) == expected
 
 
+def test_settings_of_trl_that_change_nothing_are_refused_before_the_warm_up():
+    with pytest.raises(mempiler.UserError, match="epsilon is not TRL's to decide; set --train-set clip_low=VALUE"):
+        TrainingConfig.for_model("local:tiny").changed({"trainer": "trl", "trl": {"epsilon": 0.1}})
+
+
+def test_the_configurations_of_the_manual_are_taken():
+    manual = (Path(mempiler.__file__).parent / "docs" / "training.md").read_text(encoding="utf-8")
+    configurations = [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)]
+    assert len(configurations) >= 2
+    for configuration in configurations:
+        settings = {**configuration["train-set"], "trainer": configuration["trainer"]}
+        given = Reinforcement.parse(TrainingConfig.for_model("local:a/model").changed(settings).train_kwargs)
+        assert given.trl == settings["trl"]
+
+
 def test_every_session_is_shown() -> None:
     method = MemoryR2(embedder(), MemoryR2Settings(**MemoryR2.preset("memory-env")))
     shown = demonstrations.demonstrate(method, CompactAdapter(), 4)

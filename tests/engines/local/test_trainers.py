@@ -17,6 +17,7 @@ from dspy.utils.exceptions import LMError
 from mempiler.engines.local import processes, reinforce, trl_job, update, vllm_sampler
 from mempiler.engines.local.engine import follow, local_lm
 from mempiler.engines.local.model import LocalModel
+from mempiler.engines.local.trl_settings import EFFECTIVE, OWN_NAMES
 from mempiler.engines.local.update import Update
 from mempiler.errors import UserError
 
@@ -214,16 +215,67 @@ def test_gradients_without_end_and_memory_that_ends(make_model: Any, trainer: st
 @pytest.mark.parametrize(
     ("trainer", "settings", "told"),
     [
-        ("trl", {"learning_rate": 1.0}, "learning_rate is not TRL's to decide"),
-        ("trl", {"no_such_setting": 1}, "no_such_setting"),
+        ("trl", {"learning_rate": 1.0}, "learning_rate is not TRL's to decide; set --train-set learning_rate=VALUE"),
+        ("trl", {"epsilon": 0.1}, "epsilon is not TRL's to decide; set --train-set clip_low=VALUE"),
+        ("trl", {"no_such_setting": 1}, "unknown or ineffective setting of trl 'no_such_setting'"),
         ("trl", {"optim": "no such"}, "no such"),
         ("local", {"use_vllm": True}, "settings of trl are for trainer = trl"),
+        ("trl", {"fsdp_config": {"version": 2}}, "fsdp_config has no effect without fsdp"),
+        ("trl", {"bf16": True}, "bf16 has no effect on weights that are not sharded"),
+        ("trl", {"vllm_mode": "server"}, "vllm_mode has no effect without vLLM"),
+        ("trl", {"use_vllm": True, "vllm_server_port": 1}, "vllm_server_port has no effect on vLLM in this process"),
+        (
+            "trl",
+            {"use_vllm": True, "vllm_mode": "server", "vllm_max_model_length": 1},
+            "vllm_max_model_length has no effect on a vLLM server",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_one_line(model: Any, trainer: str, settings: dict[str, Any], told: str) -> None:
     with pytest.raises(UserError, match=told) as error:
         job_of(model, trainer, trl=settings)
     assert "\n" not in str(error.value)
+
+
+WITHOUT_EFFECT = (
+    "loss_type",
+    "epsilon",
+    "epsilon_high",
+    "delta",
+    "num_iterations",
+    "scale_rewards",
+    "importance_sampling_level",
+    "max_completion_length",
+    "top_p",
+    "repetition_penalty",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "disable_dropout",
+    "mask_truncated_completions",
+    "vllm_importance_sampling_correction",
+)
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_settings_of_trl_that_would_change_nothing_are_refused(model: Any, name: str) -> None:
+    from trl import GRPOConfig  # pyright: ignore[reportPrivateImportUsage]
+
+    default = GRPOConfig.__dataclass_fields__[name].default
+    with pytest.raises(UserError, match=name):
+        job_of(model, "trl", trl={name: default})
+
+
+def test_settings_of_the_optimizer_reach_it(model: Any) -> None:
+    job = job_of(model, "trl", trl={"optim": "adamw_torch", "adam_beta1": 0.5, "adam_epsilon": 0.25})
+    (group, *_) = job.trl.create_optimizer().param_groups
+    assert (group["betas"][0], group["eps"]) == (0.5, 0.25)
+
+
+def test_settings_that_are_taken_are_settings_of_trl() -> None:
+    from trl import GRPOConfig  # pyright: ignore[reportPrivateImportUsage]
+
+    names = GRPOConfig.__dataclass_fields__.keys()
+    assert not {*EFFECTIVE, *OWN_NAMES} - names
 
 
 PUBLIC = """
