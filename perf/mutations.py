@@ -256,11 +256,10 @@ LOGO_GRPO = (
         ("reward", "fmean(found[n:])", "fmean(found[: n + 1])", "a session is credited with earlier ones"),
         (
             "reward",
-            "malformed = not last or call.error is not None",
-            "malformed = False",
+            "unreadable=not last or call.error is not None",
+            "unreadable=False",
             "malformed output costs nothing",
         ),
-        ("groups", "reward - penalty(call", "reward + penalty(call", "penalties have the wrong sign"),
         (
             "groups",
             "setdefault((*key, where, role, n), [])",
@@ -269,11 +268,18 @@ LOGO_GRPO = (
         ),
         (
             "groups",
-            "return max(rewards) - min(rewards) > 1e-9",
-            "return True",
+            "if max(rewards) - min(rewards) > 1e-9:",
+            "if True:",
             "groups without a difference are trained on",
         ),
         ("settings", "min(horizon, longest)", "longest", "the curriculum begins at its end"),
+    ),
+    Mutation(
+        "logo_grpo",
+        "engines/local/loss.py",
+        "totals[member] -= weight * share",
+        "totals[member] += weight * share",
+        "faults are rewarded",
     ),
     Mutation(
         "logo_grpo",

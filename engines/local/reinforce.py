@@ -1,7 +1,8 @@
 """Reinforcement of a local model by groups of completions with rewards, on DSPy's protocol.
 
-A group is {"group": [{"prompt_ids", "completion_ids", "logprobs", "reward"}, ...], "weight"}, of what was sampled (see
-`sampling.Sample`); its weight, 1 if there is none, multiplies its advantages. The order of rows is drawn from the seed
+A group is {"group": [{"prompt_ids", "completion_ids", "logprobs", "reward", "faults"}, ...], "weight", "fault_weights"}, of
+what was sampled (see `sampling.Sample`). Its weight, 1 if there is none, multiplies its advantages. Faults, by kind 0 or 1,
+count where the group has a weight for their kind (`loss.less_faults`). The order of rows is drawn from the seed
 and the count of steps, so a job that is resumed from a checkpoint gives the same weights as an unbroken one.
 """
 
@@ -20,7 +21,7 @@ from dspy.clients.utils_finetune import TrainDataFormat
 from ...errors import DataError, UserError, one_line
 from . import processes
 from .batching import chunks
-from .loss import advantages, denominator, divergence, grpo_loss
+from .loss import advantages, denominator, divergence, grpo_loss, less_faults
 from .model import LocalModel
 from .settings import Reinforcement
 from .update import Row, Update
@@ -43,7 +44,7 @@ class Step:
     """Completions trained."""
     tokens: int = 0
     left_out: int = 0
-    """Groups left out because their rewards were all equal."""
+    """Groups left out because their members were all equal, in rewards and faults."""
     skipped: int = 0
     """Updates left out because their gradient was not finite."""
 
@@ -181,7 +182,7 @@ class LocalReinforceJob(ReinforceJob):
                 items = list(group["group"])
                 values = [float(item["reward"]) for item in items]
                 weight = float(group.get("weight", 1.0))
-                shares = advantages(values, self.settings)
+                shares = self._advantages(items, values, group.get("fault_weights", {}))
                 found = [_row(item, weight * share) for item, share in zip(items, shares, strict=True)]
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise DataError(f"not a group of completions with rewards: {type(error).__name__} {error}") from error
@@ -191,6 +192,12 @@ class LocalReinforceJob(ReinforceJob):
             else:
                 left_out += 1
         return rewards, rows, left_out
+
+    def _advantages(
+        self, items: Sequence[Mapping[str, Any]], rewards: Sequence[float], fault_weights: Mapping[str, float]
+    ) -> list[float]:
+        faults = {kind: [float(item["faults"][kind]) for item in items] for kind in fault_weights}
+        return less_faults(advantages(rewards, self.settings), faults, fault_weights, self.settings)
 
     def _compared(self, rows: list[Row]) -> list[Row]:
         """The rows with what the reference says of them, where it counts."""

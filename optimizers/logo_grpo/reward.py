@@ -5,12 +5,15 @@ r"""Rewards: scores of a written memory, by the answers it gives and by its leng
     R_s = mean score of the answers about session s - lambda c          "session": of the calls of that session
           mean of R_s, ..., R_last                                      "cumulative"
           R                                                             "trajectory"
-    r(completion) = R - format penalty, if it could not be read - id penalty, if code refused one of its operations
+
+Faults of a completion (it could not be read, or code refused one of its operations) are no part of its reward. Each kind
+is a term of its own in the advantage, normalised separately (`engines.local.loss.less_faults`). Subtracted from rewards,
+one unreadable member would raise the deviation of its whole group, and so shrink what the others learn from theirs.
 
 Source: Memory-R2's released code (terminal and per-session scores, compression with threshold .7 and words by
 `\b\w+\b`); the paper's lambda is .3. A completion that cannot be read changes nothing in the memory, in the released
-code as here; that it costs something of its own, and an operation on an unknown id too, is ours: without that a model
-that writes nothing readable scores as one that had nothing to write.
+code as here. That faults may cost something of their own is ours, and off unless it is set (`local:tiny` has it): without
+that a model that writes nothing readable scores as one that had nothing to write.
 
 Example:
     >>> from mempiler.optimizers.logo_grpo.reward import compression_excess
@@ -54,12 +57,30 @@ class RewardSettings:
     """lambda; the released scripts use .2 and .3."""
     threshold: NonNegativeFloat = 0.7
     """Share of the sessions' words that a memory may have for free."""
-    format_penalty: NonNegativeFloat = 0.5
-    unknown_id_penalty: NonNegativeFloat = 0.2
+    format_penalty: NonNegativeFloat = 0.0
+    """Weight of the advantage's term for completions that cannot be read; 0, as released: no such term."""
+    unknown_id_penalty: NonNegativeFloat = 0.0
+    """The same for completions of which code refused an operation, e.g. on an id that was not shown."""
     questions: PositiveInt = 64
     """Most questions that a whole trajectory is asked, the same ones for all members of a group."""
     local_questions: PositiveInt = 16
     """Most questions right after one session."""
+
+
+    @property
+    def fault_weights(self) -> dict[str, float]:
+        """The weights of faults that cost something, by the names of `Faults`."""
+        weights = {"unreadable": self.format_penalty, "refused": self.unknown_id_penalty}
+        return {name: weight for name, weight in weights.items() if weight > 0}
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What is wrong with a completion."""
+
+    unreadable: bool = False
+    refused: bool = False
+    """Whether code refused one of its operations."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +156,15 @@ def session_rewards(
     return [fmean(found[n:]) for n in range(len(found))] if kind == "cumulative" else found
 
 
+def faults_of(call: Call, last: bool) -> Faults:
+    """Return what is wrong with a completion of a call; only an unreadable completion is followed by another one."""
+    return Faults(unreadable=not last or call.error is not None, refused=last and call.refused > 0)
+
+
 def penalty(call: Call, last: bool, settings: RewardSettings) -> float:
-    """What a completion of a call costs; one that is not its last could not be read, or there would be no later one."""
-    malformed = not last or call.error is not None
-    return settings.format_penalty * malformed + settings.unknown_id_penalty * (last and call.refused > 0)
+    """Return what the faults of a completion cost, for trainers elsewhere that take one reward and no further terms."""
+    faults = faults_of(call, last)
+    return settings.format_penalty * faults.unreadable + settings.unknown_id_penalty * faults.refused
 
 
 def compression_excess(memory_words: int, session_words: int, threshold: float) -> float:

@@ -55,7 +55,7 @@ class Trainer:
         """Trains on the groups of one step, and says of it what the job says in numbers."""
         if not groups:
             return {}
-        data = [{"batch_id": n, "group": [member.data() for member in group.members]} for n, group in enumerate(groups)]
+        data = [group.data(number) for number, group in enumerate(groups)]
         said = self.job.step(data, TrainDataFormat.GRPO_CHAT)
         return {name: float(value) for name, value in asdict(said).items()}
 

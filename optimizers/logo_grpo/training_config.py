@@ -131,6 +131,7 @@ TINY_COURSE = TrainingConfig(
         session_reward="trajectory",
         threads=96,
         validate_every=12,
+        reward=RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2),
         curriculum=Curriculum((8,), steps=None, tokens=350_000),
     ),
     train_kwargs={"learning_rate": 2e-4, "beta": 0.02, "epochs": 2, "batch_size": 48, "weight_decay": 0.0, **DAPO},

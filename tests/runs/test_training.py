@@ -37,6 +37,13 @@ def test_the_package_for_verifiers_names_what_it_needs(tmp_path: Path) -> None:
     environment = Environment.open(package / "export.json")
     assert len(environment.histories) == 6
     scored = environment.score(next(iter(environment.histories)), [])
+    assert scored.reward == scored.value
+
+
+def test_an_export_takes_what_faults_cost(tmp_path: Path) -> None:
+    (exported,) = export(tmp_path / "out", *ENV, "--reward-set", "format_penalty=0.5").glob("*/export.json")
+    environment = Environment.open(exported)
+    scored = environment.score(next(iter(environment.histories)), [])
     assert scored.reward == scored.value - 0.5
 
 

@@ -46,6 +46,20 @@ def test_a_group_of_equal_rewards_and_empty_completions_train_nothing(model):
     assert job_of(model).step([group]).rows == 1
 
 
+def test_a_fault_with_a_weight_makes_its_completion_less_likely_where_rewards_are_equal(make_model):
+    def trained(weights):
+        model = make_model()
+        group = text_group(model, "w7", "w8", rewards=[0.5, 0.5], fault_weights=weights)
+        for item, unreadable in zip(group["group"], (1.0, 0.0), strict=True):
+            item["faults"] = {"unreadable": unreadable}
+        return job_of(model).step([group]).left_out, chance(model, "w7")
+
+    start = chance(make_model(), "w7")
+    assert trained({}) == (1, start)
+    left_out, after = trained({"unreadable": 0.5})
+    assert (left_out, after < start) == (0, True)
+
+
 @pytest.mark.parametrize("kind", ["dapo", "grpo"])
 def test_micro_batches_give_the_gradient_of_the_batch(make_model, kind):
     models = [make_model(), make_model()]

@@ -9,12 +9,12 @@ from mempiler.data.dataset import askable
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector
 from mempiler.optimizers.logo_grpo.groups import Group, Member
 from mempiler.optimizers.logo_grpo.policy import by_history
-from mempiler.optimizers.logo_grpo.reward import RewardSettings
+from mempiler.optimizers.logo_grpo.reward import Faults, RewardSettings
 from mempiler.optimizers.logo_grpo.rollout import single_attempt
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 from mempiler.programs.recording import Completion
 
-from tests.optimizers.logo_grpo.conftest import diligent
+from tests.optimizers.logo_grpo.conftest import diligent, fields
 
 
 def collect(made: Any, horizon: int = 3, metric: Any = None, **settings: Any) -> Batch:
@@ -93,28 +93,44 @@ def test_equal_rewards_are_no_variance_and_unequal_ones_are() -> None:
     assert [each.varies for each in made] == [False, True, False]
 
 
-UNREADABLE = {
-    "a partial parse": ('[[ ## operations ## ]]\n[{"op": "INS', 0.5),
-    # DSPy's parser mends this into an INSERT without content, which code refuses.
-    "half an operation": ('[[ ## operations ## ]]\n[{"op": "INSERT", "content"', 0.2),
-    "an empty completion": ("", 0.5),
+@pytest.mark.parametrize(("weights", "varies"), [({}, False), ({"refused": 0.2}, False), ({"unreadable": 0.5}, True)])
+def test_a_group_of_equal_rewards_varies_by_a_fault_that_costs_something(
+    weights: dict[str, float], varies: bool
+) -> None:
+    members = (Member(Completion((), ""), 0.3), Member(Completion((), ""), 0.3, Faults(unreadable=True)))
+    assert Group(("k",), "local", members, weights).varies == varies
+
+
+FAULTS = {
+    "a partial parse": ('[[ ## operations ## ]]\n[{"op": "INS', "unreadable"),
+    "half an operation": ('[[ ## operations ## ]]\n[{"op": "INSERT", "content"', "unreadable"),
+    "an operation on an id that was not shown": (
+        fields(operations=[{"op": "DELETE", "memory_id": "m99"}]),
+        "refused",
+    ),
+    "an empty completion": ("", "unreadable"),
 }
 
 
-@pytest.mark.parametrize(("said", "cost"), UNREADABLE.values(), ids=UNREADABLE)
-def test_output_that_cannot_be_read_is_trained_on_with_its_penalty(world: Any, said: str, cost: float) -> None:
+@pytest.mark.parametrize(("said", "fault"), FAULTS.values(), ids=FAULTS)
+def test_output_that_cannot_be_read_is_trained_on_and_its_fault_is_no_part_of_its_reward(
+    world: Any, said: str, fault: str
+) -> None:
     def reply(kind: str, text: str, rng: random.Random) -> str:
         return said if kind == "operations" and rng.random() < 0.5 else diligent(kind, text, random.Random(0))
 
-    batch = collect(world(reply, people=1), objective="grpo", num_rollouts=8)
-    found = [group for group in batch.groups if group.key[-2] == "manage"]
-    assert found
-    for group in found:
+    settings = RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2, compression=0.0)
+    batch = collect(world(reply, people=1), objective="grpo", num_rollouts=8, reward=settings)
+    groups = [group for group in batch.groups if group.key[-2] == "manage"]
+    assert groups
+    for group in groups:
+        assert group.data(3)["fault_weights"] == {"unreadable": 0.5, "refused": 0.2}
         bad = [member for member in group.members if member.completion.text == said]
-        good = [member for member in group.members if member.completion.text != said]
-        assert bad
+        assert 0 < len(bad) < len(group.members)
+        for member in group.members:
+            assert 0.0 <= member.reward <= 1.0
+            assert [name for name, present in member.data()["faults"].items() if present] == [fault] * (member in bad)
         assert all(member.data()["completion"] == {"role": "assistant", "content": said} for member in bad)
-        assert max(member.reward for member in bad) <= min(member.reward for member in good) - cost
 
 
 @pytest.mark.parametrize(("longest", "stages"), [(40, (8, 16, 32)), (12, (8, 12)), (3, (3,))])

@@ -61,7 +61,8 @@ def test_a_session_is_credited_with_its_questions_with_later_ones_too_or_with_al
 )
 def test_penalties_by_completion(error: str | None, refused: int, last: bool, cost: float) -> None:
     call = Call(object(), {}, error=error, refused=refused)
-    assert penalty(call, last, RewardSettings()) == pytest.approx(cost)
+    assert penalty(call, last, RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2)) == pytest.approx(cost)
+    assert penalty(call, last, RewardSettings()) == 0.0
 
 
 def test_the_same_seed_chooses_the_same_questions() -> None:

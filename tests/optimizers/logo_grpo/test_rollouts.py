@@ -153,7 +153,7 @@ def test_given_completions_write_the_same_memory_from_the_same_prompts(sampled: 
 
 def test_their_reward_is_that_of_the_rollout_less_the_mean_penalty(sampled: Any) -> None:
     made, rollout, said = sampled
-    own, history = rewarded(made), made.train[0].history
+    own, history = rewarded(made, format_penalty=0.5, unknown_id_penalty=0.2), made.train[0].history
     with dspy.context(adapter=single_attempt(made.program)):
         value = reward(
             answer(made.program, history, rollout.memory, made.train, names_the_colour), rollout, own.settings
