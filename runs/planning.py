@@ -243,16 +243,22 @@ def _steps(
     longest, curriculum = max(len(history) for history, _ in asked), settings.curriculum
     drawn = min(settings.histories, len(asked))
     questions = min(settings.reward.questions, max(len(found) for _, found in asked))
-    writes = reads = 0.0
     stages = curriculum.stages(longest)
-    for horizon in stages:
+    steps_by_stage = [curriculum.steps_of(stage) for stage in range(len(stages))]
+    steps = float("inf") if None in steps_by_stage else float(sum(count or 0 for count in steps_by_stage))
+
+    # Calls of a mean step: stages weigh by their steps, or, where a budget of tokens ends them, alike.
+    writes = reads = 0.0
+    for horizon, stage_steps in zip(stages, steps_by_stage, strict=True):
+        share = 1 / len(stages) if stage_steps is None else stage_steps / steps
         rollouts, reruns = drawn * settings.num_rollouts, 0.0
         if settings.objective != "grpo":
             reruns = drawn * horizon * settings.local_fraction * settings.local_n
-        writes += (rollouts * horizon + reruns) * size.write_calls / len(stages)
-        writes += (rollouts + reruns) * size.settle_calls / len(stages)
-        reads += (rollouts + reruns) * questions * size.read_calls / len(stages)
-    low = high = float("inf") if curriculum.steps is None else curriculum.steps * len(stages)
+        writes += (rollouts * horizon + reruns) * size.write_calls * share
+        writes += (rollouts + reruns) * size.settle_calls * share
+        reads += (rollouts + reruns) * questions * size.read_calls * share
+
+    low = high = steps
     if curriculum.tokens is not None:
         # A completion has at least so many tokens, and at most as many as it may; the last step overruns its stage.
         low = min(low, curriculum.tokens / answer_tokens / writes)

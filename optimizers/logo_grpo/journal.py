@@ -52,6 +52,7 @@ class Progress:
     stage_start: str | None = None
     """The checkpoint that the stage began from."""
     best: Best | None = None
+    """The best checkpoint of the stage; None before its first validation."""
     rows: tuple[dict[str, Any], ...] = ()
     """One per step and validation."""
     stopped: str | None = None
@@ -72,7 +73,16 @@ class Progress:
             found.append(NO_VARIANCE if any(map(_unvaried, trained)) else NO_GROUP)
         elif self.best is not None and self.best.step == 0 < self.step:
             found.append("no checkpoint had a better sampled validation score than the start: its weights were kept")
+        elif self.best is not None and self._highest_validation > self.best.score:
+            found.append(
+                f"an earlier stage scored {self._highest_validation:.3f} on the validation questions, the best of the "
+                f"last stage, which was kept, {self.best.score:.3f}"
+            )
         return tuple(found)
+
+    @property
+    def _highest_validation(self) -> float:
+        return max(row["validation"] for row in self.rows if "validation" in row)
 
 
 def _unvaried(row: dict[str, Any]) -> float:

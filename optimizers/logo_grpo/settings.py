@@ -22,24 +22,29 @@ Objective = Literal["logo", "grpo", "local"]
 class Curriculum:
     """Stages and when each ends: after its steps, or once it has used its share of a budget of generated tokens.
 
-    Training conversations are cut to the stage's horizon; validation always sees whole ones, so that scores of
-    different stages compare and the best checkpoint of one stage can begin the next.
+    Training conversations are cut to the stage's horizon; validation always sees whole ones. The best checkpoint of a
+    stage begins the next one, and that of the last stage is kept.
 
     Example:
         >>> from mempiler.optimizers.logo_grpo.settings import Curriculum
         >>> Curriculum((8, 16), steps=10).stages(longest=12)
         (8, 12)
+        >>> [Curriculum(steps=(10, 5)).steps_of(stage) for stage in range(3)]
+        [10, 5, 5]
     """
 
     horizons: tuple[PositiveInt, ...] = (8, 16, 32)
-    steps: PositiveInt | None = 10
-    """Steps of a stage; None: the budget alone ends it."""
+    steps: PositiveInt | tuple[PositiveInt, ...] | None = (10, 5)
+    """Steps of each stage, as one number or one for each; the last number holds for all further stages. None: the budget
+    alone ends a stage."""
     tokens: PositiveInt | None = None
     """Generated tokens of all stages together, an equal share for each."""
 
     def __post_init__(self) -> None:
         if not self.horizons or list(self.horizons) != sorted(set(self.horizons)):
             raise UserError(f"horizons = {self.horizons}: give growing numbers of sessions, e.g. 8,16,32")
+        if self.steps == ():
+            raise UserError("steps = []: give one number of steps, or one for each stage, e.g. 10,5,5")
         if self.steps is None and self.tokens is None:
             raise UserError("nothing ends the training; give steps, tokens or both")
 
@@ -47,9 +52,16 @@ class Curriculum:
         """The horizons, those beyond the sessions of the longest training conversation cut to it and not repeated."""
         return tuple(dict.fromkeys(min(horizon, longest) for horizon in self.horizons))
 
+    def steps_of(self, stage: int) -> int | None:
+        """Return the steps of a stage, counted from 0; None where the budget alone ends it."""
+        if isinstance(self.steps, tuple):
+            return self.steps[min(stage, len(self.steps) - 1)]
+        return self.steps
+
     def ended(self, stage: int, stages: int, steps: int, tokens: int) -> bool:
         """Whether one of the stages has ended after so many steps of its own, and tokens in all stages."""
-        if self.steps is not None and steps >= self.steps:
+        most_steps = self.steps_of(stage)
+        if most_steps is not None and steps >= most_steps:
             return True
         return self.tokens is not None and tokens >= self.tokens * (stage + 1) / stages
 

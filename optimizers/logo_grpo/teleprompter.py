@@ -2,11 +2,13 @@
 
     stage (horizon) ── steps ──> Collector: rollouts, reruns, groups ──> Trainer: one update
                        every validate_every steps: score on whole validation histories, checkpoint, journal
-    next stage begins from the best checkpoint so far, with a new optimizer and that as reference of the KL term;
-    the best of all is kept, which may be the start
+    next stage begins from the best checkpoint of this stage, with a new optimizer and that as reference of the KL term;
+    the best of the last stage is kept
 
-The best is the one whose sampled score is highest, averaged over `samples` samples of each validation history: that is
-what is trained. Every writing predictor is a role with groups of its own. Deviations from the released code are listed
+Each stage chooses among its own checkpoints: a model of short conversations may score as well on the validation users,
+and would otherwise be returned whatever the later stages learn. The start counts as a checkpoint of the first stage. The
+best is the one whose sampled score is highest, averaged over `samples` samples of each validation history: that is what
+is trained. Every writing predictor is a role with groups of its own. Deviations from the released code are listed
 in docs/coverage.md.
 """
 
@@ -96,7 +98,7 @@ class LoGoGRPO(FinetuneTeleprompter):
             valset: Questions that choose the checkpoint; without them the last one is kept.
 
         Returns:
-            A copy of the student. Its language model now has the weights of the best checkpoint.
+            A copy of the student. Its language model now has the weights of the last stage's best checkpoint.
 
         Raises:
             UserError: There is nothing to train, on, or with.
@@ -169,6 +171,9 @@ class _Run:
                 progress = self._checked(progress)
         if progress.best is not None:
             self.trainer.job.load_checkpoint(progress.best.checkpoint)
+        elif self.valset and progress.checkpoint is not None:
+            # The last stage ended before its first validation: back to where it began.
+            self.trainer.job.load_checkpoint(progress.checkpoint)
         return progress
 
     def _step(self, progress: Progress, horizon: int) -> Progress:
@@ -222,8 +227,10 @@ class _Run:
             return self._kept(progress, replace(progress, done=True))
         start = progress.best.checkpoint if progress.best else str(progress.checkpoint)
         self.trainer.begin_stage(start)
-        new = replace(progress, stage=progress.stage + 1, stage_steps=0, checkpoint=start, stage_start=start)
-        return self._kept(progress, new)
+        next_stage = replace(
+            progress, stage=progress.stage + 1, stage_steps=0, checkpoint=start, stage_start=start, best=None
+        )
+        return self._kept(progress, next_stage)
 
     def _collapsed(self, progress: Progress) -> str | None:
         shares = [row["format_failures"] for row in progress.rows if "format_failures" in row]

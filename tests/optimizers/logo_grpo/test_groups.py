@@ -6,6 +6,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.dataset import askable
+from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector
 from mempiler.optimizers.logo_grpo.groups import Group, Member
 from mempiler.optimizers.logo_grpo.policy import by_history
@@ -143,3 +144,10 @@ def test_a_stage_ends_by_its_steps_or_its_share_of_the_tokens() -> None:
     assert [by_steps.ended(0, 2, n, 0) for n in (2, 3)] == [False, True]
     assert [by_tokens.ended(0, 2, 9, n) for n in (49, 50)] == [False, True]
     assert [by_tokens.ended(1, 2, 9, n) for n in (99, 100)] == [False, True]
+
+
+def test_steps_are_one_number_or_one_for_each_stage() -> None:
+    assert [Curriculum(steps=(10, 5, 4)).steps_of(stage) for stage in range(4)] == [10, 5, 4, 4]
+    assert [Curriculum(steps=7).steps_of(stage) for stage in range(2)] == [7, 7]
+    with pytest.raises(UserError, match=r"steps = \[\]: give one number of steps, or one for each stage"):
+        Curriculum(steps=())

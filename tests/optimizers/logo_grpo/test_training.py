@@ -97,17 +97,42 @@ def best_at(world: Any, best: int) -> Any:
 
 
 @pytest.mark.parametrize("best", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_the_next_stage_begins_from_the_best_checkpoint_and_the_best_is_kept(world: Any, best: int) -> None:
+def test_the_next_stage_begins_from_the_best_checkpoint_of_the_one_before(world: Any, best: int) -> None:
     made = best_at(world, best)
-    trained = made.compile(short(), valset=made.dev)
-    assert trained.progress.best.step == best
-    # After stage one at step 2, back to the best; after the last stage again, because nothing was better.
-    assert made.job.restored == [f"step-{best}"] * 2
-    # Each stage has an optimizer and a reference of its own.
+    made.compile(short(), valset=made.dev)
+    # After stage one, at step 2, back to its best; each stage has an optimizer and a reference of its own.
+    assert made.job.restored[0] == f"step-{best}"
     assert made.job.begun == [0, best]
-    assert made.engine.weight == best
-    assert bool(trained.progress.remarks) == (best == 0)
-    assert all("the start: its weights were kept" in line for line in trained.progress.remarks)
+
+
+def test_the_best_of_the_last_stage_is_kept_though_an_earlier_one_scored_higher(world: Any) -> None:
+    # Stage one: weights 0, 1, 2, of which 1 scores highest. Stage two begins at 1 and scores less at 2 and 3.
+    made = best_at(world, 1)
+    progress = made.compile(short(samples=3), valset=made.dev).progress
+    scores = {row["step"]: row["validation"] for row in made.rows if "validation" in row}
+    assert max(scores, key=lambda step: scores[step]) == 1
+    assert progress.best.step in (3, 4)
+    assert made.job.restored == ["step-1", f"step-{progress.best.step}"]
+    assert made.engine.weight == progress.best.step - 1
+    (remark,) = progress.remarks
+    assert remark == (
+        f"an earlier stage scored {scores[1]:.3f} on the validation questions, the best of the last stage, which was "
+        f"kept, {progress.best.score:.3f}"
+    )
+
+
+def test_the_start_is_kept_where_the_only_stage_is_no_better(world: Any) -> None:
+    made = best_at(world, 0)
+    progress = made.compile(short(curriculum=Curriculum((3,), steps=2)), valset=made.dev).progress
+    assert (progress.best.step, made.engine.weight) == (0, 0)
+    (remark,) = progress.remarks
+    assert "the start: its weights were kept" in remark
+
+
+def test_each_stage_has_steps_of_its_own(world: Any) -> None:
+    made = world()
+    made.compile(short(curriculum=Curriculum((1, 2, 3), steps=(2, 1)), validate_every=5))
+    assert steps(made.rows) == [(1, 1), (2, 1), (3, 2), (4, 3)]
 
 
 @pytest.mark.slow
@@ -126,6 +151,23 @@ def test_a_format_collapse_ends_the_training_and_the_best_weights_come_back(worl
     assert trained.progress.step < 6
     assert made.job.restored[-1] == f"step-{trained.progress.best.step}"
     assert made.engine.weight == trained.progress.best.step < 3
+
+
+def test_a_last_stage_that_collapses_before_its_first_validation_gives_back_its_start(world: Any) -> None:
+    held: list[Any] = []
+
+    def reply(kind: str, text: str, rng: random.Random) -> str:
+        return "unreadable" if held[0].weight >= 3 else diligent(kind, text, rng)
+
+    made = world(reply, job=CountingJob)
+    held.append(made.engine)
+    curriculum = Curriculum((2, 3), steps=(2, 9))
+    trained = made.compile(short(curriculum=curriculum, window=1, validate_every=5, objective="grpo"), valset=made.dev)
+    start = trained.progress.checkpoint
+    assert "format collapse" in trained.progress.stopped
+    assert trained.progress.best is None
+    assert made.job.restored[-1] == Path(start).stem
+    assert made.engine.weight < 3
 
 
 class KilledError(Exception):
