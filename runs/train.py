@@ -271,7 +271,7 @@ class _Job:
             if told and budget:
                 told(min(int(spent), budget), budget)
 
-        kwargs = {"seed": settings.seed, **self.course.train_kwargs}
+        kwargs = {"seed": settings.seed, **self.course.trainer_settings}
         given = benchmark.questions_after, self._reader(), folder, on_row
         teleprompter = LoGoGRPO(MetricViews(benchmark).number, settings, kwargs, *given, counts=benchmark.counts)
         with dspy.context(lm=lm, **self._context()), endpoint_errors():

@@ -3,16 +3,17 @@ r"""Group-relative advantages and the clipped policy loss, as pure functions.
     advantage    A_i = (r_i - mean(r)) / (std(r) + eps), std with n - 1; A_i = r_i - mean(r) without scaling;
                  A_i = r_i - mean of the others' rewards, leaving one out;
                  less w (f_i - mean(f)) / (std(f) + eps) for each kind of fault f of weight w, in the same form as r
-    ratio        rho_t = exp(d_t), d_t = log pi(o_t) - log pi_old(o_t), kept within -+ log_ratio_clip;
+    ratio        rho_t = exp(d_t), d_t = log pi(o_t) - log pi_old(o_t), at most log_ratio_clip;
                  "turn": d_t is the mean over the completion, the same for all of its tokens
     policy       L_t = -min(rho_t A, clip(rho_t, 1 - clip_low, 1 + clip_high) A); at most dual_clip |A| where A < 0
     reference    k3_t = exp(log pi_ref - log pi) - (log pi_ref - log pi) - 1        (>= 0, an estimate of KL(pi, ref)),
                  at most divergence_clip: a token that has become unlikely would outweigh its whole batch
-    loss         dapo:     sum over all tokens of (L_t + beta k3_t) / tokens of the batch
-                 grpo:     the mean over rows of the mean over each row's tokens
+    loss         dapo:     mean of L_t over all tokens of the batch
+                 grpo:     mean over rows of the mean of L_t over each row's tokens
+                 both:     plus beta times the mean of k3_t over all tokens of the batch
 
 The defaults are those of Memory-R2's released training: a row is one turn of a role, the ratio and the mean are the
-turn's. Sources: GRPO: DeepSeekMath, equations 1-4; DAPO: section 3.1 (clip-higher) and 3.3 (token-level loss);
+turn's, but the KL term is a mean over tokens. Sources: GRPO: DeepSeekMath, equations 1-4; DAPO: section 3.1 (clip-higher) and 3.3 (token-level loss);
 Memory-R2's released code, whose numbers are held by tests.
 """
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import UserError
@@ -31,6 +33,14 @@ if TYPE_CHECKING:
 RELEASED = Reinforcement()
 FAR = 20.0
 """Log-ratios beyond this are alike to a divergence that is clipped, as in verl, which Memory-R2 is trained with."""
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """What the sums over a batch are divided by."""
+
+    rows: int
+    tokens: int
 
 
 def advantages(rewards: Sequence[float], settings: Reinforcement = RELEASED) -> list[float]:
@@ -81,7 +91,7 @@ def grpo_loss(
     mask: Tensor,
     reference: Tensor | None = None,
     settings: Reinforcement = RELEASED,
-    total: float | None = None,
+    size: BatchSize | None = None,
 ) -> Tensor:
     """The loss of a batch of completions, to be minimised.
 
@@ -92,8 +102,8 @@ def grpo_loss(
         mask: 1 where there is a token, 0 elsewhere.
         reference: Log-probabilities under the frozen reference; None where there is no KL term.
         settings: The clips, the ratio, the weight of the KL term, how tokens are averaged.
-        total: What the sum is divided by, where this is a part of a larger batch (`denominator` of that batch); the
-            parts' losses then add up to the batch's.
+        size: Rows and tokens of the whole batch, where this is a part of it; the parts' losses then add up to the
+            batch's. None: this is all of it.
 
     Returns:
         A scalar; 0 where no token is there.
@@ -101,28 +111,39 @@ def grpo_loss(
     import torch
 
     rho, gain = ratios(logprobs, old_logprobs, mask, settings), advantages.unsqueeze(-1)
-    each = -torch.minimum(rho * gain, rho.clamp(1 - settings.clip_low, 1 + settings.clip_high) * gain)
+    policy = -torch.minimum(rho * gain, rho.clamp(1 - settings.clip_low, 1 + settings.clip_high) * gain)
     if settings.dual_clip:
-        each = torch.where(gain < 0, torch.minimum(each, -settings.dual_clip * gain), each)
-    if reference is not None:
-        each = each + settings.beta * divergence(logprobs, reference, settings.divergence_clip)
-    # Not a product: values in the padding may be infinite.
-    each = torch.where(mask > 0, each, torch.zeros_like(each))
+        policy = torch.where(gain < 0, torch.minimum(policy, -settings.dual_clip * gain), policy)
+    policy = _within(mask, policy)
+
+    rows = mask.shape[0] if size is None else size.rows
+    tokens = float(mask.sum()) if size is None else size.tokens
     if settings.loss_type == "grpo":
-        each = each / mask.sum(-1, keepdim=True).clamp(min=1)
-    return each.sum() / (denominator(mask, settings) if total is None else total)
+        row_means = policy / mask.sum(-1, keepdim=True).clamp(min=1)
+        loss = row_means.sum() / max(1, rows)
+    else:
+        loss = policy.sum() / max(1, tokens)
+
+    if reference is not None:
+        kl = _within(mask, divergence(logprobs, reference, settings.divergence_clip))
+        loss = loss + settings.beta * kl.sum() / max(1, tokens)
+    return loss
+
+
+def _within(mask: Tensor, values: Tensor) -> Tensor:
+    """Return the values where there is a token, and 0 elsewhere: values in the padding may be infinite."""
+    import torch
+
+    return torch.where(mask > 0, values, torch.zeros_like(values))
 
 
 def ratios(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor, settings: Reinforcement) -> Tensor:
     """How much likelier than under the old policy each token is, or, the same for all tokens, its turn."""
-    import torch
-
-    # Values in the padding may be infinite.
-    gap = torch.where(mask > 0, logprobs - old_logprobs, torch.zeros_like(logprobs))
+    gap = _within(mask, logprobs - old_logprobs)
     if settings.ratio == "turn":
         gap = (gap.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)).expand_as(gap)
-    most = settings.log_ratio_clip
-    return (gap.clamp(-most, most) if most else gap).exp()
+    # Only from above: a token that has become unlikely has a ratio near 0, which explodes nothing.
+    return (gap.clamp(max=settings.log_ratio_clip) if settings.log_ratio_clip else gap).exp()
 
 
 def divergence(logprobs: Tensor, reference: Tensor, most: float = 0.0) -> Tensor:
@@ -134,7 +155,3 @@ def divergence(logprobs: Tensor, reference: Tensor, most: float = 0.0) -> Tensor
     gap = gap.clamp(-FAR, FAR)
     return (gap.exp() - gap - 1).clamp(max=most)
 
-
-def denominator(mask: Tensor, settings: Reinforcement) -> float:
-    """What the summed loss of a batch is divided by: tokens, or rows."""
-    return max(1.0, float(mask.sum())) if settings.loss_type == "dapo" else float(max(1, mask.shape[0]))

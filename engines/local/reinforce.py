@@ -21,7 +21,7 @@ from dspy.clients.utils_finetune import TrainDataFormat
 from ...errors import DataError, UserError, one_line
 from . import processes
 from .batching import chunks
-from .loss import advantages, denominator, divergence, grpo_loss, less_faults
+from .loss import BatchSize, advantages, divergence, grpo_loss, less_faults
 from .model import LocalModel
 from .settings import Reinforcement
 from .update import Row, Update
@@ -200,16 +200,20 @@ class LocalReinforceJob(ReinforceJob):
         return less_faults(advantages(rewards, self.settings), faults, fault_weights, self.settings)
 
     def _compared(self, rows: list[Row]) -> list[Row]:
-        """The rows with what the reference says of them, where it counts."""
-        if self.settings.beta <= 0:
-            return rows
-        frozen = processes.shared(rows, self._frozen)
-        return [replace(row, reference=found) for row, found in zip(rows, frozen, strict=True)]
+        """Return the rows with the log-probabilities that they are compared with, where these are computed here."""
+        if self.settings.old_logprobs == "recomputed":
+            old = processes.shared(rows, functools.partial(self._logprobs, by_reference=False))
+            rows = [replace(row, old=values) for row, values in zip(rows, old, strict=True)]
+        if self.settings.beta > 0:
+            frozen = processes.shared(rows, functools.partial(self._logprobs, by_reference=True))
+            rows = [replace(row, reference=values) for row, values in zip(rows, frozen, strict=True)]
+        return rows
 
-    def _frozen(self, rows: Sequence[Row]) -> list[list[float]]:
+    def _logprobs(self, rows: Sequence[Row], by_reference: bool) -> list[list[float]]:
+        """Return the log-probabilities of completions under the weights of now, or under the frozen reference."""
         prompts, completions = [row.prompt for row in rows], [row.completion for row in rows]
-        heat, size = self.settings.temperature, self.settings.micro_batch_size
-        return self.model.logprobs(prompts, completions, heat, True, size)
+        temperature, size = self.settings.temperature, self.settings.micro_batch_size
+        return self.model.logprobs(prompts, completions, temperature, by_reference, size)
 
     def _train(self, rows: list[Row], update: Update, reward: float, left_out: int) -> Step:
         if not rows:
@@ -220,8 +224,8 @@ class LocalReinforceJob(ReinforceJob):
             order = list(rows)
             random.Random(f"{settings.seed}-{self.steps}-{epoch}").shuffle(order)
             for batch in chunks(order, settings.batch_size):
-                total = denominator(_padded([row.old for row in batch], "cpu")[1], settings)
-                losses.append(update.step(batch, functools.partial(self._loss, total=total)))
+                size = BatchSize(len(batch), sum(len(row.completion) for row in batch))
+                losses.append(update.step(batch, functools.partial(self._loss, size=size)))
         tokens = sum(len(row.completion) for row in rows)
         gap = 0.0
         if settings.beta > 0:  # before the step
@@ -235,8 +239,8 @@ class LocalReinforceJob(ReinforceJob):
         prompts, completions = [row.prompt for row in rows], [row.completion for row in rows]
         return self.model.token_logprobs(prompts, completions, self.settings.temperature)
 
-    def _loss(self, rows: Sequence[Row], total: float) -> Tensor:
-        """What the rows of one forward pass add to the loss of their batch, whose denominator is `total`."""
+    def _loss(self, rows: Sequence[Row], size: BatchSize) -> Tensor:
+        """What the rows of one forward pass add to the loss of their batch, which is of that size."""
         import torch
 
         settings, device = self.settings, self.model.device
@@ -244,7 +248,7 @@ class LocalReinforceJob(ReinforceJob):
         old, _ = _padded([row.old for row in rows], device)
         gains = torch.tensor([row.advantage for row in rows], device=device)
         frozen = _padded([row.reference for row in rows], device)[0] if settings.beta > 0 else None
-        return grpo_loss(now, old, gains, mask, frozen, settings, total)
+        return grpo_loss(now, old, gains, mask, frozen, settings, size)
 
 
 def _row(item: Mapping[str, Any], advantage: float) -> Row:

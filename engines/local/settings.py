@@ -79,13 +79,18 @@ class Reinforcement(Training):
     dual_clip: NonNegativeFloat = 3.0
     """The loss of a completion with a negative advantage counts up to so many times that; 0: without end."""
     log_ratio_clip: NonNegativeFloat = 3.0
-    """Largest distance of a log-ratio from 0; 0: none."""
+    """Largest log-ratio; 0: no bound. It has none from below, as released."""
+    old_logprobs: Literal["sampled", "recomputed"] = "sampled"
+    """What ratios are taken against: the log-probabilities that came with the completions, or those of the weights that
+    are trained, computed anew before the first update of a step. The latter costs a forward pass, and removes the
+    differences between a sampler such as vLLM and the trained model; the released training does so."""
     divergence_clip: NonNegativeFloat = 10.0
     """Most that one token's KL term counts, before `beta`; 0: without end."""
     ratio: Literal["turn", "token"] = "turn"
     """What is compared with the old policy and clipped: each token, or a completion as a whole."""
     loss_type: Literal["dapo", "grpo"] = "grpo"
-    """How tokens are averaged; "grpo": every completion, which is a turn of a role, weighs the same."""
+    """How the policy's loss is averaged: "grpo": every completion, which is a turn of a role, weighs the same; "dapo":
+    every token does. The KL term is averaged over tokens in both."""
     scale_rewards: bool = True
     """Whether advantages are divided by the standard deviation of their group."""
     eps: NonNegativeFloat = 1e-6

@@ -119,20 +119,20 @@ class TRLJob(LocalReinforceJob):
         """Rows of sharded weights, as many for each process."""
         return [*rows, *[BLANK] * (-len(rows) % processes.count() if self.sharded else 0)]
 
-    def _frozen(self, rows: Sequence[Row]) -> list[list[float]]:
+    def _logprobs(self, rows: Sequence[Row], by_reference: bool) -> list[list[float]]:
         import torch
 
         if not self.sharded:
-            return super()._frozen(rows)
-        found: list[list[float]] = []
-        with torch.no_grad(), self.model.weights_of(reference=True):
+            return super()._logprobs(rows, by_reference)
+        logprobs: list[list[float]] = []
+        with torch.no_grad(), self.model.weights_of(reference=by_reference):
             for part in chunks(rows, self.settings.micro_batch_size):
                 values = self._scores(part)[0].tolist()
-                found += [each[: len(row.completion)] for each, row in zip(values, part, strict=True)]
-            # A pass without gradients leaves what FSDP collected for it: the reference's weights.
+                logprobs += [each[: len(row.completion)] for each, row in zip(values, part, strict=True)]
+            # A pass without gradients leaves what FSDP collected for it, here maybe the reference's weights.
             for module in self.wrapped.modules():
                 getattr(module, "reshard", lambda: None)()
-        return found
+        return logprobs
 
 
 def _grpo_trainer(settings: Reinforcement, model: LocalModel) -> Any:

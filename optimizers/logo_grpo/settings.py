@@ -77,7 +77,7 @@ class TrainingSettings:
     """Chance of each session that a local group is made for it."""
     session_reward: SessionReward = "session"
     """What the calls of a session are rewarded by in global groups: see `reward.session_rewards`."""
-    histories: PositiveInt = 2
+    histories: PositiveInt = 1
     """Training conversations of one step."""
     temperature: PositiveFloat = 1.0
     """Rollouts at 0 would all be the same."""

@@ -36,6 +36,7 @@ class TrainingConfig:
     settings: TrainingSettings = field(default_factory=TrainingSettings)
     """Objective and seed in it are overwritten, the session reward too where the objective has one."""
     train_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """What the trainer is told besides its defaults, see `trainer_settings`."""
     lora: PositiveInt | None = None
     """Rank of an adapter to train, with twice that as `lora_alpha`; None trains all weights."""
     dtype: str | None = None
@@ -60,7 +61,13 @@ class TrainingConfig:
     @classmethod
     def for_model(cls, lm: str) -> TrainingConfig:
         """The defaults for a model: those of the paper, or for `local:tiny` what fits two cores and a few minutes."""
-        return TINY_COURSE if lm == TINY else cls(train_kwargs=dict(RELEASED))
+        return TINY_COURSE if lm == TINY else cls()
+
+    @property
+    def trainer_settings(self) -> dict[str, Any]:
+        """What the trainer is told: the released numbers, for an adapter some of ours, and over them what was set."""
+        defaults = RELEASED if self.lora is None else {**RELEASED, **ADAPTER}
+        return {**defaults, **self.train_kwargs}
 
     def changed(self, settings: Mapping[str, Any]) -> TrainingConfig:
         """The course with other numbers: its own, its training's, curriculum's or reward's; others are the trainer's.
@@ -82,7 +89,7 @@ class TrainingConfig:
         except ValidationError as error:
             raise UserError(f"a setting of the training: {misfit(error)}") from error
         # The trainer would tell only after the warm-up.
-        Reinforcement.parse(changed.train_kwargs)
+        Reinforcement.parse(changed.trainer_settings)
         return changed
 
     def training(self, seed: int) -> TrainingSettings:
@@ -108,9 +115,19 @@ def _refuse_unknown(settings: Mapping[str, Any]) -> None:
             raise UnknownNameError("setting of the training", name, known)
 
 
-RELEASED = {"learning_rate": 1e-5, "beta": 0.001, "batch_size": 1024, "weight_decay": 0.01}
-"""The released code's numbers: a mini-batch of 256 rows of up to four turns, which are completions here; the learning
-rate is ours, for an adapter."""
+RELEASED = {
+    "learning_rate": 2e-6,
+    "epochs": 2,
+    "batch_size": 2048,
+    "beta": 0.001,
+    "weight_decay": 0.01,
+    "old_logprobs": "recomputed",
+}
+"""The released scripts' numbers, for all weights. A mini-batch is 16, doubled by the trainer, times 16 rollouts: 512 rows of
+up to four turns, which are completions here."""
+
+ADAPTER = {"learning_rate": 1e-5, "epochs": 1}
+"""Ours, for an adapter: it has few weights, which begin at nothing, and takes a larger step."""
 
 DAPO = {
     "loss_type": "dapo",
@@ -134,7 +151,15 @@ TINY_COURSE = TrainingConfig(
         reward=RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2),
         curriculum=Curriculum((8,), steps=None, tokens=350_000),
     ),
-    train_kwargs={"learning_rate": 2e-4, "beta": 0.02, "epochs": 2, "batch_size": 48, "weight_decay": 0.0, **DAPO},
+    train_kwargs={
+        "learning_rate": 2e-4,
+        "epochs": 2,
+        "batch_size": 48,
+        "beta": 0.02,
+        "weight_decay": 0.0,
+        "old_logprobs": "sampled",
+        **DAPO,
+    },
     answer_tokens=96,
 )
 """Stable for a model of half a million weights; at lr 5e-4 without KL, plain GRPO collapsed on one seed of four. Whole

@@ -107,11 +107,29 @@ def test_settings_go_where_they_belong():
     assert course.train_kwargs == {**before.train_kwargs, "beta": 0.5}
 
 
-def test_a_training_has_the_released_batches_and_the_tiny_model_its_own():
-    for lm, expected in (("local:Qwen/Qwen2.5-7B", (1024, 0.01, 2048)), ("local:tiny", (48, 0.0, 96))):
-        course = TrainingConfig.for_model(lm)
-        given = Reinforcement.parse(course.train_kwargs)
-        assert (given.batch_size, given.weight_decay, course.answer_tokens) == expected
+def numbers_of(course: TrainingConfig) -> tuple[float, int, int, float, str]:
+    given = Reinforcement.parse(course.trainer_settings)
+    return given.learning_rate, given.epochs, given.batch_size, given.weight_decay, given.old_logprobs
+
+
+def test_a_training_of_all_weights_has_the_released_numbers():
+    course = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B")
+    assert numbers_of(course) == (2e-6, 2, 2048, 0.01, "recomputed")
+    assert (course.answer_tokens, course.settings.histories) == (2048, 1)
+    assert [course.settings.curriculum.steps_of(stage) for stage in range(3)] == [10, 5, 5]
+
+
+def test_an_adapter_has_a_rate_and_epochs_of_its_own_unless_they_are_set():
+    course = TrainingConfig.for_model("local:Qwen/Qwen2.5-7B").changed({"lora": 16})
+    assert numbers_of(course)[:3] == (1e-5, 1, 2048)
+    assert numbers_of(course.changed({"epochs": 3}))[:2] == (1e-5, 3)
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora": 4}])
+def test_the_tiny_model_has_numbers_of_its_own(changes):
+    course = TrainingConfig.for_model("local:tiny").changed(changes)
+    assert numbers_of(course) == (2e-4, 2, 48, 0.0, "sampled")
+    assert (course.answer_tokens, course.settings.histories) == (96, 2)
 
 
 def test_settings_of_trl_that_change_nothing_are_refused_before_the_warm_up():
@@ -125,7 +143,7 @@ def test_the_configurations_of_the_manual_are_taken():
     assert len(configurations) >= 2
     for configuration in configurations:
         settings = {**configuration["train-set"], "trainer": configuration["trainer"]}
-        given = Reinforcement.parse(TrainingConfig.for_model("local:a/model").changed(settings).train_kwargs)
+        given = Reinforcement.parse(TrainingConfig.for_model("local:a/model").changed(settings).trainer_settings)
         assert given.trl == settings["trl"]
 
 

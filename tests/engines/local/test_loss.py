@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from mempiler.engines.local.loss import advantages, divergence, grpo_loss, less_faults
+from mempiler.engines.local.loss import BatchSize, advantages, divergence, grpo_loss, less_faults, ratios
 from mempiler.engines.local.settings import Reinforcement
 from mempiler.errors import UserError
 
@@ -52,23 +52,43 @@ DAPO = {"loss_type": "dapo", "clip_high": 0.28, "ratio": "token", "dual_clip": 0
 def case(**settings):
     old, mask = torch.tensor(OLD), torch.tensor(MASK)
     new = old + torch.tensor(RATIOS).log()
-    total, gap = settings.pop("total", None), settings.pop("reference", None)
+    size, gap = settings.pop("size", None), settings.pop("reference", None)
     reference, how = None if gap is None else new + gap, Reinforcement(**{**DAPO, **settings})
-    return float(grpo_loss(new, old, torch.tensor([1.0, -1.0]), mask, reference, how, total))
+    return float(grpo_loss(new, old, torch.tensor([1.0, -1.0]), mask, reference, how, size))
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
         ({"loss_type": "grpo"}, ((-1.28 - 0.5) / 2 + 0.8) / 2),
-        ({"total": 6.0}, -0.98 / 6),
+        ({"size": BatchSize(rows=4, tokens=6)}, -0.98 / 6),
+        ({"loss_type": "grpo", "size": BatchSize(rows=4, tokens=6)}, ((-1.28 - 0.5) / 2 + 0.8) / 4),
         ({"clip_low": 0.6}, (-1.28 - 0.5 + 0.5) / 3),
         # log(ref / new) = log 2 everywhere: k3 = 2 - log 2 - 1
         ({"beta": 0.1, "reference": math.log(2)}, (-0.98 + 3 * 0.1 * (1 - math.log(2))) / 3),
+        # log(ref / new) is log 2 at the first row's two tokens, 0 at the second's one: a mean over three tokens,
+        # where the policy's loss is a mean over two rows
+        (
+            {"loss_type": "grpo", "beta": 0.1, "reference": torch.tensor([[math.log(2)] * 2, [0.0] * 2])},
+            ((-1.28 - 0.5) / 2 + 0.8) / 2 + 0.1 * 2 * (1 - math.log(2)) / 3,
+        ),
     ],
 )
 def test_loss_by_hand(settings, expected):
     assert case(**settings) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("gap", "ratio"),
+    [
+        (5.0, math.exp(3.0)),
+        # A turn that has become unlikely keeps its small ratio; bounded at -3, it would have counted e^2 times as much.
+        (-5.0, math.exp(-5.0)),
+    ],
+)
+def test_the_log_ratio_is_bounded_from_above_only(gap, ratio):
+    found = ratios(torch.full((1, 2), gap - 1.0), torch.full((1, 2), -1.0), torch.ones(1, 2), Reinforcement())
+    assert found.tolist() == [pytest.approx([ratio, ratio])]
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,23 @@ def test_what_the_loss_is_made_of_are_settings(make_model, changed):
     assert usual == low != pytest.approx(other)
 
 
+def test_recomputed_log_probabilities_take_the_place_of_the_sampler_s(make_model):
+    def trained(shift, old_logprobs):
+        model = make_model()
+        group = text_group(model, "w7", "w8 w9", rewards=[1.0, 0.0])
+        for item in group["group"]:
+            item["logprobs"] = [value - shift for value in item["logprobs"]]
+        job_of(model, epochs=2, old_logprobs=old_logprobs).step([group])
+        return model.state()
+
+    def differ(one, other):
+        return any(not torch.allclose(weights, other[name], atol=1e-5) for name, weights in one.items())
+
+    exact = trained(0.0, "sampled")
+    assert differ(trained(0.3, "sampled"), exact)
+    assert not differ(trained(0.3, "recomputed"), exact)
+
+
 def test_a_job_resumed_from_its_checkpoint_gives_the_same_weights(make_model, tmp_path):
     settings = {"batch_size": 2, "beta": 0.02, "output_dir": str(tmp_path)}
     whole = make_model()

@@ -28,7 +28,10 @@ pytest.importorskip("trl", reason="the `local` extra is not installed: pip insta
 TRAINERS = ("local", "trl", "sharded")
 TEXTS = ("w7", "w8 w9", "w3 w4 w5", "w6", "w1 w1 w1", "w2 w3", "w4")
 REWARDS = (1.0, 0.0, 0.3, 0.7, 0.5, 0.1, 0.2)
-CASES = [{"ratio": "token", "beta": 0.0}, {"ratio": "turn", "beta": 0.02, "max_grad_norm": 0.0}]
+CASES = [
+    {"ratio": "token", "beta": 0.0, "old_logprobs": "recomputed"},
+    {"ratio": "turn", "beta": 0.02, "max_grad_norm": 0.0},
+]
 VECTORS = [case for case in vectors("memory_r2") if case["id"].startswith("policy-loss-")]
 LOSSES = {case["id"]: case["expected"]["loss"] for case in VECTORS}
 
