@@ -13,8 +13,8 @@ r"""Group-relative advantages and the clipped policy loss, as pure functions.
                  both:     plus beta times the mean of k3_t over all tokens of the batch
 
 The defaults are those of Memory-R2's released training: a row is one turn of a role, the ratio and the mean are the
-turn's, but the KL term is a mean over tokens. Sources: GRPO: DeepSeekMath, equations 1-4; DAPO: section 3.1 (clip-higher) and 3.3 (token-level loss);
-Memory-R2's released code, whose numbers are held by tests.
+turn's, but the KL term is a mean over tokens. Sources: GRPO: DeepSeekMath, equations 1-4; DAPO: section 3.1
+(clip-higher) and 3.3 (token-level loss); Memory-R2's released code, whose numbers are held by tests.
 """
 
 from __future__ import annotations
@@ -154,4 +154,3 @@ def divergence(logprobs: Tensor, reference: Tensor, most: float = 0.0) -> Tensor
     # The exponential of a larger gap could be infinite, and its gradient no number, although it does not count.
     gap = gap.clamp(-FAR, FAR)
     return (gap.exp() - gap - 1).clamp(max=most)
-

@@ -1,9 +1,10 @@
 """Reinforcement of a local model by groups of completions with rewards, on DSPy's protocol.
 
-A group is {"group": [{"prompt_ids", "completion_ids", "logprobs", "reward", "faults"}, ...], "weight", "fault_weights"}, of
-what was sampled (see `sampling.Sample`). Its weight, 1 if there is none, multiplies its advantages. Faults, by kind 0 or 1,
-count where the group has a weight for their kind (`loss.less_faults`). The order of rows is drawn from the seed
-and the count of steps, so a job that is resumed from a checkpoint gives the same weights as an unbroken one.
+A group is {"group": [{"prompt_ids", "completion_ids", "logprobs", "reward", "faults"}, ...], "weight",
+"fault_weights"}, of what was sampled (see `sampling.Sample`). Its weight, 1 if there is none, multiplies its
+advantages. Faults, by kind 0 or 1, count where the group has a weight for their kind (`loss.less_faults`). The order
+of rows is drawn from the seed and the count of steps, so a job that is resumed from a checkpoint gives the same
+weights as an unbroken one.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     local    the same, across reruns of one session from one memory; rewarded right after that session
 
 Both are plain groups to the trainer, whose advantages are (r - mean) / std within each, less a term for each kind of
-fault, normalised in the same way. A group whose members do not differ is dropped and counted. In a global group the memories of the members differ from the second session on; local groups
-correct that bias.
+fault, normalised in the same way. A group whose members do not differ is dropped and counted. In a global group the
+memories of the members differ from the second session on; local groups correct that bias.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ...programs.recording import Call, Completion
-from .reward import Faults, RewardSettings, faults_of
+from .reward import FLAWLESS, Faults, RewardSettings, faults_of
 from .rollout import Rollout
 
 Kind = Literal["global", "local"]
@@ -34,7 +34,7 @@ class Member:
 
     completion: Completion
     reward: float
-    faults: Faults = Faults()
+    faults: Faults = FLAWLESS
 
     def data(self) -> dict[str, Any]:
         """Return what the trainer gets: the fields of DSPy's format, the faults, and what the engine recorded."""
@@ -113,6 +113,4 @@ def grouped(
 
 def _members(call: Call, reward: float) -> list[Member]:
     last = len(call.completions) - 1
-    return [
-        Member(completion, reward, faults_of(call, n == last)) for n, completion in enumerate(call.completions)
-    ]
+    return [Member(completion, reward, faults_of(call, n == last)) for n, completion in enumerate(call.completions)]

@@ -6,14 +6,15 @@ r"""Rewards: scores of a written memory, by the answers it gives and by its leng
           mean of R_s, ..., R_last                                      "cumulative"
           R                                                             "trajectory"
 
-Faults of a completion (it could not be read, or code refused one of its operations) are no part of its reward. Each kind
-is a term of its own in the advantage, normalised separately (`engines.local.loss.less_faults`). Subtracted from rewards,
-one unreadable member would raise the deviation of its whole group, and so shrink what the others learn from theirs.
+Faults of a completion (it could not be read, or code refused one of its operations) are no part of its reward. Each
+kind is a term of its own in the advantage, normalised separately (`engines.local.loss.less_faults`). Subtracted from
+rewards, one unreadable member would raise the deviation of its whole group, and so shrink what the others learn from
+theirs.
 
 Source: Memory-R2's released code (terminal and per-session scores, compression with threshold .7 and words by
 `\b\w+\b`); the paper's lambda is .3. A completion that cannot be read changes nothing in the memory, in the released
-code as here. That faults may cost something of their own is ours, and off unless it is set (`local:tiny` has it): without
-that a model that writes nothing readable scores as one that had nothing to write.
+code as here. That faults may cost something of their own is ours, and off unless it is set (`local:tiny` has it):
+without that a model that writes nothing readable scores as one that had nothing to write.
 
 Example:
     >>> from mempiler.optimizers.logo_grpo.reward import compression_excess
@@ -66,7 +67,6 @@ class RewardSettings:
     local_questions: PositiveInt = 16
     """Most questions right after one session."""
 
-
     @property
     def fault_weights(self) -> dict[str, float]:
         """The weights of faults that cost something, by the names of `Faults`."""
@@ -81,6 +81,9 @@ class Faults:
     unreadable: bool = False
     refused: bool = False
     """Whether code refused one of its operations."""
+
+
+FLAWLESS = Faults()
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Curriculum:
 
     horizons: tuple[PositiveInt, ...] = (8, 16, 32)
     steps: PositiveInt | tuple[PositiveInt, ...] | None = (10, 5)
-    """Steps of each stage, as one number or one for each; the last number holds for all further stages. None: the budget
+    """Steps of each stage: one number, or one for each; the last number holds for all further stages. None: the budget
     alone ends a stage."""
     tokens: PositiveInt | None = None
     """Generated tokens of all stages together, an equal share for each."""

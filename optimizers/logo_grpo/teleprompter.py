@@ -5,11 +5,11 @@
     next stage begins from the best checkpoint of this stage, with a new optimizer and that as reference of the KL term;
     the best of the last stage is kept
 
-Each stage chooses among its own checkpoints: a model of short conversations may score as well on the validation users,
-and would otherwise be returned whatever the later stages learn. The start counts as a checkpoint of the first stage. The
-best is the one whose sampled score is highest, averaged over `samples` samples of each validation history: that is what
-is trained. Every writing predictor is a role with groups of its own. Deviations from the released code are listed
-in docs/coverage.md.
+Each stage chooses among its own checkpoints: a model of short conversations may score as well on the validation
+users, and would otherwise be returned whatever the later stages learn. The start counts as a checkpoint of the first
+stage. The best is the one whose sampled score is highest, averaged over `samples` samples of each validation history:
+that is what is trained. Every writing predictor is a role with groups of its own. Deviations from the released code
+are listed in docs/coverage.md.
 """
 
 from __future__ import annotations

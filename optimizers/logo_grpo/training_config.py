@@ -123,8 +123,8 @@ RELEASED = {
     "weight_decay": 0.01,
     "old_logprobs": "recomputed",
 }
-"""The released scripts' numbers, for all weights. A mini-batch is 16, doubled by the trainer, times 16 rollouts: 512 rows of
-up to four turns, which are completions here."""
+"""The released scripts' numbers, for all weights. A mini-batch is 16, doubled by the trainer, times 16 rollouts: 512
+rows of up to four turns, which are completions here."""
 
 ADAPTER = {"learning_rate": 1e-5, "epochs": 1}
 """Ours, for an adapter: it has few weights, which begin at nothing, and takes a larger step."""
