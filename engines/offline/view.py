@@ -4,7 +4,7 @@ A unit is an item of a JSON list, a line with a head, or else a sentence. The li
 has an id, a date, a speaker and a body. Of a record the longest text is the body; keys that end in id, speaker, time or
 date hold the rest. The query is the last input of one plain line (no date, no number), one that asks if there is any.
 An output called `x_id` or `x_ids` points at the lists that have the word x in their names: these are references, not
-material to work through.
+material to work through. Neither is an input whose description names another input: it is there to understand that one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class View:
         named = re.findall(r'"(\w+_ids?)": \{', json.dumps(prompt.outputs))
         apart = {self._asking, *(target for name in named for target in self.pointed(name))}
         works = [name for name in self.units if name not in apart] or [*self.units]
-        self.source = max(works, key=lambda name: math.inf if name in lists else len(inputs[name]), default="")
+        mapped = [name for name in works if name not in prompt.context] or works
+        self.source = max(mapped, key=lambda name: math.inf if name in lists else len(inputs[name]), default="")
         """The input that a list output is mapped over: the first list, else the longest text."""
         self.material = [unit for name in works for unit in self.units[name]]
         parts = [stems(part) for unit in self.material for part in sentences(unit.body)]
@@ -181,6 +182,7 @@ _ASK = "\n\nRespond with"
 _JSON = "Outputs will be a JSON object with the following fields."
 _MISSING = "Not supplied for this "
 _FIELD = re.compile(r"^\d+\. `(\w+)` \((.+?)\):(?: |$)", re.M)
+_DESCRIBED = re.compile(r"^\d+\. `(\w+)` \(.+?\): (.+)$", re.M)
 _HEADER = re.compile(r"^\[\[ ## (\w+) ## \]\]", re.M)
 _NOTE = re.compile(r"\{(\w+)\}\s+# note: the value you produce (.*)")
 _MODEL = re.compile(r'"\$ref": "#/\$defs/([^"]+)"')
@@ -194,6 +196,8 @@ class Prompt(NamedTuple):
     inputs: Mapping[str, str]
     outputs: Mapping[str, Schema] = {}
     demos: tuple[tuple[Mapping[str, str], Mapping[str, str]], ...] = ()
+    context: frozenset[str] = frozenset()
+    """Inputs whose description names another input, e.g. "the lines before `text`"."""
 
 
 def read_prompt(request: lm15.Request) -> Prompt:
@@ -216,7 +220,19 @@ def read_prompt(request: lm15.Request) -> Prompt:
     for (role, said), (other, reply) in pairwise(turns[:asked]):
         if (role, other) == ("user", "assistant"):
             demos.append((_fields(said, style, names), _fields(reply, style, types)))
-    return Prompt(style, _fields(turns[asked][1].rpartition(_ASK)[0], style, names), types, tuple(demos))
+    inputs = _fields(turns[asked][1].rpartition(_ASK)[0], style, names)
+    return Prompt(style, inputs, types, tuple(demos), _context(given))
+
+
+def _context(described: str) -> frozenset[str]:
+    """Return the names of the inputs whose description names another one."""
+    descriptions = dict(_DESCRIBED.findall(described))
+    names = [name for name, _ in _FIELD.findall(described)]
+    return frozenset(
+        name
+        for name, description in descriptions.items()
+        if any(f"`{other}`" in description for other in names if other != name)
+    )
 
 
 def render(style: str, values: Mapping[str, Any]) -> str:

@@ -34,6 +34,10 @@ from ...signatures.memory_r2 import (
     NewFact,
     Operation,
     StoredMemory,
+    editing_examples,
+    extraction_examples,
+    management_examples,
+    without_context,
 )
 from ..method import EntryCount, EntryReader, Method, SearchSettings, Settings, Writer
 from ..predictor import predictor
@@ -57,6 +61,7 @@ class FactSettings(Settings):
     earlier: bool = Field(True, description="whether a part is shown with the parts of its session before it")
     same_speaker: bool = Field(True, description="whether the memories related to a fact are of its speaker alone")
     single_agent: bool = Field(False, description="whether one prompt edits the memory from the turns (an ablation)")
+    examples: bool = Field(False, description="whether writing prompts begin with worked examples, as demos")
 
 
 class MemoryR2Settings(SearchSettings, FactSettings):
@@ -84,6 +89,8 @@ class FactWriter(Writer):
         else:
             self.extract = predictor(ExtractFactsInContext if settings.earlier else ExtractFacts)
             self.manage = predictor(ManageMemoryInContext if settings.earlier else ManageMemory)
+        if settings.examples:
+            self._show_examples()
 
     @property
     def prepares(self) -> bool:
@@ -122,6 +129,16 @@ class FactWriter(Writer):
         ranked = sorted((hit for found in hits for hit in found), key=lambda hit: -hit.score)
         shown = set(list(dict.fromkeys(hit.id for hit in ranked))[: settings.related_total])
         return [[hit.id for hit in found if hit.id in shown] for found in hits]
+
+    def _show_examples(self) -> None:
+        """Give the predictors worked examples as their first demos."""
+        if self.settings.single_agent:
+            self.edit.demos = editing_examples()
+            return
+
+        in_context = self.settings.earlier
+        self.extract.demos = extraction_examples() if in_context else without_context(extraction_examples())
+        self.manage.demos = management_examples() if in_context else without_context(management_examples())
 
     def _chunks(self, item: Item) -> list[Sequence[Turn]]:
         turns = item.spoken

@@ -133,6 +133,18 @@ def test_lists_of_text_and_ids(signature: str, inputs: dict[str, Any], expected:
     assert next(iter(predict(signature, **inputs).values())) == expected
 
 
+def test_a_list_is_made_of_the_input_that_the_others_help_to_understand() -> None:
+    class Notes(dspy.Signature):
+        """Take notes."""
+
+        before: str = dspy.InputField(desc="the lines before `lines`")
+        lines: str = dspy.InputField(desc="what is noted")
+        notes: list[str] = dspy.OutputField()
+
+    before, lines = "[a] Ann: I sail.", "[b] Bob: I row.\n[c] Bob: I swim."
+    assert predict(Notes, before=before, lines=lines).notes == ["Bob: I row.", "Bob: I swim."]
+
+
 @pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])
 def test_a_retry_conversation_is_answered_like_the_request(adapter: Any) -> None:
     demos = [{"question": "When did Joe leave?", "answer": "3 March 2022"}, {"context": "x: y", "question": "When?"}]

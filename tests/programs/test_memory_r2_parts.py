@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from mempiler import Query, build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
-from mempiler.signatures.memory_r2 import Fact
+from mempiler.signatures.memory_r2 import (
+    EditMemory,
+    ExtractFactsInContext,
+    Fact,
+    ManageMemoryInContext,
+    management_examples,
+)
 
 from .conftest import section
 
@@ -152,3 +158,48 @@ def test_no_source_is_ever_lost_and_every_edit_is_counted(batch, shown):
     assert sum(memory.counts.values()) == sum(BASE.counts.values()) + len(batch)
     assert BASE.model_dump_json() == before
     assert len({fact.id for fact in memory.facts}) == len(memory.facts)
+
+
+@pytest.mark.parametrize(
+    ("config", "first_answers"),
+    [
+        ({}, {}),
+        ({"examples": True}, {"extract": 4, "manage": 5}),
+        ({"examples": True, "earlier": False}, {"extract": 4, "manage": 5}),
+        ({"examples": True, "single_agent": True}, {"edit": 5}),
+    ],
+)
+def test_prompts_begin_with_worked_examples_where_that_is_set(config: Any, first_answers: dict[str, int]) -> None:
+    writer = made(**config).method.writer
+    demos = {name: predictor.demos for name, predictor in writer.predictors_below().items() if predictor.demos}
+    answers = {"extract": "facts", "manage": "operations", "edit": "operations"}
+    assert {name: len(examples[0][answers[name]]) for name, examples in demos.items()} == first_answers
+    for name, examples in demos.items():
+        fields = getattr(writer, name).signature.fields
+        assert all(set(example.keys()) == set(fields) for example in examples), name
+
+
+def test_the_worked_example_of_the_manager_keeps_its_own_rules() -> None:
+    example = management_examples()[0]
+    memory = FactMemory().apply([Edit("INSERT", None, old.speaker, old.content) for old in example.memories])
+    edits = [Edit(op.op, op.memory_id, op.speaker, op.content, (op.turn_id,)) for op in example.operations]
+    memory = memory.apply(edits, [old.memory_id for old in example.memories])
+    assert memory.counts.get("refused", 0) == 0
+    assert [(fact.id, fact.content) for fact in memory.facts] == [
+        ("m1", "Leo visited the pottery fair in Bruges with Ina on 7 May 2023."),
+        ("m2", "Ina is Leo's younger sister."),
+        ("m4", "Mia went to a guitar concert in Ghent in 2022."),
+        ("m5", "Leo bought a blue teapot at the pottery fair in Bruges on 7 May 2023."),
+        ("m6", "Mia intends to learn the guitar in summer 2023."),
+        ("m7", "Mia has owned a guitar for ten years as of May 2023."),
+    ]
+    assert all(len(fact.content.split()) <= 20 for fact in memory.facts)
+
+
+def test_what_came_before_is_shown_before_what_is_to_be_read() -> None:
+    fields = {kind: list(kind.input_fields) for kind in (ExtractFactsInContext, ManageMemoryInContext, EditMemory)}
+    assert fields == {
+        ExtractFactsInContext: ["earlier", "dialogue"],
+        ManageMemoryInContext: ["session_date", "memories", "earlier_facts", "new_facts"],
+        EditMemory: ["session_date", "memories", "earlier", "dialogue"],
+    }

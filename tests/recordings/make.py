@@ -30,16 +30,15 @@ _COMPILE = (
 )
 RECORDINGS = {
     "turn-rag": "evaluate turn-rag --benchmark msc --test 3",
-    **{name: f"evaluate {name} --benchmark msc --test 1 --seed 1" for name in ("pgr", "pgr+turn-rag", "rgmem")},
-    # What a model answered before relative dates were resolved by default.
-    "memory-r2": "evaluate memory-r2 --benchmark msc --test 1 --seed 1 --set task.dates=false",
+    **{
+        name: f"evaluate {name} --benchmark msc --test 1 --seed 1"
+        for name in ("pgr", "pgr+turn-rag", "rgmem", "memory-r2")
+    },
     "h2memory": "evaluate h2memory --benchmark palbench.select --data HERE/palset_en.json",
     "pramem": f"evaluate pramem --benchmark movielens --test 1 --set {_PRAMEM.replace(' ', ' --set ')}",
     "bootstrap": _COMPILE,
 }
 """The command of each, without its models; HERE stands for this folder."""
-EMBEDDERS = {"memory-r2": "minilm"}
-"""The embedder of each, if not the offline one: vectors make a recording large."""
 _KEPT = (
     *("n", "score", "interval", "metrics", "by", "retrieval", "context", "calls", "tokens", "prompt_tokens"),
     *("cached_share", "answers", "faults", "lost", "failures"),
@@ -74,7 +73,8 @@ def make(name: str, models: list[str]) -> None:
     from mempiler.runs.folder import RunFolder
 
     target, started = HERE / name, time.monotonic()
-    embedder = ["--embedder", EMBEDDERS.get(name, "offline"), "--reranker", "none"]
+    # Vectors of another embedder would make a recording large.
+    embedder = ["--embedder", "offline", "--reranker", "none"]
     found = run([*command(name), *models, *embedder, "--threads", "1"])
     ran = RunFolder.open("last")
     record = {part: ran.read()[part] for part in ("settings", "status", "models")}
