@@ -9,7 +9,9 @@ import click
 
 from .options import adds, parse_settings
 
-_SETTINGS = "steps, tokens, horizons=[8,16,32], lora=16, answer_lm, ..., of its reward or trainer: learning_rate=2e-4"
+_SETTINGS = (
+    "steps=[10,5,5], tokens, horizons=[8,16,32], lora=16, answer_lm, ..., of its reward or trainer: learning_rate=2e-4"
+)
 
 training_options = adds(
     click.option("--train-set", multiple=True, metavar="NAME=VALUE", help=_SETTINGS),

@@ -191,7 +191,7 @@ def _devices(setup: Setup, course: TrainingConfig, size: _Size) -> tuple[DeviceU
     shape = model_shape(setup.lm.removeprefix(LOCAL)) if is_local(setup.lm) and setup.lm != TINY else None
     if shape is None:
         return ()
-    trainer = Reinforcement.parse(course.train_kwargs)
+    trainer = Reinforcement.parse(course.trainer_settings)
     asks_vllm = bool(trainer.trl.get("use_vllm"))
     # As TRL has it where nothing is said.
     is_colocated = asks_vllm and trainer.trl.get("vllm_mode", "colocate") == "colocate"
