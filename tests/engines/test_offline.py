@@ -245,8 +245,8 @@ def test_every_signature_of_the_suite_gets_what_its_schema_accepts(signature: An
 SOURCES = [
     ast.parse(path.read_text(encoding="utf-8")) for path in Path(mempiler.engines.offline.__path__[0]).glob("*.py")
 ]
-ROLES = {"id", "ids", "speaker", "time", "date", "month"}
-"""The words for the parts of a line and of a date, which it reads heads by."""
+ROLES = {"id", "ids", "speaker", "time", "date", "month", "user"}
+"""The words for the parts of a line and of a date, which it reads heads by; `user` is the role of a message, too."""
 
 
 @pytest.mark.parametrize("signature", suite(), ids=lambda signature: signature.__name__)
