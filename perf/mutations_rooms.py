@@ -188,7 +188,7 @@ READING = (
         ("answer", "remove_thoughts(shorten_blanks(completion))", "shorten_blanks(completion)", "thinking is answer"),
         ("answer", 'reader.repairs.add("field", name)', "pass", "a default stands in uncounted"),
         ("ids", "return ids[0] if len(ids) == 1 else None", "return ids[0]", "an id is guessed"),
-        ("json_text", 'if ending.is_open and text[-1] not in "]})":', "if False:", "a cut answer passes for whole"),
+        ("json_text", "if ending.is_open and not ends_with_bracket:", "if False:", "a cut answer passes for whole"),
         ("markers", 'return _MARKER_START.sub(r"\\g<0>~", text)', "return text", "a value begins a section"),
     ),
     *of(

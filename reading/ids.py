@@ -59,7 +59,7 @@ class IdFrom:
         ids: list[str] = []
         for name in self.inputs:
             input_name, _, field = name.partition(".")
-            ids.extend(_shown_ids(inputs.get(input_name), field))
+            ids.extend(_shown_ids(inputs.get(input_name), field or None))
         return IdMatcher(ids)
 
 
@@ -92,18 +92,25 @@ class IdMatcher:
         self._name_lengths = sorted({len(name) for name in self._ids_by_name})
 
     def match(self, raw: JsonValue) -> str | None:
-        """Return the id that a text or a number means, or None if that is none or not clear."""
+        """Return the id that a text or a number means; None if no id fits, or several fit."""
         text = to_text(raw)
         name = text.casefold()
+
+        # Two ids may differ in upper and lower case alone, so an exact match comes first.
         if text in self._ids_by_name.get(name, ()):
             return text
 
-        # Try the text without its decoration, then the words in it, then its numbers.
+        # `**d1:2**` is an id with decoration around it.
         stripped_name = name.strip(_DECORATION)
         ids = self._ids_by_name.get(stripped_name, [])
+
+        # `turn D1:2 of Ann` has an id among its words.
         if not ids:
             ids = self._ids_within(name)
-        if not ids and len(_DIGITS.sub("", stripped_name)) <= _MAX_EXTRA_CHARACTERS:
+
+        # `1:2` and `#2` are the numbers of an id.
+        is_almost_a_number = len(_DIGITS.sub("", stripped_name)) <= _MAX_EXTRA_CHARACTERS
+        if not ids and is_almost_a_number:
             ids = self._ids_by_numbers.get(_numbers(stripped_name), [])
 
         return ids[0] if len(ids) == 1 else None
@@ -137,21 +144,28 @@ def id_field_name(names: Iterable[str]) -> str | None:
     return first_name
 
 
-def _shown_ids(value: object, field: str = "") -> Iterator[str]:
-    """Yield the ids that the value of an input shows; `field` names the field that holds them."""
+def _shown_ids(value: object, id_field: str | None) -> Iterator[str]:
+    """Yield the ids that the value of an input shows.
+
+    Args:
+        value: A text such as "[a1] Ann: Hello.", an object such as {"id": "a1", "text": "Hello."},
+            or a list of objects or of lines such as "a1: Hello.".
+        id_field: The field that holds the id of an object; None for the first that ends with "id".
+    """
     if isinstance(value, str):
         yield from _ids_in_brackets(value)
     elif isinstance(value, BaseModel | Mapping):
         fields = dict(value)
-        id_field = field or id_field_name(fields)
-        if id_field is not None:
-            yield str(fields.get(id_field) or "")
+        name = id_field or id_field_name(fields)
+        if name is not None:
+            # An id that is missing becomes an empty text, which the matcher leaves out.
+            yield str(fields.get(name) or "")
     elif isinstance(value, Sequence):
         for element in value:
             if isinstance(element, str):
                 yield from _ids_of_line(element)
             else:
-                yield from _shown_ids(element, field)
+                yield from _shown_ids(element, id_field)
 
 
 def _ids_of_line(line: str) -> Iterator[str]:

@@ -90,13 +90,15 @@ class LooseJsonParser:
         except (ValueError, RecursionError):
             pass
 
-        # The pattern also matches a text that begins with one fence and ends with another.
         has_several_fences = fence is not None and "```" in content
         if has_several_fences:
+            # The text begins with one fence and ends with another, so `content` is no JSON.
             value = self.find_value(text)
         elif content.startswith(("[", "{", "(")):
+            # It is JSON with slips, such as [{'name': 'Rex',}].
             value = self.parse_prefix(content)
         else:
+            # JSON may stand between sentences.
             value = self.find_value(content)
         return content if value is None else value
 
@@ -144,14 +146,25 @@ class LooseJsonParser:
         return None
 
     def _repair(self, text: str) -> JsonValue:
-        """Return the value of JSON with slips; None if that cannot be told."""
+        """Return the value of JSON with slips as json_repair reads it, or None if it cannot.
+
+        Raises:
+            UnreadableError: The text is too long, or ends in the middle of a value.
+        """
         if len(text) > MAX_REPAIR_LENGTH:
             reason = f"{len(text):,} characters that are no sound JSON, more than {MAX_REPAIR_LENGTH:,}"
             raise UnreadableError("", reason)
 
         ending = _scan_ending(text)
-        if ending.is_open and text[-1] not in "]})":
+        ends_with_bracket = text[-1] in "]})"
+
+        # In `[{"name": "Rex"}, {"name": "Be` the last value is incomplete, and nobody knows how
+        # many would have followed.
+        if ending.is_open and not ends_with_bracket:
             raise UnreadableError("", "the answer ends in the middle of its JSON")
+
+        # In `[{"name": "Rex"}` all values are complete, and only the last bracket is missing. An
+        # open quote, as in `{"name": "Rex}`, is an ordinary slip.
         if ending.has_open_brackets and not ending.has_open_quote:
             self.slips.append("cut")
 
@@ -159,14 +172,15 @@ class LooseJsonParser:
             value = json_repair.loads(_MeteredText(text, self._budget))
             return _plain_value(cast("JsonValue", value))
         except Exception:
-            # json_repair raises errors of many types, an AssertionError for example.
+            # json_repair raises errors of many types, an AssertionError for example. The text
+            # raises a BudgetExhaustedError.
             return None
 
 
 class _MeteredText(str):
-    """A text that charges a budget for every character that is read.
+    """A `str` that counts how often it is read, and raises an error once its budget is used up.
 
-    json_repair reads its text by index and slice, so this bounds its work.
+    json_repair reads its text by index and slice, so this limits how long it can work on one text.
     """
 
     _budget: ReadBudget
@@ -190,12 +204,16 @@ class _MeteredText(str):
 
 
 def _plain_value(value: JsonValue) -> JsonValue:
-    """Return a JSON value whose texts are no longer metered: nobody should pay for using them."""
+    """Return a copy of a JSON value in which every `_MeteredText` is an ordinary text.
+
+    json_repair returns pieces of the text that it was given. They would go on using up the budget.
+    """
     if isinstance(value, dict):
         return {str(key): _plain_value(part) for key, part in value.items()}
     if isinstance(value, list):
         return [_plain_value(part) for part in value]
     if isinstance(value, str):
+        # `str` makes an ordinary text of one of a subclass.
         return str(value)
     return value
 
@@ -203,8 +221,11 @@ def _plain_value(value: JsonValue) -> JsonValue:
 def _decode_values(text: str) -> list[JsonValue]:
     """Return the sound JSON values at the beginning of a text, one after the other.
 
-    Several values count only if all are objects, one per line. Otherwise only the first counts,
-    and what follows is prose.
+    Several values count only if all of them are objects:
+
+        {"a": 1} {"a": 2}       both objects
+        [1, 2] See also [3].    the list [1, 2]; what follows is prose
+        {"a": 1} {"a": 2,}      nothing: the whole text must be repaired, or an object would be lost
     """
     decoder = json.JSONDecoder()
     values: list[JsonValue] = []
@@ -214,10 +235,9 @@ def _decode_values(text: str) -> list[JsonValue]:
         try:
             value, position = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
-            # An object with slips follows other objects: all of them need the repair.
-            if values and isinstance(values[0], dict) and text[start] == "{":
-                return []
-            return values
+            follows_objects = bool(values) and isinstance(values[0], dict)
+            is_object_with_slips = text[start] == "{"
+            return [] if follows_objects and is_object_with_slips else values
         values.append(value)
 
     if all(isinstance(value, dict) for value in values):

@@ -154,12 +154,15 @@ def _outputs_of_object(value: JsonValue, names: Sequence[str]) -> JsonObject:
 
 
 def _bare_output(signature: type[dspy.Signature], required_names: Sequence[str]) -> str | None:
-    """Return the output that a JSON value without its name stands for: the only required one."""
+    """Return the output that an answer may give as a bare value, without its name; None if none.
+
+    If `scores` is the only required output, `[1, 2]` is read like `{"scores": [1, 2]}`.
+    """
     if len(required_names) != 1:
         return None
 
     name = required_names[0]
-    # A text is not written as a JSON object or list.
+    # JSON in an answer that should be a text is a part of that text.
     if signature.output_fields[name].annotation is str:
         return None
     return name
@@ -195,9 +198,17 @@ def _split_at_headings(heading: re.Pattern[str], answer: str, names: Sequence[st
 def _heading_pattern(names: Sequence[str]) -> re.Pattern[str]:
     """Return a pattern for headings in words, such as `answer:` or `**Final answer**:`."""
     spellings = [re.escape(name).replace("_", "[_ ]") for name in names]
+
+    # All repetitions are limited: a model may write thousands of blanks or stars, and the time for
+    # searching them would grow with the square of their number.
+    blanks = r"[ \t]{0,9}"
+    stars = r"[*]{0,4}"
+    markup = r"[#*>\- ]{0,9}"
+    name = rf"[\"'`“]?(?:final[_ ])?({'|'.join(spellings)})[\"'`]?"
+    # The second one is the colon of Chinese.
+    separator = "[:：=]"
     return re.compile(
-        rf"^[ \t]{{0,9}}[#*>\- ]{{0,9}}[\"'`“]?(?:final[_ ])?({'|'.join(spellings)})[\"'`]?"
-        r"[*]{0,4}[ \t]{0,9}[:：=][ \t]{0,9}[*]{0,4}",
+        f"^{blanks}{markup}{name}{stars}{blanks}{separator}{blanks}{stars}",
         re.MULTILINE | re.IGNORECASE,
     )
 

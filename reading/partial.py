@@ -112,10 +112,13 @@ def is_text_output(signature: type[dspy.Signature], name: str) -> bool:
 def _after_thoughts(completion: str) -> str:
     """Return what follows the thoughts; an empty text as long as the model may be thinking."""
     beginning = completion.lstrip()
-    if any(tag.startswith(beginning) for tag in _THOUGHT_TAGS):
+    # So far "<thi" of "<think>" may have arrived, or nothing.
+    may_be_opening_tag = any(tag.startswith(beginning) for tag in _THOUGHT_TAGS)
+    if may_be_opening_tag:
         return ""
 
     answer = remove_thoughts(completion)
+    # Only thoughts whose closing tag has arrived are removed.
     is_thinking = answer == completion and beginning.startswith(_THOUGHT_TAGS)
     return "" if is_thinking else answer
 
@@ -146,15 +149,21 @@ def _text_under_header(name: str, answer: str) -> str:
 
 
 def _text_in_object(name: str, answer: str) -> str:
-    """Return the text of an output in an unfinished JSON object."""
+    """Return the text of an output in an unfinished JSON object.
+
+    Of `{"reasoning": "She said so.", "answer": "To Lis` it returns "To Lis" for the output "answer".
+    """
     before_key, key, after_key = answer.partition(json.dumps(name))
     value_start = _JSON_VALUE_START.match(after_key)
     if value_start is None:
         return ""
 
-    # The key may stand in a text or in an inner object. Then this is no JSON object.
-    if parse_json_object(f"{before_key}{key}: 0}}") is None:
+    # What looks like the key may stand within a text or in an inner object. If it is a key of the
+    # outermost object, an object that ends right after it, with any value, is complete.
+    object_up_to_key = f"{before_key}{key}: 0}}"
+    if parse_json_object(object_up_to_key) is None:
         return ""
 
+    # An escaped character that has arrived in part, such as `\u00`, is left out.
     characters = _WHOLE_CHARACTERS.match(after_key, value_start.end())
     return json.loads(f'"{characters[0]}"') if characters else ""

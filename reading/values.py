@@ -95,21 +95,27 @@ class ValueReader:
             raise UnreadableError(path, f"cannot be read: {type(error).__name__}") from error
 
     def _read_marked(self, raw: JsonValue, type_hint: TypeHint, path: str) -> object:
-        """Return a value of a type with marks."""
+        """Return a value of a type with a mark: one of some options, or an id that inputs show."""
         plain_type = without_marks(type_hint)
-        for mark in marks_of(type_hint):
-            if isinstance(mark, OneOf):
-                return self._read_option(raw, mark, path)
+        marks = marks_of(type_hint)
+        if not marks:
+            # The type carries other annotations, such as pydantic's own.
+            return self._read_plain(raw, plain_type, path)
 
-            if get_origin(plain_type) is list:
-                # The mark of a list of ids belongs to its elements.
-                (element_type,) = get_args(plain_type)
-                marked_element: TypeHint = Annotated[element_type, mark]
-                plain_type = list[marked_element]
-            elif not (allows_none(plain_type) and is_null_like(raw)):
-                raw = self._read_id(raw, mark, path)
+        # A second mark would contradict the first.
+        mark = marks[0]
+        if isinstance(mark, OneOf):
+            return self._read_option(raw, mark, path)
 
-        return self._read_plain(raw, plain_type, path)
+        if get_origin(plain_type) is list:
+            # The elements are the ids. Each of them comes back to this method.
+            (element_type,) = get_args(plain_type)
+            marked_element: TypeHint = Annotated[element_type, mark]
+            return self._read_plain(raw, list[marked_element], path)
+
+        means_no_id = allows_none(plain_type) and is_null_like(raw)
+        shown_id = raw if means_no_id else self._read_id(raw, mark, path)
+        return self._read_plain(shown_id, plain_type, path)
 
     def _read_plain(self, raw: JsonValue, type_hint: TypeHint, path: str) -> object:
         """Return a value of a type without marks."""
@@ -274,12 +280,15 @@ class ValueReader:
             raise UnreadableError(path, misfit(error)) from error
 
     def _raw_fields(self, raw: JsonValue, model: type[BaseModel], path: str) -> JsonObject:
-        """Return the fields of an object by normalized name, taken out of whatever wraps it."""
+        """Return the fields of an object by normalized name.
+
+        An object may be wrapped, in a list as in `[{"score": 7}]` or below a key as in
+        `{"result": {"score": 7}}`. A number may stand for an object of one field: `7`.
+        """
         if isinstance(raw, list) and len(raw) == 1:
             self.repairs.add("shape", path)
             (raw,) = raw
 
-        # The only field of a model may stand alone, if it is a number.
         if isinstance(raw, int | float) and not isinstance(raw, bool):
             names = list(model.model_fields)
             if len(names) == 1:
@@ -291,7 +300,8 @@ class ValueReader:
 
         raw_fields = {normalize_name(key): value for key, value in raw.items()}
         field_keys = {field.key for field in model_fields(model)}
-        if len(raw_fields) == 1 and not raw_fields.keys() & field_keys:
+        has_only_an_unknown_key = len(raw_fields) == 1 and not raw_fields.keys() & field_keys
+        if has_only_an_unknown_key:
             (inner_value,) = raw_fields.values()
             if isinstance(inner_value, dict):
                 self.repairs.add("shape", path)
