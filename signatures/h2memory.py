@@ -39,12 +39,12 @@ def as_list(value: Any) -> Any:
 class LogLinks(BaseModel):
     """The earlier logs that one log is linked to."""
 
-    log_id: Annotated[str, IdFrom("device_logs")]
+    log_id: Annotated[str, IdFrom("device_logs")] = Field(description="id of the log")
     caused_by: Annotated[list[str], IdFrom("device_logs")] = Field(
-        default=[], description="ids of earlier logs; empty if there are none"
+        default=[], description="ids of the earlier logs that directly caused it; may be empty"
     )
     follows: Annotated[list[str], IdFrom("device_logs")] = Field(
-        default=[], description="ids of earlier logs; empty if there are none"
+        default=[], description="ids of the earlier logs of the same matter that did not cause it; may be empty"
     )
 
 
@@ -58,8 +58,8 @@ class LinkLogs(dspy.Signature):
 
     Rules:
     1. Link a log to earlier logs only. They may lie before the range.
-    2. Use only clear, direct links. If one log causes a second and the second causes a third, do not link the third to
-       the first.
+    2. Record only clear, direct links. If one log causes a second and the second causes a third, do not link the third
+       to the first.
     3. Look for caused_by first, then for follows. Do not use follows for two logs that caused_by already links.
     """
 
@@ -79,17 +79,16 @@ class DrawnSituation(BaseModel):
 
 
 class DescribeSituation(dspy.Signature):
-    """Describe what the user has recently experienced or done, from a group of linked logs.
+    """From a group of linked logs, describe what the user has recently experienced or done.
 
-    You are given the logs with their links. A link connects a log B to an earlier log A: caused_by means that B would
-    not have happened without A. follows means that both belong to the same matter and B is a later step, but does not
-    strictly depend on A.
+    You are given the logs with their links. A link connects a log B to an earlier log A:
+    - caused_by: B would not have happened without A.
+    - follows: both belong to the same matter and B is a later step, but B does not strictly depend on A.
 
     - Describe the situation in one concise paragraph. Use the links to connect the logs. Logs often show events only
       indirectly: infer what happened and describe that, instead of repeating the wording of the logs.
     - Do not mention times unless they are necessary. If there are several logs, focus on how they are related.
-    - Name the aspects of life that the situation mainly belongs to: work, health, family or leisure. Name one or
-      several, at least one.
+    - Name the aspects of life that the situation mainly belongs to: work, health, family or leisure. Name at least one.
     - Write in the language of the logs.
     """
 
@@ -116,9 +115,11 @@ class ProposedSolution(BaseModel):
     """One solution that was discussed for a topic."""
 
     solution: str = Field(description="the solution in one sentence")
-    user_feedback: str = Field(default="", description="what the user thinks of it, from the assistant's point of view")
+    user_feedback: str = Field(
+        default="", description="in the third person, what the user thinks of it; empty if there was no feedback"
+    )
     feedback_type: Annotated[Literal["pos", "neg", "others"], BeforeValidator(_feedback)] = Field(
-        default="others", description="the user's final opinion: pos or neg if possible, others if it stays unclear"
+        default="others", description="the user's final opinion: pos or neg; others only if the opinion stays unclear"
     )
 
 
@@ -130,11 +131,15 @@ class DraftOutline(BaseModel):
     )
     requirement: str = Field(description="what the user needs, in one sentence")
     solution_list: list[ProposedSolution] = Field(default=[], description="the solutions that were discussed, in order")
-    preference: str = Field(default="", description="what the user likes and dislikes for this need, in one sentence")
+    preference: str = Field(
+        default="",
+        description="which kind of solution the user prefers for this need, in one sentence; empty if there was no "
+        "feedback",
+    )
 
 
 class OutlineTopics(dspy.Signature):
-    """Outline the topics of a conversation between a user and a daily assistant.
+    """Outline the topics of a conversation between a user and a personal assistant.
 
     In such a conversation the user asks for advice about their life. The assistant finds out what the user needs and
     proposes solutions, and the user may say what they think of them. A conversation has one or more topics. Each topic
@@ -147,11 +152,12 @@ class OutlineTopics(dspy.Signature):
     2. requirement: one sentence that says what advice the user really wants, in this situation and with this
        background.
     3. solution_list: every solution that user and assistant discussed, each summarised in one sentence, even if it was
-       spread over several turns. For each solution, user_feedback says briefly what the user thinks of it, from the
-       assistant's point of view. feedback_type is the user's final opinion after the discussion: pos or neg. Use others
-       only if the opinion stays unclear.
-    4. preference: one sentence that says what the user likes for this need, based on the feedback. If the user rejected
-       a solution, also say which kind of solution the user dislikes.
+       spread over several turns. For each solution, user_feedback says briefly, in the third person, what the user
+       thinks of it. feedback_type is the user's final opinion after the discussion: pos or neg; others only if the
+       opinion stays unclear.
+    4. preference: one sentence that says which kind of solution the user prefers for this need, based on the feedback.
+       If the user rejected a solution, also say which kind of solution the user dislikes. Leave it empty if there was
+       no feedback.
 
     If two people talk and neither is an assistant, treat the one who asks for advice or help as the user and the other
     one as the assistant. Write in the language of the conversation.
@@ -164,7 +170,7 @@ class OutlineTopics(dspy.Signature):
 class RefineNeed(dspy.Signature):
     """Describe a user's need in more detail, using the user's background and recent situations.
 
-    The need was summarised from a conversation between the user and a daily assistant. The background and the
+    The need was summarised from a conversation between the user and a personal assistant. The background and the
     situations may explain the reasons for it, but they may also contain unrelated information.
     - Add the information that is related to this need and helps to understand it better. Ignore the rest.
     - Write one sentence about this one need. Do not add other needs.
@@ -181,7 +187,7 @@ class AspectSummary(BaseModel):
     """The background in one aspect of life."""
 
     aspect: Annotated[Aspect, BeforeValidator(lambda value: next(iter(aspects_of([value])), value))]
-    summary: str = Field(description="one sentence")
+    summary: str = Field(description="the new summary, in one sentence")
 
 
 class UpdateBackground(dspy.Signature):
@@ -191,21 +197,21 @@ class UpdateBackground(dspy.Signature):
     means that nothing is known yet. First decide which aspects need an update. Then write the new sentence for each of
     these.
 
-    - A summary describes what the user is like in this aspect in general, such as occupation, health, family members or
+    - A summary gives the user's general circumstances in this aspect, such as occupation, health, family members or
       hobbies. Do not include very specific events.
     - Do not update an aspect about which the situations say nothing. Also do not update it if the summary already
       covers the new information, or if that information is too specific for a general background.
-    - Each new summary is one concise sentence without repetition. Condense the old and the new information together,
-      and rewrite the sentence if it would become too long.
-    - Use the time spans only to weigh the information: if the old summary covers a long time, let recent situations
+    - Each new summary is one concise sentence without repetition. Merge the old and new information, and shorten the
+      sentence if it becomes too long.
+    - Use the time spans only to weigh the information: if the old summary covers a long period, let recent situations
       change it as little as possible. Do not mention times in a summary.
     - Write in the language of the situations.
     """
 
     background_before: str = dspy.InputField(desc="the summaries so far, one aspect per line")
-    span_before: str = dspy.InputField(desc="the time that the summaries cover")
+    span_before: str = dspy.InputField(desc="the period that the summaries cover")
     situations_since: list[str] = dspy.InputField(desc="recent situations, not yet in the summaries")
-    span_since: str = dspy.InputField(desc="the time that the situations cover")
+    span_since: str = dspy.InputField(desc="the period that the situations cover")
     updating_aspects: list[str] = dspy.OutputField(desc="the aspects that need an update; may be empty")
     updating_content: list[AspectSummary] = dspy.OutputField(desc="the new summary of each of these aspects")
 
@@ -213,9 +219,9 @@ class UpdateBackground(dspy.Signature):
 class AbstractNeeds(dspy.Signature):
     """Generalise a user's specific needs into one general type of need.
 
-    You are given needs with similar meaning, collected from the user's conversations with a daily assistant.
+    You are given needs with similar meaning, collected from the user's conversations with a personal assistant.
     - Write a concise phrase. Leave out the circumstances of the specific needs.
-    - All the needs belong to one broad area. The phrase must name this area.
+    - The phrase must make clear which broad area of life the needs belong to.
     - If there are only a few needs, or only one, the phrase must still be more abstract than they are.
     - Write in the language of the needs.
     """
@@ -225,18 +231,20 @@ class AbstractNeeds(dspy.Signature):
 
 
 class AbstractPreferences(dspy.Signature):
-    """Generalise what a user liked and disliked into one principle of preference.
+    """Generalise likes and dislikes into one general principle about what the user prefers.
 
-    You are given a type of need and experiences of this type, collected from the user's conversations with a daily
-    assistant.
-    - Write one concise sentence that is more abstract and more widely applicable than the experiences.
+    You are given a type of need, and likes and dislikes that the user showed for this type of need in conversations
+    with a personal assistant.
+    - Write one concise sentence that is more abstract and more widely applicable than the single likes and dislikes.
     - It says what the user generally prefers for this type of need.
-    - If there are only a few experiences, or only one, the sentence must still be a generalisation.
-    - Write in the language of the experiences.
+    - If there are only a few likes and dislikes, or only one, the sentence must still be a generalisation.
+    - Write in the language of the likes and dislikes.
     """
 
-    type_of_need: str = dspy.InputField(desc="the type of need of all the experiences")
-    preference_experiences: list[str] = dspy.InputField(desc="what the user liked and disliked")
+    type_of_need: str = dspy.InputField(desc="the type of need")
+    preference_experiences: list[str] = dspy.InputField(
+        desc="likes and dislikes that the user showed for this type of need"
+    )
     general_preference: str = dspy.OutputField(desc="the principle, in one sentence")
 
 
@@ -257,10 +265,10 @@ class AdjustNeedType(dspy.Signature):
     """Decide whether a general type of need has to change because of new needs.
 
     You are given the type, which generalises many earlier needs, and new needs that were assigned to it.
-    - Keep the type unless a change is necessary. A change is necessary if new needs conflict with the type instead of
-      belonging to it.
-    - A new type must cover both the old type and the new needs. It is a concise phrase for a broad area, without
-      details, especially without examples, and without the user's preferences.
+    - Keep the type unless a change is necessary. A change is necessary only if some of the new needs do not fit the
+      type.
+    - A new type must cover both the old type and the new needs. It is a concise phrase for a broad area. It contains no
+      details, no examples and no preferences.
     - Write in the language of the type.
     """
 
@@ -270,9 +278,10 @@ class AdjustNeedType(dspy.Signature):
 
 
 class AdjustPrinciple(dspy.Signature):
-    """Decide whether a principle of a user's preference has to change because of new experiences.
+    """Decide whether a principle about a user's preferences has to change because of new experiences.
 
-    You are given the type of need, the principle, which generalises many earlier experiences, and new experiences.
+    You are given the type of need, the current principle (a generalisation of many earlier experiences) and new
+    experiences. An experience says what the user liked or disliked.
     - Keep the principle unless a change is necessary. A change is necessary if new experiences conflict with the
       principle, or if the principle clearly lacks something important that they show.
     - A new principle must cover both the old principle and the new experiences. It is one concise sentence that
@@ -281,17 +290,17 @@ class AdjustPrinciple(dspy.Signature):
     """
 
     kind_of_need: str = dspy.InputField(desc="the type of need that the principle is about")
-    principle_so_far: str = dspy.InputField(desc="the principle")
+    principle_so_far: str = dspy.InputField(desc="the current principle")
     experiences_since: list[str] = dspy.InputField(desc="the new experiences: what the user liked and disliked")
     principle_verdict: Adjustment = dspy.OutputField(desc="whether it has to change; if so, the new sentence")
 
 
 class SummarizeNeed(dspy.Signature):
-    """Summarise what the user needs in a dialogue that is still going on.
+    """Read a dialogue in progress and summarise what the user needs now.
 
-    You are given the dialogue between the user and their assistant so far. Write one concise sentence that says what
-    advice the user wants now. Do not include what the user likes or dislikes about solutions. Write in the language of
-    the dialogue.
+    You are given the dialogue between the user and a personal assistant so far. Write one concise sentence that says
+    what advice the user wants now. Do not include what the user likes or dislikes about solutions. Write in the
+    language of the dialogue.
     """
 
     dialogue_so_far: str = dspy.InputField(desc="the dialogue, one utterance per line")

@@ -43,8 +43,8 @@ ASSISTANT_ACTIONS: Mapping[AssistantAction, str] = MappingProxyType(
         "requirement prediction": "Guess one implicit need behind the user's query from the user's recent experiences "
         "or background, and ask the user to confirm it. Guess only one need per reply. Do not propose solutions yet.",
         "solution proposal": "Propose one solution that meets the user's requirement and fits the user's preferences. "
-        "If solutions were discussed before, propose a new one. State the proposal itself, not what you know about the "
-        "user.",
+        "If solutions were discussed before, propose a new one. State the proposal itself. Do not recite what you "
+        "know about the user.",
         "solution discussion": "Answer the user's question or objection. Discuss the proposal further with regard to "
         "the user's background and experiences, and try to convince the user of it.",
         "feedback response": "Respond briefly to the user's approval or disapproval. Do not offer another solution. "
@@ -68,7 +68,7 @@ class RestateRequirement(dspy.Signature):
 
 
 class ProposeSolution(dspy.Signature):
-    """You are a personal assistant. Propose a solution for a user's requirement that suits this user's preferences.
+    """You are a personal assistant. Propose a solution that meets a user's requirement and suits their preferences.
 
     You are given what is remembered about the user, which may include recent device logs, and the requirement. Use the
     memory to find out which kinds of solutions the user likes and which they reject. Then propose one solution in one
@@ -84,8 +84,8 @@ class SelectSolutions(dspy.Signature):
     """You are a personal assistant. Choose the two of eight candidate solutions that suit a user best.
 
     You are given what is remembered about the user, the requirement and the candidates. All candidates are reasonable
-    solutions for the requirement. Choose by the preferences that the memory shows. First analyse all candidates with
-    regard to these preferences. Then name the ids of the best two, exactly two.
+    solutions for the requirement. Base your choice on the preferences that the memory shows. First analyse all
+    candidates with regard to these preferences. Then give the ids of exactly two, the best ones.
     """
 
     context: str = dspy.InputField(desc="what is remembered about the user; may be empty")
@@ -93,26 +93,26 @@ class SelectSolutions(dspy.Signature):
     options: list[str] = dspy.InputField(desc="the candidate solutions; each begins with its id")
     analysis: str = dspy.OutputField(desc="analysis of all candidates for this user", default="")
     answer: Annotated[list[CandidateId], IdFrom("options")] = dspy.OutputField(
-        desc="the ids of the two best candidates"
+        desc="the ids of exactly two candidates, the best ones"
     )
 
 
 class ReplyInDialogue(dspy.Signature):
-    """You are a personal assistant in a dialogue with a user. Write your next reply, of the kind that is requested.
+    """You are a personal assistant in a dialogue with a user. Write your next reply. It must be of the requested kind.
 
-    You are given what is remembered about the user, the dialogue so far, the kind of reply with its meaning, and what
-    the user just said.
+    You are given what is remembered about the user, the dialogue so far, the user's latest utterance, which follows the
+    dialogue so far, and the requested kind of reply and what it means.
     - Use the memory, so that the reply fits the user's needs and preferences.
     - Follow the requested kind of reply and its meaning. You may connect the reply to what was said before: for
       example, a proposal may first respond to the user's feedback on the previous one.
-    - Write one to three sentences in the user's language. Give only the words of the reply.
+    - Write one to three sentences in the user's language. Give only the reply itself.
     """
 
     context: str = dspy.InputField(desc="what is remembered about the user; may be empty")
     dialogue: str = dspy.InputField(desc="the dialogue so far, one utterance per line; may be empty")
-    action: AssistantAction = dspy.InputField(desc="the kind of reply")
+    action: AssistantAction = dspy.InputField(desc="the requested kind of reply")
     action_meaning: str = dspy.InputField(desc="what this kind of reply means")
-    question: str = dspy.InputField(desc="what the user just said")
+    question: str = dspy.InputField(desc="the user's latest utterance, which follows the dialogue so far")
     answer: str = dspy.OutputField(desc="your reply to the user")
 
 

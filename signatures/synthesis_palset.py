@@ -31,7 +31,7 @@ Level = Annotated[Literal["low", "medium", "high"], BeforeValidator(_plain)]
 
 
 class Personality(BaseModel):
-    """The Big Five."""
+    """The Big Five personality traits."""
 
     openness: Level
     conscientiousness: Level
@@ -80,19 +80,19 @@ class DraftPreference(BaseModel):
 class InventPeople(dspy.Signature):
     """Invent users of a personal assistant: the facts of their lives and their personalities.
 
-    - Describe occupation, health status, family members and hobbies in two or three sentences each. Write "the user"
-      (用户 in Chinese) instead of a name there.
+    - Describe occupation, health status, family members and hobbies in two or three sentences each. There, write "the
+      user" (用户 in Chinese) instead of the user's name.
     - Give a level for each of the Big Five personality traits.
-    - Make the users as different as possible, from one another and from the earlier people. No user is a student or
-      retired.
+    - Make the users as different as possible, from one another and from the earlier people. No user may be a student
+      or retired.
     - Show how different real lives are. Do not assume a harmonious family, good health, rich hobbies or an open and
       friendly character. Some families have conflicts or live far apart, some people are ill, some have no hobbies, and
-      some are closed, careless, shy, harsh or anxious.
-    - Use the example only for the kind of content and its level of detail. Do not vary it.
+      some are reserved, careless, shy, harsh or anxious.
+    - The example only shows the kind of content and the level of detail. Do not invent a variation of that person.
     """
 
     language: Language = dspy.InputField(desc="language of all texts and names")
-    count: int = dspy.InputField(desc="how many users")
+    count: int = dspy.InputField(desc="how many users to invent")
     example: str = dspy.InputField(desc="one user, in JSON")
     earlier_people: list[str] = dspy.InputField(desc="users that exist already")
     people: list[DraftPerson] = dspy.OutputField(desc="the new users")
@@ -102,16 +102,16 @@ class NarrateMonths(dspy.Signature):
     """Write what a user experienced in each of the past months.
 
     - Write one entry for each month in the list, in this order, with at least five sentences.
-    - The events come from work, health, family and leisure. An entry does not have to cover all four, but it covers
-      more than one.
+    - The events come from work, health, family and leisure. An entry does not have to cover all four, but it must cover
+      at least two.
     - Report events objectively. Do not describe the user's personality, opinions or particular preferences.
-    - Later months continue earlier ones, and everything fits the profile.
+    - Later months must continue earlier ones, and everything must fit the profile.
     - Never write the user's name. Write "the user" (用户 in Chinese).
     """
 
     language: Language = dspy.InputField(desc="language of the texts")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
-    today: str = dspy.InputField(desc="the current date")
+    today: str = dspy.InputField(desc="the current date; all events lie before it")
     months: list[str] = dspy.InputField(desc="the months to write about, YYYY-MM")
     timeline: list[DraftMonth] = dspy.OutputField(desc="one entry per month")
 
@@ -121,10 +121,11 @@ class NameRequirementTypes(dspy.Signature):
 
     You are given the user's profile and past months. The user asks about matters from their own background and
     experiences.
-    - Name four or five types for each of the aspects work, health, family and leisure. The numbers may differ.
-    - Each type is a short and fairly abstract phrase that applies throughout the months. Do not name something that
-      comes up only once, at one moment or in one situation.
-    - All types are different.
+    - Name four or five types for each of the aspects work, health, family and leisure. Some aspects may have four types
+      and others five.
+    - Each type must be a short and fairly abstract phrase that stays relevant over all the months. Do not name
+      something that comes up only once, at one moment or in one situation.
+    - No two types may be the same.
     """
 
     language: Language = dspy.InputField(desc="language of the phrases")
@@ -136,14 +137,14 @@ class NameRequirementTypes(dspy.Signature):
 class DescribePreferences(dspy.Signature):
     """Describe which solutions a user tends to accept and which they tend to reject, for each given requirement type.
 
-    The user asks a personal assistant for advice of these types and accepts or rejects its suggestions.
+    The user asks a personal assistant for these types of advice and accepts or rejects its suggestions.
     - Write one entry per requirement type, in the given order. Repeat its id and its text exactly.
     - First write the analysis: one paragraph on what the user probably prefers and why, based on the profile and the
       personality. Use the past months only to avoid contradictions.
     - Then describe the suggestions that the user tends to accept and those that the user tends to reject, with four or
-      five definite sentences each.
+      five clear, specific sentences each (fields `pos` and `neg`).
     - Both descriptions must be typical of this user. Do not list what everybody would accept, or what everybody would
-      reject as improper.
+      reject as unsuitable.
     - Never write the user's name. Write "the user" (用户 in Chinese).
     """
 
@@ -176,14 +177,14 @@ class DraftNeed(BaseModel):
     """A need that the user does not state."""
 
     need: str = Field(description="the need, briefly")
-    evidences: Texts = Field(description="one to five details of the background or the experiences that show it")
+    evidences: Texts = Field(description="the evidence: one to five details of the background or the experiences")
 
 
 class DraftTopic(BaseModel):
     """What a user asks about in a dialogue."""
 
     requirement_type: str = Field(description="the text of the type, repeated exactly")
-    user_query: str = Field(description="how the user opens the topic: brief and vague")
+    user_query: str = Field(description="how the user opens the topic, in the first person: brief and vague")
     implicit_needs: Annotated[list[DraftNeed], BeforeValidator(_listed)] = Field(description="exactly two")
     requirement: str = Field(description="the complete need: the query and the implicit needs combined")
 
@@ -199,19 +200,20 @@ class DraftChoice(BaseModel):
     """A solution with the user's opinion about it."""
 
     solution: str = Field(description="the text of the candidate, repeated exactly")
-    feedback_reason: str = Field(description="why, in one sentence from the user's point of view")
+    feedback_reason: str = Field(description="the user's own reason, in one third-person sentence")
 
 
 class PlanSituations(dspy.Signature):
-    """Expand a user's events of one month into four to six situations that lead to requirements.
+    """Expand the events of one month in a user's life into four to six situations that make the user need advice.
 
     The user asks a personal assistant for advice about their own background and experiences. You are given the profile,
     the requirement types, the situations of the month before, and the events of this month.
     - Base the situations on the events. The profile describes what is permanent, and the earlier situations what
       happened just before. Do not contradict them.
-    - The situations follow one another without gaps: each begins right after the previous one ends. The first one
-      begins right after the day `begin_after`, if it is given. Each situation lasts more than one day.
-    - All situations end within the month. The last one ends on one of the last three days of the month.
+    - The situations must follow one another without gaps: each begins on the day after the previous one ends. The first
+      one begins on the day after `begin_after`, or, if that is empty, on the first day of the month. Each situation
+      must last more than one day.
+    - All situations must end within the month. The last one must end on one of the last three days of the month.
     - For each situation, list the ids of the one to three requirement types that it leads to, preferably more than one.
       They may belong to the same aspect or to different ones.
     - Describe each situation in one paragraph of at least five sentences: the experiences that make the user need
@@ -237,9 +239,9 @@ class DescribeExperience(dspy.Signature):
     - Report only objective events, with more detail than the situation. Leave out all intentions, thoughts,
       realisations and feelings.
     - Describe concrete everyday events and how one led to another. Exact times are not important.
-    - Right after the period ends, the user starts a dialogue with the assistant. Do not mention this dialogue. Do not
-      write anything that makes it impossible, for example that the user has gone to sleep, and nothing that happens
-      after the end. Times are given in the 24-hour format.
+    - Right after the period ends, the user starts a dialogue with a personal assistant. Do not mention this dialogue.
+      Do not end with anything that would make it impossible, such as the user having fallen asleep. Do not describe
+      anything that happens after the period ends. The times in `span` use the 24-hour format.
     - Never write the user's name. Write "the user" (用户 in Chinese). Give only the account, without remarks.
     """
 
@@ -252,20 +254,20 @@ class DescribeExperience(dspy.Signature):
 
 
 class WriteRequirements(dspy.Signature):
-    """Write what a user asks the assistant now, as one topic for each given requirement type.
+    """For each requirement type, write one topic that the user now raises with the assistant.
 
-    The user's question is vague. The assistant is supposed to understand from what it knows about the user what the
-    question leaves out.
+    The user's question is vague. From what it knows about the user, the assistant should work out what the question
+    leaves unsaid.
     - Write one topic per requirement type, in the given order. Repeat the text of the type exactly.
-    - The query opens the topic in the current situation. It is as brief and vague as possible, with hardly any details
-      of background or experiences.
+    - The query opens the topic in the current situation. It must be as brief and vague as possible, with hardly any
+      details of background or experiences.
     - Give exactly two implicit needs per topic: intentions that the query does not state but that the assistant should
       recognise. Describe each one briefly; it is about one thing. Add one to five pieces of evidence: details of the
-      background or the experiences themselves, without their dates and without reasoning. Both needs stay close to the
-      requirement type and together form one focused need.
+      background or the experiences themselves, without their dates and without reasoning. Both needs must stay close to
+      the requirement type. Together they must add up to one focused request.
     - The requirement describes the user's actual need completely and in detail. It combines the query and the two needs
       and stays close to the requirement type.
-    - Never write the user's name. Outside the query, write "the user" (用户 in Chinese).
+    - Never write the user's name. The query is in the first person; elsewhere write "the user" (用户 in Chinese).
     """
 
     language: Language = dspy.InputField(desc="language of the texts")
@@ -279,9 +281,9 @@ class WriteRequirements(dspy.Signature):
 class ProposeCandidates(dspy.Signature):
     """Suggest eight solutions for each of a user's requirements.
 
-    - Each solution meets its requirement and is one sentence.
-    - The eight solutions of a topic are as different as possible, so that they suit people with different preferences
-      or circumstances.
+    - Each solution must meet its requirement and be one sentence.
+    - The eight solutions of a topic must be as different as possible, so that they suit people with different
+      preferences or circumstances.
     - Cover all topics, each under its key.
     """
 
@@ -293,11 +295,11 @@ class ProposeCandidates(dspy.Signature):
 class ChooseSolutions(dspy.Signature):
     """Choose the two solutions that a user would like most and the two that the user would like least.
 
-    - All candidates are proper solutions for the requirement, but they may not suit this user. Judge them by the user's
-      background and by the given preferences. A liked solution must fit both; if it fails one of them, the user does
-      not like it.
-    - First analyse all candidates. Then give the two best and the two worst. For each one, give the user's reason in
-      one sentence that refers to their background or preferences.
+    - All candidates are valid solutions to the requirement, but they may not suit this user. Judge them by the user's
+      background (`profile`, `personality` and `situation`) and by the given preferences (`likes` and `dislikes`).
+      Prefer solutions that fit both; one that fits only one ranks lower.
+    - First analyse all candidates. Then give the two best and the two worst. For each one, say why in one third-person
+      sentence that gives the user's own reason and refers to their background or preferences.
     - Repeat the solutions word for word, without any change.
     - Never write the user's name. Write "the user" (用户 in Chinese).
     """

@@ -48,6 +48,40 @@ AnyLogType = Annotated[LogType, BeforeValidator(_plain)]
 AnyRole = Annotated[Role, BeforeValidator(_plain)]
 
 
+_LOG_FORMS = """\
+- web search: the user searched for certain keywords and viewed a result (search engines, maps);
+- content publishing: the user published a post, article or video on a named platform; summarise it in one sentence;
+- content browsing: the user viewed an article, product page or video on a named platform; summarise it in one
+  sentence;
+- message sending: the user sent a message to a named contact; quote it (requests, confirmations, notices, small talk);
+- message receiving: the user received a message from a named contact or device platform; quote it (also warnings);
+- schedule management: the user created an appointment in a named system, with a title, beginning, end and exact place;
+- transaction record: the user bought a product or service through a named channel, with its name and specification;
+- device operation: the user did something on a certain kind of device, with details or numbers. Use this type only
+  if no other type fits."""
+_ACTIONS = """\
+Actions of the user:
+- topic inquiry: opens a topic with a brief and rather vague question. Use the query of the framework. You may adapt
+  it to the context without changing its meaning.
+- requirement confirmation: responds to the assistant's guess and confirms that the need is real.
+- solution discussion: talks about details of a proposal without judging it as a whole.
+- solution feedback: clearly approves or disapproves of a proposal, according to its feedback (pos or neg) and the
+  reason in the framework. Be brief and direct. If the feedback is neg, the user shows displeasure openly, even anger,
+  and does not soften the refusal by praising the proposal first.
+
+Actions of the assistant:
+- requirement prediction: guesses an implicit need from its evidence and asks for confirmation.
+- solution proposal: proposes the solution of the framework. You may adapt it to what the assistant knows about the
+  user, but it stays the same solution.
+- solution discussion: answers questions about the proposal with regard to the user's background, and tries to
+  convince the user.
+- feedback response: responds to the approval or disapproval, without another solution. If the feedback is neg, the
+  assistant only apologises, expresses regret or asks whether there is anything else."""
+_REFERENCES = """\
+- A reference is a label of the framework: Ti_Q is the query of topic i, Ti_Nj its j-th implicit need, Ti_Sj its j-th
+  solution."""
+
+
 class DraftLog(BaseModel):
     """One log entry."""
 
@@ -105,92 +139,71 @@ class Contradiction(BaseModel):
 class MendedLog(BaseModel):
     """A corrected log entry; its time stays."""
 
-    number: int
+    number: int = Field(description="the entry's number")
     type: AnyLogType
-    content: str
+    content: str = Field(description="the corrected text, in the form of its type")
 
 
 class MendedUtterance(BaseModel):
     """A corrected utterance; its action stays."""
 
-    turn: int
+    turn: int = Field(description="the turn's number")
     role: AnyRole
-    content: str
+    content: str = Field(description="the corrected words")
 
 
 class WriteLogs(dspy.Signature):
-    """Write the log entries that a user's devices recorded while the user had certain experiences.
+    """Write the log entries that a user's devices recorded while the user had certain experiences."""
 
-    Each entry has one of the types below, and its content has the form of its type. Write it in the language of the
-    data. Each content begins with "The user" (用户 in Chinese):
-    - web search: the user searched for certain keywords and viewed a result (search engines, maps);
-    - content publishing: the user published a post, article or video on a named platform; summarise it in one sentence;
-    - content browsing: the user viewed an article, product page or video on a named platform; summarise it in one
-      sentence;
-    - message sending: the user sent a message to a named contact; quote it (requests, confirmations, notices, small
-      talk);
-    - message receiving: the user received a message from a named contact or device platform; quote it (also warnings);
-    - schedule management: the user created an appointment in a named system, with a title, beginning, end and exact
-      place;
-    - transaction record: the user bought a product or service through a named channel, with its name and specification;
-    - device operation: the user did something on a certain kind of device, with details or numbers. Use this type only
-      if no other type fits.
+    __doc__ = f"""Write the log entries that a user's devices recorded while the user had certain experiences.
 
-    Rules:
-    - The time of an entry is exact to the minute and lies between `begin` and `end`. Each entry is later than the
-      previous one.
-    - Cover all details of the experiences and do not leave out any event. Write many entries: at least twenty, and
-      several for one event.
-    - Use the profile only to avoid contradictions. Do not write entries about it.
-    - An entry may show an event directly (a purchase at a pharmacy) or indirectly (browsing take-away food in the
-      afternoon because lunch was missed). You may add actions that naturally come before or after an event.
-    - Be plausible. Use messages only for what was said online. A conversation face to face can only appear indirectly,
-      for example in a diary.
-    - Make vague times and places exact: "around three" becomes a minute near 15:00, "a hotel" becomes a hotel with a
-      name, floor and room. Invent names; never replace them by letters such as XX.
-    - Platforms and devices fit the surroundings: apps on the move, smart devices at home, office systems and web pages
-      at work. Use only the user's own devices, not public ones.
-    - One entry is one action of the user. Split an event with several actions into several entries.
-    """
+Each entry has one of the types below, and its content has the form of its type. Write contents and events in
+`language`. Each content must begin with "The user" (用户 in Chinese):
+{_LOG_FORMS}
+
+Rules:
+- The time of an entry must be exact to the minute and lie between `begin` and `end`. Each entry must be later than the
+  previous one.
+- Cover all details of the experiences and do not leave out any event. Write many entries, several for one event and at
+  least twenty in all.
+- Use the profile only to avoid contradictions. Do not write entries about it.
+- An entry may show an event directly (a purchase at a pharmacy) or indirectly (browsing take-away food in the afternoon
+  because lunch was missed). You may add actions that naturally come before or after an event.
+- Be plausible. Use messages only for what was said online. A conversation face to face can only appear indirectly, for
+  example in a diary.
+- Make vague times and places exact: "around three" becomes a minute near 15:00, "a hotel" becomes a hotel with a name,
+  floor and room. Invent names; never replace them with placeholders such as XX.
+- Platforms and devices must fit the surroundings: apps on the move, smart devices at home, office systems and web pages
+  at work. Use only devices that the user owns or uses for work, not public ones.
+- Each entry records one action (or one received message); a search and the result viewed count as one. Split an event
+  with several actions into several entries.
+"""
 
     language: Language = dspy.InputField(desc="language of events and contents")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
     experience: str = dspy.InputField(desc="what the user experienced")
     begin: str = dspy.InputField(desc="beginning of the experiences, YYYY-MM-DD HH:MM")
     end: str = dspy.InputField(desc="end of the experiences, YYYY-MM-DD HH:MM")
-    logs: list[DraftLog] = dspy.OutputField(desc="the entries, in order of time")
+    logs: list[DraftLog] = dspy.OutputField(desc="the entries, in chronological order")
 
 
 class WriteAdviceDialogue(dspy.Signature):
-    """Write a dialogue in which a user asks a personal assistant for advice. Follow the plan exactly.
+    """Write a dialogue in which a user asks a personal assistant for advice."""
 
-    Actions of the user:
-    - topic inquiry: opens a topic with a brief and rather vague question. Use the query of the framework. You may adapt
-      it to the context without changing its meaning.
-    - requirement confirmation: responds to the assistant's guess and confirms the actual need.
-    - solution discussion: talks about details of a proposal without judging it as a whole.
-    - solution feedback: clearly approves or disapproves of a proposal, according to its feedback (pos or neg) and the
-      reason in the framework. Be brief and direct. If the solution is wrong for the user, the user shows displeasure
-      openly, even anger, and does not soften the refusal by praising the proposal first.
+    __doc__ = f"""Write a dialogue in which a user asks a personal assistant for advice. Follow the plan exactly.
 
-    Actions of the assistant:
-    - requirement prediction: guesses an implicit need from its evidence and asks for confirmation.
-    - solution proposal: proposes the solution of the framework. You may adapt it to the user's background, but it stays
-      the same solution.
-    - solution discussion: answers questions about the proposal with regard to the user's background, and tries to
-      convince the user.
-    - feedback response: responds to the approval or disapproval, without another solution. After displeasure it only
-      apologises, expresses regret or asks whether there is anything else.
+{_ACTIONS}
 
-    Rules:
-    - Write one turn for each turn of the plan, with its two actions and its two references. A reference is a label of
-      the framework: Ti_Q is the query of topic i, Ti_Nj its j-th implicit need, Ti_Sj its j-th solution.
-    - The user is the person described. `assistant_knows` says what the assistant knows about the user.
-    - Never mention solutions that are not in the framework.
-    - Connect the utterances: a new proposal may first respond to the feedback on the previous one, and a new topic may
-      begin with a transition from the one before.
-    - Do not use the user's name unless it is necessary.
-    """
+Rules:
+- Write one turn for each turn of the plan, with its two actions and its two references.
+{_REFERENCES}
+- The user is the person described. `assistant_knows` says what the assistant knows about the user; it also knows the
+  evidence of a need that it guesses. The assistant must not show any other knowledge.
+- Never mention solutions that are not in the framework.
+- Connect the utterances: a new proposal may first respond to the feedback on the previous one, and a new topic may
+  begin with a transition from the one before.
+- Do not use the user's name unless it is necessary.
+"""
 
     language: Language = dspy.InputField(desc="language of the dialogue")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
@@ -206,10 +219,10 @@ class ReviewLogTypes(dspy.Signature):
     """Find log entries whose content does not match their type.
 
     The types are:
-    - web search;
+    - web search: keywords are searched for and a result is viewed (search engines, maps);
     - content publishing: the user's own posts, articles and videos;
     - content browsing: posts, articles and videos of others, or product pages;
-    - message sending;
+    - message sending: to a contact;
     - message receiving: from people or device platforms;
     - schedule management: an appointment is created;
     - transaction record: something is bought;
@@ -223,12 +236,13 @@ class ReviewLogTypes(dspy.Signature):
 
 
 class ReviewActions(dspy.Signature):
-    """Find utterances of a dialogue that do not do what their action says.
+    """Find utterances of a dialogue that do not match their action label.
 
-    Actions of the user: topic inquiry (asks about a topic), requirement confirmation (responds to a guess of the need),
-    solution discussion (talks about details without judging), solution feedback (judges clearly). Actions of the
-    assistant: requirement prediction (guesses an unstated need), solution proposal (proposes a solution), solution
-    discussion (talks further about the proposal), feedback response (responds to the judgement and offers no solution).
+    Actions of the user: topic inquiry (asks about a topic), requirement confirmation (responds to the assistant's guess
+    about the need), solution discussion (talks about details without judging), solution feedback (judges clearly).
+    Actions of the assistant: requirement prediction (guesses an unstated need), solution proposal (proposes a
+    solution), solution discussion (talks further about the proposal), feedback response (responds to the judgement and
+    offers no solution).
 
     Words that connect an utterance to the previous one are not a fault. Report clear cases only. If there are none,
     return an empty list.
@@ -241,8 +255,8 @@ class ReviewActions(dspy.Signature):
 class ReviewPersona(dspy.Signature):
     """Find records that contradict what is known about a user: profile, personality, past months or preferences.
 
-    A record is a contradiction if it cannot be true together with what is known, such as a purchase for a child of a
-    user without children, or liking something that the user is known to reject. It is not a contradiction if something
+    A record contradicts what is known only if both cannot be true, such as a purchase for the user's child when the
+    user has no children, or liking something that the user is known to reject. It is not a contradiction if something
     is merely not mentioned elsewhere. Ignore what the assistant proposes or guesses. Report clear cases only. If there
     are none, return an empty list.
     """
@@ -252,18 +266,29 @@ class ReviewPersona(dspy.Signature):
     timeline: list[str] = dspy.InputField(desc="the user's months up to now")
     preferences: list[str] = dspy.InputField(desc="what the user likes and dislikes; may be empty")
     records: list[str] = dspy.InputField(desc="id and content of each record")
-    contradictions: list[Contradiction] = dspy.OutputField(desc="the records that contradict; may be empty")
+    contradictions: list[Contradiction] = dspy.OutputField(
+        desc="the records that contradict what is known; may be empty"
+    )
 
 
 class MendLogs(dspy.Signature):
-    """Correct faulty log entries. Remove the faults and keep everything else.
+    """Correct faulty log entries."""
 
-    - Return each faulty entry once, with its number, type and content.
-    - If content and type do not match, use the experience to decide which of them is wrong, and correct it. Time and
-      event stay as they are.
-    - The corrected entry shows the same event, agrees with the profile and the experience, and is one action on the
-      user's own device.
-    """
+    __doc__ = f"""Correct faulty log entries. Remove the faults and keep everything else.
+
+The types of entries, and the form of their contents, are the following. Each content must begin with "The user"
+(用户 in Chinese):
+{_LOG_FORMS}
+
+Rules:
+- Return each faulty entry once, with its number, type and content.
+- If content and type do not match, use the experience to decide which of them is wrong, and correct it. The
+  time cannot be changed.
+- The corrected entry must show the same event. Only if the event itself is the fault, show something else that the user
+  may have done at that time.
+- The corrected entry must agree with the profile and the experience. It shows one action or one received message on a
+  device that the user owns or uses for work.
+"""
 
     language: Language = dspy.InputField(desc="language of the contents")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
@@ -273,13 +298,19 @@ class MendLogs(dspy.Signature):
 
 
 class MendUtterances(dspy.Signature):
-    """Correct faulty utterances of a dialogue. Remove the faults and keep the dialogue coherent.
+    """Correct faulty utterances of a dialogue."""
 
-    - Return each faulty utterance once, with its turn and role. Its action and its reference stay as they are.
-    - The new words do what the action says, agree with the framework and the user, and connect to the utterances around
-      them.
-    - Do not mention a solution that is not in the framework.
-    """
+    __doc__ = f"""Correct faulty utterances of a dialogue. Remove the faults and keep the dialogue coherent.
+
+{_ACTIONS}
+
+Rules:
+- Return each faulty utterance once, with its turn and role. Its action and its reference stay as they are.
+{_REFERENCES}
+- The new words must do what the action says, agree with the framework and the user, and fit the utterances before and
+  after.
+- Do not mention a solution that is not in the framework.
+"""
 
     language: Language = dspy.InputField(desc="language of the dialogue")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")

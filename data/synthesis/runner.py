@@ -40,7 +40,9 @@ class Step:
     @property
     def prompt(self) -> type[dspy.Signature]:
         """The signature with a last input `complaints`: what code found wrong with the last attempt."""
-        field = dspy.InputField(desc="what was wrong with your last attempt; empty at the first")
+        field = dspy.InputField(
+            desc="what was wrong with your last attempt and must be corrected; empty on the first attempt"
+        )
         return self.signature.append("complaints", field, str)
 
 

@@ -57,7 +57,7 @@ RULES = {
         (put("topics", 0, "requirement_type", value="order"), "requirement types are ['order'"),
         (put("topics", 0, "user_query", value=SENTENCE * 4), "user_query has 4 sentences; write 1 to 2"),
         (put("topics", 0, "implicit_needs", 0), "1 implicit needs; give 2"),
-        (put("topics", 0, "implicit_needs", 0, "evidences", value=[]), "1 to 5 evidences"),
+        (put("topics", 0, "implicit_needs", 0, "evidences", value=[]), "1 to 5 pieces of evidence"),
         (put("topics", 0, "implicit_needs", 0, "need", value=" "), "need is empty"),
     ],
     "candidates": [

@@ -111,7 +111,7 @@ def topic_problems(topics: Sequence[DraftTopic], types: Sequence[str], name: str
         for need in one.implicit_needs:
             found += text_problems(f"{where}: need", need.need, 1, name, 1)
             if not EVIDENCES[0] <= len(need.evidences) <= EVIDENCES[1] or any(map(blank, need.evidences)):
-                found.append(f"{where}: a need has to have 1 to 5 evidences, none empty")
+                found.append(f"{where}: a need has to have 1 to 5 pieces of evidence, none empty")
     return found
 
 
