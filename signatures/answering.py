@@ -10,20 +10,23 @@ from ..reading.choices import OneOf
 
 
 class AnswerFromContext(dspy.Signature):
-    """Answer a question about a conversation.
+    """Answer the question using what is recalled from the conversation.
 
     You are given the question and what a memory of the conversation recalls: lines that were said, or notes about them.
-    A date in parentheses is the day on which a line was said.
+    The date in round brackets says when a line was said or noted.
 
-    - If the memory states the answer, give it in the same words. If it does not, infer the answer from what it states.
-    - Words such as "yesterday" or "last week" are relative to the date of their line. Work out the date that is meant,
-      and answer with the day, the month or the year. If that date stands behind the words in square brackets, use it.
-    - The answer is a few words, not a full sentence.
+    - If a line states the answer, give it in the same words. If no line states it directly, infer it from the lines.
+    - A word such as "yesterday" or "last week" is relative to the date of its line. If the date that it means stands
+      after it in square brackets, use that date. Otherwise work it out.
+    - If the question asks when, answer with a date as precise as the line allows.
+    - Give only the answer itself: a word or a phrase, not a full sentence.
     """
 
-    context: str = dspy.InputField(desc="what the memory recalls: lines with ids, dates and speakers; may be empty")
-    question: str = dspy.InputField(desc="the question, with the date on which it is asked if that is known")
-    answer: str = dspy.OutputField(desc="the answer in a few words")
+    context: str = dspy.InputField(
+        desc="what the memory recalls: dialogue lines, notes or summaries, some with an id and a date; may be empty"
+    )
+    question: str = dspy.InputField(desc="the question to answer, with the date on which it is asked if that is known")
+    answer: str = dspy.OutputField(desc="only the answer itself: a word or a phrase")
 
 
 NOT_MENTIONED = (
@@ -45,7 +48,9 @@ class ChooseFromContext(dspy.Signature):
     - Answer with the letter of one reply in parentheses, and nothing else.
     """
 
-    context: str = dspy.InputField(desc="what the memory recalls: lines with ids, dates and speakers; may be empty")
+    context: str = dspy.InputField(
+        desc="what the memory recalls: dialogue lines, notes or summaries, some with an id and a date; may be empty"
+    )
     question: str = dspy.InputField(desc="the user's message or question")
     options: list[str] = dspy.InputField(desc="the possible replies; each begins with its letter")
     answer: Annotated[str, OneOf("options")] = dspy.OutputField(desc="the letter of the best reply, e.g. (b)")
@@ -66,7 +71,9 @@ class RespondPersonally(dspy.Signature):
     - Make nothing up about the user. If nothing that is remembered bears on the request, just answer the request.
     """
 
-    context: str = dspy.InputField(desc="remembered lines with ids and dates, and notes on them; may be empty")
+    context: str = dspy.InputField(
+        desc="what is remembered: dialogue lines, facts, notes or summaries, some with an id and a date; may be empty"
+    )
     date: str = dspy.InputField(desc="when the user asks; empty if that is not known")
     question: str = dspy.InputField(desc="the user's request")
     reasoning: str = dspy.OutputField(desc="the lines that matter, one per line", default="")

@@ -117,13 +117,13 @@ class ReplyInDialogue(dspy.Signature):
 
 
 class PlayUser(dspy.Signature):
-    """Play a user who talks to a personal assistant about a matter of their own, and write the user's next utterance.
+    """Play a user who talks to a personal assistant about a personal matter, and write the user's next utterance.
 
-    You are given a description of the user, the dialogue so far, and the kind of utterance with its meaning. The user
-    hopes that the assistant guesses their needs correctly and offers solutions that they like.
+    You are given a description of the user, the dialogue so far, and the kind of utterance to write and what it means.
+    The user hopes that the assistant guesses the user's needs correctly and offers solutions that the user likes.
     - Stay true to the description. Follow the requested kind of utterance and its meaning.
-    - You may connect the utterance to what was said before. Write one fairly short sentence, in the language of the
-      wishes.
+    - You may connect the utterance to what was said before. Write one fairly short sentence, in the language in which
+      `wishes` is written.
     - The user is simple and direct and does not give in to the assistant out of politeness. If the assistant guesses
       the need wrongly or proposes something against the user's preferences, the user shows displeasure openly, even
       anger. The user does not soften a refusal by praising the proposal first.
@@ -132,7 +132,7 @@ class PlayUser(dspy.Signature):
 
     profile: str = dspy.InputField(desc="background and personality of the user; may be empty")
     situation: str = dspy.InputField(desc="what the user recently experienced; may be empty")
-    wishes: str = dspy.InputField(desc="what the user needs now, or which solutions they like and dislike")
+    wishes: str = dspy.InputField(desc="what the user needs now, or which solutions the user likes and dislikes")
     dialogue: str = dspy.InputField(desc="the dialogue so far, one utterance per line; may be empty")
     action: UserAction = dspy.InputField(desc="the kind of utterance")
     action_meaning: str = dspy.InputField(desc="what this kind of utterance means")

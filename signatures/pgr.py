@@ -32,26 +32,27 @@ class KnownFact(BaseModel):
 
 
 class FactChange(BaseModel):
-    """One fact that the conversations add or change."""
+    """One fact that the conversations add, repeat or change."""
 
     fact_id: Annotated[str, IdFrom("existing_facts", allow_new=True)] = Field(
-        default="", description="the id of the existing fact that changes; NEW_1, NEW_2, ... for new facts"
+        default="",
+        description="the id of the existing fact; NEW_1, NEW_2, ... for new facts",
     )
-    info: str = Field(description="the fact, short and understandable alone")
+    info: str = Field(description="the fact, short and understandable on its own")
     type: Kind
     related_entities: list[str] = Field(default=[], description="keywords: entities, topics, themes")
     state: Literal["add", "update"] = "add"
     turn_ids: Annotated[list[str], IdFrom("dialogue")] = Field(
-        default=[], description="ids of the turns that say it, as they stand in brackets"
+        default=[], description="ids of the turns that state it, without the brackets"
     )
 
 
 class UpdateFacts(dspy.Signature):
-    """Update a list of short, atomic facts about a user with what new conversations say.
+    """Update a list of atomic facts about a user with what new conversations say.
 
-    You are given facts from earlier conversations that the new ones may concern, and the new conversations. Return only
-    the facts that are new or that change. If two people talk with each other, both count as the user: name the person
-    in every fact.
+    You are given existing facts that the new conversations may affect, and the new conversations. Return only facts
+    that are new, repeated or changed. If two people talk with each other, both count as the user: name the person in
+    every fact.
 
     Keep whatever helps to personalise later answers:
     - personal details: name, age, home, relationships, important dates, health and wellness;
@@ -60,30 +61,29 @@ class UpdateFacts(dspy.Signature):
     - favourite books, films and brands, and other useful context;
     - situations and experiences that the user has been through or is going through.
 
-    Give each fact one type:
+    Give each fact one type, the one that fits best:
     - Identity: who the user is, such as name, age, home, profession, education, achievements, relationships.
     - Preference: likes, dislikes and habits.
     - Goal: stated intentions, plans and upcoming events.
     - Interest: topics, hobbies and subjects that the user cares about.
     - Activity: what the user does or did, such as commuting, visits, messages, finished tasks.
     - Event: situations, changes and milestones, good or bad, that shape later choices. They may be emotional, social,
-      financial, material or about health.
+      financial, material or health-related.
 
     How to change the list:
-    - If the conversations repeat, extend, overlap with or contradict an existing fact, return it with state "update"
-      and its own fact_id. Its info says how things stand now, and what has changed if something has.
+    - If the new conversations repeat, extend, overlap with or contradict an existing fact, return it with state
+      "update" and its own fact_id, even if its info stays the same. Its info says how things stand now and, if
+      something has changed, what.
     - For any other new information, return a fact with state "add" and a fact_id that begins with NEW_.
-    - Do not return facts that stay as they are. If nothing is new or changed, return an empty list.
-    - Write few facts that together hold as much as possible. Each one can be understood alone, none repeats another,
-      and none goes beyond what the conversations say.
-    - Examples only show the form. Take nothing from them.
+    - Leave out existing facts that the new conversations do not touch. If nothing is left, return an empty list.
+    - Write as few atomic facts as cover everything; do not combine unrelated things. Each fact is understandable on its
+      own, none repeats another, and none goes beyond what the conversations say.
+    - The examples show only the format. Take nothing from them.
     """
 
-    existing_facts: list[KnownFact] = dspy.InputField(
-        desc="facts from this user's earlier conversations that the new ones may concern"
-    )
+    existing_facts: list[KnownFact] = dspy.InputField(desc="existing facts that the new conversations may affect")
     dialogue: str = dspy.InputField(desc="new conversations, one turn per line: [turn id] (date) speaker: words")
-    facts: list[FactChange] = dspy.OutputField(desc="new and changed facts only")
+    facts: list[FactChange] = dspy.OutputField(desc="new, repeated and changed facts only")
 
 
 class MergedFact(BaseModel):
@@ -95,10 +95,10 @@ class MergedFact(BaseModel):
 
 
 class MergeFacts(dspy.Signature):
-    """Merge similar facts about a user into one fact, without losing anything important.
+    """Merge similar facts about a user into one fact that keeps every detail.
 
-    Write the new info as one coherent sentence with everything that the facts say. Choose the type among theirs that
-    fits best. As related entities, list only the important ones in the new info.
+    Write the new info as one coherent sentence with everything that the facts say. Of the types of these facts, choose
+    the one that fits best. As related entities, list only the important ones in the new info.
     """
 
     similar_facts: list[KnownFact] = dspy.InputField(desc="facts that are alike in content and close in date")
@@ -106,18 +106,19 @@ class MergeFacts(dspy.Signature):
 
 
 class Step(BaseModel):
-    """One imagined step of a chain."""
+    """One imagined step in a chain."""
 
     action: str = Field(
         default="", description="what the person does, notices or asks at this point, in concrete terms"
     )
     constraints: str = Field(
-        default="", description="what influences it: preferences, limits, timing, people, costs and so on"
+        default="",
+        description="what influences it or must be known for it, such as preferences, limits, timing, people and costs",
     )
 
 
 class TreeNode(Step):
-    """One imagined step of a tree."""
+    """One imagined step in a tree."""
 
     action_id: str = Field(default="", description="a unique id: A1, A2, ...")
     parent: str | None = Field(default=None, description="id of the node that it follows from; null for the root")
@@ -127,118 +128,134 @@ class TreeNode(Step):
 class ImagineChain(dspy.Signature):
     """Imagine the steps that lead a person from a query to what they want to achieve.
 
-    You are given the query, its date, and facts about the user that are close to it. Put yourself into the person's
-    near future. List what they will do, notice or experience, in the order of time. Each step will be used to search a
+    You are given the query, its date, and facts about the user that are related to it. Put yourself into the person's
+    near future. List what they will do, notice or ask, in chronological order. Each step will be used to search a
     memory of facts about the person.
     - Consider how things may develop, needs that come up later, and aims that the query does not mention.
-    - Each step is a concrete action of that moment, or a question that the situation raises ("how ...", "whether ...",
-      "what ..."). Do not begin a step with a word about thinking, such as imagine, anticipate, think, plan, decide,
-      evaluate, review or verify.
-    - Each step is about an aspect of its own: timing, logistics, people, senses, preparation, execution, resources or
-      money.
-    - Steps overlap neither in meaning nor in words. Each should point to one kind of fact about the person.
+    - Each step is a concrete action or observation at that point, or a question that the situation raises ("how ...",
+      "whether ...", "what ..."). Do not begin a step with a verb of thinking, such as imagine, anticipate, think, plan,
+      decide, evaluate, review or verify.
+    - Put sub-goals and the information that the person needs into `constraints`.
+    - Each step is about a different aspect, such as timing, logistics, people, senses, preparation, execution,
+      resources or money.
+    - No two steps may overlap in meaning or wording. Each should point to one kind of fact about the person.
     """
 
-    date: str = dspy.InputField(desc="when the query is asked")
+    date: str = dspy.InputField(desc="when the query is made")
     question: str = dspy.InputField(desc="the user's query")
-    known_facts: str = dspy.InputField(desc="facts about the user that are close to the query; may be empty")
-    steps: list[Step] = dspy.OutputField(desc="in the order of time")
+    known_facts: str = dspy.InputField(
+        desc="facts or earlier turns related to the query, one per line, with the date when each was noted or said; "
+        "may be empty"
+    )
+    steps: list[Step] = dspy.OutputField(desc="in chronological order")
 
 
 class RefineChain(dspy.Signature):
     """Rewrite imagined steps so that they fit one particular user, with the help of facts about this user.
 
-    You are given the user's query, its date, the steps that were imagined so far, and what is known about the user. The
-    new steps will be used to search the user's memory again.
-    - Revise, sharpen or reorder the steps according to the user's preferences, constraints, habits and events.
-    - The date before a fact says when the fact was noted or last changed. Work out whether the fact still matters on
+    You are given the user's query, its date, the steps imagined so far, and what is known about the user. The new steps
+    will be used to search the user's memory again.
+    - Revise, replace, add, remove or reorder the steps according to the user's preferences, constraints, habits and
+      events.
+    - The date before a fact or turn says when it was noted, last changed or said. Work out whether it still matters on
       the date of the query.
     - Consider how things may develop, needs that come up later, and aims that the query does not mention.
-    - Each step is a concrete action of that moment, or a question that the situation raises ("how ...", "whether ...",
-      "what ..."). Do not begin a step with a word about thinking, such as imagine, anticipate, think, plan, decide,
-      evaluate, review or verify.
-    - Each step is about an aspect of its own: timing, logistics, people, senses, preparation, execution, resources or
-      money.
-    - Steps overlap neither in meaning nor in words. Each should point to one kind of fact about the user.
-    - Actions and constraints are specific enough to find something in a search. Constraints are those of this user.
+    - Each step is a concrete action or observation at that point, or a question that the situation raises ("how ...",
+      "whether ...", "what ..."). Do not begin a step with a verb of thinking, such as imagine, anticipate, think, plan,
+      decide, evaluate, review or verify.
+    - Each step is about a different aspect, such as timing, logistics, people, senses, preparation, execution,
+      resources or money.
+    - No two steps may overlap in meaning or wording. Each should point to one kind of fact about the user.
+    - Actions and constraints must be specific enough to serve as search queries. Constraints must be this user's own.
     """
 
-    date: str = dspy.InputField(desc="when the query is asked")
+    date: str = dspy.InputField(desc="when the query is made")
     question: str = dspy.InputField(desc="the user's query")
-    initial_steps: list[Step] = dspy.InputField(desc="the steps that were imagined so far")
-    personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
-    updated_steps: list[Step] = dspy.OutputField(desc="in the order of time")
+    initial_steps: list[Step] = dspy.InputField(desc="the steps imagined so far")
+    personal_context: str = dspy.InputField(
+        desc="facts about the user, or earlier turns, one per line, with the date when each was noted or said"
+    )
+    updated_steps: list[Step] = dspy.OutputField(desc="in chronological order")
 
 
 class ImagineTree(dspy.Signature):
-    """Imagine the possible futures of a person who asks a query, as a tree of steps.
+    """Imagine the possible futures of a person who makes a request, as a tree of steps.
 
-    You are given the query, its date, and facts about the user that are close to it. People consider several ways in
-    which things may go. Lay these out, with their sub-goals and with what the person would need to know. Each node will
-    be used to search a memory of facts about the person.
-    - Each node is a concrete action or observation of that moment. Do not begin a node with a word about thinking, such
-      as imagine, anticipate, think, plan, decide, evaluate, review or verify.
-    - Branch where options, conditions or paths part.
-    - Each node is about an aspect of its own, such as logistics, time, the body, senses, people or money.
-    - Nodes overlap neither in meaning nor in words. Each should point to one kind of fact about the person.
+    You are given the request (the query), its date, and facts about the user that are related to it. People consider
+    several ways in which things may go. Lay these out. Each node will be used to search a memory of facts about the
+    person.
+    - Each node is a concrete action or observation at that point. Do not begin a node with a verb of thinking, such as
+      imagine, anticipate, think, plan, decide, evaluate, review or verify.
+    - Put sub-goals and the information that the person needs into `constraints`.
+    - Branch where options, conditions or paths diverge.
+    - Each node is about a different aspect, such as logistics, time, the body, senses, people or money.
+    - No two nodes may overlap in meaning or wording. Each should point to one kind of fact about the person.
     - The tree has one root, whose parent is null. All parents and children are ids of nodes of this tree.
     """
 
-    date: str = dspy.InputField(desc="when the query is asked")
+    date: str = dspy.InputField(desc="when the query is made")
     question: str = dspy.InputField(desc="the user's query")
-    known_facts: str = dspy.InputField(desc="facts about the user that are close to the query; may be empty")
+    known_facts: str = dspy.InputField(
+        desc="facts or earlier turns related to the query, one per line, with the date when each was noted or said; "
+        "may be empty"
+    )
     tree: list[TreeNode] = dspy.OutputField(desc="all nodes, the root first")
 
 
 class RefineTree(dspy.Signature):
     """Rewrite a tree of imagined futures so that it fits one particular user, with the help of facts about this user.
 
-    You are given the user's query, its date, the tree that was imagined so far, and what is known about the user. Its
-    branches are different ways in which things may go. The nodes of the new tree will be used to search the user's
+    You are given the user's query, its date, the tree imagined so far, and what is known about the user. The branches
+    of the tree are different ways in which things may go. The nodes of the new tree will be used to search the user's
     memory again.
     - Revise, sharpen, remove or add nodes. Reconnect branches according to how this user is likely to decide and act.
-    - The date before a fact says when the fact was noted or last changed. Work out whether the fact still matters on
+    - The date before a fact or turn says when it was noted, last changed or said. Work out whether it still matters on
       the date of the query.
-    - Each node stays a concrete action or observation. Do not begin a node with a word about thinking, such as imagine,
-      anticipate, think, plan, decide, evaluate, review or verify.
-    - Each node is about an aspect of its own, such as logistics, time, people, senses or money, and is adapted to the
-      user where the facts allow it. Nodes make sense, differ from one another, and repeat nothing.
+    - Each node must remain a concrete action or observation. Do not begin a node with a verb of thinking, such as
+      imagine, anticipate, think, plan, decide, evaluate, review or verify.
+    - Each node is about a different aspect, such as logistics, time, people, senses or money, and is adapted to the
+      user where the facts allow it. Every node must make sense. No two nodes may overlap in meaning or wording.
     - You may keep ids or assign new ones. The tree has one root, whose parent is null. All parents and children are ids
       of nodes of this tree.
     """
 
-    date: str = dspy.InputField(desc="when the query is asked")
+    date: str = dspy.InputField(desc="when the query is made")
     question: str = dspy.InputField(desc="the user's query")
-    initial_tree: list[TreeNode] = dspy.InputField(desc="the tree that was imagined so far")
-    personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
+    initial_tree: list[TreeNode] = dspy.InputField(desc="the tree imagined so far")
+    personal_context: str = dspy.InputField(
+        desc="facts about the user, or earlier turns, one per line, with the date when each was noted or said"
+    )
     updated_tree: list[TreeNode] = dspy.OutputField(desc="all nodes, the root first")
 
 
 class AugmentQuery(dspy.Signature):
-    """Rewrite the user's query so that nothing in it is unclear, with the help of facts about the user.
+    """Rewrite the user's query so that it is as clear as the facts about the user allow.
 
-    Resolve what the query leaves open (which one, whose, when, where), but only as far as the facts allow. Keep what
-    the query asks for, and every name, number and date in it. Add no wish, no answer, and nothing that is neither in
-    the query nor in the facts.
+    Resolve what the query leaves open (which one, whose, when, where). Keep what the query asks for, and every name,
+    number and date in it. Do not add wishes or answers. Use only what is in the query or the facts.
     """
 
-    known_facts: str = dspy.InputField(desc="facts close to the query, one per line: (date) [type] fact")
+    known_facts: str = dspy.InputField(
+        desc="facts or earlier turns related to the query, one per line, with the date when each was noted or said"
+    )
     question: str = dspy.InputField(desc="the user's query")
     augmented_query: str = dspy.OutputField(desc="the rewritten query alone, in the user's voice")
 
 
 class SummarizeProspection(dspy.Signature):
-    """Summarise how the imagined next steps of a user changed as facts about the user were found.
+    """Summarise how a user's imagined next steps changed as more facts about the user were found.
 
     You are given the user's query, its date, the steps that were imagined in each round, and the facts. Write a single
     paragraph. Say what the user would attend to first, how the facts narrow this down, and which specific limits,
     commitments and wishes decide the matter in the end. Base every statement about the user on the facts.
     """
 
-    date: str = dspy.InputField(desc="when the query is asked")
+    date: str = dspy.InputField(desc="when the query is made")
     question: str = dspy.InputField(desc="the user's query")
     imagined: str = dspy.InputField(desc="the steps of each round, from the first guess to the most personal one")
-    personal_context: str = dspy.InputField(desc="facts about the user, one per line: (date) [type] fact")
+    personal_context: str = dspy.InputField(
+        desc="facts about the user, or earlier turns, one per line, with the date when each was noted or said"
+    )
     prospection_summary: str = dspy.OutputField(desc="a single paragraph")
 
 
@@ -253,10 +270,10 @@ _PICNIC_FACTS = (
 _RUN_FACTS = (
     "(6 June 2025, Friday) [Event] Sprained the left ankle on the stairs\n"
     "(1 February 2025, Saturday) [Identity] Works late shifts on Tuesdays and Thursdays\n"
-    "(17 May 2025, Saturday) [Goal] Is saving for a used car until December"
+    "(17 May 2025, Saturday) [Goal] Is saving until December for a used car"
 )
 _VISIT_FACTS = (
-    "(9 January 2025, Thursday) [Event] Father uses a walking stick since his operation\n"
+    "(9 January 2025, Thursday) [Event] Father has used a walking stick since his operation\n"
     "(3 March 2025, Monday) [Identity] Lives on the fourth floor without a lift\n"
     "(28 February 2025, Friday) [Event] Took over a colleague's project until Easter"
 )
@@ -288,7 +305,7 @@ def chain_examples() -> list[dspy.Example]:
         )),
         _example("10 March 2025, Monday", _VISIT, steps=_steps(
             "Make up beds in the flat :: rooms, mattresses, quiet at night",
-            "Bring the luggage up :: stairs, health, help of friends",
+            "Bring the luggage up :: stairs, health, help from friends",
             "Cook for the first evening :: family tastes, medicines with food",
             "Take days off work :: deadlines, remaining holidays, colleagues",
         )),
@@ -306,8 +323,8 @@ def refined_chain_examples() -> list[dspy.Example]:
             "Ask the host for a place at the grill :: no oven until it is repaired, arrival on Saturday",
         )),
         _example("30 July 2025, Wednesday", _RUN, _RUN_FACTS, initial_steps=first[1], updated_steps=_steps(
-            "Jog for half an hour without pain :: left ankle sprained in June, physiotherapy",
-            "Train on Monday, Wednesday and at weekends :: late shifts on Tuesday and Thursday",
+            "Jog for half an hour without pain :: left ankle sprained in June, how far it has healed",
+            "Train on Mondays, Wednesdays and weekends :: late shifts on Tuesdays and Thursdays",
             "How much of the month's money is free :: savings for the car until December",
             "Get a lift to the start from another runner :: no car yet, an early morning after a late shift",
         )),
@@ -331,7 +348,7 @@ def tree_examples() -> list[dspy.Example]:
             "A5 A2 Make something raw from the family cookbook :: grandmother's dishes, missing kitchen tools",
             "A6 A3 Fetch the order before the stalls close :: work on Saturdays, errands on the way",
             "A7 A4 Sit down with the neighbours :: names, quarrels, who has been kind before",
-            "A8 A6 Bring drinks instead of food :: what others said they would bring, heavy bottles",
+            "A8 A6 Pick up drinks on the way back :: what others said they would bring, heavy bottles",
             "A9 A7 Pass on the recipe afterwards :: praise at earlier parties, own notes",
         )),
         _example("30 July 2025, Wednesday", _RUN, tree=_tree(
@@ -340,13 +357,13 @@ def tree_examples() -> list[dspy.Example]:
             "A3 A1 Switch to the five-kilometre race :: joints, friends who join, doctor's advice",
             "A4 A2 Pay the entry fee :: budget, savings, refund before the race",
             "A5 A4 Sleep near the start :: trains in the morning, hotels",
-            "A6 A2 Buy shoes that fit :: sizes, worn pairs, shops that were good",
+            "A6 A2 Buy shoes that fit :: sizes, worn pairs, shops that proved good",
             "A7 A3 Cheer for a colleague along the course :: teams at work, earlier races watched",
             "A8 A5 Have breakfast before dawn :: allergies, meals before sport",
             "A9 A6 Run the whole distance in the rain :: clothes for bad weather, endurance",
         )),
         _example("10 March 2025, Monday", _VISIT, tree=_tree(
-            "A1 - Bring the luggage into the flat :: stairs, health, help of friends",
+            "A1 - Bring the luggage into the flat :: stairs, health, help from friends",
             "A2 A1 Make up beds for them at home :: rooms, mattresses, quiet at night",
             "A3 A1 Book a guesthouse :: price, distance to the flat, bookings of earlier visits",
             "A4 A2 Cook for the first evening :: family tastes, medicines with food",
@@ -354,7 +371,7 @@ def tree_examples() -> list[dspy.Example]:
             "A6 A4 Drive them to the old town :: car, parking, how far they can walk",
             "A7 A4 Invite an aunt for coffee :: relatives nearby, old disputes",
             "A8 A5 Leave them on their own until the afternoon :: spare keys, television, a park round the corner",
-            "A9 A6 Take a family photo :: albums, the last visit, what father likes to show",
+            "A9 A6 Take a family photo :: albums, the last visit, what their father likes to show",
         )),
     ]  # fmt: skip
 
@@ -364,11 +381,11 @@ def refined_tree_examples() -> list[dspy.Example]:
     first = tree_examples()[1]["tree"]
     return [
         _example("30 July 2025, Wednesday", _RUN, _RUN_FACTS, initial_tree=first, updated_tree=_tree(
-            "A1 - Jog for half an hour without pain :: left ankle sprained in June, physiotherapy",
-            "A2 A1 Train on Monday, Wednesday and at weekends :: late shifts on Tuesday and Thursday",
+            "A1 - Jog for half an hour without pain :: left ankle sprained in June, how far it has healed",
+            "A2 A1 Train on Mondays, Wednesdays and weekends :: late shifts on Tuesdays and Thursdays",
             "A3 A1 Switch to the five-kilometre race :: the ankle's recovery, running partners",
             "A4 A2 Pay the entry fee :: savings for the car until December, refund after an injury",
-            "A5 A4 Get a lift to the start :: no car of one's own before December, runners nearby",
+            "A5 A4 Get a lift to the start :: no car of their own before December, runners nearby",
             "A6 A2 Buy shoes that support the ankle :: left ankle sprained in June, money set aside for the car",
             "A7 A3 Cheer for a colleague along the course :: teams at work, evenings without a late shift",
             "A8 A5 Have breakfast before dawn :: meals before sport, sleep after a late shift",
