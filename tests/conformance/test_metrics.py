@@ -27,7 +27,7 @@ from tests.runs.evaluations import evaluation, row
 
 Agrees = Callable[..., None]
 RULES = {
-    "every step": "plain",
+    "intermediate steps": "plain",
     "off by one": "time",
     "newest state": "update",
     "rubric": "rubric",
