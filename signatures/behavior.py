@@ -23,14 +23,16 @@ class PredictBehavior(dspy.Signature):
     - Records: what the user did before. Each line gives the kind of situation, the situation and, after the arrow, the
       user's reaction. A reaction that a record does not mention did not happen.
 
-    If there are options, answer with one of them, word for word, and nothing else.
+    If there are options, answer with one of them, word for word, and nothing else. Otherwise give a short free answer.
     """
 
     context: str = dspy.InputField(desc="what is remembered about the user; may be empty")
     records: str = dspy.InputField(desc="the user's latest records, one per line, oldest first; may be empty")
     question: str = dspy.InputField(desc="the situation, and what is asked about it")
     options: list[str] = dspy.InputField(desc="the possible answers; empty if you may answer freely")
-    answer: str = dspy.OutputField(desc="one of the options, exactly as it is written there")
+    answer: str = dspy.OutputField(
+        desc="if there are options, one of them, word for word; otherwise a short free answer"
+    )
 
 
 def chosen_option(text: str, options: Sequence[str]) -> str | None:

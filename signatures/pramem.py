@@ -21,44 +21,57 @@ Adjustment = Literal["add pattern", "add alert", "modify", "downgrade"]
 """What an adjustment may do (Figure 9): an entry is never deleted, it goes back to the pool."""
 Verdict = Literal["right", "wrong", "right by accident"]
 
-BACKGROUND = """We want to predict what one user will do. There are hundreds of records of this user. Each record tells
-of a situation and of what the user did in it. The final aim is to predict what the user does in a new situation.
+BACKGROUND = """We want to predict what one user will do. There are hundreds of records of this user. Each record
+describes a situation and what the user did in it. The final aim is to predict what the user does in a new situation.
 
-To prepare for that, you practise on records whose outcome is known. Practice builds up two kinds of experience:
+To prepare for that, you practise on past records for which we know what the user did. Practice builds up two kinds of
+experience:
 - Patterns describe the user: preferences and habits.
-- Alerts describe you, the model: mistakes that you tend to make about this user, and points that you must watch. They
+- Alerts describe you, the model: mistakes that you tend to make about this user, and what you must watch out for. They
   are written from your point of view: "I tend to ..."
+Each pattern or alert is one entry of the experience.
 
 In each round of practice you predict the outcome of a record, compare it with what the user really did, and propose
 changes to the experience. Reviews let a proposal pass only if it rests on the user's records and holds for more than
-one situation. Every few rounds, the changes that several proposals support are made."""
+one situation. Every few rounds, a change is made if several proposals support it."""
 """What every prompt of practice begins with (Figures 8 to 11)."""
 
-_QUALITY = """1. Of the right kind. A pattern describes the user; an alert describes what you must watch.
-2. Usable. It needs nothing that is unknown at the time of prediction, such as the user's identity or live statistics.
-3. Checkable. The description of a situation says directly whether the condition is met; nothing has to be inferred.
-4. Not falsely precise. It has no number that no statistics support ("by a factor of 0.1"). Words of degree are fine:
-   "clearly longer", "slightly more often".
+_QUALITY = """1. Of the right kind. A pattern describes the user; an alert describes a mistake that you tend to make.
+2. Usable. It needs nothing that is unknown at the time of prediction, such as the user's name, or figures that change
+   constantly, such as current view counts.
+3. Checkable. The description of a situation shows directly, without inference, whether the entry applies.
+4. Not falsely precise. It contains a number only if statistics support it (so not "by a factor of 0.1"). Words of
+   degree are fine: "clearly longer", "slightly more often".
 5. General. It holds for similar situations and is not a note about a single event."""
 
-_HOW_TO_PREDICT = """If questions stand below the situation, answer them one by one, in their order, on numbered lines.
-If there are none, write down what the user does, in the style of the records. Records mention every reaction of the
-user: what a record does not mention did not happen, and the answer to a question about it is No."""
+_HOW_TO_PREDICT = """If there are questions below the situation, answer them one by one, in their order, on numbered
+lines. If there are none, write down what the user does, in the style of the records.
+
+A record mentions every reaction of the user in its situation; what is not mentioned did not happen. So answer No to a
+question if you expect that the user does not react in that way."""
 
 _PATTERNS = "what is known about the user's preferences and habits; may be empty"
 _ALERTS = "mistakes that you tend to make about this user; may be empty"
-_RECORDS_BEFORE = (
-    "the user's records before the situation, one per line, oldest first: "
-    "[id] (time) user: kind of situation; situation => what the user did"
+_RECORD_LINES = (
+    "one per line, oldest first: [id] (time) user: kind of situation; situation => what the user did; "
+    "lines about the user's profile may come first"
 )
-_SITUATION = "the situation whose outcome you predict; questions about it may follow on numbered lines"
+_RECORDS_BEFORE = f"the user's records before the situation, {_RECORD_LINES}"
+_SITUATION = "the situation whose outcome you must predict; questions about it may follow on numbered lines"
 _PRACTISED = (
     "the situation and, after the arrow, what the user really did; below it the questions about it, if there are any: "
     "the answer is No for whatever the record does not mention"
 )
-_PREDICTED = "a numbered line for each question; without questions, what the user does, in the style of the records"
-_REVIEWED = "the proposals to judge, each as: when it applies | what is proposed | its text"
-_MAX_PROPOSALS = "how many proposals you may make at most"
+_PREDICTED = "one numbered answer for each question; without questions, what the user does, in the style of the records"
+_REVIEWED = (
+    "the proposals to judge, each in the form: when it applies | action | text (for a removal, the reason); "
+    "the first part may be missing"
+)
+_MAX_PROPOSALS = "the maximum number of proposals"
+_USEFUL_PATTERNS = "the patterns that bear on the situation and, for each, what it says about the user"
+_USEFUL_ALERTS = "the alerts that bear on the situation and, for each, what to watch out for"
+_REASONING = "what follows from both lists and from the records"
+_OPTION_OR_FREE = "if there are options, one of them, word for word; otherwise a short free answer"
 _PROPOSALS = "the proposed changes, the most important first; empty if nothing needs to change"
 
 
@@ -87,8 +100,8 @@ def _adjustment(value: Any) -> Any:
 class KnownExperience(BaseModel):
     """An entry of the experience as prompts show it."""
 
-    experience_id: str
-    text: str
+    experience_id: str = Field(description="its id")
+    text: str = Field(description="the pattern or the alert")
 
 
 class PractiseWithExperience(dspy.Signature):
@@ -100,8 +113,8 @@ Your task now is to predict the outcome of one record. You are given the experie
 before, and a situation. What the user did in this situation is hidden from you.
 
 Work in this order:
-1. List the patterns that bear on the situation. Say what each one tells about how the user acts in such situations.
-2. List the alerts that bear on the situation. Say what each one tells you to watch in your reasoning.
+1. List the patterns that bear on the situation. Say what each one says about how the user acts in such situations.
+2. List the alerts that bear on the situation. Say what each one tells you to watch out for in your reasoning.
 3. Reason from both lists and from the records.
 4. Predict.
 
@@ -111,13 +124,9 @@ Work in this order:
     alerts: list[str] = dspy.InputField(desc=_ALERTS)
     recent_records: str = dspy.InputField(desc=_RECORDS_BEFORE)
     situation: str = dspy.InputField(desc=_SITUATION)
-    useful_patterns: list[str] = dspy.OutputField(
-        desc="the patterns that bear on the situation, each with what it tells about the user", default_factory=list
-    )
-    useful_alerts: list[str] = dspy.OutputField(
-        desc="the alerts that bear on the situation, each with what to watch", default_factory=list
-    )
-    reasoning: str = dspy.OutputField(desc="what follows from both lists and from the records", default="")
+    useful_patterns: list[str] = dspy.OutputField(desc=_USEFUL_PATTERNS, default_factory=list)
+    useful_alerts: list[str] = dspy.OutputField(desc=_USEFUL_ALERTS, default_factory=list)
+    reasoning: str = dspy.OutputField(desc=_REASONING, default="")
     predicted_action: str = dspy.OutputField(desc=_PREDICTED)
 
 
@@ -142,15 +151,15 @@ class PredictWithExperience(dspy.Signature):
     """Predict what this user does in the situation that the question describes.
 
     You are given:
-    - Patterns: the user's preferences and habits, as practice on older records has shown them.
+    - Patterns: the user's preferences and habits, as earlier records have shown them.
     - Alerts: mistakes that you, the model, tend to make about this user.
     - Records: what the user did before. A reaction that a record does not mention did not happen.
 
     Work in this order:
-    1. List the patterns that bear on the situation. Say what each one tells about how the user acts in such situations.
-    2. List the alerts that bear on the situation. Say what each one tells you to watch in your reasoning.
+    1. List the patterns that bear on the situation. Say what each one says about how the user acts in such situations.
+    2. List the alerts that bear on the situation. Say what each one tells you to watch out for in your reasoning.
     3. Reason from both lists and from the records.
-    4. Answer. If there are options, answer with one of them, word for word, and nothing else.
+    4. Answer. If there are options, the field `answer` contains one of them, word for word, and nothing else.
     """
 
     patterns: list[str] = dspy.InputField(desc=_PATTERNS)
@@ -158,14 +167,10 @@ class PredictWithExperience(dspy.Signature):
     records: str = dspy.InputField(desc="the user's latest records, one per line, oldest first; may be empty")
     question: str = dspy.InputField(desc="the situation, and what is asked about it")
     options: list[str] = dspy.InputField(desc="the possible answers; empty if you may answer freely")
-    relevant_patterns: list[str] = dspy.OutputField(
-        desc="the patterns that bear on the situation, each with what it tells about the user", default_factory=list
-    )
-    relevant_alerts: list[str] = dspy.OutputField(
-        desc="the alerts that bear on the situation, each with what to watch", default_factory=list
-    )
-    reasoning: str = dspy.OutputField(desc="what follows from both lists and from the records", default="")
-    answer: str = dspy.OutputField(desc="one of the options, exactly as it is written there")
+    relevant_patterns: list[str] = dspy.OutputField(desc=_USEFUL_PATTERNS, default_factory=list)
+    relevant_alerts: list[str] = dspy.OutputField(desc=_USEFUL_ALERTS, default_factory=list)
+    reasoning: str = dspy.OutputField(desc=_REASONING, default="")
+    answer: str = dspy.OutputField(desc=_OPTION_OR_FREE)
 
 
 def _verdict(value: Any) -> Any:
@@ -177,9 +182,9 @@ def _verdict(value: Any) -> Any:
 class PractisedTask(BaseModel):
     """How one prediction went."""
 
-    task: str = Field(default="", description="what was predicted")
+    task: str = Field(default="", description="the question; without questions, what was predicted")
     verdict: Annotated[Verdict, BeforeValidator(_verdict)] = Field(
-        description="right by accident: the prediction is right, but the experience behind it was flawed"
+        description="right by accident: the prediction is right, but the entries it relied on were flawed"
     )
     analysis: str = Field(default="", description="what the success or the failure shows about the experience")
 
@@ -188,13 +193,15 @@ class DraftProposal(BaseModel):
     """One proposed change to the experience."""
 
     trigger: str = Field(default="", description="the kind of situation in which the entry applies, in a few words")
-    action: Annotated[ProposedAction, BeforeValidator(_plain_action)]
+    action: Annotated[ProposedAction, BeforeValidator(_plain_action)] = Field(
+        description="whether to add a pattern or an alert, or to modify or remove an entry"
+    )
     experience_id: Annotated[str | None, IdFrom("pattern_experiences", "alert_experiences")] = Field(
         default=None, description="the entry to modify or remove; null for a new entry"
     )
-    content: str = Field(default="", description="the text of the entry; if it should be removed, the reason")
+    content: str = Field(default="", description="the text of the new or modified entry; for a removal, the reason")
     record_ids: Annotated[list[str], IdFrom("recent_records", "practised_record")] = Field(
-        default=[], description="ids of the records that show it, as they stand in brackets"
+        default=[], description="ids of the records that support the proposal, without the brackets"
     )
 
 
@@ -204,29 +211,31 @@ class ReflectOnPractice(dspy.Signature):
     __doc__ = f"""{BACKGROUND}
 
 Your task now is to reflect on a prediction that you have just made in practice, and to propose changes to the
-experience. Be strict. You are given the experience that you used, the records that came before the situation, what the
-user really did in the situation, your thinking, and your prediction.
+experience. Be strict in your judgements. You are given the experience that you used, the records that came before the
+situation, what the user really did in the situation, your thinking, and your prediction.
 
 How entries are written:
-- The subject of a pattern is the user: "This user skips long videos in the morning." Advice to the model is no pattern:
-  "Look at the length of the video first."
-- The subject of an alert is you, and you write "I": "I expect this user to buy more often than the records show." "I
-  forget that this user behaves differently at weekends." A trait of the user is no alert: "This user rarely buys."
+- The subject of a pattern is the user: "This user skips long videos in the morning." Advice to the model is not a
+  pattern: "Look at the length of the video first."
+- The subject of an alert is you, and you write "I": "I tend to expect this user to buy more often than the records
+  show." "I tend to forget that this user behaves differently at weekends." A trait of the user is not an alert: "This
+  user rarely buys."
 
-Step 1. Judge every task. Each question is a task; without questions, the whole prediction is one. A task is right,
-wrong, or right by accident. Count a prediction as wrong if it clearly misses what happened. It is right by accident if
-it fits what happened although the experience behind it was flawed.
+Step 1. Judge the prediction: make one judgement for each question, or one for the whole prediction if there are no
+questions. A prediction is right, wrong, or right by accident. Count it as wrong if it clearly misses what happened. It
+is right by accident if it fits what happened although the entries it relied on were flawed.
 
-Step 2. Analyse every task, also those that went right.
+Step 2. Analyse every judgement, including those that went right.
 - Right: Does it reveal a new pattern of the user, or something about your reasoning? Which entries led to it and could
-  be strengthened? If it was right by accident, which entry needs revision?
+  be made more precise (modify)? If it was right by accident, which entry needs revision?
 - Wrong: Was a pattern inaccurate or incomplete? Was an alert missing, so that you overlooked something or were biased?
-  Did entries contradict each other, or not fit this situation?
+  Did entries contradict each other, or fail to fit this situation?
 
-Step 3. Propose changes, for any of the tasks. A proposal adds a pattern, adds an alert, modifies an entry or removes
-one. Make sure that every proposal is:
+Step 3. Propose changes that follow from any of the judgements. A proposal adds a pattern, adds an alert, modifies
+an entry or removes one. Make sure that every proposal is:
 {_QUALITY}
-Write proposals in the language of the records. Make at most `max_proposals` of them."""
+Write proposals in the same language (such as English or Chinese) as the records. Make at most `max_proposals`
+proposals."""
 
     pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the patterns that you were given")
     alert_experiences: list[KnownExperience] = dspy.InputField(desc="the alerts that you were given")
@@ -235,7 +244,10 @@ Write proposals in the language of the records. Make at most `max_proposals` of 
     thinking: str = dspy.InputField(desc="how you reasoned before you predicted")
     predicted_action: str = dspy.InputField(desc="what you predicted")
     max_proposals: int = dspy.InputField(desc=_MAX_PROPOSALS)
-    tasks: list[PractisedTask] = dspy.OutputField(desc="one entry for each task", default_factory=list)
+    tasks: list[PractisedTask] = dspy.OutputField(
+        desc="one judgement for each question, or one for the whole prediction if there are no questions",
+        default_factory=list,
+    )
     proposals: list[DraftProposal] = dspy.OutputField(desc=_PROPOSALS)
 
 
@@ -245,13 +257,14 @@ class ProposeAtOnce(dspy.Signature):
     __doc__ = f"""{BACKGROUND}
 
 Your task now is to compare a prediction that you have just made in practice with what the user really did, and to
-propose changes to the experience right away.
+propose changes to the experience directly, without a separate analysis.
 
-The subject of a pattern is the user: "This user ..." The subject of an alert is you: "I ..."
+Begin a pattern with "This user ..." and an alert with "I tend to ..."
 
 A proposal adds a pattern, adds an alert, modifies an entry or removes one. Make sure that every proposal is:
 {_QUALITY}
-Write proposals in the language of the records. Make at most `max_proposals` of them."""
+Write proposals in the same language (such as English or Chinese) as the records. Make at most `max_proposals`
+proposals."""
 
     pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the patterns that you were given")
     alert_experiences: list[KnownExperience] = dspy.InputField(desc="the alerts that you were given")
@@ -266,17 +279,19 @@ class PooledProposal(BaseModel):
     """A proposal of the pool as prompts show it."""
 
     proposal: str = Field(description="its id")
-    record: str = Field(description="the record on which it was practised")
-    action: ProposedAction
-    experience_id: str | None = None
-    trigger: str = ""
-    content: str
+    record: str = Field(description="id of the record it came from")
+    action: ProposedAction = Field(description="what it proposes")
+    experience_id: str | None = Field(default=None, description="the entry to modify or remove; null for a new entry")
+    trigger: str = Field(default="", description="the kind of situation in which the entry applies")
+    content: str = Field(description="the text of the new or modified entry; for a removal, the reason")
 
 
 class ExperienceChange(BaseModel):
     """One change to the experience, with the proposals that support it."""
 
-    action: Annotated[Adjustment, BeforeValidator(_adjustment)]
+    action: Annotated[Adjustment, BeforeValidator(_adjustment)] = Field(
+        description="whether to add a pattern or an alert, or to modify or downgrade an entry"
+    )
     experience_id: Annotated[str | None, IdFrom("pattern_experiences", "alert_experiences")] = Field(
         default=None, description="the entry that changes; null for a new entry"
     )
@@ -292,36 +307,38 @@ class AdjustExperience(dspy.Signature):
     __doc__ = f"""{BACKGROUND}
 
 Your task now is to review the pool of proposals, and to change the experience where enough proposals agree. Be
-cautious: a single round of practice may show what was only an exception.
+cautious: a single round of practice may reflect only an exception.
 
 Step 1. Group the proposals. Proposals that express the same view belong to one group.
 
-Step 2. Apply these rules to every group:
-- At least `needed` proposals support a view: add it as a new entry, or modify an entry by it.
-- Fewer proposals support a view: leave them in the pool and change nothing.
-- At least `needed` proposals call an entry into question: modify the entry, or downgrade it. A downgraded entry goes
-  back to the pool.
-- Fewer proposals call an entry into question: leave the entry as it is.
-- If `distinct_records` is true, proposals with the same `record` count as one proposal.
+Step 2. Apply these rules to every group. If `distinct_records` is true, count proposals with the same `record` as one
+proposal. A proposal to modify or remove an entry calls it into question. The way to remove an entry is to downgrade it:
+a downgraded entry is moved to the pool.
+- If at least `needed` proposals support a view, add it as a new entry, or change an existing entry to include it.
+- If fewer proposals support a view, leave them in the pool and change nothing.
+- If at least `needed` proposals call an entry into question, modify the entry or downgrade it.
+- If fewer proposals call an entry into question, leave the entry as it is.
 You need not use up the pool. Its proposals are being observed, and usually most of them stay there.
 
 Step 3. Before a text becomes an entry, make sure that it is:
 {_QUALITY}
-Write entries in the language of the proposals.
+Write entries in the same language (such as English or Chinese) as the proposals.
 
 First explain your decisions: name the groups that you adopt, by the ids of their proposals, and the entries that
-change. Then list the changes. For each change, cite the ids of all proposals that support it. Cite a proposal for one
-change only. Entries and proposals that no change names stay as they are, word for word; do not repeat them."""
+change. Then list the changes. For each change, cite the ids of all proposals that support it. Cite each proposal under
+at most one change. Anything not named in a change stays as it is, word for word; do not repeat it."""
 
     pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the present patterns")
     alert_experiences: list[KnownExperience] = dspy.InputField(desc="the present alerts")
     proposal_pool: list[PooledProposal] = dspy.InputField(
-        desc="the proposals in the pool, oldest first, each with the record it was practised on"
+        desc="the proposals in the pool, oldest first, each with the record it came from"
     )
-    needed: int = dspy.InputField(desc="how many proposals a change needs")
-    distinct_records: bool = dspy.InputField(desc="whether these proposals must come from different records")
+    needed: int = dspy.InputField(desc="the minimum number of proposals that must support a change")
+    distinct_records: bool = dspy.InputField(
+        desc="whether the proposals that support a change must come from different records"
+    )
     decisions: str = dspy.OutputField(desc="what is added, modified or downgraded, and why", default="")
-    changes: list[ExperienceChange] = dspy.OutputField(desc="the changes; empty if no view has enough support")
+    changes: list[ExperienceChange] = dspy.OutputField(desc="the changes; empty if no change has enough support")
 
 
 _YES = {"true", "yes", "sensitive", "pass", "passed"}
@@ -345,11 +362,11 @@ class ReviewedProposal(BaseModel):
     """A proposal as reviewers see it."""
 
     proposal: str = Field(description="its id")
-    content: str
+    content: str = Field(description="when it applies, its action and its text")
 
 
 class Perturbation(BaseModel):
-    """A plan to change what the user did."""
+    """A plan for altering the records so that they show different reactions."""
 
     direction: str = Field(description="the direction of the change in one sentence: what becomes what")
     details: str = Field(
@@ -362,24 +379,21 @@ class PlanPerturbations(dspy.Signature):
 
     __doc__ = f"""{BACKGROUND}
 
-Your task now is to design strong perturbations of the user's records. They serve to test whether a proposal really
-depends on the records. A perturbation changes what the user did, so that the records show completely different
-preferences. Every plan must be:
-- Drastic. It reverses reactions instead of adjusting details. The user looks clearly different before and after.
+Your task now is to plan strong perturbations of the user's records. A perturbation alters the reactions in the
+records, so that the records show completely different preferences. Perturbations are used to test whether a proposal
+really depends on the records. Every plan must be:
+- Drastic. It reverses reactions instead of adjusting details. The user must look clearly different after the change.
 - Broad. It changes all records, or nearly all, so that their overall message changes.
 - Clear in its direction. For example: active and positive reactions (clicks, likes, purchases) become passive or
-  negative ones (skipped, ignored); strong reactions become no reaction; purchases are abandoned, and likes become
-  reports or "not interested".
+  negative ones (skipped, ignored); strong reactions disappear; purchases are abandoned, and likes become complaints
+  or "not interested".
 
-Check every plan: would somebody who sees only the changed records judge this user very differently? If not, make the
-plan stronger.
+Check every plan: would somebody who sees the changed records judge this user very differently from somebody who sees
+the real ones? If not, make the plan stronger.
 
-Describe the plans. Do not write the changed records out."""
+Describe the plans. Do not rewrite the records; give a few examples only."""
 
-    recent_records: str = dspy.InputField(
-        desc="the user's records, one per line, oldest first: "
-        "[id] (time) user: kind of situation; situation => what the user did"
-    )
+    recent_records: str = dspy.InputField(desc=f"the user's records, {_RECORD_LINES}")
     count: int = dspy.InputField(desc="how many plans to make")
     plans: list[Perturbation] = dspy.OutputField(desc="the plans, exactly `count` of them")
 
@@ -389,7 +403,8 @@ class GroundednessVerdict(BaseModel):
 
     proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
     sensitive: Clear = Field(
-        description="true if the proposal would no longer hold with the changed records; false if it still would"
+        description="true if the proposal would no longer hold with the changed records; false if it still would; "
+        "null if you cannot decide"
     )
     reason: str = Field(default="", description="which records support it, or why it does not depend on them")
 
@@ -399,23 +414,22 @@ class JudgeGroundedness(dspy.Signature):
 
     __doc__ = f"""{BACKGROUND}
 
-Your task now is to find out which proposals really rest on the user's records, and which ones the model has made up.
-You are given the real records and a perturbation, which is a plan to change what the user did in them. The perturbation
+Your task now is to find out which proposals really rest on the user's records, and which ones were made up. You are
+given the real records and a perturbation, which is a plan for altering the user's reactions in them. The perturbation
 is only described. Imagine that it had been carried out.
 
-Step 1. Imagine the user whom the changed records would show. Which preferences would be clearly different?
+Step 1. Picture the user as the changed records would show them. Which preferences would be clearly different?
 
 Step 2. Judge the proposals one by one. Was the proposal drawn from particular features of the real records, or is it a
-general claim that has nothing to do with them?
-- If the changed records contradict the proposal, it would no longer hold: it is sensitive, and well grounded.
-- If the proposal still fits the changed records, it is not sensitive: it was made up.
+generic claim that would fit any user?
+- If the changed records would contradict the proposal or no longer support it, it would no longer hold: it is
+  sensitive, and well grounded.
+- If the proposal would hold with the changed records just as well, it is not sensitive: it was made up.
+For an alert, ask whether the mistake would still be one with the changed records. If not, the alert is sensitive.
 
 Give exactly one verdict for each proposal, under its id."""
 
-    recent_records: str = dspy.InputField(
-        desc="the real records, one per line, oldest first: "
-        "[id] (time) user: kind of situation; situation => what the user did"
-    )
+    recent_records: str = dspy.InputField(desc=f"the real records, {_RECORD_LINES}")
     direction: str = dspy.InputField(desc="the direction of the perturbation")
     details: str = dspy.InputField(desc="what the perturbation changes, and how")
     proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED)
@@ -427,18 +441,18 @@ class WriteScenes(dspy.Signature):
 
     __doc__ = f"""{BACKGROUND}
 
-Your task now is to write situations of the same type as a real one. They serve to test whether a proposal holds for
-more than the real situation.
+Your task now is to invent situations of the same type as a real one. They are used to test whether a proposal also
+holds beyond the real situation.
 - Stay in the same broad category, such as a shop, an advertisement, a live stream or a video.
-- Find the key details of the real situation, such as names, products, topics and categories. Replace them by other
+- Find the key details of the real situation, such as names, products, topics and categories. Replace them with other
   details of the same type.
 - Keep the structure and the format. Do not change fixed phrases or the wording of questions.
 - Make the situations clearly different from one another.
 
-Write out each situation completely, with all its details and its questions."""
+Write out each situation completely, with all its details and its questions, if there are any."""
 
     situation: str = dspy.InputField(desc="the real situation")
-    count: int = dspy.InputField(desc="how many situations to write")
+    count: int = dspy.InputField(desc="how many situations to invent")
     virtual_scenes: list[str] = dspy.OutputField(desc="the situations, exactly `count` of them")
 
 
@@ -446,7 +460,9 @@ class GeneralityVerdict(BaseModel):
     """Whether a proposal holds for more than one situation."""
 
     proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
-    general: Clear = Field(description="false if the proposal alone singles out the real situation, else true")
+    general: Clear = Field(
+        description="false if the proposal alone singles out the real situation, else true; null if you cannot decide"
+    )
     reason: str = Field(default="", description="why, in a few words")
 
 
@@ -456,18 +472,19 @@ class JudgeGenerality(dspy.Signature):
     __doc__ = f"""{BACKGROUND}
 
 Your task now is to find out which proposals hold for many situations, and which ones are bound to a single situation.
-You are given situations of one type, each after its letter. Situation A is the real one, from which the proposals were
-made. The others are invented.
+You are given situations of one type, each preceded by its letter. Situation A is the real one, from which the proposals
+were derived. The others are invented.
 
 Step 1. Note the key details in which the situations differ.
 
-Step 2. Judge the proposals one by one. Could you tell from the proposal alone that A is the real situation?
+Step 2. Judge the proposals one by one. If you did not know that A is real, could you tell it from the
+proposal alone?
 - If you could, the proposal is too specific. It is not general.
-- If you could not, because it describes a general pattern that fits several situations, it is general.
+- Otherwise it is general.
 
 Give exactly one verdict for each proposal, under its id."""
 
-    candidates: str = dspy.InputField(desc="the situations, each after its letter; A is the real one")
+    candidates: str = dspy.InputField(desc="the situations, each preceded by its letter; A is the real one")
     proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED)
     generality: list[GeneralityVerdict] = dspy.OutputField(desc="one verdict for each proposal")
 
@@ -493,7 +510,7 @@ class SceneChoice(BaseModel):
 
     proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
     situation: Annotated[str | None, BeforeValidator(_letter)] = Field(
-        description='the letter of the only situation that the proposal fits, or "several"'
+        description='the letter, or "several" if it fits more than one or none in particular; never null'
     )
     reason: str = Field(default="", description="why, in a few words")
 
@@ -503,18 +520,18 @@ class SelectScene(dspy.Signature):
 
     __doc__ = f"""{BACKGROUND}
 
-Your task now is to find out which proposals give away the situation that they were made from. You are given situations
-of one type in random order, each after its letter. One of them is real, and the proposals were made from it. The others
-are invented. You are not told which one is real.
+Your task now is to find out which proposals reveal the situation that they were derived from. You are given situations
+of one type in random order, each preceded by its letter. One of them is real, and the proposals were derived from it.
+The others are invented. You are not told which one is real.
 
 Step 1. Note the key details in which the situations differ.
 
-Step 2. Go through the proposals one by one. Look at the proposal alone, and forget the other proposals.
+Step 2. Go through the proposals one by one. Look at the proposal alone, and ignore the other proposals.
 - If it clearly fits one situation and no other, choose the letter of that situation.
 - If it fits several situations, or no situation in particular, choose "several". Do not guess.
 
 Make exactly one choice for each proposal, under its id."""
 
-    candidates: str = dspy.InputField(desc="the situations, each after its letter")
+    candidates: str = dspy.InputField(desc="the situations, each preceded by its letter")
     proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED)
     scene_choices: list[SceneChoice] = dspy.OutputField(desc="one choice for each proposal")

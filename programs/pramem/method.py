@@ -139,8 +139,8 @@ class PracticeWriter(Writer):
 
 
 BLOCKS = {
-    "pattern": "What practice on older records has shown about this user",
-    "alert": "Mistakes that I, the model, tend to make about this user and must avoid",
+    "pattern": "What earlier records have shown about this user",
+    "alert": "Mistakes that you tend to make about this user and must avoid",
 }
 """The headings of the two kinds of experience in the text of a memory (section 2.2)."""
 
