@@ -59,7 +59,9 @@ def loaded(tmp_path: Any, *rows: dict[str, Any]) -> list[Action]:
     return [action for item in OmniBehavior.load(path).examples[0].history.items for action in item.actions]
 
 
-UNMENTIONED = "what a record does not mention did not happen, and the answer to a question about it is No"
+UNMENTIONED = (
+    "what is not mentioned did not happen. So answer No to a question if you expect that the user does not react"
+)
 
 
 @pytest.mark.vectors("omnibehavior_practice", "ask-*")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import get_args
 
 import dspy
 import pytest
@@ -14,7 +15,7 @@ from mempiler.programs.pramem.adjustment import adjust, adjusted
 from mempiler.programs.pramem.memory import COMMON_BIASES, ExperienceMemory, Proposal
 from mempiler.programs.pramem.samples import PracticeSettings
 from mempiler.programs.pramem.samples import draw as drawn
-from mempiler.signatures.pramem import AdjustExperience, ExperienceChange
+from mempiler.signatures.pramem import AdjustExperience, Adjustment, ExperienceChange
 
 from .conftest import behavior, practice_script, section
 
@@ -388,7 +389,8 @@ def test_no_entry_is_deleted_a_downgraded_one_is_a_proposal_in_its_own_words(wor
     back = downgraded.pool[-1]
     assert (back.id, back.action, back.content, back.sources) == ("p-7", "add alert", "I overrate likes", ("a2",))
     assert downgraded.counts == {"downgraded": 1}
-    assert "remove" not in AdjustExperience.instructions
+    assert "remove" not in get_args(Adjustment)
+    assert "The way to remove an entry is to downgrade it" in " ".join(AdjustExperience.instructions.split())
 
 
 def test_a_text_that_is_there_already_is_supported_and_not_repeated():
