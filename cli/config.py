@@ -20,7 +20,6 @@ from typing import Any
 import click
 
 from ..errors import DataError, UserError
-from ..records.text_file import opened
 
 _LONGEST = 1_000_000
 """Characters of a file that are read; no file of options is longer."""
@@ -62,6 +61,10 @@ def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
     """Makes what a file says the defaults of a command."""
     if path is None:
         return
+
+    # Its package imports pydantic, which a command without a file does not need.
+    from ..records.text_file import opened
+
     with opened(Path(path)) as file:
         text = file.read(_LONGEST)
     try:

@@ -130,11 +130,11 @@ def test_the_context_of_a_demo_is_measured_with_the_dates_that_it_shows():
 
 def test_a_model_with_a_small_window_gets_fewer_demos(examples):
     lm = language_model(meter=Meter())
-    lm.window = 2048
+    lm.window = 2560
     program, notes = compiled(build("turn-rag"), examples, "labeled", lm, settings={"max_labeled_demos": 8})
     assert 0 < len(labelled(program)) < 8
     assert len(notes) == 1
-    assert "the model's window of 2,048" in notes[0]
+    assert "the model's window of 2,560" in notes[0]
 
 
 def test_where_no_question_has_all_of_its_evidence_those_with_half_of_it_are_taken(make_history):
