@@ -168,12 +168,17 @@ def _conclusion(drawn: DrawnConclusion, turns: Sequence[Turn], people: Sequence[
 
 def _person_of(drawn: DrawnConclusion, speakers: Sequence[str], people: Sequence[str]) -> str:
     """Return whom a conclusion is about: the person it names, else the one who said all it rests on, else nobody."""
-    by_name = {person.casefold(): person for person in people}
-    named = by_name.get(drawn.speaker.strip("[]() ").casefold())
+    by_name = {_bare_name(person): person for person in people}
+    named = by_name.get(_bare_name(drawn.speaker))
     if named is not None:
         return named
     only_speaker = speakers[0] if len(set(speakers)) == 1 else ""
     return only_speaker if only_speaker in people else ""
+
+
+def _bare_name(name: str) -> str:
+    """Return a name without the brackets that a model may put around it, or that the name itself may end in."""
+    return name.strip("[]() ").casefold()
 
 
 def _path(path: EntityPath, person: str) -> GraphPath:

@@ -136,8 +136,8 @@ def _mentions(question: str, name: str) -> bool:
     if not name.isascii():
         # Chinese is written without spaces between words.
         return name in question
-    # As it is written: "Will" is a person, "will" is none.
-    return re.search(rf"\b{re.escape(name)}\b", question) is not None
+    # As it is written: "Will" is a person, "will" is none. A name may end in a full stop, after which there is no \b.
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", question) is not None
 
 
 def _passes(layer: str, kind: str, people: frozenset[str]) -> Where:

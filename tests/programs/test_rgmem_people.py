@@ -134,6 +134,7 @@ def test_people_are_named_by_the_whole_name_or_by_a_first_name_that_only_one_has
     assert named("What does the speaker like?", "Speaker 1", "Speaker 2") == {"Speaker 1", "Speaker 2"}
     assert named("Where will Ann go?", "Ann", "Will") == {"Ann"}
     assert named("小明喜欢什么?", "小明", "小红") == {"小明"}
+    assert named("What does J. like?", "J.", "Ann") == {"J."}
 
 
 def test_people_are_the_speakers_that_are_no_machines():
@@ -141,3 +142,15 @@ def test_people_are_the_speakers_that_are_no_machines():
         Turn(id=str(n), speaker=who, text="x") for n, who in enumerate(("system", "Ann", "tool", "Bob", "Ann", " "))
     ]
     assert people_of(Session(id="s", turns=tuple(turns))) == ("Ann", "Bob")
+
+
+def test_a_person_whose_name_ends_in_a_bracket_is_recognised(written):
+    def by_name(kind, text, n):
+        if kind != "fact":
+            return reply(kind, text, n)
+        day = re.search(r"\[D(\d):1\]", text).group(1)
+        both = [f"D{day}:1", f"D{day}:2"]
+        return {"fact": "", "conclusions": [{"text": "Ann runs", "speaker": "Ann (mother)", "turn_ids": both}]}
+
+    asked = written(program(), talk("Ann (mother)", "Bob"), by_name)
+    assert events_by_person(asked.memory) == [("Ann (mother)", "Running")]
