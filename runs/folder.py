@@ -32,7 +32,7 @@ from .run_store import RunStore
 RUN = "run.json"
 PARTS = "parts"
 LONGEST_NAME = 150
-"""Most characters of what a run is called after; a folder's name has at most 255."""
+"""Most bytes of what a run is called after: file systems allow 255 in the name of a folder."""
 LAST = "last"
 """Names the run that was started last."""
 
@@ -49,7 +49,8 @@ class RunFolder:
     @classmethod
     def create(cls, name: str, settings: dict[str, Any]) -> RunFolder:
         """Makes the folder of a new run; its settings are everything that decides its result."""
-        name = plain_name(name)[:LONGEST_NAME]
+        # A letter takes up to four bytes; one that is cut in half is dropped.
+        name = plain_name(name).encode()[:LONGEST_NAME].decode(errors="ignore")
         folder = cls(home() / f"{datetime.now():%Y%m%d-%H%M%S}-{name}-{uuid.uuid4().hex[:4]}")
         make_folder(folder.path)
         folder.write({"settings": settings, "status": "running"})

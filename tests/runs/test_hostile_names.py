@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import HTML
 from mempiler.runs.setup import Setup
 from mempiler.runs.tracking import client
@@ -68,3 +69,13 @@ def test_a_hostile_file_name_is_escaped_and_leads_nowhere(
     page = path.read_text()
     assert "<script>alert" not in page
     assert html.escape(SCRIPT) in page
+
+
+@pytest.mark.parametrize("letter", ["x", "记", "𐐷"])
+def test_a_name_of_many_letters_is_cut_to_what_a_folder_may_be_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letter: str
+) -> None:
+    monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
+    folder = RunFolder.create(letter * 300, {})
+    assert RunFolder.open(folder.path.name).path == folder.path
+    assert folder.path.name.count(letter) == 150 // len(letter.encode())
