@@ -364,7 +364,7 @@ def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[H
 def written(program: MemoryProgram, histories: Sequence[History]) -> dict[History, WriteResult]:
     """How distinct histories were written, whose memories are in the cache where anything was asked to write them.
 
-    Histories that begin alike share their first nodes: what these took, and what failed there, is told once.
+    Histories that begin alike share their first nodes: what these took, and what failed there, is counted once.
     """
     found, seen = dict[History, WriteResult](), set[int]()
     for history in histories:

@@ -32,9 +32,9 @@ LOADED_BYTES = 4
 """Of a weight while a sharded model is loaded: each process has all of them as float32 before they are shared out."""
 HALF_BYTES = 2
 VLLM_SHARE = 0.9
-"""Share of a GPU that vLLM takes unless it is told otherwise."""
+"""Share of a GPU that vLLM takes by default."""
 COLOCATED_SHARE = 0.3
-"""Share of a GPU that TRL lets vLLM take beside a training, unless it is told otherwise."""
+"""Share of a GPU that TRL lets vLLM take beside a training by default."""
 READER_GIGABYTES = {"gpt-oss-120b": 65.3}
 """Weights of models that answer for rewards, as published (60.8 GiB), by the last part of their names."""
 

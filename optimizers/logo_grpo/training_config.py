@@ -36,7 +36,7 @@ class TrainingConfig:
     settings: TrainingSettings = field(default_factory=TrainingSettings)
     """Objective and seed in it are overwritten, the session reward too where the objective has one."""
     train_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """What the trainer is told besides its defaults, see `trainer_settings`."""
+    """Settings of the trainer that differ from the defaults, see `trainer_settings`."""
     lora: PositiveInt | None = None
     """Rank of an adapter to train, with twice that as `lora_alpha`; None trains all weights."""
     dtype: str | None = None
@@ -65,7 +65,7 @@ class TrainingConfig:
 
     @property
     def trainer_settings(self) -> dict[str, Any]:
-        """What the trainer is told: the released numbers, for an adapter some of ours, and over them what was set."""
+        """The trainer's settings: the released numbers, some of ours for an adapter, and `train_kwargs` before both."""
         defaults = RELEASED if self.lora is None else {**RELEASED, **ADAPTER}
         return {**defaults, **self.train_kwargs}
 
@@ -88,7 +88,7 @@ class TrainingConfig:
             changed = replace(self, settings=shaped, train_kwargs={**self.train_kwargs, **given}, **own)
         except ValidationError as error:
             raise UserError(f"a setting of the training: {misfit(error)}") from error
-        # The trainer would tell only after the warm-up.
+        # The trainer itself would refuse them only after the warm-up.
         Reinforcement.parse(changed.trainer_settings)
         return changed
 
