@@ -48,16 +48,17 @@ class JsonCheck:
 
 
 def check_json(body: bytes, max_values: int) -> None:
-    """Refuse a body that is no JSON, or holds too many values.
+    """Refuse a body that is no JSON in UTF-8, or holds too many values.
 
     Raises:
-        HTTPException: It is no JSON (400), or holds too many values or an object of too many fields (413).
+        HTTPException: It is no JSON in UTF-8 (400), or holds too many values or an object of too many fields (413).
     """
     # A parser would make hundreds of thousands of objects before they could be counted, and let nobody else run.
     if _has_too_many_parts(body, 3 * max_values):
         raise TOO_MANY_VALUES()
     try:
-        value = json.loads(body)
+        # Bytes would be read as UTF-16 or UTF-32, too, in which the quotes and signs above are counted wrong.
+        value = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise NO_JSON() from None
     if not _is_bounded(value, max_values):

@@ -1,5 +1,6 @@
 """Requests: what routes answer; none makes the service fail, hostile ones are refused, or stored as data."""
 
+import json
 import re
 from typing import Any
 
@@ -120,6 +121,18 @@ def test_bodies_of_too_many_parts_are_refused_in_one_line(filled: Any, what: str
     path, body, status = TOO_MUCH[what]
     response = filled.post(path, json=body)
     assert (response.status_code, len(response.json()["error"]["message"]) < 200) == (status, True)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32-be"])
+def test_a_large_body_in_another_encoding_is_not_parsed(filled: Any, encoding: str) -> None:
+    """Its quotes and commas would be counted wrong before it is parsed."""
+    body = json.dumps({"messages": [{**MESSAGE, "content": "x" * 20_000}]})
+    headers = {"Content-Type": "application/json"}
+    statuses = [
+        filled.post("/v1/users/ada/sessions", content=body.encode(name), headers=headers).status_code
+        for name in (encoding, "utf-8-sig")
+    ]
+    assert statuses == [400, 201]
 
 
 def test_a_search_of_long_texts_finds_fewer_than_asked(connect: Any) -> None:
