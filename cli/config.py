@@ -22,7 +22,7 @@ import click
 from ..errors import DataError, UserError
 
 _LONGEST = 1_000_000
-"""Characters of a file that are read; no file of options is longer."""
+"""Most characters of a file of options."""
 
 SELDOM = """
 adapter allow_code categories embedder_api_base force judge_api_base lm_deadline max_calls max_failure_rate
@@ -63,13 +63,13 @@ def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
         return
 
     # Its package imports pydantic, which a command without a file does not need.
-    from ..records.text_file import opened
+    from ..records.text_file import read_bounded
 
-    with opened(Path(path)) as file:
-        text = file.read(_LONGEST)
+    text = read_bounded(Path(path), _LONGEST, "a file of options has a line for each")
     try:
         said = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        # A number of very many digits is a plain ValueError.
         raise DataError(f"{path}: cannot be read as TOML: {error}") from error
     known = {_name(option): option for option in _options(ctx.command)}
     found: dict[str, Any] = {}

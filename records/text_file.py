@@ -74,19 +74,32 @@ def read_text(path: Path) -> str:
     Raises:
         DataError: It cannot be opened (`opened`), is empty, or has more than `LONGEST_FILE` characters.
     """
+    text = read_bounded(path, LONGEST_FILE, "split it into smaller files")
+    if not text.strip():
+        raise DataError(f"{path}: the file is empty")
+    return text
+
+
+def read_bounded(path: Path, longest: int, fix: str) -> str:
+    """Return the text of a file that may be empty.
+
+    Args:
+        path: Of the file.
+        longest: Most characters of it.
+        fix: What to do about a longer one, for the error.
+
+    Raises:
+        DataError: It cannot be opened (`opened`), or is longer.
+    """
     pieces: list[str] = []
     length = 0
     with opened(path) as file:
         while piece := file.read(_PIECE):
             length += len(piece)
-            if length > LONGEST_FILE:
-                raise DataError(f"{path}: has more than {LONGEST_FILE:,} characters; split it into smaller files")
+            if length > longest:
+                raise DataError(f"{path}: has more than {longest:,} characters; {fix}")
             pieces.append(piece)
-
-    text = "".join(pieces)
-    if not text.strip():
-        raise DataError(f"{path}: the file is empty")
-    return text
+    return "".join(pieces)
 
 
 def read_lines(file: TextIO, path: Path) -> Iterator[str]:

@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 
 from ..errors import DataError, UserError
 from ..memory.incoming import name_of
-from ..records.text_file import opened
+from ..records.text_file import read_bounded
 from . import connection
 from .error_responses import (
     GONE,
@@ -164,13 +164,9 @@ def _text_of(path: Path) -> str:
         UserError: It cannot be read, or is too long.
     """
     try:
-        with opened(path) as file:
-            text = file.read(_LONGEST + 1)
+        return read_bounded(path, _LONGEST, "it has a line for each token")
     except DataError as error:
         raise UserError(f"token file {error}") from error
-    if len(text) > _LONGEST:
-        raise UserError(f"{path}: has more than {_LONGEST:,} characters; a token file has a line for each token")
-    return text
 
 
 def _warn_of_readers(path: Path) -> None:

@@ -59,6 +59,8 @@ def test_pairs_of_an_option_are_a_table_a_list_or_one_text(cli: Any, here: Path)
         ("lm = 3\n[threads]\nk = 3\n", "run.toml: line 2: threads: "),
         ("seed = \n", "run.toml: cannot be read as TOML: Invalid value (at line 1"),
         ("\xff\xfe", "run.toml: cannot be read as UTF-8 text: it is UTF-16"),
+        ("seed = " + "1" * 5_000, "run.toml: cannot be read as TOML: Exceeds the limit"),
+        ("#" * 1_000_000 + "\nseed = 1", "run.toml: has more than 1,000,000 characters; a file of options"),
         ("a = " + "[" * 100_000, "run.toml: cannot be read as TOML: maximum recursion depth exceeded"),
     ],
 )
