@@ -18,7 +18,8 @@ from urllib.parse import quote, unquote
 
 _SECRET_VARIABLE = re.compile("(API_KEY|ACCESS_KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
 _SECRET_HEADER = re.compile("authorization|key|token|secret", re.IGNORECASE)
-_LOGIN = re.compile("//(?P<name>[^/:@]*):(?P<password>[^/@]*)@")
+_LOGIN = re.compile("//(?P<name>[^/:@]*):(?P<password>[^/]*|[^@]*)@")
+"""Clients of HTTP read a password with an `@` in it, SQLAlchemy one with a `/`."""
 
 
 class Secrets:

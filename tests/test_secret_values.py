@@ -59,6 +59,12 @@ def test_the_password_of_an_address_is_a_secret_as_it_is_sent_too() -> None:
     assert secrets_of_address(None) == []
 
 
+@pytest.mark.parametrize("password", ["pass@word", "pass/word"])
+def test_a_password_with_signs_of_addresses_is_hidden_as_a_whole(password: str) -> None:
+    address = f"postgresql://ann:{password}@localhost/memories?application=a@b"
+    assert secrets_of_address(address)[0] == password
+
+
 def test_settings_of_a_model_hold_keys_in_headers_as_well() -> None:
     headers = {"Authorization": "Bearer abc123", "X-Api-Key": "def456", "X-Title": "my app"}
     settings = {"api_key": "ghi789", "api_base": "http://ann:jkl012@host", "extra_headers": headers, "temperature": 0}
