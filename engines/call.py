@@ -118,9 +118,10 @@ class Call:
         prompt, answer = usage.get("prompt_tokens"), usage.get("completion_tokens")
 
         if not (prompt or answer) and result.responses:
-            # A result from a cache has lost its usage, but not its responses.
-            first = result.responses[0].usage
-            prompt, answer = first.input_tokens, first.output_tokens
+            # A result from a cache has lost its usage, but not its responses: there is one for each candidate.
+            usages = [response.usage for response in result.responses]
+            prompt = sum(usage.input_tokens or 0 for usage in usages)
+            answer = sum(usage.output_tokens or 0 for usage in usages)
 
         if not (prompt or answer):
             return ReportedTokens(None, None)

@@ -141,6 +141,7 @@ def language_model(
     except (ValueError, LMConfigurationError) as error:
         raise UserError(f"language model {name!r}: {one_line(error, 300)}") from error
     if live:
+        engine.check_address()
         _check_provider(name, engine)
     lm.window = server and server.context
     return lm

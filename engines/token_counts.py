@@ -10,6 +10,7 @@ believed only if it is one, and if it is not too small for the text. Otherwise o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,5 +63,13 @@ def text_of_outputs(outputs: Sequence[Any]) -> str:
             continue
         texts.append(str(output.get("text") or ""))
         for call in output.get("tool_calls") or ():
-            texts.append(str(call["function"]["arguments"]))
+            texts.append(_without_escapes(str(call["function"]["arguments"])))
     return "\n".join(texts)
+
+
+def _without_escapes(text: str) -> str:
+    r"""Return a JSON text as a model writes it: DSPy makes six characters, `\u6211`, of a Chinese one."""
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text

@@ -10,6 +10,8 @@ import hashlib
 import os
 from urllib.parse import urlsplit
 
+from ...errors import check_address
+
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -34,10 +36,15 @@ def address_in_environment(provider: str) -> str | None:
 
     Args:
         provider: What names of its models begin with, such as "openai".
+
+    Raises:
+        UserError: The variable holds no address of a server.
     """
     for end in ("BASE_URL", "API_BASE"):
-        address = os.environ.get(f"{provider.upper()}_{end}")
+        variable = f"{provider.upper()}_{end}"
+        address = os.environ.get(variable)
         if address:
+            check_address(variable, address)
             return address
     return None
 

@@ -190,14 +190,26 @@ class Engine(SharedByCopies, RemoteEngine):
         """
         return self._endpoint_digest
 
+    def check_address(self) -> None:
+        """Refuse an address in a variable that is none, before the first call.
+
+        Raises:
+            UserError: It is no address of a server.
+        """
+        self._address_of(self._kind)
+
     @functools.cached_property
     def _endpoint_digest(self) -> str | None:
-        route = self.route(self.model)
-        kind = LITELLM if route is None else route[0]
-        address = self._address_of(kind)
+        address = self._address_of(self._kind)
         if address is None or self.server is not None:
             return None
-        return endpoint_digest(kind, address)
+        return endpoint_digest(self._kind, address)
+
+    @property
+    def _kind(self) -> str:
+        """The client that asks the endpoint."""
+        route = self.route(self.model)
+        return LITELLM if route is None else route[0]
 
     def _address_of(self, kind: str) -> str | None:
         """Return where an endpoint of a kind is asked; None where that is up to its provider's client."""

@@ -35,6 +35,8 @@ from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
 from mempiler.engines.guard import DEAD_AFTER, Guard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
+from mempiler.engines.spending import measure_usage
+from mempiler.engines.token_counts import text_of_outputs
 from mempiler.errors import BudgetError
 
 from ..conftest import within as until
@@ -204,6 +206,13 @@ def test_an_address_of_the_environment_tells_servers_apart_as_well(ask: Any, mon
         for server in (first, second):
             monkeypatch.setenv("OPENAI_BASE_URL", server.url)
             assert ask(language_model(model), "Who are you?") == [server.answer({})]
+
+
+@pytest.mark.parametrize("address", ["http://localhost:port/v1", "http://[::1/v1", "localhost:8000"])
+def test_an_address_of_the_environment_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", address)
+    with pytest.raises(UserError, match=r"^OPENAI_BASE_URL .* is no address"):
+        language_model("openai/any")
 
 
 def test_neither_address_nor_key_is_in_a_cache(ask: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -396,6 +405,29 @@ def test_no_more_tokens_are_cached_than_were_sent(ask: Any) -> None:
         lm = named(server)
         ask(lm, QUESTION)
     assert (lm.meter.read().told_tokens, lm.meter.read().reused_tokens) == (1900, 1900)
+
+
+def test_all_candidates_of_an_answer_from_a_cache_are_counted() -> None:
+    with StubServer(answer=lambda body: ANSWER) as server:
+        spent: list[Any] = []
+        for _ in range(2):
+            lm = named(server, cache=True)
+            with measure_usage() as work:
+                assert lm(QUESTION, n=4, temperature=1.0) == [ANSWER] * 4
+            spent.extend(work.calls)
+    assert lm.meter.read().cached == 1
+    assert spent[0] == spent[1]
+    assert spent[0].input_tokens > 4 * 1000
+
+
+def test_chinese_arguments_of_a_tool_count_as_the_model_writes_them() -> None:
+    """DSPy shows them as ASCII, six characters for one."""
+    sentence = "\u6211\u4e0a\u4e2a\u6708\u642c\u5230\u4e86\u91cc\u65af\u672c" * 20
+    arguments = json.dumps({"query": sentence})
+    output = {"text": None, "tool_calls": [{"function": {"name": "search", "arguments": arguments}}]}
+    assert text_of_outputs([output]) == f'\n{{"query": "{sentence}"}}'
+    cut_off = {"tool_calls": [{"function": {"arguments": '{"query": "par'}}]}
+    assert text_of_outputs([cut_off]) == '\n{"query": "par'
 
 
 @pytest.mark.parametrize(
