@@ -23,6 +23,7 @@ from urllib.parse import quote
 from sqlalchemy import Connection, CursorResult, Engine, TextClause, bindparam, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from ..errors import MissingDependencyError, StoreError, UserError
 from ..records.scope import SharedByCopies
@@ -212,7 +213,9 @@ def _sqlite_engine(url: URL, timeout: float, pool: Mapping[str, Any]) -> Engine:
         def connect_to_read() -> sqlite3.Connection:
             return sqlite3.connect(_read_only_address(path), uri=True, **arguments)
 
-        engine = create_engine(url, max_overflow=64, creator=connect_to_read, **pool)
+        # A connection for each transaction: one that was told that the file does not change would never see a log that
+        # somebody with the right to write begins.
+        engine = create_engine(url, creator=connect_to_read, poolclass=NullPool)
         pragmas = ("query_only=ON",)
     else:
         _keep_private(path)
@@ -268,7 +271,7 @@ def _read_only_address(path: Path) -> str:
     """Return the address of an SQLite file that is read and not written.
 
     A reader of a log needs its index, which cannot be made here. Without a log nobody has the file open, and it holds
-    everything: SQLite is told that it does not change.
+    everything: SQLite is told that it does not change while this connection is open.
     """
     has_log = path.with_name(f"{path.name}-wal").exists()
     mode = "mode=ro" if has_log else "mode=ro&immutable=1"

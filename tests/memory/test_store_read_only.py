@@ -53,6 +53,17 @@ def test_what_is_in_the_log_of_a_store_is_read_too(path: Path) -> None:
             assert said(store) == ["I moved to Lisbon.", "I adopted a cat."]
 
 
+def test_a_reader_sees_what_is_written_after_it_was_opened(path: Path) -> None:
+    """As where a service that may write the store is started later."""
+    with read_only(path.parent):
+        reader = Store(path)
+        assert said(reader) == ["I moved to Lisbon."]
+    with reader, Store(path) as writer:
+        writer.add(ADA, session("I adopted a cat.", id="D2"))
+        with read_only(path.parent):
+            assert said(reader) == ["I moved to Lisbon.", "I adopted a cat."]
+
+
 def test_a_log_without_its_index_is_not_passed_over(path: Path) -> None:
     """As in a copy of the files: without the log, what was said last would be missing."""
     with Store(path) as writer:
