@@ -131,6 +131,11 @@ def check_version(db: Connection, url: str) -> None:
 
 
 def _refuse_newer(found: str, url: str) -> None:
+    """Refuse tables that a newer version made.
+
+    Raises:
+        StoreError: Their version is another one than ours.
+    """
     if found != SCHEMA:
         raise StoreError(
             f"store {url}: its tables are of version {found}, this Mempiler reads {SCHEMA}; install the newer one "

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 TENANT: ContextVar[str] = ContextVar("tenant", default="")
-"""The tenant for whom the running work is done; "" where nobody said so."""
+"""The tenant for whom the running work is done; "" outside of a service."""
 
 
 class TenantLock:

@@ -1,7 +1,7 @@
 """Turns for long work on text: a service does it for one tenant after the other.
 
-Words are stemmed and cut in Python, and threads that do so leave little time to all others of a process. Whoever works
-on many or long texts waits for a turn first; how turns are given, a service says. Elsewhere nobody waits.
+Words are stemmed and cut in Python, and threads that do so leave little time to all others of a process. So work on
+many or long texts waits for a turn first. A service decides who gets the next turn; elsewhere nothing waits.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ CHARACTERS = 2000
 """Characters of text that are worked on without a turn, and of one turn where there are many texts."""
 
 Turn = Callable[[], AbstractContextManager[None]]
-"""Makes what waits for a turn and ends it."""
+"""Returns a context manager that waits for a turn, and ends it with its block."""
 TURNS: ContextVar[Turn | None] = ContextVar("text_turns", default=None)
-"""How turns are given in the running work; None where nobody waits."""
+"""What the running work waits for before it handles long texts; None if it need not wait."""
 
 
 @contextmanager
 def text_turn(characters: int) -> Generator[None]:
-    """Work on so many characters in a turn of its own; few characters, and work within a turn, need none."""
+    """Hold a turn while the block works on so many characters; few characters, and work within a turn, need none."""
     turn = TURNS.get()
     if turn is None or characters <= CHARACTERS:
         yield

@@ -73,7 +73,7 @@ class Tokens:
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._text_digest = ""
-        """Of the text that the tokens were read from; "" where that was wrong."""
+        """The digest of the text that the tokens were read from; "" if the file could not be read or was wrong."""
         self._read_version = self._version()
         self._read()
 
@@ -177,7 +177,7 @@ def _warn_of_readers(path: Path) -> None:
 
 
 def _parse_tokens(text: str, path: Path) -> dict[str, str]:
-    """The tenants of the text of a token file by the digests of their tokens.
+    """Return the tenants in the text of a token file, by the digests of their tokens.
 
     Raises:
         UserError: It holds no token, or a line is wrong; no message holds a token.

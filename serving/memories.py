@@ -71,7 +71,7 @@ class Memories:
         self.lane: CallSlots | None = None
         """Where users take turns at embedding and reranking."""
         self.text_lock: TenantLock | None = None
-        """What tenants hold in turns for long work on text; nobody waits if None."""
+        """The lock that tenants hold in turns for long work on text; None if nobody has to wait."""
         self._kept: _Cache = program.shared.once(("memories", self.store.url), _Cache)
         self.failures = self._kept.failures
         """How often users could not be written in a row."""

@@ -80,7 +80,7 @@ class Call(Generic[T]):
 
         Args:
             found: The response, or why there is none.
-            secrets: What the service was sent, and no error of it says.
+            secrets: What the service was sent, and no error may show.
 
         Raises:
             MempilerError: The call failed.

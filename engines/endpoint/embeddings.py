@@ -260,7 +260,7 @@ class EndpointEmbedding:
 
     @property
     def _secrets(self) -> Secrets:
-        """What the endpoint is sent, and no error of it says."""
+        """What the endpoint is sent, and no error may show."""
         return Secrets([*secrets_of_address(self._base), *secrets_of_environment()])
 
     def _explain(self, error: LMError) -> MempilerError:

@@ -83,7 +83,7 @@ class Client:
     """What the provider calls the model; litellm has both in it."""
     lm: Any
     secrets: Secrets = field(repr=False)
-    """What the endpoint is sent, and no error of it says."""
+    """What the endpoint is sent, and no error may show."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Any]:
         """The events of one answer."""
