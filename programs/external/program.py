@@ -26,7 +26,7 @@ from ...memory.indexes import timed
 from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
 from ...records.own_code import imported
-from ..method import EntryCount, Method, Reader, Settings, Writer
+from ..method import EntryCount, Method, Reader, RecentItems, Settings, Writer
 from ..pending import PendingItems, Recalled
 from ..program import MemoryProgram
 from ..recording import ExternalError
@@ -174,12 +174,10 @@ class HistoryWriter(Writer):
 
     Memory = HistoryMemory
 
-    def __init__(self, system: str, stores: Stores | None, is_searched: bool = False) -> None:
+    def __init__(self, system: str, stores: Stores | None, recent: RecentItems = "left out") -> None:
         super().__init__()
         self.stores = stores
-        # A store cannot go back to what it was before an item, so each question would take one that is written anew.
-        # What is no store is shown the newer items with the question; one that answers by itself is not.
-        self.recent = "searched" if is_searched else "left out"
+        self.recent = recent
 
     def write(self, memory: HistoryMemory, item: Item, prepared: Any = None) -> HistoryMemory:
         return memory.model_copy(update={"items": (*memory.items, item)})
@@ -229,8 +227,13 @@ class External(Method):
     """What is no method of ours: a system with stores, or a thing that is shown the history with every question."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], stores: Stores | None = None, thing: Any = None) -> None:
-        super().__init__(HistoryWriter(name, stores, "k" in settings), ExternalReader(name, settings, stores, thing))
-        self.system, self.stores = name, stores
+        # A module may have a setting `k` of its own, which says nothing about a search.
+        is_searched = stores is not None and "k" in settings
+        # A store cannot go back to what it was before an item, so each question would take one that is written anew.
+        # What is no store is shown the newer items with the question; one that answers by itself is not.
+        writer = HistoryWriter(name, stores, recent="searched" if is_searched else "left out")
+        super().__init__(writer, ExternalReader(name, settings, stores, thing))
+        self.system, self.stores, self.is_searched = name, stores, is_searched
 
     @property
     def config(self) -> dict[str, Any]:
@@ -243,7 +246,7 @@ class External(Method):
         return reader.thing if isinstance(reader.thing, dspy.Module) else None
 
     def recall(self, memory: HistoryMemory, query: Query, waiting: PendingItems | None = None) -> Recalled:
-        if "k" in self.config:
+        if self.is_searched:
             return super().recall(memory, query, waiting)
 
         # The memory's own history is shared with questions about earlier moments: newer items go into a copy.

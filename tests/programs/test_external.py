@@ -291,6 +291,19 @@ def test_predictors_of_a_module_are_the_program_s():
     assert program.all_predictors()["method.reader.thing.say.predict"].demos == []
 
 
+def test_a_setting_k_of_a_module_is_its_own_and_no_number_of_entries(make_history):
+    class Counting(dspy.Module):
+        def __init__(self, k: int = 3) -> None:
+            super().__init__()
+            self.k = k
+
+        def forward(self, history: History, question: str) -> str:
+            return f"{self.k} of {len(history)}"
+
+    program = program_of(Counting, "mine", "question-answering", config={"k": 5})
+    assert program(history=make_history(2), question="How many?").answer == "5 of 2"
+
+
 @pytest.mark.parametrize(
     ("thing", "config", "problem"),
     [
