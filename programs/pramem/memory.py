@@ -184,10 +184,10 @@ class ExperienceMemory(Memory):
 
         Between two adjustments that is the experience of the earlier one, after the last one that of the last.
         """
-        kept = [each for each in self.kept_rounds if each.round <= round]
-        if not kept:
+        until_then = [kept_round for kept_round in self.kept_rounds if kept_round.round <= round]
+        if not until_then:
             return self
-        return self.changed(patterns=kept[-1].patterns, alerts=kept[-1].alerts)
+        return self.changed(patterns=until_then[-1].patterns, alerts=until_then[-1].alerts)
 
     def covered(self, max_tokens: int) -> ExperienceMemory:
         """The memory at the end of a practice run: t' = t, and only records that later samples show are kept."""

@@ -14,7 +14,7 @@ practice, older ones are never practised again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, ClassVar, Self
 
@@ -22,7 +22,8 @@ import dspy
 from pydantic import Field, model_validator
 
 from ...memory.amending import Amend
-from ...records import Behavior, Context, Item, Profile, Query, estimate_tokens, in_blocks
+from ...memory.index import Entry
+from ...records import Behavior, Context, Hit, Item, Profile, Query, estimate_tokens, in_blocks
 from ...signatures.pramem import (
     AdjustExperience,
     JudgeGenerality,
@@ -146,15 +147,29 @@ BLOCKS = {
 
 
 class ExperienceReader(EntryReader):
-    """Recalls all patterns, then all alerts, what shares words with the query first; proposals are not shown."""
+    """Recalls all patterns, then all alerts, what shares words with the query first; proposals are not shown.
+
+    Args:
+        at_round: Reads the experience as it was after so many rounds; the newest if None.
+    """
 
     def __init__(self, at_round: int | None = None) -> None:
         super().__init__()
         self.at_round = at_round
 
+    def search(
+        self, memory: ExperienceMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        return super().search(self._as_read(memory), queries, k, min_score)
+
+    def entries(self, memory: ExperienceMemory) -> Sequence[Entry]:
+        return super().entries(self._as_read(memory))
+
+    def fallback(self, memory: ExperienceMemory, query: Query) -> Iterable[Hit]:
+        return super().fallback(self._as_read(memory), query)
+
     def recall(self, memory: ExperienceMemory, query: Query) -> Context:
-        if self.at_round is not None:
-            memory = memory.at_round(self.at_round)
+        memory = self._as_read(memory)
         entries = memory.parts()
         found = self.nearest(memory, query, max(1, len(entries)))
         known = {hit.id for hit in found}
@@ -165,13 +180,17 @@ class ExperienceReader(EntryReader):
 
     def amended(self, memory: ExperienceMemory, amend: Amend) -> ExperienceMemory:
         kept_rounds = tuple(
-            each.changed(
-                patterns=amend.parts(each.patterns, memory.entry, memory.reworded),
-                alerts=amend.parts(each.alerts, memory.entry, memory.reworded),
+            kept_round.changed(
+                patterns=amend.parts(kept_round.patterns, memory.entry, memory.reworded),
+                alerts=amend.parts(kept_round.alerts, memory.entry, memory.reworded),
             )
-            for each in memory.kept_rounds
+            for kept_round in memory.kept_rounds
         )
         return super().amended(memory, amend).changed(kept_rounds=kept_rounds)
+
+    def _as_read(self, memory: ExperienceMemory) -> ExperienceMemory:
+        """Return the memory with the experience that `at_round` asks for."""
+        return memory if self.at_round is None else memory.at_round(self.at_round)
 
 
 class ExperiencedPrediction(BehaviorPrediction):

@@ -12,9 +12,10 @@ from mempiler import Action, UserError, build
 from mempiler.memory.amending import Amendment, Amendments
 from mempiler.programs.pramem import method as pramem_method
 from mempiler.programs.pramem.adjustment import adjust, adjusted
-from mempiler.programs.pramem.memory import COMMON_BIASES, ExperienceMemory, Proposal
+from mempiler.programs.pramem.memory import COMMON_BIASES, Experience, ExperienceMemory, Proposal, RoundExperience
 from mempiler.programs.pramem.samples import PracticeSettings
 from mempiler.programs.pramem.samples import draw as drawn
+from mempiler.records import Query
 from mempiler.signatures.pramem import AdjustExperience, Adjustment, ExperienceChange
 
 from .conftest import behavior, practice_script, section
@@ -432,6 +433,23 @@ def test_the_experience_after_a_round_is_read_from_one_run(practised, scripted):
             contexts.append(program(history=behavior(), **QUESTION).context)
     assert [context.counts["patterns"] for context in contexts] == [2, 3, 4, 4]
     assert lm.engine.calls["useful_patterns"] == 15
+
+
+@pytest.mark.parametrize(("at_round", "texts"), [(0, []), (5, ["Likes jazz"]), (10, ["Likes jazz at night"])])
+def test_a_search_and_what_is_shown_where_it_finds_nothing_are_of_the_round_too(at_round, texts):
+    early = Experience(id="pattern-1", kind="pattern", text="Likes jazz", sources=("r1",))
+    late = Experience(id="pattern-1", kind="pattern", text="Likes jazz at night", sources=("r1", "r2"))
+    kept_rounds = (
+        RoundExperience(round=0),
+        RoundExperience(round=5, patterns=(early,)),
+        RoundExperience(round=10, patterns=(late,)),
+    )
+    memory = ExperienceMemory(patterns=(late,), kept_rounds=kept_rounds)
+    method = pramem(alerts=False, keep_rounds=True, at_round=at_round).method
+    assert [hit.text for hit in method.reader.search(memory, ["jazz"])[0]] == texts
+    assert [entry.text for entry in method.reader.entries(memory)] == texts
+    # Without any experience a fallback is shown, which must not be of a later round either.
+    assert [hit.text for hit in method.recall(memory, Query(text="jazz")).context.hits] == texts
 
 
 def test_rounds_that_are_not_kept_cannot_be_read():
