@@ -405,7 +405,8 @@ def _next_entry(where: str, window: _Window, decoder: json.JSONDecoder) -> tuple
             problem = f"expected ',' or ']' after it, got {sign!r}"
 
         if window.is_full:
-            raise DataError(f"{where}: has more than {window.longest:,} characters; is a closing quote missing?")
+            size = f"it has more than {window.longest:,} characters"
+            raise DataError(f"{where}: {problem}, and {size}; is a closing quote missing?")
         # The piece that was read may end within the entry, or within a number that goes on.
         if not window.grow():
             raise DataError(f"{where}: {problem}; is the file cut short?")

@@ -173,8 +173,8 @@ def test_a_pipe_is_refused_at_once(tmp_path, name):
     file.unlink()
     os.mkfifo(file)
     # Whoever waits for the pipe all the same finds it empty after a while.
-    writer = os.open(file, os.O_RDWR)
-    timer = threading.Timer(20, os.close, (writer,))
+    writer = file.open("r+b", buffering=0)
+    timer = threading.Timer(20, writer.close)
     timer.start()
     try:
         started = time.monotonic()
@@ -183,6 +183,7 @@ def test_a_pipe_is_refused_at_once(tmp_path, name):
         assert time.monotonic() - started < 20
     finally:
         timer.cancel()
+        writer.close()
 
 
 def test_a_line_without_an_end_is_refused_and_a_check_says_the_same(tmp_path, monkeypatch):

@@ -49,11 +49,15 @@ def test_what_is_no_list_is_told_in_one_line_after_the_entries_before(tmp_path, 
     assert len(read) == entries
 
 
-def test_an_entry_is_read_up_to_the_longest_one_that_is_allowed(tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("second", "fault"), [(f'"{"b" * 200}"', "Unterminated string"), (f'{{"b": 1,}}, "{"b" * 200}"', "property name")]
+)
+def test_an_entry_is_read_up_to_the_longest_one_that_is_allowed(tmp_path, second: str, fault: str) -> None:
     path = tmp_path / "list.json"
-    path.write_text(json.dumps(["a" * 96, "b" * 200]))
+    path.write_text(f'["{"a" * 96}", {second}]')
     entries: list[Any] = []
-    with pytest.raises(DataError, match="entry 2: has more than 100 characters; is a closing quote missing"):
+    message = f"entry 2: not valid JSON .*{fault}.*, and it has more than 100 characters; is a closing quote missing"
+    with pytest.raises(DataError, match=message):
         entries.extend(stream_list(path, piece=12, longest=100))
     assert entries == ["a" * 96]
 
@@ -64,7 +68,7 @@ def test_an_entry_is_read_up_to_the_longest_one_that_is_allowed(tmp_path) -> Non
     [
         ("jsonl", '{"question": "', "line 1 has more than 134,217,728 characters"),
         ("personamem", "persona_id,", "line 1 has more than 134,217,728 characters"),
-        ("longmemeval", '[{"question_id": "', "entry 1: has more than 134,217,728 characters"),
+        ("longmemeval", '[{"question_id": "', "and it has more than 134,217,728 characters"),
         ("locomo", '[{"sample_id": "', "has more than 536,870,912 characters"),
     ],
 )
