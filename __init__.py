@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from .records import Turn as Turn
     from .runs.api import benchmark as benchmark
     from .runs.api import compare as compare
-    from .runs.api import compile as compile
+    from .runs.api import compile as compile  # noqa: A004 (the public name)
     from .runs.api import evaluate as evaluate
     from .runs.api import plan as plan
     from .runs.api import plan_training as plan_training

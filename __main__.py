@@ -1,4 +1,7 @@
-"""Runs the command line: `mempiler`, or `python -m mempiler`; an interrupt during the import is one line, too."""
+"""Run the command line, as `mempiler` or `python -m mempiler`.
+
+An interrupt during the import ends with one line, too.
+"""
 
 import os
 

@@ -1,6 +1,7 @@
-"""The packages of the wheel: the repository's root is the package, so every folder with code in it is one of its own.
+"""The packages of the wheel.
 
-Found rather than listed, so that a method or a benchmark is added by adding its folder.
+The repository's root is the package, so every folder with code in it is a package of its own. They
+are found rather than listed, so that a method or a benchmark is added by adding its folder.
 """
 
 from setuptools import find_packages, setup
