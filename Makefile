@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # make integrations SYSTEMS="mem0 langgraph" runs only these; without it, all.
 SYSTEMS ?=
 
-.PHONY: demo test test-slow check site integrations clean
+.PHONY: demo test test-slow check mutants site integrations clean
 
 demo: $(STAMP)
 	$(BIN)/mempiler demo
@@ -29,6 +29,10 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# How many small changes of the code does no test notice? Takes up to 40 minutes; see docs/testing.md.
+mutants: $(STAMP)
+	$(BIN)/python perf/mutants.py
 
 # The documentation, to be opened at .site/index.html; its notebooks run while it is built. The theme's note about a
 # successor of MkDocs is no finding about these pages.

@@ -1,202 +1,377 @@
-"""Mutation testing: breaks one mechanism at a time, and shows which test notices.
+"""Mutation testing: how many small changes of the product does no test notice?
 
-    copy of the repository ── a mutation ──> the test that noticed it last ──> the tests of its group ──> noticed by
-                                                                                                └──> SURVIVED
-
-Before the mutants of a group, its tests have to pass on the unchanged copy. Mutants run one after the other, all of
-them in six minutes. `noticed.json` holds the test that noticed each mutant last.
+cosmic-ray makes the mutants: it replaces an operator, a number, a condition, an exception or a
+keyword. `mutants.toml` names the modules that keep each guarantee, and the tests that guard each
+module. A sample of the mutants of every module is tested, in copies of the tree, until the time is
+up. A mutant whose tests pass is a survivor: a gap in the tests, or a change that means nothing.
 
 Usage:
-    $ python perf/mutants.py                         # all
-    $ python perf/mutants.py rgmem queue --timeout 300
+    $ python perf/mutants.py                      # all guarantees, at most 40 minutes
+    $ python perf/mutants.py store reading        # these guarantees
+    $ python perf/mutants.py --minutes 10 --per-module 3
 
-Exits with 1 if a mutant survived.
+The exit status is 1 if more mutants survive, in percent, than `mutants_baseline.json` records.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
+import py_compile
+import random
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from multiprocessing import get_context
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from mutations import METHODS, Mutation
-from mutations_rooms import ROOM_TESTS, ROOMS
+from cosmic_ray.commands.init import init
+from cosmic_ray.mutating import mutate_and_test
+from cosmic_ray.testing import run_tests
+from cosmic_ray.work_db import WorkDB, use_db
+from cosmic_ray.work_item import MutationSpec, TestOutcome
 
 ROOT = Path(__file__).parents[1]
-MUTATIONS = (*METHODS, *ROOMS)
-NOTICED = Path(__file__).with_name("noticed.json")
-"""By mutant, the test that noticed it last: it is run first."""
-TESTS = {
-    "pramem": ("tests/programs/test_pramem_*.py",),
-    "pgr": ("tests/programs/test_pgr_*.py",),
-    "memory_r2": ("tests/programs/test_memory_r2_*.py",),
-    "logo_grpo": (
-        *("tests/optimizers/logo_grpo/test_reward.py", "tests/optimizers/logo_grpo/test_groups.py"),
-        "tests/engines/local/test_loss.py",
-    ),
-    "h2memory": ("tests/programs/test_h2memory_*.py",),
-    "rgmem": ("tests/programs/test_rgmem_*.py",),
-    **ROOM_TESTS,
-}
-"""Where the tests of each group are, in the order in which they run."""
-UNCHANGED = "unchanged"
-TIMED_OUT = "timeout"
-NO_SUCH_TEST = 4, 5
-"""What pytest ends with where a test is gone, or slow."""
-SLOWER = 4
-"""How many times as long as without a mutation tests may take."""
+CONFIG = Path(__file__).with_name("mutants.toml")
+BASELINE = Path(__file__).with_name("mutants_baseline.json")
+
+PYTEST = f"{shlex.quote(sys.executable)} -m pytest -x -q -p no:cacheprovider -m 'not slow'"
+LONGEST_TESTS = 600
+"""Seconds that the tests of one module may take without a mutation."""
+
+
+class MutantsError(Exception):
+    """The mutants cannot be tested; the message says why."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of one mutant."""
+class GuardedModule:
+    """A module that keeps a guarantee, and the test files that guard it."""
 
-    method: str
-    breaks: str
-    noticed: str
-    """The first test that failed; "" where all passed."""
-    seconds: float
+    guarantee: str
+    path: str
+    tests: tuple[str, ...]
 
-    def line(self) -> str:
-        """The row of the table."""
-        told = self.noticed or ("passes" if self.breaks == UNCHANGED else "SURVIVED")
-        return f"{self.method:10} {self.breaks:52} {self.seconds:5.0f} s  {told}"
+    @property
+    def test_command(self) -> str:
+        return f"{PYTEST} {' '.join(shlex.quote(test) for test in self.tests)}"
 
 
-def misplaced(mutations: Iterable[Mutation], root: Path = ROOT) -> list[str]:
-    """The mutations whose old text does not stand in its file exactly once, or that change nothing."""
-    found: list[str] = []
-    for each in mutations:
-        times = (root / each.file).read_text(encoding="utf-8").count(each.old)
-        if times != 1 or each.old == each.new:
-            found.append(f"{each.file}: {each.breaks!r}: its old text stands there {times} times")
-    return found
+@dataclass(frozen=True)
+class Mutant:
+    """One change of a module."""
+
+    module: GuardedModule
+    spec: MutationSpec
 
 
-class MutantTree:
-    """A copy of the repository in which mutants live.
+@dataclass(frozen=True)
+class Result:
+    """What the tests made of one mutant."""
 
-    Args:
-        folder: An empty folder.
-        timeout: Seconds for the tests of one mutant; one that takes longer counts as noticed. They are more where the
-            tests of its method take long without it.
-    """
-
-    def __init__(self, folder: Path, timeout: float) -> None:
-        self.timeout, self.noticers = timeout, noticers()
-        self.copy = folder / "repository"
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
-        for name in filter(None, listed.decode().split("\0")):
-            target = self.copy / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target)
-        self.library = folder / "library"
-        self.library.mkdir()
-        (self.library / "mempiler").symlink_to(self.copy)
-
-    def tests(self, method: str, file: str = "") -> list[str]:
-        """The test files of a method, in order, but first those that have the name of a source file in theirs."""
-        groups = (sorted(self.copy.glob(pattern)) for pattern in TESTS[method])
-        found = [str(path.relative_to(self.copy)) for paths in groups for path in paths]
-        return sorted(found, key=lambda path: not file or f"_{Path(file).stem}." not in path)
-
-    def outcome(self, method: str, mutation: Mutation | None = None) -> Outcome:
-        """Runs the tests of a method on a mutant, or on the unchanged copy."""
-        began = time.monotonic()
-        if mutation is None:
-            noticed = self._failing(self.tests(method))
-        else:
-            last = self.noticers.get(f"{method}: {mutation.breaks}")
-            path = self.copy / mutation.file
-            whole = path.read_text(encoding="utf-8")
-            path.write_text(whole.replace(mutation.old, mutation.new), encoding="utf-8")
-            try:
-                noticed = self._failing([last]) if last else ""
-                noticed = noticed or self._failing(self.tests(method, mutation.file))
-            finally:
-                path.write_text(whole, encoding="utf-8")
-        breaks = mutation.breaks if mutation else UNCHANGED
-        return Outcome(method, breaks, noticed, time.monotonic() - began)
-
-    def _failing(self, tests: Sequence[str]) -> str:
-        """The first failing test; "" if there is none."""
-        command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-m", "not slow", *tests]
-        # Without the plugins of other packages pytest starts in half of the time.
-        env = {**os.environ, "PYTHONPATH": str(self.library), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        try:
-            run = subprocess.run(
-                command, cwd=self.copy, env=env, timeout=self.timeout, capture_output=True, text=True, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return TIMED_OUT
-        if run.returncode in (0, *NO_SUCH_TEST):
-            return ""
-        failed = (
-            line.partition(" ")[2]
-            for line in run.stdout.splitlines()
-            if line.startswith(("FAILED tests/", "ERROR tests/"))
-        )
-        return next(failed, f"pytest ended with {run.returncode}").partition(" - ")[0]
+    guarantee: str
+    file: str
+    line: int
+    operator: str
+    changed_line: str
+    survived: bool
 
 
-def outcomes(nursery: MutantTree, chosen: Sequence[Mutation]) -> Iterator[Outcome]:
-    """What becomes of the mutants; a method whose tests fail ends it.
+@dataclass(frozen=True)
+class Config:
+    """The contents of `mutants.toml`."""
+
+    modules: list[GuardedModule]
+    excluded_operators: re.Pattern[str]
+
+
+def read_config(path: Path = CONFIG, root: Path = ROOT) -> Config:
+    """Read which modules are mutated, and which tests guard them.
 
     Raises:
-        SystemExit: The tests of a method fail without any mutation.
+        MutantsError: A module or a test file is not there; all of them are named.
     """
-    for method in dict.fromkeys(each.method for each in chosen):
-        found = nursery.outcome(method)
-        yield found
-        if found.noticed:
-            raise SystemExit(f"{method}: {found.noticed} fails without any mutation")
-        # A slow machine must not pass for a test that hangs.
-        nursery.timeout = max(nursery.timeout, SLOWER * found.seconds)
-        yield from (nursery.outcome(method, each) for each in chosen if each.method == method)
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    modules = [
+        GuardedModule(guarantee, module, tuple(tests))
+        for guarantee, table in tables["guarantees"].items()
+        for module, tests in table.items()
+    ]
+
+    problems: list[str] = []
+    for module in modules:
+        if not module.tests:
+            problems.append(f"{module.guarantee}: {module.path} has no tests")
+        for name in (module.path, *module.tests):
+            if not (root / name).is_file():
+                problems.append(f"{module.guarantee}: there is no file {name}")
+    if problems:
+        unique = "\n  ".join(dict.fromkeys(problems))
+        raise MutantsError(f"{path.name} does not fit the tree; correct it:\n  {unique}")
+
+    return Config(modules, re.compile("|".join(tables["excluded_operators"])))
 
 
-def noticers() -> dict[str, str]:
-    """The test that noticed each mutant last, by `group: what is broken`."""
-    return json.loads(NOTICED.read_text(encoding="utf-8"))
+def sample_mutants(
+    modules: Sequence[GuardedModule], excluded: re.Pattern[str], per_module: int, seed: int
+) -> list[Mutant]:
+    """Choose `per_module` mutants of every module, so that any head of the list is fair to all.
+
+    The first mutants of all modules come first, then the second ones, and so on. The same seed
+    chooses the same mutants as long as a module is unchanged.
+    """
+    specs_by_path = _possible_mutations(sorted({module.path for module in modules}), excluded)
+    chosen = [
+        [Mutant(module, spec) for spec in _sample(specs_by_path[module.path], per_module, seed)]
+        for module in modules
+    ]
+    rounds = zip_longest(*chosen)
+    return [mutant for one_round in rounds for mutant in one_round if mutant is not None]
 
 
-def keep(found: Iterable[Outcome]) -> None:
-    """Writes down which tests noticed the mutants."""
-    kept = noticers() | {f"{each.method}: {each.breaks}": each.noticed for each in found if "::" in each.noticed}
-    rows = {f"{each.method}: {each.breaks}" for each in MUTATIONS}
-    kept = {row: test for row, test in sorted(kept.items()) if row in rows}
-    NOTICED.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def _possible_mutations(
+    paths: Sequence[str], excluded: re.Pattern[str]
+) -> dict[str, list[MutationSpec]]:
+    """List every mutation that cosmic-ray knows for each of these modules of the current folder."""
+    specs_by_path: dict[str, list[MutationSpec]] = {path: [] for path in paths}
+    with tempfile.TemporaryDirectory() as folder:
+        database_path = Path(folder, "mutations.sqlite")
+        with use_db(database_path, WorkDB.Mode.create) as database:
+            init([Path(path) for path in paths], database, {})
+            for item in database.work_items:
+                (spec,) = item.mutations
+                if not excluded.search(spec.operator_name):
+                    specs_by_path[spec.module_path.as_posix()].append(spec)
+    return specs_by_path
+
+
+def _sample(specs: Sequence[MutationSpec], count: int, seed: int) -> list[MutationSpec]:
+    """Choose places in the source first, then a mutation of each.
+
+    A `+` has eleven mutations and an `if` one: without the places, arithmetic would prevail.
+    """
+    specs_by_place: dict[tuple[int, int], list[MutationSpec]] = defaultdict(list)
+    for spec in specs:
+        line, column = spec.start_pos
+        specs_by_place[line, column].append(spec)
+
+    # Seeded for each module: a change of one module leaves the sample of the others as it is.
+    generator = random.Random(f"{seed} {specs[0].module_path}" if specs else seed)
+    places = generator.sample(sorted(specs_by_place), min(count, len(specs_by_place)))
+    return [
+        generator.choice(sorted(specs_by_place[place], key=lambda spec: spec.operator_name))
+        for place in places
+    ]
+
+
+def copy_tree(target: Path) -> None:
+    """Copy the files of the repository, with changes that are not committed yet."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout.decode()
+    for name in filter(None, listing.split("\0")):
+        source = ROOT / name
+        if source.is_file():
+            copy = target / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy)
+
+
+def enter_copy(folder: str) -> None:
+    """Copy the tree, enter the copy, and let tests import the package from it."""
+    copy = Path(tempfile.mkdtemp(dir=folder), "repository")
+    copy_tree(copy)
+    library = copy.parent / "library"
+    library.mkdir()
+    (library / "mempiler").symlink_to(copy)
+
+    # Tests must not write bytecode, since two mutants of one second would share it. What is
+    # compiled here is used while the hash of its source is the same, and saves time.
+    by_hash = py_compile.PycInvalidationMode.CHECKED_HASH
+    compileall.compile_dir(copy, quiet=1, invalidation_mode=by_hash)
+
+    os.chdir(copy)
+    os.environ["PYTHONPATH"] = str(library)
+    # Without the plugins of other packages pytest starts in half of the time.
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+
+
+def time_unchanged_tests(test_command: str) -> float:
+    """Return how many seconds tests take without a mutation.
+
+    Raises:
+        MutantsError: They fail, so that a mutant would prove nothing.
+    """
+    start = time.monotonic()
+    outcome, output = run_tests(test_command, LONGEST_TESTS)
+    if outcome != TestOutcome.SURVIVED:
+        raise MutantsError(f"these tests fail without a mutation: {test_command}\n{output[-2000:]}")
+    return time.monotonic() - start
+
+
+def run_mutant(mutant: Mutant, timeout: float, deadline: float) -> Result | None:
+    """Run the tests of a mutant; tests that take longer than `timeout` seconds count as failed.
+
+    Return nothing after the deadline, or if cosmic-ray cannot make the mutant.
+    """
+    if time.time() > deadline:
+        return None
+    result = mutate_and_test([mutant.spec], mutant.module.test_command, timeout)
+    if result.test_outcome not in (TestOutcome.SURVIVED, TestOutcome.KILLED):
+        return None
+    return Result(
+        guarantee=mutant.module.guarantee,
+        file=mutant.module.path,
+        line=mutant.spec.start_pos[0],
+        operator=mutant.spec.operator_name.removeprefix("core/"),
+        changed_line=_first_added_line(result.diff or ""),
+        survived=result.test_outcome == TestOutcome.SURVIVED,
+    )
+
+
+def _first_added_line(diff: str) -> str:
+    for line in diff.splitlines():
+        if line.startswith("+") and not line.startswith("+++"):
+            return line[1:].strip()
+    return ""
+
+
+def run_mutants(mutants: Sequence[Mutant], deadline: float, jobs: int) -> list[Result]:
+    """Test mutants in order, in `jobs` copies of the tree, until the deadline; print survivors."""
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="mempiler-mutants-") as folder:
+        pool = ProcessPoolExecutor(
+            jobs, mp_context=get_context("spawn"), initializer=enter_copy, initargs=(folder,)
+        )
+        with pool:
+            commands = list(dict.fromkeys(mutant.module.test_command for mutant in mutants))
+            seconds = dict(zip(commands, pool.map(time_unchanged_tests, commands), strict=True))
+
+            futures = []
+            for mutant in mutants:
+                # A slow machine must not pass for a test that hangs.
+                timeout = 30 + 4 * seconds[mutant.module.test_command]
+                futures.append(pool.submit(run_mutant, mutant, timeout, deadline))
+
+            for future in futures:
+                result = future.result()
+                if result is None:
+                    continue
+                results.append(result)
+                if result.survived:
+                    print(survivor_line(result), flush=True)
+    return results
+
+
+def survivor_line(result: Result) -> str:
+    """Describe a survivor in one line."""
+    return f"{result.file}:{result.line}: {result.changed_line}  [{result.operator}]"
+
+
+def survival_rate(tested: int, survived: int) -> float:
+    """Return the percentage of tested mutants that survived."""
+    return 100 * survived / tested if tested else 0.0
+
+
+def make_report(results: Iterable[Result], seed: int, per_module: int) -> dict:
+    """Summarize results as JSON: counts for each guarantee and in total, and every survivor."""
+    results = list(results)
+    tested = Counter(result.guarantee for result in results)
+    survived = Counter(result.guarantee for result in results if result.survived)
+    guarantees = {
+        guarantee: {"tested": tested[guarantee], "survived": survived[guarantee]}
+        for guarantee in sorted(tested)
+    }
+    survivors = [asdict(result) for result in results if result.survived]
+    for survivor in survivors:
+        del survivor["survived"]
+    survivors.sort(key=lambda survivor: (survivor["guarantee"], survivor["file"], survivor["line"]))
+    return {
+        "seed": seed,
+        "per_module": per_module,
+        "tested": tested.total(),
+        "survived": survived.total(),
+        "survival_rate": round(survival_rate(tested.total(), survived.total()), 2),
+        "guarantees": guarantees,
+        "survivors": survivors,
+    }
+
+
+def baseline_rate(baseline: dict, guarantees: Iterable[str]) -> float:
+    """Return the recorded survival rate of these guarantees together."""
+    counts = [baseline["guarantees"].get(guarantee) for guarantee in guarantees]
+    known = [count for count in counts if count is not None]
+    return survival_rate(
+        sum(count["tested"] for count in known), sum(count["survived"] for count in known)
+    )
+
+
+def print_report(report: dict) -> None:
+    """Print the survival rate of each guarantee and in total."""
+    rows = [*report["guarantees"].items(), ("total", report)]
+    print(f"\n{'guarantee':16} {'tested':>7} {'survived':>9} {'rate':>7}")
+    for name, counts in rows:
+        rate = survival_rate(counts["tested"], counts["survived"])
+        print(f"{name:16} {counts['tested']:7} {counts['survived']:9} {rate:6.1f}%")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Which small changes does no test notice?")
+    parser.add_argument("guarantees", nargs="*", metavar="GUARANTEE", help="some of mutants.toml")
+    parser.add_argument("--minutes", type=float, default=40, help="time limit [default: 40]")
+    parser.add_argument("--per-module", type=int, default=6, help="mutants of each [default: 6]")
+    parser.add_argument("--seed", type=int, default=1, help="another one draws others [default: 1]")
+    parser.add_argument("--jobs", type=int, default=2, help="at the same time [default: 2]")
+    parser.add_argument("--output", type=Path, default=Path("mutants.json"), help="JSON report")
+    return parser.parse_args()
 
 
 def main() -> int:
-    """Prints a line per mutant, and how many were noticed."""
-    parser = argparse.ArgumentParser(description="Breaks one mechanism at a time; which test notices?")
-    parser.add_argument("methods", nargs="*", metavar="GROUP", help=f"some of {', '.join(TESTS)} [default: all]")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one mutant [default: %(default)g]")
-    given = parser.parse_args()
-    chosen = [each for each in MUTATIONS if each.method in (given.methods or TESTS)]
-    if wrong := misplaced(chosen):
-        raise SystemExit("\n".join(wrong))
-    noticed = survived = 0
-    done: list[Outcome] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for found in outcomes(MutantTree(Path(folder), given.timeout), chosen):
-            print(found.line(), flush=True)
-            done.append(found)
-            if found.breaks != UNCHANGED:
-                noticed, survived = noticed + bool(found.noticed), survived + (not found.noticed)
-    keep(done)
-    print(f"{noticed} of {noticed + survived} mutants noticed")
-    return int(survived > 0)
+    """Test a sample of mutants, print and write the report, and compare it with the baseline."""
+    arguments = parse_arguments()
+    deadline = time.time() + 60 * arguments.minutes
+    try:
+        config = read_config()
+        names = list(dict.fromkeys(module.guarantee for module in config.modules))
+        unknown = set(arguments.guarantees) - set(names)
+        if unknown:
+            raise MutantsError(f"no guarantee {', '.join(unknown)}; there are {', '.join(names)}")
+        chosen = arguments.guarantees or names
+        modules = [module for module in config.modules if module.guarantee in chosen]
+
+        output = arguments.output.absolute()
+        os.chdir(ROOT)
+        mutants = sample_mutants(
+            modules, config.excluded_operators, arguments.per_module, arguments.seed
+        )
+        results = run_mutants(mutants, deadline, arguments.jobs)
+    except MutantsError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+    report = make_report(results, arguments.seed, arguments.per_module)
+    print_report(report)
+    if len(results) < len(mutants):
+        print(f"{len(mutants) - len(results)} of {len(mutants)} sampled mutants were not tested")
+    output.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    if not BASELINE.exists():
+        return 0
+    baseline = json.loads(BASELINE.read_text(encoding="utf-8"))
+    recorded = baseline_rate(baseline, chosen)
+    print(f"recorded: {recorded:.1f}%")
+    return int(report["survival_rate"] > round(recorded, 2))
 
 
 if __name__ == "__main__":

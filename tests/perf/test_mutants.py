@@ -1,86 +1,156 @@
-"""Mutations fit the sources, and a mutant is told from what the tests of its method notice."""
+"""Mutation testing: which mutants are drawn, what is reported of them, and when the run fails."""
 
+import json
+import re
 import subprocess
-from dataclasses import replace
+import sys
 from pathlib import Path
 
 import pytest
 
-PERF = Path(__file__).parents[2] / "perf"
-TEST = "tests/programs/test_pramem_rule.py"
+pytest.importorskip("cosmic_ray")
+
+ROOT = Path(__file__).parents[2]
+NOTHING_EXCLUDED = re.compile("^$")
+
+MODULE = """\
+def allows(size):
+    return size < 10
+
+
+def is_odd(number):
+    return number % 2 == 1
+"""
+TEST = """\
+from mempiler.limits import allows
+
+
+def test_limit():
+    assert not allows(12)
+    assert not allows(11)
+    assert not allows(10)
+    assert allows(9)
+    assert allows(8)
+"""
+CONFIG = """\
+excluded_operators = ["Is(Not)?$"]
+
+[guarantees.limits]
+"limits.py" = ["tests/test_limits.py"]
+"""
 
 
 @pytest.fixture
 def mutants(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(PERF))
+    monkeypatch.syspath_prepend(str(ROOT / "perf"))
     import mutants
 
     return mutants
 
 
 @pytest.fixture
-def nursery(mutants, tmp_path, monkeypatch):
-    """A copy of a repository of two files: a source, and its test."""
-    root = tmp_path / "root"
+def tree(tmp_path: Path) -> Path:
+    """A repository with one module, of whose two functions one is tested."""
+    tree = tmp_path / "tree"
     files = {
-        "programs/pramem/rule.py": "LIMIT = 3\nOTHER = 4\n",
-        TEST: "from mempiler.programs.pramem.rule import LIMIT\n\ndef test_limit():\n    assert LIMIT == 3\n",
+        "limits.py": MODULE,
+        "tests/test_limits.py": TEST,
+        "perf/mutants.py": (ROOT / "perf/mutants.py").read_text(encoding="utf-8"),
+        "perf/mutants.toml": CONFIG,
     }
     for name, text in files.items():
-        (root / name).parent.mkdir(parents=True)
-        (root / name).write_text(text)
-    for command in (["init", "-q"], ["add", "."]):
-        subprocess.run(["git", *command], cwd=root, check=True)
-    monkeypatch.setattr(mutants, "ROOT", root)
-    return mutants.MutantTree(tmp_path, timeout=60)
+        path = tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
+    return tree
 
 
-@pytest.fixture
-def mutation(mutants):
-    return mutants.Mutation("pramem", "programs/pramem/rule.py", "LIMIT = 3", "LIMIT = 5", "the limit is ignored")
+def run_mutants(tree: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "perf/mutants.py",
+        "--jobs",
+        "1",
+        "--output",
+        "report.json",
+        *options,
+    ]
+    return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
 
 
-def test_every_old_text_stands_in_its_file_exactly_once(mutants):
-    assert mutants.misplaced(mutants.MUTATIONS) == []
+def write_baseline(tree: Path, tested: int, survived: int) -> None:
+    counts = {"tested": tested, "survived": survived}
+    text = json.dumps({"guarantees": {"limits": counts}})
+    (tree / "perf/mutants_baseline.json").write_text(text)
 
 
-def test_the_tests_that_noticed_are_there_and_of_mutations_that_are_there(mutants):
-    assert set(mutants.noticers()) <= {f"{each.method}: {each.breaks}" for each in mutants.MUTATIONS}
-    for noticed in mutants.noticers().values():
-        file, _, test = noticed.partition("[")[0].partition("::")
-        assert f"def {test}(" in (PERF.parent / file).read_text(encoding="utf-8")
+def test_unnoticed_changes_survive_and_are_compared_with_the_baseline(
+    tree: Path,
+) -> None:
+    write_baseline(tree, tested=10, survived=0)
+    above = run_mutants(tree, "--per-module", "100")
+    assert above.returncode == 1, above.stderr
+    report = json.loads((tree / "report.json").read_text())
+
+    # Places of mutations: `<` and `10` of `allows`; `%`, `2`, `==` and `1` of `is_odd`.
+    assert (report["tested"], report["survived"]) == (6, 4)
+    assert report["survival_rate"] == 66.67
+    assert report["guarantees"] == {"limits": {"tested": 6, "survived": 4}}
+    assert {survivor["file"] for survivor in report["survivors"]} == {"limits.py"}
+    assert {survivor["line"] for survivor in report["survivors"]} == {6}
+    assert "limits.py:6: return number" in above.stdout
+    assert (tree / "limits.py").read_text() == MODULE
+
+    write_baseline(tree, tested=6, survived=4)
+    assert run_mutants(tree, "--per-module", "100").returncode == 0
 
 
-def test_there_are_eighty_of_the_methods_forty_of_the_rest_and_some_of_every_group(mutants):
-    assert len(mutants.METHODS) >= 80
-    assert len(mutants.ROOMS) >= 40
-    assert all(list(PERF.parent.glob(pattern)) for patterns in mutants.TESTS.values() for pattern in patterns)
-    assert {each.method for each in mutants.MUTATIONS} == set(mutants.TESTS)
-    assert len({(each.method, each.breaks) for each in mutants.MUTATIONS}) == len(mutants.MUTATIONS)
+def test_tests_that_fail_without_a_mutation_end_the_run(tree: Path) -> None:
+    (tree / "tests/test_limits.py").write_text(
+        TEST.replace("assert allows(9)", "assert allows(10)")
+    )
+    failed = run_mutants(tree)
+    assert failed.returncode == 2
+    assert "fail without a mutation" in failed.stderr
+    assert not (tree / "report.json").exists()
 
 
-def test_a_text_that_is_gone_twice_there_or_unchanged_is_told(mutants, mutation, tmp_path):
-    source = tmp_path / mutation.file
-    source.parent.mkdir(parents=True)
-    for text, times in (("", 0), ("LIMIT = 3\nLIMIT = 3\n", 2)):
-        source.write_text(text)
-        (told,) = mutants.misplaced([mutation], tmp_path)
-        assert told == f"programs/pramem/rule.py: 'the limit is ignored': its old text stands there {times} times"
-    source.write_text("LIMIT = 3\n")
-    assert mutants.misplaced([mutation], tmp_path) == []
-    assert len(mutants.misplaced([replace(mutation, new=mutation.old)], tmp_path)) == 1
+def test_modules_and_tests_that_are_not_there_are_named(mutants, tree: Path) -> None:
+    config = tree / "perf/mutants.toml"
+    lines = ['"gone.py" = ["tests/test_limits.py"]', '"limits.py" = ["tests/test_gone.py"]']
+    config.write_text("excluded_operators = []\n[guarantees.limits]\n" + "\n".join(lines))
+    with pytest.raises(mutants.MutantsError) as error:
+        mutants.read_config(config, tree)
+    assert "limits: there is no file gone.py" in str(error.value)
+    assert "limits: there is no file tests/test_gone.py" in str(error.value)
+    assert "tests/test_limits.py" not in str(error.value)
 
 
-def test_a_mutant_is_noticed_or_survives(mutants, mutation, nursery):
-    unnoticed = replace(mutation, old="OTHER = 4", new="OTHER = 5", breaks="nothing that is tested")
-    # A test that noticed it last and is gone is none that notices it.
-    nursery.noticers = {"pramem: nothing that is tested": "tests/gone.py::test_limit"}
-    found = list(mutants.outcomes(nursery, [mutation, unnoticed]))
-    assert [each.noticed for each in found] == ["", f"{TEST}::test_limit", ""]
-    assert found[1].line().endswith(f"{TEST}::test_limit")
-    assert found[2].line().endswith("SURVIVED")
-    assert (nursery.copy / mutation.file).read_text() == "LIMIT = 3\nOTHER = 4\n"
+def test_the_modules_and_tests_of_this_tree_are_there(mutants) -> None:
+    assert len(mutants.read_config().modules) > 50
 
-    (nursery.copy / mutation.file).write_text("LIMIT = 4\n")
-    with pytest.raises(SystemExit, match="test_limit fails without any mutation"):
-        list(mutants.outcomes(nursery, [mutation]))
+
+def test_a_sample_is_fair_to_modules_and_the_same_each_time(mutants, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("short.py").write_text("LIMIT = 3\n")
+    Path("long.py").write_text("".join(f"LIMIT_{n} = {n}\n" for n in range(30)))
+    modules = [
+        mutants.GuardedModule("limits", name, ("test.py",)) for name in ("short.py", "long.py")
+    ]
+
+    def sample(seed: int) -> list[tuple[str, int]]:
+        drawn = mutants.sample_mutants(modules, NOTHING_EXCLUDED, per_module=5, seed=seed)
+        return [(mutant.module.path, mutant.spec.start_pos[0]) for mutant in drawn]
+
+    assert [path for path, _ in sample(1)] == ["short.py", *["long.py"] * 5]
+    assert len(set(sample(1))) == 6
+    assert sample(1) == sample(1)
+    assert sample(1) != sample(2)
+
+
+def test_rates_are_compared_for_the_guarantees_that_were_tested(mutants) -> None:
+    counts = {"reading": {"tested": 10, "survived": 5}, "store": {"tested": 30, "survived": 3}}
+    baseline = {"guarantees": counts}
+    assert mutants.baseline_rate(baseline, ["store"]) == 10
+    assert mutants.baseline_rate(baseline, ["reading", "store"]) == 20
