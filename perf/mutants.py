@@ -48,8 +48,8 @@ CONFIG = Path(__file__).with_name("mutants.toml")
 BASELINE = Path(__file__).with_name("mutants_baseline.json")
 
 PYTEST = f"{shlex.quote(sys.executable)} -m pytest -x -q -p no:cacheprovider -m 'not slow'"
-LONGEST_TESTS = 600
-"""Seconds that the tests of one module may take without a mutation."""
+LONGEST_TEST_FILE = 600
+"""Seconds that the tests of one file may take without a mutation."""
 
 
 class MutantsError(Exception):
@@ -63,10 +63,6 @@ class GuardedModule:
     guarantee: str
     path: str
     tests: tuple[str, ...]
-
-    @property
-    def test_command(self) -> str:
-        return f"{PYTEST} {' '.join(shlex.quote(test) for test in self.tests)}"
 
 
 @dataclass(frozen=True)
@@ -207,16 +203,21 @@ def enter_copy(folder: str) -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 
 
-def time_unchanged_tests(test_command: str) -> float:
-    """Return how many seconds tests take without a mutation.
+def pytest_command(tests: Iterable[str]) -> str:
+    """Return the command that runs these test files until a test fails."""
+    return f"{PYTEST} {' '.join(shlex.quote(test) for test in tests)}"
+
+
+def time_unchanged_tests(test_file: str) -> float:
+    """Return how many seconds the tests of a file take without a mutation.
 
     Raises:
-        MutantsError: They fail, so that a mutant would prove nothing.
+        MutantsError: They fail, so that they would fail for any mutant.
     """
     start = time.monotonic()
-    outcome, output = run_tests(test_command, LONGEST_TESTS)
+    outcome, output = run_tests(pytest_command([test_file]), LONGEST_TEST_FILE)
     if outcome != TestOutcome.SURVIVED:
-        raise MutantsError(f"these tests fail without a mutation: {test_command}\n{output[-2000:]}")
+        raise MutantsError(f"{test_file} fails without a mutation:\n{output[-2000:]}")
     return time.monotonic() - start
 
 
@@ -227,7 +228,7 @@ def run_mutant(mutant: Mutant, timeout: float, deadline: float) -> Result | None
     """
     if time.time() > deadline:
         return None
-    result = mutate_and_test([mutant.spec], mutant.module.test_command, timeout)
+    result = mutate_and_test([mutant.spec], pytest_command(mutant.module.tests), timeout)
     if result.test_outcome not in (TestOutcome.SURVIVED, TestOutcome.KILLED):
         return None
     return Result(
@@ -255,13 +256,13 @@ def run_mutants(mutants: Sequence[Mutant], deadline: float, jobs: int) -> list[R
             jobs, mp_context=get_context("spawn"), initializer=enter_copy, initargs=(folder,)
         )
         with pool:
-            commands = list(dict.fromkeys(mutant.module.test_command for mutant in mutants))
-            seconds = dict(zip(commands, pool.map(time_unchanged_tests, commands), strict=True))
+            test_files = sorted({test for mutant in mutants for test in mutant.module.tests})
+            seconds = dict(zip(test_files, pool.map(time_unchanged_tests, test_files), strict=True))
 
             futures = []
             for mutant in mutants:
                 # A slow machine must not pass for a test that hangs.
-                timeout = 30 + 4 * seconds[mutant.module.test_command]
+                timeout = 30 + 4 * sum(seconds[test] for test in mutant.module.tests)
                 futures.append(pool.submit(run_mutant, mutant, timeout, deadline))
 
             for future in futures:

@@ -112,7 +112,7 @@ def test_tests_that_fail_without_a_mutation_end_the_run(tree: Path) -> None:
     )
     failed = run_mutants(tree)
     assert failed.returncode == 2
-    assert "fail without a mutation" in failed.stderr
+    assert "tests/test_limits.py fails without a mutation" in failed.stderr
     assert not (tree / "report.json").exists()
 
 
