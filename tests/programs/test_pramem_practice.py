@@ -131,6 +131,14 @@ def test_a_review_lets_through_what_has_a_clear_verdict(practised, review, said,
     memory = practised(verdicts(review, key, said), rounds=1, needed=9, blind=False).memory
     assert [p.content.split()[0] for p in memory.pool] == kept
     assert memory.counts == counts
+    # One proposal with a verdict is enough: the record needs no other try.
+    assert memory.unwritten == ()
+
+
+def test_a_record_of_which_no_proposal_could_be_judged_is_tried_again(practised):
+    memory = practised(verdicts("groundedness", "sensitive", ("perhaps", None, "missing")), rounds=1).memory
+    assert memory.counts == {"malformed": 3}
+    assert len(memory.unwritten) == 1
 
 
 def test_generality_is_asked_of_what_is_grounded_alone_with_scenes_cut_to_their_length(practised):

@@ -16,14 +16,14 @@ from mempiler.reading.layouts import HEADER
 from mempiler.reading.markers import escape_markers, unescape_markers
 from mempiler.reading.repairs import UnreadableError
 from mempiler.reading.values import ValueReader
-from mempiler.signatures.answering import ChooseFromContext, RespondPersonally
+from mempiler.signatures.answering import AnswerFromContext, ChooseFromContext, RespondPersonally
 from mempiler.signatures.h2memory import OutlineTopics
 from mempiler.signatures.memory_r2 import ManageMemory
 from mempiler.signatures.pal import SelectSolutions
 from mempiler.signatures.pgr import ImagineTree, UpdateFacts
 from mempiler.signatures.pramem import ReflectOnPractice
 from mempiler.signatures.rgmem import SynthesizeEvidence
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 
 SIGNATURES: list[Any] = [UpdateFacts, ManageMemory, OutlineTopics, ReflectOnPractice, SynthesizeEvidence, ImagineTree]
 INPUTS: dict[str, Any] = {
@@ -69,6 +69,42 @@ def test_a_value_below_the_heading_of_another_output_is_that_ones() -> None:
     text = f'**Tasks:**\n[{{"task": "a", "verdict": "right"}}]\n\n**Proposals:**\n{json.dumps(proposals)}'
     found, _ = read_answer(ReflectOnPractice, text, INPUTS)
     assert ([each.task for each in found["tasks"]], [each.action for each in found["proposals"]]) == (["a"], ["remove"])
+
+
+def test_bold_type_around_a_heading_and_its_text_is_no_part_of_the_text() -> None:
+    answer, _ = read_answer(AnswerFromContext, "**Answer: green tea**", {})
+    assert answer["answer"] == "green tea"
+
+
+def test_a_repeated_heading_does_not_end_the_answer() -> None:
+    proposals = [{"action": "remove", "experience_id": "pattern-1"}]
+    tasks = [{"task": "a", "verdict": "right"}]
+    text = f"**Tasks:**\n{json.dumps(tasks)}\n\n**Tasks:**\nno more\n\n**Proposals:**\n{json.dumps(proposals)}"
+    answer, _ = read_answer(ReflectOnPractice, text, INPUTS)
+    assert [task.task for task in answer["tasks"]] == ["a"]
+    assert [proposal.action for proposal in answer["proposals"]] == ["remove"]
+
+
+def test_json_with_a_slip_and_prose_behind_it_is_not_taken_for_cut() -> None:
+    answer, repairs = read_answer(UpdateFacts, '[{"info": "Ann runs", "type": "Activity",}] That is all.', INPUTS)
+    assert [fact.info for fact in answer["facts"]] == ["Ann runs"]
+    assert "cut" not in [repair.kind for repair in repairs]
+
+
+class Mood(BaseModel):
+    mood: Annotated[Literal["good", "bad"], BeforeValidator(lambda raw: {"fine": "good"}.get(raw, raw))]
+
+
+class ListMoods(dspy.Signature):
+    """List the moods of a day."""
+
+    day: str = dspy.InputField()
+    moods: list[Mood] = dspy.OutputField()
+
+
+def test_a_field_replaces_synonyms_before_its_value_is_read() -> None:
+    answer, _ = read_answer(ListMoods, '{"moods": [{"mood": "fine"}, {"mood": "bad"}]}', {})
+    assert [mood.mood for mood in answer["moods"]] == ["good", "bad"]
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,8 @@ TOO_MUCH: dict[str, tuple[str, dict[str, Any], int]] = {
     "messages": ("/v1/users/ada/sessions", {"messages": [{}] * 300_000}, 413),
     "fields": ("/v1/users/ada/sessions", {"messages": [MESSAGE], **{f"f{n}": 1 for n in range(2000)}}, 413),
     "lists": ("/v1/chat/completions", {"user": "ada", "messages": [MESSAGE], "stop": [[]] * 300_000}, 413),
+    # 25,000 commas are no reason not to parse it; its values are counted.
+    "numbers": ("/v1/chat/completions", {"user": "ada", "messages": [MESSAGE], "stop": [1] * 25_000}, 413),
     "options": ("/v1/users/ada/ask", {"question": "x", "options": ["x"] * 101}, 400),
     "parts": (
         "/v1/chat/completions",

@@ -77,6 +77,16 @@ def test_turns_that_are_not_remembered_yet_are_found_raw(method: str, store: Sto
     assert "cello" in found.answer
 
 
+def test_turns_whose_answer_was_unreadable_are_found_while_later_ones_wait(store: Store, scripted: Any) -> None:
+    unreadable = scripted(lambda kind, text, n: "I cannot help with that.")
+    memory = program("pgr").memory(store, "ada", lm=unreadable)
+    memory.add(said("I moved to Lisbon."))
+    memory.add(said("My cat is called Momo."), remember=False)
+    assert [hit.id for hit in memory.search("Lisbon").waiting] == ["D1:1"]
+    assert [hit.id for hit in memory.search("Momo").waiting] == ["D2:1"]
+    assert memory.recall("Who moved to Lisbon?").sources == ("D1:1",)
+
+
 ASKED_TEN_TIMES = ["turn-rag", "pgr+turn-rag", "logs+turn-rag", "session-rag"]
 
 

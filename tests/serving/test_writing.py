@@ -11,9 +11,21 @@ from typing import Any
 
 import pytest
 from dspy.utils.exceptions import LMInvalidRequestError, LMServerError
-from mempiler import EndpointError, Store, UserMemory, build
+from mempiler import (
+    EndpointError,
+    EntryReader,
+    Item,
+    MemoryProgram,
+    Method,
+    Store,
+    UserMemory,
+    Writer,
+    build,
+)
 from mempiler.engines.guard import DEAD_AFTER
+from mempiler.memory.memory import TurnMemory
 from mempiler.memory.stored import Owner
+from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.serving import operations
 from mempiler.serving.breaker import CALLER, MOST_CALLERS, Breaker
 from mempiler.serving.failure_counts import FailureCounts
@@ -230,6 +242,34 @@ def test_who_asks_for_many_users_makes_room_among_them(store: Store, monkeypatch
     for n in range(9):
         memories.look(Owner(f"user {n}", "other"))
     assert memories.look(Owner("ada", "acme")).settled is kept
+
+
+class FailingWriter(Writer):
+    """A writer with a fault of its own: it cannot write sessions that hold the word "odd"."""
+
+    Memory = TurnMemory
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 0
+
+    def write(self, memory: TurnMemory, item: Item, prepared: Any = None) -> TurnMemory:
+        if any("odd" in line for line in item.lines()):
+            self.failures += 1
+            raise ValueError("cannot write this")
+        return memory.with_session(item)
+
+
+def test_a_session_that_cannot_be_written_is_tried_three_times_and_then_set_aside(store: Store) -> None:
+    program = MemoryProgram(Method(FailingWriter(), EntryReader()), QuestionAnswering())
+    note(store, "an odd note")
+    note(store, "a note")
+    memories = Memories(program, store)
+    written = remember_queued(memories)
+    assert memories.program.method.writer.failures == 3
+    assert written.items == 1
+    (user,) = store.users()
+    assert (user.queued, user.failed) == (0, 1)
 
 
 @pytest.mark.parametrize("damage", ["json = '{'", "state = 'lost'", "attempts = 'x'"])
