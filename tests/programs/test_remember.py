@@ -13,7 +13,7 @@ from dspy.lm15 import ServerError
 from mempiler import Memory, MemoryProgram, Writer, build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.programs.adapter import adapter
-from mempiler.programs.identity import program_digest, rollout, writer_digest, writer_key
+from mempiler.programs.identity import digest, program_digest, rollout, writer_digest, writer_key
 from mempiler.programs.threads import SingleFlight
 from pydantic import create_model
 
@@ -49,6 +49,16 @@ def test_a_longer_history_continues_from_its_longest_prefix(scripted, fact_repli
         program.remember(make_history(3))
         program.remember(make_history(1))
     assert lm.engine.calls["operations"] == 9
+
+
+def test_items_that_are_in_no_memory_yet_are_counted(scripted, fact_replies, make_history):
+    program, history = memory_r2(), make_history(3)
+    with dspy.context(lm=scripted(fact_replies)):
+        assert program.unwritten([history]) == 3
+        program.remember(make_history(2))
+        assert program.unwritten([history]) == 1
+        program.remember(history)
+        assert program.unwritten([history, make_history(1)]) == 0
 
 
 def test_a_history_that_was_changed_is_written_anew(make_history):
@@ -234,6 +244,11 @@ def test_an_instruction_changes_a_writer_and_changing_it_back_makes_it_the_same(
     assert writer_digest(writer) != before
     extract.signature.instructions = own
     assert writer_digest(writer) == before
+
+
+def test_a_digest_is_of_the_content_and_not_of_the_order_of_its_keys() -> None:
+    assert digest({"model": "a", "seed": 1}) == digest({"seed": 1, "model": "a"})
+    assert digest(["a", "b"]) != digest(["b", "a"])
 
 
 def test_class_and_memory_of_a_writer_count() -> None:
