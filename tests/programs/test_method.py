@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, cast
 
 import dspy
@@ -14,6 +15,8 @@ from mempiler import (
     Memory,
     MemoryProgram,
     Method,
+    Session,
+    Turn,
     UserError,
     Writer,
     build,
@@ -233,3 +236,15 @@ def test_a_history_may_be_plain_json_and_a_program_awaited():
         assert found[0].memory == program.remember(History.parse(SAID)).memory
     assert answers == [one.answer for one in found]
     assert "Lisbon" in answers[0]
+
+
+def test_a_turn_without_a_time_has_that_of_its_session() -> None:
+    session_time = datetime(2024, 3, 1)
+    turn_time = datetime(2024, 3, 2)
+    turns = (
+        Turn(id="D1:1", speaker="Ada", text="I moved to Lisbon."),
+        Turn(id="D1:2", speaker="Ada", text="It rains.", time=turn_time),
+    )
+    history = History(id="ada", items=(Session(id="D1", time=session_time, turns=turns),))
+    entries = build("turn-rag").remember(history).memory.entries()
+    assert [entry.time for entry in entries] == [session_time, turn_time]

@@ -333,3 +333,8 @@ def test_unknown_ids_are_dropped_from_lists_and_counted() -> None:
     assert read(["D1:1", "D9:9"], ids) == (["D1:1"], ["unknown id"])
     assert read("[D1:1], [D2:1]", ids)[0] == ["D1:1", "D2:1"]
     assert read(["NEW_1"], list[Annotated[str, IdFrom("dialogue", allow_new=True)]]) == (["NEW_1"], [])
+
+
+def test_a_value_of_several_types_is_read_as_the_first_that_fits() -> None:
+    assert read("many", int | str) == ("many", [])
+    assert read(3, int | str) == (3, [])

@@ -206,3 +206,10 @@ def test_hostile_answers_are_followed_in_time(layout: Layout, name: str) -> None
     started = time.process_time()
     grown(text, range(0, len(text), 16), layout)
     assert time.process_time() - started < 3
+
+
+def test_nothing_is_read_after_a_stop() -> None:
+    partial = PartialAnswer("answer")
+    assert partial.add_piece("[[ ## answer ## ]]\ntea") == "tea"
+    partial.stop()
+    assert partial.add_piece("[[ ## answer ## ]]\ntea and coffee") == ""

@@ -1,16 +1,18 @@
 """Memories for agents: tools of MCP over HTTP, whose tenant the token names and whose user a header; a tool of DSPy."""
 
 import asyncio
+from datetime import datetime
 from importlib.util import find_spec
+from json import loads
 from typing import Any
 
 import mempiler
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler import Store
+from mempiler import Hit, Store
 from mempiler.engines.models import language_model
-from mempiler.serving.prompt_text import NOTHING, beside
+from mempiler.serving.prompt_text import NOTHING, beside, data_lines
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 
@@ -114,3 +116,11 @@ def test_no_entry_ends_the_block_it_stands_in(said: str) -> None:
     assert block.count("</memory>") == 1
     assert block.endswith("\n</memory>")
     assert "<|im_end|>" not in block
+
+
+def test_an_agent_reads_of_each_entry_when_it_was_said() -> None:
+    dated = Hit(id="D1:1", text="I moved.", score=1.0, kind="turn", sources=("D1:1",), time=datetime(2024, 3, 1))
+    undated = dated.model_copy(update={"time": None})
+    first, second = (loads(line.removeprefix("- ")) for line in data_lines([dated, undated]).splitlines())
+    assert first["when"] == "2024-03-01 00:00:00"
+    assert "when" not in second

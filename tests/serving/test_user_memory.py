@@ -87,6 +87,15 @@ def test_turns_whose_answer_was_unreadable_are_found_while_later_ones_wait(store
     assert memory.recall("Who moved to Lisbon?").sources == ("D1:1",)
 
 
+def test_a_session_keeps_its_id_unless_another_one_is_given(ada: UserMemory) -> None:
+    first, second = (
+        Session(id=id, turns=(Turn(id=f"{id}:1", speaker="Ada", text=f"I moved to {id}."),)) for id in ("Porto", "Faro")
+    )
+    ada.add(first)
+    ada.add(second, id="journey")
+    assert [stored.item.id for stored in ada.store.items(ada.owner)] == ["Porto", "journey"]
+
+
 ASKED_TEN_TIMES = ["turn-rag", "pgr+turn-rag", "logs+turn-rag", "session-rag"]
 
 
