@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .memory.store import Store as Store
     from .programs.catalog import build as build
     from .programs.method import EntryReader as EntryReader
-    from .programs.method import Lost as Lost
+    from .programs.method import ExtractionFailed as ExtractionFailed
     from .programs.method import Method as Method
     from .programs.method import Policy as Policy
     from .programs.method import Reader as Reader
@@ -94,7 +94,7 @@ _HOMES = {
     "Store": ".memory.store",
     "build": ".programs.catalog",
     "EntryReader": ".programs.method",
-    "Lost": ".programs.method",
+    "ExtractionFailed": ".programs.method",
     "Method": ".programs.method",
     "Policy": ".programs.method",
     "Reader": ".programs.method",

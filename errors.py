@@ -136,7 +136,7 @@ class BudgetError(MempilerError):
     exit_code = 0
 
 
-class Stopped(KeyboardInterrupt):
+class RunInterrupted(KeyboardInterrupt):
     """Raised in the place of a KeyboardInterrupt by work of which something is kept.
 
     Args:

@@ -31,7 +31,7 @@ from .engines.offline.engine import OfflineEngine
 from .errors import DataError, UserError
 from .memory.memory import stored_sources
 from .programs.catalog import build
-from .programs.fold import Steps, fold, run_step
+from .programs.fold import Steps, run_step, write_items
 from .programs.identity import writer_key
 from .programs.method import Method
 from .programs.program import MemoryProgram
@@ -89,7 +89,7 @@ def sample_history() -> History:
         Action(id=f"a{n}", time=datetime(2024, 4, n), scene="video", situation=things[n % 3], action=done[n % 2])
         for n in range(1, 15)
     ]
-    return History(id="ada", items=(*items, Behavior.of("B", actions)))
+    return History(id="ada", items=(*items, Behavior.from_actions("B", actions)))
 
 
 def _writing(make: Make, past: History) -> Broken:
@@ -99,7 +99,7 @@ def _writing(make: Make, past: History) -> Broken:
     memory = writer.Memory()
     for item in past.items:
         before, shown = memory.model_dump_json(), item.model_dump_json()
-        after = fold([item], memory, Steps(writer), settle=False)
+        after = write_items([item], memory, Steps(writer), finalize=False)
         if memory.model_dump_json() != before:
             yield f"write changes the memory it is given (at item {item.id}); return a changed copy"
             return
@@ -107,13 +107,13 @@ def _writing(make: Make, past: History) -> Broken:
             yield f"write changes the item {item.id}"
             return
         memory = after
-    settled = writer.settle(memory)
-    at_once = fold(past.items, writer.Memory(), Steps(writer))
+    settled = writer.finalize(memory)
+    at_once = write_items(past.items, writer.Memory(), Steps(writer))
     if settled != at_once:
-        yield "items one by one give another memory than all at once; prepare and write must depend on nothing else"
-    if writer.settle(settled) != settled:
+        yield "items one by one give another memory than all at once; extract and update must depend on nothing else"
+    if writer.finalize(settled) != settled:
         yield "settling twice is not settling once"
-    if fold(past.items, other.method.writer.Memory(), Steps(other.method.writer)) != at_once:
+    if write_items(past.items, other.method.writer.Memory(), Steps(other.method.writer)) != at_once:
         yield "the same history gives another memory the second time; count ids, draw nothing without a seed"
 
 
@@ -162,7 +162,7 @@ def _prompts(make: Make, past: History) -> Broken:
         if changed != writes:
             says = "writes but is not" if writes else "reads but is"
             yield f"the prompt {name} {says} part of the memory's key"
-    calls = run_step(lambda: fold(past.items, writer.Memory(), Steps(writer))).calls
+    calls = run_step(lambda: write_items(past.items, writer.Memory(), Steps(writer))).calls
     strange = {id(call.predictor) for call in calls} - {id(predictor) for predictor in writers.values()}
     if strange:
         yield "writing asks prompts that do not lie below the writer; their changes would leave stale memories"
@@ -174,11 +174,11 @@ def _losses(make: Make, past: History) -> Broken:
     if not writer.predictors_below():
         return
     with dspy.context(lm=MeteredLM("garbled/garbled", Meter(), engine=_Garbled(), cache=False)):
-        memory = fold(past.items, writer.Memory(), Steps(writer))
-    kept = stored_sources(memory) | {turn.id for left in memory.unwritten for turn in left.item.turns}
+        memory = write_items(past.items, writer.Memory(), Steps(writer))
+    kept = stored_sources(memory) | {turn.id for left in memory.failed_items for turn in left.item.turns}
     lost = list[str]()
     for item in past.items:
-        calls = run_step(lambda item=item: fold([item], writer.Memory(), Steps(writer))).calls
+        calls = run_step(lambda item=item: write_items([item], writer.Memory(), Steps(writer))).calls
         asked = "\n".join(str(value) for call in calls for value in call.inputs.values())
         lost += [turn.id for turn in item.turns if turn.text and turn.text in asked and turn.id not in kept]
     if lost:
@@ -228,22 +228,24 @@ def _first(check: Callable[[dspy.Example], Broken], examples: Sequence[dspy.Exam
 
 def _example(benchmark: Benchmark, example: dspy.Example, histories: dict[str, Any]) -> Broken:
     inputs = dict(example.inputs())
-    missing = {"history", "focus"} - inputs.keys()
+    missing = {"history", "evidence_ids"} - inputs.keys()
     if missing:
         yield f"{', '.join(sorted(missing))} is no input; see with_inputs"
         return
     if "answer" in inputs:
         yield "the gold answer is an input, so every program sees it"
     recent = {turn.id for item in inputs.get("recent") or () for turn in item.turns}
-    strange = [id for id in example.focus if id not in example.history.turns and id not in recent]
+    strange = [id for id in example.evidence_ids if id not in example.history.turns and id not in recent]
     if strange:
-        yield f"focus names {strange[0]}, which is no turn of its history"
+        yield f"evidence_ids names {strange[0]}, which is no turn of its history"
     if histories.setdefault(example.history.digest, example.history) is not example.history:
         yield "its history is equal to another one's but no shared object; make it once"
     if benchmark.interaction is None:
         task: Any = task_class(benchmark.task)()
         try:
-            task.query({name: value for name, value in inputs.items() if name not in ("history", "focus", "recent")})
+            task.query(
+                {name: value for name, value in inputs.items() if name not in ("history", "evidence_ids", "recent")}
+            )
         except UserError as error:
             yield str(error)
 
@@ -267,7 +269,7 @@ def _split(benchmark: Benchmark) -> Broken:
 def _scorer(benchmark: Benchmark) -> Broken:
     """The scorer's results for the gold answer, for nothing, and twice for the same."""
     scorer = benchmark.scorer
-    if scorer.asked or benchmark.interaction is not None:
+    if scorer.required_judges or benchmark.interaction is not None:
         with suppress(UserError):
             scorer.score(benchmark.examples[0], dspy.Prediction(answer="x", context=Context(), rival="y"))
             yield "a scorer that names judges scores without any; ask self.judge(role)"

@@ -19,8 +19,8 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..errors import MempilerError, Stopped, UserError
-from .config import complete
+from ..errors import MempilerError, RunInterrupted, UserError
+from .config import add_env_vars
 
 COMMANDS = {
     "demo": "The main job on the bundled sample: compile, score, track, save, load, ask.",
@@ -89,7 +89,7 @@ class LazyGroup(Renaming):
             return super().get_command(ctx, cmd_name)
         module = "list_" if cmd_name == "list" else cmd_name
         command = importlib.import_module(f".{module}", __name__).command
-        complete(command)
+        add_env_vars(command)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -176,7 +176,7 @@ def _fail(message: str, code: int) -> Any:
 
 def stop_line(stop: BaseException | None, arguments: Sequence[str]) -> str:
     """One line for whoever stopped a command: what is kept, and how to go on."""
-    if isinstance(stop, Stopped):
+    if isinstance(stop, RunInterrupted):
         return f"stopped; {stop.kept}; the same command with {' '.join(stop.resume)} goes on"
     if tuple(arguments[:2]) != ("memories", "rebuild"):
         return "stopped"

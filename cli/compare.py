@@ -33,7 +33,7 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: Any, export: A
     Each is a run: its folder, the end of the folder's name, its MLflow run id, or `last`.
     """
     from ..records.atomic_file import atomic_write
-    from ..runs.compare import compare, comparisons, decide_gate, recorded
+    from ..runs.compare import compare, comparisons, decide_gate, load_run
     from ..runs.exports.leaderboards import write_results
     from ..runs.home import refuse_foreign
     from ..runs.pages.html import GENERATOR, as_html
@@ -43,7 +43,7 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: Any, export: A
         raise UserError(f"one run is nothing to compare: name another beside {names[0]!r}")
     if path is not None:
         refuse_foreign(Path(path), GENERATOR, force=overwrite)
-    runs = [recorded(name) for name in names]
+    runs = [load_run(name) for name in names]
     written = write_results(runs[0], *export, overwrite=overwrite) if export else []
     if not runs[1:]:
         report({"written": written}, [f"written: {file}" for file in written])

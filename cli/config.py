@@ -35,7 +35,7 @@ MODELS = ("store", "lm", "api_base", "embedder", "embedder_api_base", "reranker"
 """Options of verbs that have a variable; one left in a shell must not say whose memory is changed or forgotten."""
 
 
-def complete(command: click.Command, verb: bool = False) -> None:
+def add_env_vars(command: click.Command, verb: bool = False) -> None:
     """Gives the options of a command variables; its help shows those that are often used.
 
     Flags have one in `serve` alone: elsewhere one left in a shell would change what a command does.
@@ -47,12 +47,12 @@ def complete(command: click.Command, verb: bool = False) -> None:
             option.envvar = option.envvar or f"MEMPILER_{name.upper()}"
         option.hidden = option.hidden or (long and name in SELDOM.split())
     for each in command.commands.values() if isinstance(command, click.Group) else ():
-        complete(each, verb=True)
+        add_env_vars(each, verb=True)
 
 
 def settings(command: click.Command) -> dict[str, str]:
     """What the help of a command leaves out, by the names in a file."""
-    complete(command)
+    add_env_vars(command)
     hidden = [option for option in _options(command) if option.hidden and option.help]
     return {_name(option).replace("_", "-"): _told(option) for option in hidden}
 

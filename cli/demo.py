@@ -11,19 +11,19 @@ import click
 @click.command("demo")
 def command() -> None:
     """Compile turn-rag on the bundled sample, score it, save it, and ask it a question in a new process."""
-    from ..optimizers.compile import Compilation
+    from ..optimizers.compile import CompileConfig
     from ..runs.announce import announce
     from ..runs.compile import run_compile
-    from ..runs.setup import Setup
+    from ..runs.setup import RunConfig
     from .printing import Output
     from .progress import progress
     from .show import run_lines
 
-    console, setup = Output(), Setup(benchmark="locomo")
+    console, setup = Output(), RunConfig(benchmark="locomo")
     announce(setup)
     with progress(setup.limits) as (note, meter):
-        outcome = run_compile("turn-rag", setup, Compilation("knn"), note=note, meter=meter)
-    row = max(outcome.after.counted, key=lambda row: row.score)
+        outcome = run_compile("turn-rag", setup, CompileConfig("knn"), progress=note, meter=meter)
+    row = max(outcome.after.headline_rows, key=lambda row: row.score)
     example = next(example for example in setup.load().examples if example.id == row.id)
     history = outcome.run / "history.json"
     history.write_text(example.history.model_dump_json(indent=1), encoding="utf-8")

@@ -15,7 +15,7 @@ from .progress import quiet_output
 from .show import run_lines
 
 if TYPE_CHECKING:
-    from ..runs.setup import Setup
+    from ..runs.setup import RunConfig
 
 JUDGES = "judge-check"
 """The benchmark of labelled answers, which judges judge."""
@@ -47,7 +47,7 @@ def command(program: str, planned: bool, split: Any, check: bool, **values: Any)
     from ..runs import api
     from ..runs.experiment import compiled_on
     from ..runs.registry import pinned, program_folder
-    from ..runs.results import refuse_broken, refuse_unasked
+    from ..runs.results import raise_if_unanswered, refuse_broken
 
     if check:
         _check_data(make_setup(values))
@@ -67,10 +67,10 @@ def command(program: str, planned: bool, split: Any, check: bool, **values: Any)
         evaluation = api.evaluate(program, metric=metric, split=split, **options)
     report(evaluation.to_dict(), run_lines(str(evaluation.run_id)))
     refuse_broken(evaluation, evaluation.run_id)
-    refuse_unasked([evaluation], evaluation.stopped, evaluation.run_id)
+    raise_if_unanswered([evaluation], evaluation.stopped, evaluation.run_id)
 
 
-def _check_data(setup: Setup) -> None:
+def _check_data(setup: RunConfig) -> None:
     """Say what is in a data file, what is wrong with it, and how it is split; end with code 1 if it cannot be used."""
     from ..data.check import check
     from ..runs.split_plan import plan_split
@@ -79,15 +79,17 @@ def _check_data(setup: Setup) -> None:
         raise UserError(f"--check looks into a file of {setup.benchmark}; give it with --data")
     found = check(setup.benchmark, setup.data, **setup.options)
     lines: list[Any] = [table((setup.data, ""), [(name, str(value)) for name, value in found.counts.items()])]
-    lines += [f"{'ERROR: ' if row.fatal else ''}{row.where}: {row.kind}: {row.message}" for row in found.rows]
+    lines += [f"{'ERROR: ' if row.fatal else ''}{row.where}: {row.kind}: {row.message}" for row in found.findings]
     if found.languages:
         counts = ", ".join(f"{language} {count}" for language, count in found.languages.items())
         lines.append(f"languages of the questions: {counts}")
-    lines.append(f"metric: {found.metric}{f'; compares {found.words}' if found.words else ''}")
+    lines.append(
+        f"metric: {found.metric}{f'; compares {found.splitter_description}' if found.splitter_description else ''}"
+    )
     if found.advice:
         lines.append(f"advice: {found.advice}")
-    fatal = sum(row.fatal for row in found.rows)
-    lines.append(f"{fatal} errors, {len(found.rows) - fatal} remarks" if found.rows else "nothing wrong found")
+    fatal = sum(row.fatal for row in found.findings)
+    lines.append(f"{fatal} errors, {len(found.findings) - fatal} remarks" if found.findings else "nothing wrong found")
     result = found.model_dump()
     if not found.ok:
         lines.append(f"{setup.data}: cannot be used as it is; mend the lines marked ERROR")
@@ -105,10 +107,10 @@ def _check_data(setup: Setup) -> None:
     sys.exit(0 if found.ok else 1)
 
 
-def _check_judge(name: str, setup: Setup, planned: bool) -> None:
+def _check_judge(name: str, setup: RunConfig, planned: bool) -> None:
     """Lets a judge (of the benchmark `name`, or ours) judge answers that are known to be right, vague or wrong."""
     from ..data import judge_check
-    from ..engines.guard import Guard
+    from ..engines.guard import BudgetGuard
     from ..engines.meter import Meter
     from ..engines.models import endpoint_errors, language_model
     from ..engines.spending import needed_prices
@@ -117,7 +119,7 @@ def _check_judge(name: str, setup: Setup, planned: bool) -> None:
     if planned or setup.resume or setup.replay:
         raise UserError("a judge is checked at once: --plan, --resume and --replay are for runs")
     labelled, lm = judge_check.read_labelled(setup.data), setup.judge_lm or "offline"
-    guard, prices = Guard(setup.limits), needed_prices(lm, setup.limits.max_usd)
+    guard, prices = BudgetGuard(setup.limits), needed_prices(lm, setup.limits.max_usd)
     model = language_model(lm, Meter(), "judge", setup.roles["judge"].address, guard=guard, prices=prices)
     judge = judge_check.judge_of(None if name == "judge" else name)(model, adapter(setup.adapter or "chat"))
     try:

@@ -52,15 +52,15 @@ def command(name: str, source: str | None, out: str | None, sha256: str | None) 
 
 
 def _data(name: str, out: str | None, sha256: str) -> dict[str, Any]:
-    from ..data.fetch import HUB, download, fetch
+    from ..data.fetch import HUB, fetch, resolve_download
     from ..runs.home import home, make_folder
 
-    wanted = download(name, sha256)
+    wanted = resolve_download(name, sha256)
     folder = Path(out) if out else home() / "data"
     make_folder(folder)
     found = fetch(name, folder, lambda line: click.echo(line, err=True), sha256)
     differs = "sha256 differs from the reported one" if wanted.sha256 else f"sha256 {found.sha256}, not verified"
-    state = f"{'fetched' if found.fresh else 'was there'}, {'sha256 verified' if found.verified else differs}"
+    state = f"{'fetched' if found.downloaded else 'was there'}, {'sha256 verified' if found.verified else differs}"
     use = f"--data {found.path}" if name.startswith(HUB) else f"--benchmark {name} --data {found.path}"
     about = {"licence": wanted.licence, "address": wanted.address}
     return about | dataclasses.asdict(found) | {"path": str(found.path), "state": state, "use": use}

@@ -74,7 +74,7 @@ def _listed(kind: str) -> dict[str, str]:
         },
         "systems": {
             name: f"{each.what}; "
-            + (f"at {each.environment.path}" if each.environment.here else f"run: mempiler fetch system:{name}")
+            + (f"at {each.environment.path}" if each.environment.is_installed else f"run: mempiler fetch system:{name}")
             for name, each in SYSTEMS.items()
         },
     }
@@ -84,10 +84,10 @@ def _listed(kind: str) -> dict[str, str]:
 
 def _list_optimizer(kind: str | None, name: str) -> None:
     from ..optimizers.catalog import optimizer
-    from ..optimizers.constructors import further
+    from ..optimizers.constructors import extra_settings
 
     if kind != "optimizers":
         raise UserError(f"{kind} {name}: settings are listed of optimizers alone; leave {name} out")
-    found = further(name) | dict(optimizer(name).settings)
+    found = extra_settings(name) | dict(optimizer(name).settings)
     rows = [(key, json.dumps(value)) for key, value in found.items()]
     report(found, [table(("name", "default"), rows, f"{name}: --optimizer-set NAME=VALUE")])

@@ -120,7 +120,7 @@ def rebuild(program: str, queued: bool, failed: bool, force: bool, **given: Any)
         with endpoint_errors():
             done = sum(gather([lambda owner=owner: written(owner) for owner in owners]), WriteCounts())
         users = opened.users(tenant, user)
-    others = sum(one.stamp is not None and not one.stamp.writes_like(memories.stamp) for one in users)
+    others = sum(one.stamp is not None and not one.stamp.writes_like(memories.writer_fingerprint) for one in users)
     counts = {"users": len(users), "sessions": done.items, "failures": len(done.failures)}
     left = {"still queued": sum(one.queued for one in users), "partial": sum(one.partial for one in users)}
     left["users of another program"] = others
@@ -141,15 +141,15 @@ def _written(
     """Writes the memory of a user; if only what is queued is written, one of another program alone if it is named."""
     from ..serving.settings import LEASE
     from ..serving.user_memory import UserMemory
-    from ..serving.writing import WriteCounts, remember_user
+    from ..serving.writing import WriteCounts, write_user_queue
 
     if not queued:
         memory = UserMemory(memories, owner, stop=stopped.is_set)
         return memory.retry() if failed else memory.rebuild()
     stamp = None if named else memories.store.read(owner, lambda version: True).stamp
-    if stamp is not None and not stamp.writes_like(memories.stamp):
+    if stamp is not None and not stamp.writes_like(memories.writer_fingerprint):
         return WriteCounts()
-    return remember_user(memories, owner, LEASE, stopped.is_set, retry=True)
+    return write_user_queue(memories, owner, LEASE, stopped.is_set, retry=True)
 
 
 @command.command("search")
@@ -170,7 +170,7 @@ def search(program: str, query: str | None, k: int, where: Any, since: Any, unti
     from ..serving.bodies import Listing
 
     try:
-        chosen = Listing(where=where, since=since, until=until).chosen
+        chosen = Listing(where=where, since=since, until=until).as_kwargs
     except ValidationError as error:
         raise UserError(misfit(error)) from error
     with _memory(program, **given) as memory:
@@ -179,7 +179,7 @@ def search(program: str, query: str | None, k: int, where: Any, since: Any, unti
             report({"entries": listed}, map(_line, listed))
             return
         found = memory.search(query, k, **chosen)
-    waiting = ["not in the memory yet:", *found.waiting] if found.waiting else []
+    waiting = ["not in the memory yet:", *found.pending] if found.pending else []
     lines = (hit if isinstance(hit, str) else f"{hit.score:.3f}  {hit.line()}" for hit in (*found.entries, *waiting))
     report(found._asdict(), lines)
 
@@ -205,7 +205,7 @@ def show(program: str | None, store: str | None, user: str, tenant: str, **readi
             raise UserError(f"entries of user {user!r} were changed: {told}")
         if changes and program is not None:
             loaded = open_program(program, **reading).program
-            found = contents_shown(loaded.memory(opened, user, tenant).look(), found)
+            found = contents_shown(loaded.memory(opened, user, tenant).view(), found)
     document = found.document
     memory = json.loads(document.settled or document.memory) if document else None
     sessions = [

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they become a `Setup`."""
+"""Options that several commands share, and how they become a `RunConfig`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from ..runs.options import RunOptions
-    from ..runs.setup import Setup
+    from ..runs.setup import RunConfig
 
 
 SECONDS = click.FloatRange(0, MOST_SECONDS, min_open=True)
@@ -138,7 +138,7 @@ setup_options = adds(
     ALLOW_CODE,
     CONFIG,
 )
-"""Adds the options that make up a `Setup`."""
+"""Adds the options that make up a `RunConfig`."""
 
 
 def take_run_options(values: dict[str, Any]) -> RunOptions:
@@ -150,12 +150,12 @@ def take_run_options(values: dict[str, Any]) -> RunOptions:
         options[name] = parse_settings(options.get(name, ()))
     for name in ("lm", "embedder"):
         # Only what a user chose: a run that is replayed brings models of its own.
-        if name in options and not said(name):
+        if name in options and not was_given(name):
             del options[name]
     return cast("RunOptions", options)
 
 
-def make_setup(values: dict[str, Any]) -> Setup:
+def make_setup(values: dict[str, Any]) -> RunConfig:
     """Take the options of a run out of a command's values, and return its setup."""
     from ..runs import options
 
@@ -163,7 +163,7 @@ def make_setup(values: dict[str, Any]) -> Setup:
     return options.make_setup(take_run_options(values), options.Questions(metric=metric))
 
 
-def said(name: str) -> bool:
+def was_given(name: str) -> bool:
     """Whether an option was given, on the command line or by the environment."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 

@@ -60,7 +60,7 @@ def command(
     from ..runs.papers.reproduction import reproduce
     from ..runs.papers.sections import plan_paper
     from ..runs.papers.trainings import TrainingChoices
-    from ..runs.results import refuse_broken, refuse_unasked
+    from ..runs.results import raise_if_unanswered, refuse_broken
 
     follow_first_process(planned, many=True)
     found = read_paper(paper)
@@ -81,7 +81,7 @@ def command(
         for each, run in zip(row.evaluations, row.runs, strict=True):
             refuse_broken(each, run.name)
     evaluations = [each for row in rows for each in row.evaluations]
-    refuse_unasked(evaluations, made.stopped, made.run.name)
+    raise_if_unanswered(evaluations, made.stopped, made.run.name)
     if made.failed:
         sys.exit(1)
 
@@ -132,7 +132,7 @@ def _ours(found: SectionResult) -> Iterator[RenderableType]:
         ]
         rows += [_row_not_run(found, row) for row in found.section.not_run]
         yield "scores and their differences in points, 0 to 100"
-        yield table(("variant", "n", *names, f"difference to {found.section.own}"), rows)
+        yield table(("variant", "n", *names, f"difference to {found.section.baseline}"), rows)
         yield from _difference_notes(found)
         heads = "variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls", "search ms: p50, p95, CPU"
         yield table(heads, map(_taken, found.rows), "what it takes by itself, writing and answering together")
@@ -189,9 +189,9 @@ def _difference_notes(found: SectionResult) -> Iterator[str]:
 
 def _taken(row: VariantResult) -> tuple[str, ...]:
     """What a variant takes by itself, whoever paid for it first."""
-    taken = row.evaluation.taken
+    taken = row.evaluation.usage
     cost = "-" if taken.unpriced else f"{taken.cost:,.4f}"
     sizes = f"{taken.calls:,.0f}", f"{taken.tokens:,.0f}", f"{taken.seconds:,.1f}", cost
     search = ", ".join("-" if each is None else f"{each:.1f}" for each in row.evaluation.search_ms().values())
     failed = f"{sum(one.failures for one in row.evaluations):,}"
-    return row.label, *sizes, failed, f"{row.evaluation.lost:.1%}", search
+    return row.label, *sizes, failed, f"{row.evaluation.failure_rate:.1%}", search

@@ -132,7 +132,7 @@ def _answers(page: Page, question: Question) -> Iterator[tuple[str, str]]:
 def _question_lines(page: Page, question: Question) -> Iterator[str]:
     from ..runs.rows import REASONS
 
-    row, seen = question.last, question.last.seen
+    row, seen = question.last, question.last.trace
     yield row.question
     yield f"{row.id}, score {row.score:.3f}: {REASONS[row.reason]}"
     for name, text in [("gold", row.gold), *_answers(page, question)]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import parse_settings, said, setup_options, take_run_options
+from .options import parse_settings, setup_options, take_run_options, was_given
 from .printing import report, show_plan
 from .progress import quiet_output
 from .show import run_lines
@@ -39,7 +39,7 @@ def command(
     follow_first_process(planned)
     metric = values.pop("metric")
     options = take_run_options(values)
-    if not said("threads"):
+    if not was_given("threads"):
         # A training has a default of its own.
         options.pop("threads", None)
     training: dict[str, Any] = {"optimizer": optimizer, "train_set": parse_settings(train_set), "trainer": trainer}

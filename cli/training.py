@@ -38,11 +38,11 @@ def follow_first_process(planned: bool, many: bool = False) -> None:
     if processes.rank() == 0:
         return
     if not planned:
-        from ..engines.local.engine import follow, follow_all
+        from ..engines.local.engine import follow_all, run_follower
 
         if many:
             follow_all()
         else:
-            follow()
+            run_follower()
     # At once: threads of torch's that wind down abort a process now and then, and torchrun then ends the first one.
     os._exit(0)

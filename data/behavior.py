@@ -14,13 +14,13 @@ import dspy
 
 from ..records import Action, Behavior, History, Profile, Turn, format_time
 from ..signatures.behavior import chosen_option
-from .scorer import Answered, Score, Scorer, answer_of
+from .scorer import Score, ScoredAnswer, Scorer, answer_of
 
 BATCH = 20
 """Records of one `Behavior` item: what a method is given at a time."""
 
 
-class ChosenOption(Scorer):
+class OptionAccuracy(Scorer):
     """1 when the answer chooses the gold option and no other; `parts["unparsed"]` is 1 where it chooses none."""
 
     title = "accuracy"
@@ -30,7 +30,9 @@ class ChosenOption(Scorer):
         right = chosen == example.answer
         return Score(float(right), _explain(example, chosen), {"unparsed": float(chosen is None)})
 
-    def parsed(self, rows: Iterable[Answered], options: Sequence[str], every: bool = False) -> list[tuple[str, str]]:
+    def label_pairs(
+        self, rows: Iterable[ScoredAnswer], options: Sequence[str], every: bool = False
+    ) -> list[tuple[str, str]]:
         """(gold, chosen) of every row that was answered with one of the options.
 
         Args:
@@ -52,7 +54,7 @@ def records(user: str, profile: str, actions: Sequence[Action]) -> History:
 def batches(user: str, actions: Sequence[Action], start: int = 0) -> tuple[Behavior, ...]:
     """Records as `Behavior` items of `BATCH`; `start` counts the records before, for ids."""
     return tuple(
-        Behavior.of(f"{user}:{start + n + 1}-{start + n + len(part)}", part)
+        Behavior.from_actions(f"{user}:{start + n + 1}-{start + n + len(part)}", part)
         for n in range(0, len(actions), BATCH)
         for part in [actions[n : n + BATCH]]
     )
@@ -84,7 +86,7 @@ class RecentRecords:
         return Behavior(id=f"{self._user}:{first}-{first + count - 1}", time=batch.time, **parts)
 
 
-def asked(action: Action, question: str) -> str:
+def format_question(action: Action, question: str) -> str:
     """The situation of a record in words, and what is asked about it, on one line; the reaction is not in it."""
     when = f"{format_time(action.time)}; " if action.time else ""
     return " ".join(f"{when}{action.scene}; {action.situation}. {question}".split())
@@ -95,8 +97,10 @@ def example(
 ) -> dspy.Example:
     """One question, with its inputs marked."""
     labels: Mapping[str, str] = {"answer": answer, "category": category, "id": id}
-    made = dspy.Example(history=history, recent=recent, question=question, options=list(options), focus=(), **labels)
-    return made.with_inputs("history", "recent", "question", "options", "focus")
+    made = dspy.Example(
+        history=history, recent=recent, question=question, options=list(options), evidence_ids=(), **labels
+    )
+    return made.with_inputs("history", "recent", "question", "options", "evidence_ids")
 
 
 def _explain(example: dspy.Example, chosen: str | None) -> str:

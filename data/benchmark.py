@@ -21,15 +21,15 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import DataError, UnknownNameError, UserError
 from ..records import History
-from .dataset import Note, Reading, Source, Split, askable, refuse_fatal
+from .dataset import Dataset, FindingListener, Source, Split, questions_after, raise_on_fatal
 from .judge import AnyJudge
 from .samples import sample
-from .scorer import JudgedStep, Score, Scorer
+from .scorer import OptimizerStep, Score, Scorer
 from .split import (
     MIN_QUESTIONS,
-    Cut,
     Question,
     Sizes,
+    SplitCandidates,
     candidates_for_dev,
     candidates_for_test,
     cut_questions,
@@ -53,11 +53,11 @@ class Interaction(ABC):
     """Replies of each side in an average conversation, for plans."""
 
     @abstractmethod
-    def between(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
+    def with_simulated_user(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
         """A copy with a user that a language model plays, and a rival."""
 
     @abstractmethod
-    def hold(self, program: Program, example: dspy.Example) -> dspy.Prediction:
+    def converse(self, program: Program, example: dspy.Example) -> dspy.Prediction:
         """Lets the user talk with the program and with the rival.
 
         Raises:
@@ -87,7 +87,7 @@ class Benchmark:
     """What makes the scorer of each metric."""
     categories: ClassVar[Mapping[str, str]] = {}
     """What tables call the categories, where the benchmark's own names are numbers."""
-    expected: ClassVar[tuple[str, ...]] = ()
+    expected_categories: ClassVar[tuple[str, ...]] = ()
     """Categories that tables list with n = 0 where no question is of them."""
     sample: ClassVar[str | None] = None
     """Its bundled sample, below `data/samples`."""
@@ -110,10 +110,10 @@ class Benchmark:
         self.questions_by_group: Mapping[str, int] = Counter(map(self.group, self.examples))
         """How many questions the files hold about each conversation or user, those of other categories included."""
         self.metric_name = metric or next(iter(self.metrics))
-        self.scorer = self.scored_by(self.metric_name)
+        self.scorer = self.make_scorer(self.metric_name)
 
     @classmethod
-    def read(cls, path: Path, note: Note) -> Reading | None:
+    def read(cls, path: Path, on_finding: FindingListener) -> Dataset | None:
         """Reads files and reports findings to `note`; None if only a `load` of its own can read them.
 
         Further parameters, by name alone, are options of `load` and of `evaluate --check`; one that is called
@@ -145,16 +145,16 @@ class Benchmark:
         """
         cls.refuse_options(options, (name for name in cls.options() if name not in ("metric", "categories")))
         if metric is not None:
-            cls.scored_by(metric)
+            cls.make_scorer(metric)
         if path is None and cls.sample is None:
             raise DataError(f"{cls.name} has no sample; give the path of its file with --data")
-        kept = cls.kept(categories)
-        options = fitted(cls.name, cls.read, options)
+        kept = cls.resolve_categories(categories)
+        options = coerce_options(cls.name, cls.read, options)
         if kept and "categories" in inspect.signature(cls.read).parameters:
             options["categories"] = kept
         with sample() as samples:
             where = samples / str(cls.sample) if path is None else Path(path)
-            reading = cls.read(where, refuse_fatal(where), **options)
+            reading = cls.read(where, raise_on_fatal(where), **options)
             assert reading is not None, "a benchmark without `read` has a `load` of its own"
             examples = [each for each in reading.examples if kept is None or each.category in kept]
             if kept and not examples:
@@ -172,7 +172,7 @@ class Benchmark:
         return tuple(name for name in names if name != "categories" or cls.categories)
 
     @classmethod
-    def kept(cls, categories: str | Iterable[str | int] | None) -> frozenset[str] | None:
+    def resolve_categories(cls, categories: str | Iterable[str | int] | None) -> frozenset[str] | None:
         """The categories that some names mean; None for all.
 
         Raises:
@@ -184,19 +184,19 @@ class Benchmark:
             cls.refuse_options(("categories",), cls.options())
         found: set[str] = set()
         for part in categories.split(",") if isinstance(categories, str) else categories:
-            meant = cls.meant(str(part).strip())
+            meant = cls.resolve_category(str(part).strip())
             if not meant:
                 raise UnknownNameError(f"category of {cls.name}", str(part).strip(), cls.categories)
             found |= meant
         return frozenset(found)
 
     @classmethod
-    def meant(cls, name: str) -> set[str]:
+    def resolve_category(cls, name: str) -> set[str]:
         """The categories that a name means."""
         return {name} & cls.categories.keys()
 
     @classmethod
-    def scored_by(cls, metric: str) -> Scorer:
+    def make_scorer(cls, metric: str) -> Scorer:
         """The scorer of a metric."""
         if metric not in cls.metrics:
             raise UnknownNameError(f"metric of {cls.name}", metric, cls.metrics)
@@ -210,29 +210,29 @@ class Benchmark:
             if option not in known:
                 raise UnknownNameError(f"option of {cls.name}", option, known)
 
-    def bound(self, make: Callable[[type[Any]], AnyJudge]) -> Self:
+    def with_judges(self, make: Callable[[type[Any]], AnyJudge]) -> Self:
         """A copy whose judges are made by `make`, which is given the class of each."""
         new = copy.copy(self)
-        new.scorer = self.scorer.bound(make)
+        new.scorer = self.scorer.with_judges(make)
         return new
 
-    def accompanied(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
+    def with_simulated_user(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
         """A copy with a simulated user and a rival bound."""
         new = copy.copy(self)
-        new.interaction = self.interaction and self.interaction.between(lm, adapter, rival)
+        new.interaction = self.interaction and self.interaction.with_simulated_user(lm, adapter, rival)
         return new
 
     def answer(self, program: Program, example: dspy.Example) -> dspy.Prediction:
         """Asks a program, or lets the simulated user talk with it."""
         if self.interaction is not None:
-            return self.interaction.hold(program, example)
+            return self.interaction.converse(program, example)
         return program(**example.inputs())
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         """Scores one answer; see `Scorer.score`."""
         return self.scorer.score(example, prediction)
 
-    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: JudgedStep) -> Score:
+    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep) -> Score:
         """Score one answer for an optimizer; see `Scorer.score_step`."""
         return self.scorer.score_step(example, prediction, step)
 
@@ -249,7 +249,7 @@ class Benchmark:
         Returns:
             A number from 0 to 1; where GEPA asks about one predictor, a prediction with `score` and `feedback`.
         """
-        score = self.score_step(gold, pred, JudgedStep(trace, pred_name, pred_trace))
+        score = self.score_step(gold, pred, OptimizerStep(trace, pred_name, pred_trace))
         if pred_name is None:
             return score.value
         return dspy.Prediction(score=score.value, feedback=score.feedback)
@@ -273,17 +273,17 @@ class Benchmark:
         """The examples that are scored before and after."""
         return self._default_split.test
 
-    def counts(self, example: dspy.Example) -> bool:
+    def in_headline(self, example: dspy.Example) -> bool:
         """Whether the example is part of the headline score."""
-        return self.scorer.counts(example)
+        return self.scorer.in_headline(example)
 
     @property
-    def unjudged(self) -> list[str]:
+    def judge_free_metrics(self) -> list[str]:
         """Its metrics that need no judge."""
-        return [name for name, make in self.metrics.items() if not make().asked]
+        return [name for name, make in self.metrics.items() if not make().required_judges]
 
     @property
-    def unsaid(self) -> bool:
+    def has_unanswerable(self) -> bool:
         """Whether some of its questions ask what was never said, so that declining is the right answer to them."""
         return False
 
@@ -353,10 +353,10 @@ class Benchmark:
         """Return every question that test can hold, in the order in which `split(test=N)` takes them."""
         return [question.example for question in candidates_for_test(self._cut(seed), seed)]
 
-    def _cut(self, seed: int) -> Cut:
+    def _cut(self, seed: int) -> SplitCandidates:
         """Decide which examples may be in which part of a split."""
         questions = [
-            Question(example, position, self.group(example), self.counts(example))
+            Question(example, position, self.group(example), self.in_headline(example))
             for position, example in enumerate(self.examples)
         ]
         return cut_questions(questions, seed, self.fixed_split(), self.questions_by_group)
@@ -379,10 +379,10 @@ class Benchmark:
             sessions: How many sessions of it are over.
             examples: The questions about it that may be asked.
         """
-        return askable(examples, history, sessions)
+        return questions_after(examples, history, sessions)
 
 
-def fitted(benchmark: str, function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def coerce_options(benchmark: str, function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Options with the types that a function's hints ask for; a number becomes the text of it where one is due.
 
     Raises:

@@ -44,10 +44,10 @@ def benchmark(name: str, path: str | Path | None = None, **options: Any) -> Benc
         UserError: The class cannot be imported, or is no benchmark, or an option is of another kind.
         DataError: The file is not what the benchmark reads.
     """
-    from .benchmark import fitted
+    from .benchmark import coerce_options
 
     kind = benchmark_class(name)
-    return kind.load(path, **fitted(name, kind.load, options))
+    return kind.load(path, **coerce_options(name, kind.load, options))
 
 
 def benchmark_class(name: str) -> type[Benchmark]:
@@ -68,10 +68,10 @@ def plugins() -> dict[str, EntryPoint]:
 
 
 def _imported(name: str, path: str) -> type[Benchmark]:
-    from ..records.own_code import imported  # brings pydantic, which to list names does not need
+    from ..records.own_code import import_object  # brings pydantic, which to list names does not need
     from .benchmark import Benchmark
 
-    found = imported("benchmark", name, path)
+    found = import_object("benchmark", name, path)
     if not (isinstance(found, type) and issubclass(found, Benchmark)):
         raise ProgramError(f"benchmark {name!r} is not a subclass of mempiler.data.benchmark.Benchmark")
     return found

@@ -19,9 +19,9 @@ from pydantic import computed_field
 
 from ..errors import DataError
 from ..records import Record
-from .benchmark import Benchmark, fitted
+from .benchmark import Benchmark, coerce_options
 from .catalog import benchmark_class
-from .dataset import Finding, Note, Reading
+from .dataset import Dataset, Finding, FindingListener
 from .languages import Language, count_languages
 from .scorer import Scorer
 
@@ -37,13 +37,13 @@ class Report(Record):
     """The benchmark that the file was read as."""
     counts: dict[str, int]
     """How many conversations, sessions, turns, image turns, questions, and questions of each category."""
-    rows: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     """Everything odd or wrong, in file order."""
     languages: dict[str, int]
     """How many questions, with their gold answers, are in each language, most frequent first; see `languages`."""
     metric: str
     """The metric's name and title."""
-    words: str
+    splitter_description: str
     """How the metric cuts answers into the words that it compares; "" where it compares none."""
     advice: str
     """Why another metric is recommended, in one line; "" where none is."""
@@ -52,13 +52,13 @@ class Report(Record):
     @property
     def ok(self) -> bool:
         """Whether the benchmark would load the file."""
-        return not any(row.fatal for row in self.rows)
+        return not any(row.fatal for row in self.findings)
 
     @computed_field
     @property
     def kinds(self) -> dict[str, int]:
         """How many rows there are of each kind, most frequent first."""
-        return dict(Counter(row.kind for row in self.rows).most_common())
+        return dict(Counter(row.kind for row in self.findings).most_common())
 
 
 def check(benchmark: str, path: str | Path, *, metric: str | None = None, **options: Any) -> Report:
@@ -77,13 +77,13 @@ def check(benchmark: str, path: str | Path, *, metric: str | None = None, **opti
     """
     kind, path = benchmark_class(benchmark), Path(path)
     metric = metric or next(iter(kind.metrics))
-    scorer = kind.scored_by(metric)
+    scorer = kind.make_scorer(metric)
     known = inspect.signature(kind.read).parameters.values()
     kind.refuse_options(options, (each.name for each in known if each.kind is each.KEYWORD_ONLY))
     rows: list[Finding] = []
-    reading = Reading((), ())
+    reading = Dataset((), ())
     try:
-        reading = _read(kind, path, rows.append, fitted(benchmark, kind.read, options))
+        reading = _read(kind, path, rows.append, coerce_options(benchmark, kind.read, options))
         if not reading.examples:
             rows.append(Finding("no questions", "whole file", "holds no question that can be read", fatal=True))
     except DataError as error:
@@ -94,15 +94,15 @@ def check(benchmark: str, path: str | Path, *, metric: str | None = None, **opti
         path=str(path),
         benchmark=benchmark,
         counts=_counts(reading, kind),
-        rows=tuple(rows),
+        findings=tuple(rows),
         languages={language.name: count for language, count in languages.items()},
         metric=metric if metric == scorer.title else f"{metric} ({scorer.title})",
-        words=scorer.splitter.description if scorer.splitter else "",
+        splitter_description=scorer.splitter.description if scorer.splitter else "",
         advice=_advice(languages, scorer, kind),
     )
 
 
-def _asked_and_answered(reading: Reading) -> Iterator[str]:
+def _asked_and_answered(reading: Dataset) -> Iterator[str]:
     """Each question with its gold answer, which alone is often too short to tell its language."""
     for example in reading.examples:
         yield f"{example.get('question') or ''} {example.get('answer') or ''}"
@@ -110,32 +110,32 @@ def _asked_and_answered(reading: Reading) -> Iterator[str]:
 
 def _advice(languages: Mapping[Language, int], scorer: Scorer, kind: type[Benchmark]) -> str:
     """Recommend a judge where the metric compares words and the languages make that unfair; "" where it is fair."""
-    if scorer.splitter is None or scorer.asked:
+    if scorer.splitter is None or scorer.required_judges:
         return ""
 
     # Close languages are taken for each other now and then, so a few questions are no reason.
     least = UNFAIR_SHARE * sum(languages.values())
     reasons: list[str] = []
     for language, count in languages.items():
-        if language.unfair and count >= least:
-            reasons.append(f"{language.name}: {language.unfair}")
+        if language.unfair_reason and count >= least:
+            reasons.append(f"{language.name}: {language.unfair_reason}")
     if not reasons:
         return ""
 
-    judged = next((name for name, make in kind.metrics.items() if make().asked), None)
+    judged = next((name for name, make in kind.metrics.items() if make().required_judges), None)
     remedy = f"choose --metric {judged} with --judge-lm MODEL" if judged else "choose a metric of your own"
     return f"{scorer.title} takes other forms of a word for other words ({'; '.join(reasons)}); {remedy}"
 
 
-def _read(kind: type[Benchmark], path: Path, note: Note, options: Mapping[str, Any]) -> Reading:
-    found = kind.read(path, note, **options)
+def _read(kind: type[Benchmark], path: Path, on_finding: FindingListener, options: Mapping[str, Any]) -> Dataset:
+    found = kind.read(path, on_finding, **options)
     if found is not None:
         return found
     examples = kind.load(path).examples
-    return Reading(tuple({example.history.id: example.history for example in examples}.values()), examples)
+    return Dataset(tuple({example.history.id: example.history for example in examples}.values()), examples)
 
 
-def _counts(reading: Reading, kind: type[Benchmark]) -> dict[str, int]:
+def _counts(reading: Dataset, kind: type[Benchmark]) -> dict[str, int]:
     sessions = [session for history in reading.histories for session in history.items]
     turns = [turn for session in sessions for turn in session.turns]
     asked = Counter(str(example.get("category") or "all") for example in reading.examples)

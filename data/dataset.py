@@ -1,6 +1,6 @@
 """The source file of a benchmark, and its split into train, dev and test.
 
-An example is a `dspy.Example` whose inputs are `history`, the query fields of its task (`question`), and `focus` (ids
+An example is a `dspy.Example` whose inputs are `history`, the query fields of its task (`question`), and `evidence_ids` (ids
 of the gold evidence turns: no predictor ever sees it, only traces are cut by it); its labels are `answer`, `category`
 and `id`.
 """
@@ -61,12 +61,12 @@ class Finding:
     """True when the benchmark refuses to load the file because of it; else the reader copes."""
 
 
-Note = Callable[[Finding], None]
-"""Receives a reader's findings: `refuse_fatal` when loading, a list's `append` when checking."""
+FindingListener = Callable[[Finding], None]
+"""Receives a reader's findings: `raise_on_fatal` when loading, a list's `append` when checking."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class Dataset:
     """What a reader made of a file: every history, also those without a question, and the examples."""
 
     histories: tuple[History, ...]
@@ -75,7 +75,7 @@ class Reading:
     """The files that make the data set's digest; none if it is the file that was named."""
 
 
-def refuse_fatal(path: Path) -> Note:
+def raise_on_fatal(path: Path) -> FindingListener:
     """A `Note` that raises a DataError for the first fatal finding and passes over the others."""
 
     def note(finding: Finding) -> None:
@@ -103,7 +103,7 @@ class Split:
         return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
 
 
-def askable(examples: Sequence[dspy.Example], whole: History, sessions: int) -> list[dspy.Example]:
+def questions_after(examples: Sequence[dspy.Example], whole: History, sessions: int) -> list[dspy.Example]:
     """The questions that can be asked after so many sessions of a history.
 
     A question is asked as soon as all its evidence has been said; one without evidence at the end alone.
@@ -116,7 +116,7 @@ def askable(examples: Sequence[dspy.Example], whole: History, sessions: int) -> 
     said = {turn.id for item in whole.items[:sessions] for turn in item.turns}
     found = []
     for example in examples:
-        evidence = [turn for turn in example.get("focus") or () if turn in whole.turns]
+        evidence = [turn for turn in example.get("evidence_ids") or () if turn in whole.turns]
         if all(turn in said for turn in evidence) if evidence else sessions >= len(whole):
             found.append(example)
     return found

@@ -46,7 +46,7 @@ class ExampleBenchmark(Benchmark):
     name = "examples"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = JsonlBenchmark.metrics
 
-    parts: Split | None = None
+    predefined_split: Split | None = None
     """The parts that the user made; None where there is one list, which is split like a file."""
 
     @classmethod
@@ -85,11 +85,11 @@ class ExampleBenchmark(Benchmark):
 
         examples = [*train, *(dev or ()), *(test or ())]
         benchmark = cls(examples, Source("examples", _digest(examples), sample=False))
-        benchmark.parts = parts
+        benchmark.predefined_split = parts
         if callable(metric):
             benchmark.scorer = Combined(FunctionScorer(metric), TokenF1(), ExactMatch())
         elif metric is not None:
-            benchmark.scorer = cls.scored_by(metric)
+            benchmark.scorer = cls.make_scorer(metric)
         return benchmark
 
     def split(
@@ -101,17 +101,19 @@ class ExampleBenchmark(Benchmark):
         min_dev: int = MIN_QUESTIONS,
     ) -> Split:
         """Return the parts that the user made, each cut to the size that is asked for; or else split as a file is."""
-        if self.parts is None:
+        if self.predefined_split is None:
             return super().split(train, dev, test, seed, min_dev)
-        return Split(self.parts.train[:train], self.parts.dev[:dev], self.parts.test[:test])
+        return Split(
+            self.predefined_split.train[:train], self.predefined_split.dev[:dev], self.predefined_split.test[:test]
+        )
 
     def candidates_for_dev(self, seed: int = 0) -> list[dspy.Example]:
         """Return every example that dev can hold."""
-        return super().candidates_for_dev(seed) if self.parts is None else list(self.parts.dev)
+        return super().candidates_for_dev(seed) if self.predefined_split is None else list(self.predefined_split.dev)
 
     def candidates_for_test(self, seed: int = 0) -> list[dspy.Example]:
         """Return every example that test can hold."""
-        return super().candidates_for_test(seed) if self.parts is None else list(self.parts.test)
+        return super().candidates_for_test(seed) if self.predefined_split is None else list(self.predefined_split.test)
 
 
 class _ExampleReader:
@@ -161,9 +163,9 @@ class _ExampleReader:
             "id": identifier,
             "category": str(fields.get("category") or "all"),
             "evidence": evidence,
-            "focus": evidence,
+            "evidence_ids": evidence,
         }
-        return dspy.Example(fields).with_inputs("history", "question", "focus")
+        return dspy.Example(fields).with_inputs("history", "question", "evidence_ids")
 
     def _history(self, fields: Mapping[str, Any], where: str) -> History:
         given = fields["history"]

@@ -44,7 +44,7 @@ class Fetched:
     sha256: str
     verified: bool
     """Whether the sha256 is the expected one."""
-    fresh: bool
+    downloaded: bool
     """False when the right file was there already."""
 
 
@@ -57,7 +57,7 @@ HUB = "hf://datasets/"
 _ON_HUB = re.compile(rf"{HUB}(?P<set>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^/]+))?/(?P<file>[\w./ -]+)")
 
 
-def download(name: str, sha256: str = "") -> Download:
+def resolve_download(name: str, sha256: str = "") -> Download:
     """What a name stands for.
 
     Args:
@@ -85,13 +85,13 @@ def download(name: str, sha256: str = "") -> Download:
     return Download(Path(found["file"]).name, address, sha256, f"as its page says: {page}")
 
 
-def fetch(name: str, folder: Path, note: Callable[[str], None], sha256: str = "") -> Fetched:
+def fetch(name: str, folder: Path, on_message: Callable[[str], None], sha256: str = "") -> Fetched:
     """Fetches a benchmark's file into a folder, unless the right one is there.
 
     Args:
-        name: As for `download`.
+        name: As for `resolve_download`.
         folder: Where to; it must exist.
-        note: Called with the licence before the download, and with a checksum that differs from the recorded one.
+        on_message: Called with the licence before the download, and with a checksum that differs from the recorded one.
         sha256: What a file of the hub must have.
 
     Raises:
@@ -99,20 +99,20 @@ def fetch(name: str, folder: Path, note: Callable[[str], None], sha256: str = ""
         EndpointError: The address cannot be reached; the message says how to download it manually.
         DataError: What came is not the expected file, or another file of its name is in the folder.
     """
-    wanted = download(name, sha256)
+    wanted = resolve_download(name, sha256)
     path = folder / wanted.file
     if path.exists():
         return _kept(path, wanted)
-    content = _content(name, wanted, note)
+    content = _content(name, wanted, on_message)
     digest = hashlib.sha256(content).hexdigest()
     if wanted.sha256 and digest != wanted.sha256:
         if not wanted.reported:
             told = f"sha256 is {digest}, expected {wanted.sha256}"
             raise DataError(f"{wanted.address}: {told}; nothing was kept, try again")
-        note(f"{wanted.file}: sha256 is {digest}, others report {wanted.sha256}; look at it before you trust it")
+        on_message(f"{wanted.file}: sha256 is {digest}, others report {wanted.sha256}; look at it before you trust it")
     with atomic_write(path) as file:
         file.buffer.write(content)
-    return Fetched(path, digest, digest == wanted.sha256, fresh=True)
+    return Fetched(path, digest, digest == wanted.sha256, downloaded=True)
 
 
 def _kept(path: Path, wanted: Download) -> Fetched:
@@ -121,7 +121,7 @@ def _kept(path: Path, wanted: Download) -> Fetched:
         expected = f"expected {wanted.sha256}" if wanted.sha256 else "what it must be nobody said: give --sha256"
         problem = f"is there already, and is another file (sha256 {digest}, {expected})"
         raise DataError(f"{path}: {problem}; delete it or choose another --out")
-    return Fetched(path, digest, verified=True, fresh=False)
+    return Fetched(path, digest, verified=True, downloaded=False)
 
 
 def _hub() -> str:

@@ -25,11 +25,11 @@ from pydantic import ConfigDict
 from ..errors import DataError
 from ..records import History, Session, Turn, read_json
 from .benchmark import Benchmark
-from .dataset import Note, Reading
+from .dataset import Dataset, FindingListener
 from .judge import ReferenceVerdict, StrictAcknowledgementJudge
 from .judged_recall import JudgedRecall
 from .rows import Location, Row, Text
-from .scorer import Combined, Judged, Score, Scorer, answer_of
+from .scorer import Combined, JudgeScorer, Score, Scorer, answer_of
 from .text_metrics import explain, sentence_bleu, squad_f1, squad_words
 from .word_splitting import SQUAD
 
@@ -56,7 +56,7 @@ class WordsAndSessions(Scorer):
         return Score(value, _feedback(example, answer, value), parts)
 
 
-class AnswerJudged(Judged):
+class AnswerJudgeScorer(JudgeScorer):
     """A judge of the answer, who knows the reason as well as the gold answer."""
 
     def gold(self, example: dspy.Example) -> str:
@@ -66,7 +66,7 @@ class AnswerJudged(Judged):
         return _feedback(example, answer, value)
 
 
-class ReasoningRecalled(JudgedRecall):
+class ReasoningRecall(JudgedRecall):
     """A judge of the retrieved context: does it acknowledge the reasoning that the question hangs on?"""
 
     def references(self, example: dspy.Example) -> list[str]:
@@ -87,7 +87,7 @@ def _wanted(example: dspy.Example) -> str:
 
 
 def _feedback(example: dspy.Example, answer: str, value: float) -> str:
-    return explain(answer, example.reference, value, example.evidence, cut=squad_words)
+    return explain(answer, example.reference, value, example.evidence, split=squad_words)
 
 
 def session_recall(evidence: Sequence[str], recalled: Sequence[str]) -> float | None:
@@ -168,15 +168,15 @@ class ImplexConv(Benchmark):
     task = "personal-response"
     sample = "implexconv.json"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
-        "recall": lambda: Combined(ReasoningRecalled(), WordsAndSessions()),
-        "recall_strict": lambda: Combined(ReasoningRecalled(StrictAcknowledgementJudge), WordsAndSessions()),
-        "answer": lambda: Combined(AnswerJudged(), WordsAndSessions()),
+        "recall": lambda: Combined(ReasoningRecall(), WordsAndSessions()),
+        "recall_strict": lambda: Combined(ReasoningRecall(StrictAcknowledgementJudge), WordsAndSessions()),
+        "answer": lambda: Combined(AnswerJudgeScorer(), WordsAndSessions()),
         "f1": WordsAndSessions,
     }
     categories: ClassVar[Mapping[str, str]] = {"opposed": "opposed", "supportive": "supportive"}
 
     @classmethod
-    def read(cls, path: Path, note: Note) -> Reading:
+    def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
         raw = read_json(path)
         if not isinstance(raw, list) or not raw:
             raise DataError(f"{path}: expected a list of {{conversation, qa}}, got {reprlib.repr(raw)}")
@@ -184,15 +184,15 @@ class ImplexConv(Benchmark):
         histories: list[History] = []
         examples: list[dspy.Example] = []
         for number, value in enumerate(raw):
-            place = Location(note, f"item {number}")
-            row = place.read(_Item, value)
+            place = Location(on_finding, f"item {number}")
+            row = place.validate(_Item, value)
             history = History(id=f"item-{number}", items=tuple(_sessions(row, place)) if row else ())
             if row and not history.items:
-                place.fault("no sessions", "holds no session with words")
+                place.reject("no sessions", "holds no session with words")
             elif row:
                 histories.append(history)
-                examples.extend(_examples(history, row.qa, named, note))
-        return Reading(tuple(histories), tuple(examples))
+                examples.extend(_examples(history, row.qa, named, on_finding))
+        return Dataset(tuple(histories), tuple(examples))
 
 
 def turns_of(text: str) -> list[tuple[str, str]]:
@@ -210,18 +210,18 @@ def _sessions(row: _Item, place: Location) -> Iterator[Session]:
             turns = (Turn(id=f"D{n}:{k}", speaker=speaker, text=words) for k, (speaker, words) in enumerate(said, 1))
             yield Session(id=f"D{n}", turns=tuple(turns))
         else:
-            place.at(f"session {n}").odd("empty session", "names no speaker such as 'Speaker1:'; passed over")
+            place.at(f"session {n}").warn("empty session", "names no speaker such as 'Speaker1:'; passed over")
 
 
-def _examples(history: History, rows: Sequence[Any], named: str, note: Note) -> Iterator[dspy.Example]:
+def _examples(history: History, rows: Sequence[Any], named: str, on_finding: FindingListener) -> Iterator[dspy.Example]:
     plain = {item.id: {turn.id: _plain(turn.text) for turn in item.turns} for item in history.items}
     for number, value in enumerate(rows):
-        place = Location(note, f"{history.id}:{number}")
-        row = place.read(_Question, value)
+        place = Location(on_finding, f"{history.id}:{number}")
+        row = place.validate(_Question, value)
         if row is None:
             continue
         if named == "opposed" and not row.reasoning:
-            place.odd("no reasoning", "has no 'opposed reasoning'; the file's name says that it is opposed")
+            place.warn("no reasoning", "has no 'opposed reasoning'; the file's name says that it is opposed")
         evidence = _evidence(row, plain, place)
         yield dspy.Example(
             id=place.where,
@@ -231,9 +231,9 @@ def _examples(history: History, rows: Sequence[Any], named: str, note: Note) -> 
             reference=f"{row.answer} (The reason: {row.reasoning})" if row.reasoning else row.answer,
             reasoning=row.reasoning,
             category="opposed" if row.reasoning else named,
-            focus=evidence,
+            evidence_ids=evidence,
             evidence=evidence,
-        ).with_inputs("history", "question", "focus")
+        ).with_inputs("history", "question", "evidence_ids")
 
 
 def _evidence(row: _Question, plain: Mapping[str, Mapping[str, str]], place: Location) -> tuple[str, ...]:
@@ -243,10 +243,10 @@ def _evidence(row: _Question, plain: Mapping[str, Mapping[str, str]], place: Loc
     for part in gold if isinstance(gold, list) else [gold] if gold else ():
         turns = _quoted(_plain(str(part)), plain)
         if not turns:
-            place.odd("dangling evidence", f"{reprlib.repr(part)} is in no session; dropped")
+            place.warn("dangling evidence", f"{reprlib.repr(part)} is in no session; dropped")
         found += turns
     if not gold:
-        place.odd("empty evidence", "has no 'retrieved_conv'; the question has no recall")
+        place.warn("empty evidence", "has no 'retrieved_conv'; the question has no recall")
     return tuple(dict.fromkeys(found))
 
 

@@ -27,10 +27,10 @@ from pydantic import ConfigDict
 from ..errors import DataError, UnknownNameError
 from ..records import History
 from .benchmark import Benchmark
-from .dataset import Note, Reading
+from .dataset import Dataset, FindingListener
 from .metric_functions import FunctionScorer
 from .rows import Listed, Location, Row, Text, Words, json_rows, missing_and_strange
-from .scorer import Combined, ExactMatch, Judged, Scorer, TokenF1
+from .scorer import Combined, ExactMatch, JudgeScorer, Scorer, TokenF1
 
 
 class _Row(Row):
@@ -58,37 +58,37 @@ class JsonlBenchmark(Benchmark):
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
         "f1": lambda: Combined(TokenF1(), ExactMatch()),
         "exact": lambda: Combined(ExactMatch(), TokenF1()),
-        "judge": lambda: Combined(Judged(), TokenF1(), ExactMatch()),
+        "judge": lambda: Combined(JudgeScorer(), TokenF1(), ExactMatch()),
     }
 
     @classmethod
-    def scored_by(cls, metric: str) -> Scorer:
+    def make_scorer(cls, metric: str) -> Scorer:
         """The scorer of a metric, `module:function` among them."""
         if ":" in metric:
             return Combined(FunctionScorer(metric), TokenF1(), ExactMatch())
         if metric not in cls.metrics:
             raise UnknownNameError("metric", metric, [*cls.metrics, "module:function"])
-        return super().scored_by(metric)
+        return super().make_scorer(metric)
 
     @classmethod
-    def read(cls, path: Path, note: Note) -> Reading:
+    def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
         histories: dict[tuple[str, str], History] = {}
         examples: list[dspy.Example] = []
         taken: dict[str, int] = {}
-        for line, place, row in json_rows(path, _Row, note):
+        for line, place, row in json_rows(path, _Row, on_finding):
             for column in row.model_extra or ():
-                place.field(column).odd("unknown column", "is not read")
+                place.field(column).warn("unknown column", "is not read")
             history = _history(row, place)
             if history is None:
                 continue
             history = histories.setdefault((history.id, history.digest), history)
             id = row.id or f"{history.id}:{line}"
             if id in taken:
-                place.field("id").fault("duplicate id", f"{id!r} is already the id of line {taken[id]}")
+                place.field("id").reject("duplicate id", f"{id!r} is already the id of line {taken[id]}")
                 continue
             taken[id] = line
             examples.append(_example(row, id, history, place))
-        return Reading(tuple(histories.values()), tuple(examples))
+        return Dataset(tuple(histories.values()), tuple(examples))
 
 
 def _example(row: _Row, id: str, history: History, place: Location) -> dspy.Example:
@@ -96,10 +96,10 @@ def _example(row: _Row, id: str, history: History, place: Location) -> dspy.Exam
     kept = tuple(turn for turn in evidence if turn in history.turns)
     for turn in evidence:
         if turn not in history.turns:
-            place.field("evidence").odd("dangling evidence", f"{turn!r} is no turn of the history; dropped")
+            place.field("evidence").warn("dangling evidence", f"{turn!r} is no turn of the history; dropped")
     labels = {"answer": row.answer, "category": row.category or "all", "evidence": kept}
-    example = dspy.Example(id=id, history=history, question=row.question, focus=kept, **labels)
-    return example.with_inputs("history", "question", "focus")
+    example = dspy.Example(id=id, history=history, question=row.question, evidence_ids=kept, **labels)
+    return example.with_inputs("history", "question", "evidence_ids")
 
 
 def _history(row: _Row, place: Location) -> History | None:
@@ -107,19 +107,19 @@ def _history(row: _Row, place: Location) -> History | None:
     if not given:
         misnamed = missing_and_strange(_Row, row.model_dump(exclude_unset=True))
         if misnamed:
-            place.fault("missing field", misnamed)
+            place.reject("missing field", misnamed)
             return None
     if len(given) != 1:
-        place.field("history").fault("wrong value", "give either 'history' or 'messages', and one of them")
+        place.field("history").reject("wrong value", "give either 'history' or 'messages', and one of them")
         return None
     column = place.field(given[0])
     try:
         history = History.parse(getattr(row, given[0]), id="")
     except DataError as error:
-        column.fault("malformed history", str(error).removeprefix("history '': "))
+        column.reject("malformed history", str(error).removeprefix("history '': "))
         return None
     turns = [turn.id for item in history.items for turn in item.turns]
     if not turns or len(turns) > len(set(turns)):
-        column.fault("malformed history", "uses a turn id twice" if turns else "holds no turns")
+        column.reject("malformed history", "uses a turn id twice" if turns else "holds no turns")
         return None
     return History(id=row.user or history.id or history.digest[:12], items=history.items)

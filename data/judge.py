@@ -55,9 +55,9 @@ class ReferenceVerdict:
 class Preference:
     """What came of judging a pair in both orders."""
 
-    ahead: float
+    win_share: float
     """In how much of the orders the one response is preferred: 0, .5 or 1."""
-    behind: float
+    loss_share: float
     """In how much the other one is; what is left are ties."""
 
 
@@ -118,11 +118,11 @@ class Judge(PromptJudge):
         """Judges one answer, raising what `ask` does. An empty one is wrong without a call."""
         if not answer.strip():
             return Verdict(False, "no answer was given")
-        return self.verdict(self.ask(question=question, gold_answer=gold_answer, answer=answer))
+        return self.parse_verdict(self.ask(question=question, gold_answer=gold_answer, answer=answer))
 
-    def verdict(self, said: dspy.Prediction) -> Verdict:
+    def parse_verdict(self, reply: dspy.Prediction) -> Verdict:
         """What the judge's reply means."""
-        return Verdict(said.verdict == "CORRECT", one_line(said.reasoning))
+        return Verdict(reply.verdict == "CORRECT", one_line(reply.reasoning))
 
 
 class GenerousJudge(Judge):
@@ -130,8 +130,8 @@ class GenerousJudge(Judge):
 
     signature = JudgeGenerously
 
-    def verdict(self, said: dspy.Prediction) -> Verdict:
-        return Verdict(said.label == "CORRECT")
+    def parse_verdict(self, reply: dspy.Prediction) -> Verdict:
+        return Verdict(reply.label == "CORRECT")
 
 
 class AcknowledgementJudge(PromptJudge):
@@ -247,7 +247,7 @@ class PreferenceJudge(PromptJudge):
         return _SIDES[found.choice]
 
 
-def informed(examples: Sequence[dspy.Example], group: Callable[[dspy.Example], str]) -> list[dspy.Example]:
+def with_user_facts(examples: Sequence[dspy.Example], group: Callable[[dspy.Example], str]) -> list[dspy.Example]:
     """The examples with all facts about their user: those stated, else the references of all queries of the user."""
     facts: dict[str, dict[str, None]] = {}
     for example in examples:

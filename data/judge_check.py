@@ -16,7 +16,7 @@ from ..errors import UserError
 from ..reading.failures import concerns_prompt
 from ..records import Record
 from .catalog import benchmark_class
-from .dataset import refuse_fatal
+from .dataset import raise_on_fatal
 from .judge import AnyJudge, Judge, ask_all
 from .rows import json_rows
 from .samples import sample
@@ -71,7 +71,7 @@ def judge_of(benchmark: str | None) -> type[Any]:
     if benchmark is None:
         return Judge
     for make in benchmark_class(benchmark).metrics.values():
-        for kind in make().asked.values():
+        for kind in make().required_judges.values():
             if issubclass(kind, Judge):
                 return kind
     raise UserError(f"{benchmark}: no metric of it asks a judge of short answers; leave --benchmark out")
@@ -87,7 +87,7 @@ def read_labelled(path: str | Path | None = None) -> tuple[LabelledAnswer, ...]:
         with sample("judge_check.jsonl") as file:
             return read_labelled(file)
     path = Path(path)
-    return tuple(row for _, _, row in json_rows(path, LabelledAnswer, refuse_fatal(path)))
+    return tuple(row for _, _, row in json_rows(path, LabelledAnswer, raise_on_fatal(path)))
 
 
 def check_judge(judge: AnyJudge, labelled: Sequence[LabelledAnswer], threads: int = 8) -> JudgeReport:

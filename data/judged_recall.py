@@ -34,7 +34,7 @@ class JudgedRecall(Scorer):
             self.title = "strictly judged recall"
 
     @property
-    def asked(self) -> Mapping[str, type[Any]]:
+    def required_judges(self) -> Mapping[str, type[Any]]:
         return {"judge": self.judge_class}
 
     @abstractmethod

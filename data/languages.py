@@ -63,7 +63,7 @@ class Language:
     """A language, or a script where the language is not known."""
 
     name: str
-    unfair: str = ""
+    unfair_reason: str = ""
     """Why a metric that compares words is unfair to right answers in it; "" where it is fair."""
 
 

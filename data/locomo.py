@@ -29,11 +29,11 @@ from pydantic import BeforeValidator
 from ..errors import DataError, UserError
 from ..records import History, Session, Turn, read_json
 from .benchmark import Benchmark
-from .dataset import Note, Reading
+from .dataset import Dataset, FindingListener
 from .judge import GenerousJudge
 from .rows import MONTHS, Listed, Location, Row, Text, Verbatim
-from .scorer import Combined, Judged, Score, Scorer, answer_of
-from .text_metrics import bleu1, explain, locomo_f1, locomo_multi_f1, named, squad_words, stem
+from .scorer import Combined, JudgeScorer, Score, Scorer, answer_of
+from .text_metrics import bleu1, explain, format_evidence, locomo_f1, locomo_multi_f1, squad_words, stem
 from .word_splitting import LOCOMO
 
 NOT_MENTIONED = "Not mentioned in the conversation"
@@ -61,7 +61,7 @@ class LocomoF1(Scorer):
     title = "token F1"
     splitter = LOCOMO
 
-    def counts(self, example: dspy.Example) -> bool:
+    def in_headline(self, example: dspy.Example) -> bool:
         """False for category 5: it rewards declining to answer, and is reported separately."""
         return example.category != "5"
 
@@ -76,10 +76,10 @@ class LocomoF1(Scorer):
         return Score(value, feedback, {"f1": value, "bleu1": bleu1(answer, gold, squad_words)})
 
 
-class LocomoJudge(Judged):
+class LocomoJudgeScorer(JudgeScorer):
     """The generous judge that published LoCoMo tables use; it sees the whole gold answer in every category."""
 
-    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": GenerousJudge}
+    judge_roles: ClassVar[Mapping[str, type[Any]]] = {"judge": GenerousJudge}
 
     def feedback(self, example: dspy.Example, answer: str, value: float) -> str:
         return explain(answer, gold_of(example), value, example.evidence, stem=stem)
@@ -93,7 +93,7 @@ def gold_of(example: dspy.Example) -> str:
 def _explain_refusal(value: float, evidence: tuple[str, ...]) -> str:
     if value:
         return "Right: the answer says that the conversation does not mention this."
-    seems = f" The answer only seems to be in {named(evidence)}." if evidence else ""
+    seems = f" The answer only seems to be in {format_evidence(evidence)}." if evidence else ""
     return f"Wrong: the conversation does not hold the answer; a right answer says it is 'not mentioned'.{seems}"
 
 
@@ -125,7 +125,7 @@ class Locomo(Benchmark):
     sample = "locomo.json"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
         "f1": LocomoF1,
-        "judge": lambda: Combined(LocomoJudge(), LocomoF1()),
+        "judge": lambda: Combined(LocomoJudgeScorer(), LocomoF1()),
     }
     categories = MappingProxyType(
         {"1": "multi-hop", "2": "temporal", "3": "open-domain", "4": "single-hop", "5": "adversarial"}
@@ -146,19 +146,19 @@ class Locomo(Benchmark):
             UserError: A judge is asked for category 5.
         """
         if metric == "judge":
-            kept = cls.kept(categories)
+            kept = cls.resolve_categories(categories)
             if kept and "5" in kept:
                 raise UserError("category 5 has no gold answer to judge by; leave it out, or take --metric f1")
             categories = kept or "1,2,3,4"
         return super().load(path, metric=metric, categories=categories, **options)
 
     @classmethod
-    def read(cls, path: Path, note: Note, *, evidenced: bool = False) -> Reading:
+    def read(cls, path: Path, on_finding: FindingListener, *, evidenced: bool = False) -> Dataset:
         """Reads the file.
 
         Args:
             path: The file.
-            note: What findings are told to.
+            on_finding: What findings are told to.
             evidenced: Whether questions without evidence that can be read are left out (as Memory-R2 does: 4 of 1,089).
         """
         raw = read_json(path)
@@ -167,20 +167,20 @@ class Locomo(Benchmark):
         histories: dict[str, History] = {}
         examples: list[dspy.Example] = []
         for number, value in enumerate(raw, 1):
-            place = Location(note, f"conversation {number}")
-            row = place.read(_Conversation, value)
+            place = Location(on_finding, f"conversation {number}")
+            row = place.validate(_Conversation, value)
             if row is None:
                 continue
             if row.sample_id in histories:
-                place.fault("duplicate id", f"sample_id {row.sample_id!r} is used twice")
+                place.reject("duplicate id", f"sample_id {row.sample_id!r} is used twice")
                 continue
-            place = Location(note, row.sample_id)
+            place = Location(on_finding, row.sample_id)
             history = histories[row.sample_id] = _history(row.conversation, place)
-            examples.extend(_examples(history, row.qa, note, evidenced))
-        return Reading(tuple(histories.values()), tuple(examples))
+            examples.extend(_examples(history, row.qa, on_finding, evidenced))
+        return Dataset(tuple(histories.values()), tuple(examples))
 
     @property
-    def unsaid(self) -> bool:
+    def has_unanswerable(self) -> bool:
         return any(example.category == "5" for example in self.examples)
 
     def fixed_split(self) -> tuple[set[str], set[str], set[str]] | None:
@@ -220,7 +220,7 @@ def _history(talk: Mapping[str, Any], place: Location) -> History:
     for key in talk:
         match = _SESSION.fullmatch(key)
         if match and int(match[1]) not in keys:
-            place.field(key).odd("date without session", "has no session of its number; passed over")
+            place.field(key).warn("date without session", "has no session of its number; passed over")
     known: set[str] = set()
     sessions = []
     for number, key in sorted(keys.items()):
@@ -229,51 +229,53 @@ def _history(talk: Mapping[str, Any], place: Location) -> History:
         if turns:
             sessions.append(Session(id=f"D{number}", time=time, turns=turns))
     if not sessions:
-        place.fault("no sessions", "holds no turns in any session_N list")
+        place.reject("no sessions", "holds no turns in any session_N list")
     return History(id=place.where, items=tuple(sessions))
 
 
 def _time(text: Any, place: Location) -> datetime | None:
     if text is None:
-        place.odd("session without date", "is missing; the session stays undated")
+        place.warn("session without date", "is missing; the session stays undated")
         return None
     time = parse_date(str(text))
     if time is None:
-        place.fault("malformed date", f"{reprlib.repr(text)} is not like '1:56 pm on 8 May, 2023'")
+        place.reject("malformed date", f"{reprlib.repr(text)} is not like '1:56 pm on 8 May, 2023'")
     return time
 
 
 def _turns(raw: Any, place: Location, known: set[str]) -> Iterator[Turn]:
     if not isinstance(raw, list):
-        place.fault("wrong value", f"is {reprlib.repr(raw)}, expected a list of turns")
+        place.reject("wrong value", f"is {reprlib.repr(raw)}, expected a list of turns")
         return
     if not raw:
-        place.odd("empty session", "has no turns; passed over")
+        place.warn("empty session", "has no turns; passed over")
     for number, value in enumerate(raw, 1):
-        turn = place.at(f"turn {number}").read(_Message, value)
+        turn = place.at(f"turn {number}").validate(_Message, value)
         if turn is not None and turn.dia_id in known:
-            place.at(f"turn {number}").fault("duplicate turn", f"dia_id {turn.dia_id!r} is used twice")
+            place.at(f"turn {number}").reject("duplicate turn", f"dia_id {turn.dia_id!r} is used twice")
         elif turn is not None:
             known.add(turn.dia_id)
             yield Turn(id=turn.dia_id, speaker=turn.speaker, text=turn.text or "", caption=turn.blip_caption or None)
 
 
-def _examples(history: History, rows: Iterable[Any], note: Note, evidenced: bool) -> Iterator[dspy.Example]:
+def _examples(
+    history: History, rows: Iterable[Any], on_finding: FindingListener, evidenced: bool
+) -> Iterator[dspy.Example]:
     asked: dict[str, str] = {}
     for number, value in enumerate(rows):
         id = f"{history.id}:{number}"
-        place = Location(note, id)
-        row = place.read(_Question, value)
+        place = Location(on_finding, id)
+        row = place.validate(_Question, value)
         if row is None:
             continue
         answer = row.answer
         if answer is None and row.category != "5":
-            place.field("answer").fault("missing field", "is missing; add it or delete the row")
+            place.field("answer").reject("missing field", "is missing; add it or delete the row")
             continue
         if answer is not None and row.category == "5":
-            place.odd("adversarial answer", f"has the gold answer {answer!r}, unlike others of category 5")
+            place.warn("adversarial answer", f"has the gold answer {answer!r}, unlike others of category 5")
         if row.question in asked:
-            place.odd("duplicate question", f"asks the same as {asked[row.question]}; both are kept")
+            place.warn("duplicate question", f"asks the same as {asked[row.question]}; both are kept")
         asked.setdefault(row.question, id)
         texts = [row.evidence] if isinstance(row.evidence, str) else [str(text) for text in row.evidence]
         evidence = _evidence(texts, history, place)
@@ -281,19 +283,19 @@ def _examples(history: History, rows: Iterable[Any], note: Note, evidenced: bool
             continue
         trap = {} if row.adversarial_answer is None else {"adversarial_answer": row.adversarial_answer}
         labels = {"answer": answer or NOT_MENTIONED, "category": row.category, "evidence": evidence, **trap}
-        example = dspy.Example(id=id, history=history, question=row.question, focus=evidence, **labels)
-        yield example.with_inputs("history", "question", "focus")
+        example = dspy.Example(id=id, history=history, question=row.question, evidence_ids=evidence, **labels)
+        yield example.with_inputs("history", "question", "evidence_ids")
 
 
 def _evidence(texts: list[str], history: History, place: Location) -> tuple[str, ...]:
     if not texts:
-        place.odd("empty evidence", "names no turn; the question has no recall")
+        place.warn("empty evidence", "names no turn; the question has no recall")
     for text in texts:
         if not _PLAIN_EVIDENCE.fullmatch(text):
             read = ", ".join(evidence_ids([text])) or "nothing"
-            place.odd("malformed evidence", f"{reprlib.repr(text)} is read as {read}")
+            place.warn("malformed evidence", f"{reprlib.repr(text)} is read as {read}")
     found = evidence_ids(texts)
     for turn in found:
         if turn not in history.turns:
-            place.odd("dangling evidence", f"{turn} is no turn of {history.id}; dropped")
+            place.warn("dangling evidence", f"{turn} is no turn of {history.id}; dropped")
     return tuple(turn for turn in found if turn in history.turns)

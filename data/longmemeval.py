@@ -28,10 +28,10 @@ from pydantic import Field, model_validator
 from ..records import History, Session, Turn, format_time
 from ..signatures.judges import ABSTENTION, JUDGES, judges_hash
 from .benchmark import Benchmark
-from .dataset import Note, Reading
+from .dataset import Dataset, FindingListener
 from .judge import PromptJudge, Verdict
 from .rows import Listed, Location, Row, Text, Words, stream_list
-from .scorer import Answered, Score, Scorer, answer_of
+from .scorer import Score, ScoredAnswer, Scorer, answer_of
 from .text_metrics import explain, squad_f1, squad_words
 from .word_splitting import SQUAD, WordSplitter
 
@@ -93,7 +93,7 @@ class LongMemEvalF1(Scorer):
     part: ClassVar[str] = "f1"
     column: ClassVar[str] = "F1"
 
-    def counts(self, example: dspy.Example) -> bool:
+    def in_headline(self, example: dspy.Example) -> bool:
         """False for preferences: words of a rubric are not what a good response repeats."""
         return example.category != PREFERENCE or example.abstention
 
@@ -102,7 +102,7 @@ class LongMemEvalF1(Scorer):
         value = float(declines(answer)) if example.abstention else squad_f1(answer, example.answer)
         return Score(value, _feedback(example, answer, value), {"f1": value})
 
-    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
         """The mean over types, the mean over all questions, and that of questions that cannot be answered.
 
         A failed question counts 0; types are those among the questions that were asked.
@@ -119,7 +119,7 @@ class LongMemEvalF1(Scorer):
         unanswerable = [row.parts.get(self.part, 0.0) for row in rows if "_abs" in row.id]
         return {**found, f"abstention {self.column}": _mean(unanswerable)} if unanswerable else found
 
-    def retrieval(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
+    def retrieval_metrics(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
         """recall_any, recall_all and NDCG of the evidence sessions at 5 and 10; {} for questions without an answer.
 
         Where every hit is a turn of its own, a session may fill several places; otherwise each counts once.
@@ -139,16 +139,16 @@ class LongMemEvalF1(Scorer):
         return {name: value for found in metrics for name, value in found.items()}
 
 
-class LongMemEvalJudged(LongMemEvalF1):
+class LongMemEvalJudgeScorer(LongMemEvalF1):
     """The official metric: one of five judging prompts a question, by its type."""
 
     title = "accuracy"
     splitter = None
-    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": LongMemEvalJudge}
+    judge_roles: ClassVar[Mapping[str, type[Any]]] = {"judge": LongMemEvalJudge}
     part = "accuracy"
     column = "accuracy"
 
-    def counts(self, example: dspy.Example) -> bool:
+    def in_headline(self, example: dspy.Example) -> bool:
         """True: a judge reads preferences too."""
         return True
 
@@ -249,27 +249,27 @@ class LongMemEval(Benchmark):
 
     name = "longmemeval"
     sample = "longmemeval.json"
-    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"judge": LongMemEvalJudged, "f1": LongMemEvalF1}
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"judge": LongMemEvalJudgeScorer, "f1": LongMemEvalF1}
     categories: ClassVar[Mapping[str, str]] = {kind: kind for kind in TYPES}
 
     @property
-    def unsaid(self) -> bool:
+    def has_unanswerable(self) -> bool:
         return any(example.abstention for example in self.examples)
 
     @classmethod
     def read(
         cls,
         path: Path,
-        note: Note,
+        on_finding: FindingListener,
         *,
         categories: Collection[str] | None = None,
         limit: Annotated[int, Field(strict=True, ge=1)] | None = None,
-    ) -> Reading:
+    ) -> Dataset:
         """Reads a file.
 
         Args:
             path: The file: `oracle`, `s` or `m`.
-            note: What findings are told to.
+            on_finding: What findings are told to.
             categories: The types of questions to keep; all when None.
             limit: Most questions of each type, the first ones; reading ends where all types have that many.
         """
@@ -282,15 +282,15 @@ class LongMemEval(Benchmark):
             kind = value.get("question_type") if isinstance(value, dict) else None
             if kind in TYPES and (kind not in wanted or (limit is not None and kept[kind] >= limit)):
                 continue
-            place = Location(note, f"entry {number}")
-            row = place.read(_Row, value)
+            place = Location(on_finding, f"entry {number}")
+            row = place.validate(_Row, value)
             example = row and _example(row, place, texts)
             if example is not None and example.id in examples:
-                place.fault("duplicate id", f"{example.id!r} is the id of two questions")
+                place.reject("duplicate id", f"{example.id!r} is the id of two questions")
             elif example is not None:
                 examples[example.id] = example
                 kept[example.category] += 1
-        return Reading(tuple(each.history for each in examples.values()), tuple(examples.values()))
+        return Dataset(tuple(each.history for each in examples.values()), tuple(examples.values()))
 
 
 class LongMemEvalPreference(LongMemEval):
@@ -319,7 +319,7 @@ def _example(row: _Row, place: Location, texts: dict[str, str]) -> dspy.Example 
     for n, (time, name, talk) in enumerate(_in_order(row, place), 1):
         said = [(f"D{n}:{k}", each) for k, each in enumerate(talk, 1) if each.content]
         if not said:
-            place.odd("empty session", f"session {name} has no words; passed over")
+            place.warn("empty session", f"session {name} has no words; passed over")
             continue
         marked.update(id for id, one in said if one.has_answer)
         shared = [(id, one.role or "user", texts.setdefault(one.content, one.content)) for id, one in said]
@@ -327,29 +327,29 @@ def _example(row: _Row, place: Location, texts: dict[str, str]) -> dspy.Example 
         sessions.append(Session(id=f"D{n}", time=time, turns=turns))
         names.setdefault(name, []).append(f"D{n}")
     if not sessions:
-        place.fault("no sessions", "holds no session with words")
+        place.reject("no sessions", "holds no session with words")
         return None
     asked, abstains = parse_date(row.question_date), "_abs" in row.question_id
     if asked is None:
-        place.field("question_date").odd("malformed date", f"{row.question_date!r} is passed over")
+        place.field("question_date").warn("malformed date", f"{row.question_date!r} is passed over")
     gold = tuple(dict.fromkeys(id for name in row.answer_session_ids for id in names.get(name, ())))
     if not abstains and (not gold or set(row.answer_session_ids) - names.keys()):
-        place.field("answer_session_ids").odd("dangling evidence", "names no session, or one that is not there")
+        place.field("answer_session_ids").warn("dangling evidence", "names no session, or one that is not there")
     turns = [turn.id for session in sessions if session.id in gold for turn in session.turns]
     # The turns that are marked, or all of the evidence sessions where none is.
-    focus = () if abstains else tuple(id for id in turns if id in marked) or tuple(turns)
+    evidence_ids = () if abstains else tuple(id for id in turns if id in marked) or tuple(turns)
     return dspy.Example(
         id=row.question_id,
         history=History(id=row.question_id, items=tuple(sessions)),
         question=row.question,
         date=format_time(asked) if asked else "",
-        focus=focus,
+        evidence_ids=evidence_ids,
         answer=row.answer,
         category=row.question_type,
-        evidence=focus,
+        evidence=evidence_ids,
         answer_sessions=gold,
         abstention=abstains,
-    ).with_inputs("history", "question", "date", "focus")
+    ).with_inputs("history", "question", "date", "evidence_ids")
 
 
 def _in_order(row: _Row, place: Location) -> list[tuple[datetime | None, str, tuple[_Message, ...]]]:
@@ -359,7 +359,7 @@ def _in_order(row: _Row, place: Location) -> list[tuple[datetime | None, str, tu
     for n, (name, date, talk) in enumerate(columns):
         time = parse_date(date)
         if time is None:
-            place.field(f"haystack_dates.{n}").odd("malformed date", f"{date!r} is no date; it stays undated")
+            place.field(f"haystack_dates.{n}").warn("malformed date", f"{date!r} is no date; it stays undated")
         last = time or last
         rows.append((last, n, time, name, talk))
     return [(time, name, talk) for _, _, time, name, talk in sorted(rows, key=lambda each: each[:2])]

@@ -33,10 +33,10 @@ from ..errors import DataError, UnknownNameError
 from ..records import History, Session, Turn, estimate_tokens, format_time
 from ..records.json_input import read_json
 from .benchmark import Benchmark
-from .dataset import Note, Reading
-from .personamem import RightLetter
+from .dataset import Dataset, FindingListener
+from .personamem import LetterAccuracy
 from .rows import Listed, Location, Parsed, Row, Text, Words, read_date
-from .scorer import Answered, Score, Scorer
+from .scorer import Score, ScoredAnswer, Scorer
 
 TYPES = (
     *("simple", "conditional", "comparative", "aggregative", "post_processing", "noisy", "knowledge_update"),
@@ -47,7 +47,7 @@ RECALL_AT = 10
 _TIME = re.compile(r"\W*(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)\W*\w*")
 
 
-class MemBenchAccuracy(RightLetter):
+class MemBenchAccuracy(LetterAccuracy):
     """1 when the right letter is chosen; in all also by agent and level, and by the size of the past."""
 
     retrieval_depth = RECALL_AT
@@ -56,7 +56,7 @@ class MemBenchAccuracy(RightLetter):
         found = super().score(example, prediction)
         return replace(found, parts={**found.parts, "history tokens": float(example.tokens)})
 
-    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
         """Accuracy by agent and level, and of pasts of so many tokens; of a failed question the size is not known."""
         found: dict[str, list[float]] = {}
         for row in rows:
@@ -68,7 +68,7 @@ class MemBenchAccuracy(RightLetter):
                 found.setdefault(name, []).append(row.parts.get("accuracy", 0.0))
         return {name: sum(values) / len(values) for name, values in sorted(found.items())}
 
-    def retrieval(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
+    def retrieval_metrics(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
         """The share of the target steps that the first ten hits rest on; of a pair either message will do."""
         if not example.steps:
             return {}
@@ -185,19 +185,19 @@ class MemBench(Benchmark):
     def read(
         cls,
         path: Path,
-        note: Note,
+        on_finding: FindingListener,
         *,
         agent: Literal["first", "third"] | None = None,
         level: Literal["low", "high"] | None = None,
         types: str | None = None,
         scenarios: str | None = None,
         capacity: Annotated[int, Field(strict=True, ge=1)] | None = None,
-    ) -> Reading:
+    ) -> Dataset:
         """Reads a file, or those of a folder.
 
         Args:
             path: A released file, a joined one, Memory-R2's, or a folder of such files or of both agents' folders.
-            note: What findings are told to.
+            on_finding: What findings are told to.
             agent: "first" (participation) or "third" (observation) alone.
             level: "low" (factual) or "high" (reflective) alone.
             types: Types of questions to keep, with commas between them.
@@ -208,18 +208,20 @@ class MemBench(Benchmark):
         examples: dict[str, dspy.Example] = {}
         files = (sorted(path.glob("*.json")) or sorted(path.glob("*Agent/*.json"))) if path.is_dir() else []
         for file in files or [path]:
-            place = Location(note, file.name if file == path else file.relative_to(path).as_posix())
+            place = Location(on_finding, file.name if file == path else file.relative_to(path).as_posix())
             for kind, of_kind in groupby(_cases(file, place), lambda case: case.labels["category"]):
                 cases = list(of_kind)
                 inside = _counted_inside(cases, place.at(kind))
                 for example in (made for case in cases for made in _examples(case, inside, capacity)):
                     if example.id in examples:
-                        place.at(kind).fault("duplicate id", f"{example.id!r} is in another file too; name one of them")
+                        place.at(kind).reject(
+                            "duplicate id", f"{example.id!r} is in another file too; name one of them"
+                        )
                     examples[example.id] = example
         kept = list(examples.values())
         for field, names in {"agent": agent, "level": level, "category": types, "scenario": scenarios}.items():
             kept = _only(kept, field, names) if names else kept
-        return Reading(tuple(example.history for example in kept), tuple(kept), tuple(files))
+        return Dataset(tuple(example.history for example in kept), tuple(kept), tuple(files))
 
 
 def _only(examples: Sequence[dspy.Example], field: str, names: str) -> list[dspy.Example]:
@@ -255,11 +257,11 @@ def _cases(file: Path, within: Location) -> Iterator[_Case]:
         for scenario, rows in lists.items():
             place = within.at(", ".join(filter(None, (kind, scenario))))
             if not isinstance(rows, list):
-                place.fault("wrong value", f"is {reprlib.repr(rows)}, expected a list of trajectories")
+                place.reject("wrong value", f"is {reprlib.repr(rows)}, expected a list of trajectories")
                 continue
             for number, one in enumerate(rows, 1):
                 at = place.at(f"trajectory {number}")
-                row = at.read(_Trajectory, one)
+                row = at.validate(_Trajectory, one)
                 if row is not None:
                     agent = "first" if any(each.user or each.assistant for each in row.steps) else "third"
                     id = ":".join(filter(None, (agent, kind, scenario, str(number))))
@@ -281,7 +283,7 @@ def _counted_inside(cases: Sequence[_Case], place: Location) -> bool:
     if votes[True] <= votes[False]:
         return False
     counts = f"{votes[True][0]} of {votes[True][1]} hold what is asked, {votes[False][0]} of {votes[False][1]}"
-    place.odd("step convention", f"target steps are counted in their sessions: {counts} if over all sessions")
+    place.warn("step convention", f"target steps are counted in their sessions: {counts} if over all sessions")
     return True
 
 
@@ -289,13 +291,13 @@ def _examples(case: _Case, inside: bool, capacity: int | None) -> Iterator[dspy.
     row, place, question = case.row, case.place, case.row.QA
     sessions, steps = _sessions(row, place)
     if not sessions:
-        place.fault("no turns", "holds no message with words")
+        place.reject("no turns", "holds no message with words")
         return
     targets = row.targets(inside)
     if len(targets) < len(question.target_step_id):
-        place.field("QA.target_step_id").odd("dangling evidence", "names a step that is not there; dropped")
+        place.field("QA.target_step_id").warn("dangling evidence", "names a step that is not there; dropped")
     if question.answer != question.choices[question.ground_truth]:
-        place.field("QA.answer").odd("other answer", "is not the choice of ground_truth, which counts")
+        place.field("QA.answer").warn("other answer", "is not the choice of ground_truth, which counts")
     ends = {len(steps), *(range(targets[-1] + 1, len(steps), capacity) if capacity and targets else ())}
     asked = _moment(question.time)
     for end in sorted(end for end in ends if any(steps[:end])):
@@ -304,18 +306,20 @@ def _examples(case: _Case, inside: bool, capacity: int | None) -> Iterator[dspy.
         evidence = tuple(id for ids in found for id in ids)
         yield dspy.Example(
             id=f"{case.id}@{end}" if capacity else case.id,
-            history=History(id=case.id, items=tuple(part for each in sessions if (part := each.only(said)).turns)),
+            history=History(
+                id=case.id, items=tuple(part for each in sessions if (part := each.select_turns(said)).turns)
+            ),
             question=question.question,
             options=[f"({letter.lower()}) {question.choices[letter]}" for letter in sorted(question.choices)],
             date=format_time(asked) if asked else question.time,
             searched_with_date=True,
-            focus=evidence,
+            evidence_ids=evidence,
             answer=f"({question.ground_truth.lower()})",
             **case.labels,
             tokens=sum(estimate_tokens(turn.text) for turns in steps[:end] for turn in turns),
             steps=found,
             evidence=evidence,
-        ).with_inputs("history", "question", "options", "date", "searched_with_date", "focus")
+        ).with_inputs("history", "question", "options", "date", "searched_with_date", "evidence_ids")
 
 
 def _sessions(row: _Trajectory, place: Location) -> tuple[list[Session], list[list[Turn]]]:
@@ -332,7 +336,9 @@ def _sessions(row: _Trajectory, place: Location) -> tuple[list[Session], list[li
         if turns:
             sessions.append(Session(id=f"D{number}", time=turns[0].time, turns=turns))
         if not all(said) or not turns:
-            place.at(f"session {number}").odd("empty message", "has no words, or a message of it has none; passed over")
+            place.at(f"session {number}").warn(
+                "empty message", "has no words, or a message of it has none; passed over"
+            )
     return sessions, steps
 
 

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from ..errors import DataError
 from ..records import History, Session, Turn
-from .benchmark import Benchmark, fitted
+from .benchmark import Benchmark, coerce_options
 from .dataset import Source
 from .scorer import Score, Scorer, answer_of
 from .text_metrics import exact_match
@@ -102,12 +102,12 @@ class Conversation:
             dspy.Example(
                 history=head,
                 question=f"What is {event.speaker}'s {event.key}?",
-                focus=evidence,
+                evidence_ids=evidence,
                 answer=NOTHING if event.value is None else event.value,
                 evidence=evidence,
                 category=event.kind,
                 id=f"{head.id}{moment}:{n}",
-            ).with_inputs("history", "question", "focus")
+            ).with_inputs("history", "question", "evidence_ids")
             for n, (event, evidence) in enumerate(decided.values())
         )
 
@@ -198,7 +198,7 @@ class MemoryEnv(Benchmark):
         cls.refuse_options(options, ("users", "sessions", "seed"))
         if path is not None:
             raise DataError(f"{path}: memory-env is generated and reads no file; leave --data out")
-        given = fitted(cls.name, cls.load, {"users": users, "sessions": sessions, "seed": seed})
+        given = coerce_options(cls.name, cls.load, {"users": users, "sessions": sessions, "seed": seed})
         users, sessions, seed = given.values()
         talks = [Conversation.make(seed, number, sessions) for number in range(users)]
         digest = hashlib.sha256("".join(talk.history.digest for talk in talks).encode()).hexdigest()

@@ -23,7 +23,7 @@ import dspy
 from ..errors import DataError
 from ..records import Context, History, Record, Session, Turn, format_time, read_json
 from .benchmark import Benchmark
-from .dataset import Note, Reading, Source
+from .dataset import Dataset, FindingListener, Source
 from .judge import AcknowledgementJudge, ReferenceVerdict, StrictAcknowledgementJudge, evidence_parts
 from .judged_recall import JudgedRecall
 from .rows import Date, Listed, Location, Row, Text, Words, natural
@@ -51,7 +51,7 @@ class EvidenceRecall(Scorer):
 
     title = "evidence recall"
 
-    def counts(self, example: dspy.Example) -> bool:
+    def in_headline(self, example: dspy.Example) -> bool:
         """False for a query without evidence, which cannot measure retrieval."""
         return any(reference.turns for reference in example.references)
 
@@ -63,7 +63,7 @@ class EvidenceRecall(Scorer):
         return Score(parts.get("evidence", 0.0), _explain(references, present), parts)
 
 
-class ReferencesRecalled(JudgedRecall):
+class ReferenceRecall(JudgedRecall):
     """The share of references that a judge finds acknowledged in the hits: the paper's Recall, and Recall_Exact.
 
     Args:
@@ -147,19 +147,19 @@ class MemoryQuest(Benchmark):
     task = "personal-response"
     sample = "memoryquest"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
-        "recall": lambda: Combined(ReferencesRecalled(), EvidenceRecall()),
-        "recall_exact": lambda: Combined(ReferencesRecalled(exact=True), EvidenceRecall()),
-        "recall_strict": lambda: Combined(ReferencesRecalled(StrictAcknowledgementJudge), EvidenceRecall()),
+        "recall": lambda: Combined(ReferenceRecall(), EvidenceRecall()),
+        "recall_exact": lambda: Combined(ReferenceRecall(exact=True), EvidenceRecall()),
+        "recall_strict": lambda: Combined(ReferenceRecall(StrictAcknowledgementJudge), EvidenceRecall()),
         "evidence": EvidenceRecall,
     }
 
     def __init__(self, examples: Sequence[dspy.Example], source: Source, metric: str | None = None) -> None:
         super().__init__(examples, source, metric)
-        if not any(map(self.counts, self.examples)):
+        if not any(map(self.in_headline, self.examples)):
             raise DataError(f"{source.path}: says of no reference in which session it was; use --metric recall")
 
     @classmethod
-    def read(cls, path: Path, note: Note) -> Reading:
+    def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
         """Reads a folder of user*.json, or the file of one user.
 
         The histories are whole; each example has the part of it before its query.
@@ -168,13 +168,13 @@ class MemoryQuest(Benchmark):
         histories: list[History] = []
         examples: dict[str, dspy.Example] = {}
         for file in files:
-            place = Location(note, file.stem)
-            row = place.read(_User, read_json(file))
+            place = Location(on_finding, file.stem)
+            row = place.validate(_User, read_json(file))
             user = row and _Past(row, row.user_id or file.stem, place)
             if user and user.history.items:
                 histories.append(user.history)
                 examples.update((example.id, example) for example in user.examples(examples))
-        return Reading(tuple(histories), tuple(examples.values()), files)
+        return Dataset(tuple(histories), tuple(examples.values()), files)
 
 
 def _files(path: Path) -> tuple[Path, ...]:
@@ -192,10 +192,10 @@ class _Past:
         given = [(session.session_id or str(n), session) for n, session in enumerate(row.sessions, 1)]
         kept = [(name, session) for name, session in given if any(said.text for said in session.turns)]
         if len(kept) < len(given):
-            place.odd("empty session", "a session has no turn with words; passed over")
+            place.warn("empty session", "a session has no turn with words; passed over")
         times = [session.date for _, session in kept]
         if None not in times and times != sorted(time for time in times if time):
-            place.odd("sessions out of order", "are put into the order of their dates")
+            place.warn("sessions out of order", "are put into the order of their dates")
             kept.sort(key=lambda pair: pair[1].date or datetime.min)
         items = []
         for n, (name, session) in enumerate(kept, 1):
@@ -203,10 +203,10 @@ class _Past:
             turns = tuple(Turn(id=id, speaker=each.speaker or "user", text=each.text) for id, _, each in said)
             items.append(Session(id=f"D{n}", time=session.date, turns=turns))
             if name in self.sessions:
-                place.odd("repeated session", f"session {name!r} was there before; references mean the first")
+                place.warn("repeated session", f"session {name!r} was there before; references mean the first")
             self.sessions.setdefault(name, (items[-1], {k: id for id, k, _ in said}))
         if not items:
-            place.fault("no turns", "no session has a turn with words")
+            place.reject("no turns", "no session has a turn with words")
         self.history = History(id=id, items=tuple(items))
 
     def examples(self, taken: Mapping[str, Any]) -> Iterator[dspy.Example]:
@@ -232,11 +232,11 @@ class _Past:
             history = histories.setdefault(len(items), History(id=self.id, items=items))
             references = tuple(self._reference(each, history, place) for each in row.references)
             if not references:
-                place.odd("no references", "cannot be scored without a reference; passed over")
+                place.warn("no references", "cannot be scored without a reference; passed over")
                 continue
             id = f"{self.id}:{row.query_id or n}"
             if id in ids:
-                place.odd("repeated query", f"{id!r} was there before; this one is '{id}:{n}'")
+                place.warn("repeated query", f"{id!r} was there before; this one is '{id}:{n}'")
                 id = f"{id}:{n}"
             ids.add(id)
             yield (
@@ -246,13 +246,13 @@ class _Past:
                     history=history,
                     question=row.query,
                     date=format_time(row.date) if row.date else "",
-                    focus=tuple(dict.fromkeys(turn for each in references for turn in _anchor(each, history))),
+                    evidence_ids=tuple(dict.fromkeys(turn for each in references for turn in _anchor(each, history))),
                     answer="\n".join(reference.line() for reference in references),
                     references=references,
                     category=row.domain or "all",
                     profile=profile,
                     reasoning=row.reasoning,
-                ).with_inputs("history", "question", "date", "focus"),
+                ).with_inputs("history", "question", "date", "evidence_ids"),
             )
 
     def _reference(self, row: _Reference, history: History, place: Location) -> Reference:
@@ -260,11 +260,11 @@ class _Past:
         session, places = self.sessions.get(row.session_id, (None, {}))
         if session is None or session not in history.items:
             if row.session_id:
-                place.odd("dangling evidence", f"session {row.session_id!r} is none, or after the query; no evidence")
+                place.warn("dangling evidence", f"session {row.session_id!r} is none, or after the query; no evidence")
             return Reference(text=row.text, date=row.date)
         turns = tuple(places[n] for n in sorted(set(row.turns)) if n in places)
         if len(turns) < len(set(row.turns)):
-            place.odd("dangling evidence", f"turns {reprlib.repr(row.turns)} are not all in {row.session_id!r}")
+            place.warn("dangling evidence", f"turns {reprlib.repr(row.turns)} are not all in {row.session_id!r}")
         return Reference(text=row.text, date=row.date, turns=turns or tuple(places.values()))
 
 

@@ -26,8 +26,8 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
 
 from ..errors import MempilerError, UserError, one_line
-from ..records.own_code import imported
-from .scorer import JudgedStep, Score, Scorer, answer_of, explained
+from ..records.own_code import import_object
+from .scorer import OptimizerStep, Score, Scorer, answer_of, explained
 
 STEP_PARAMETERS = ("trace", "pred_name", "pred_trace")
 """What a function may take beside the example and the prediction, in the order in which DSPy passes it."""
@@ -49,16 +49,16 @@ class FunctionScorer(Scorer):
 
     def __init__(self, function: str | Callable[..., Any]) -> None:
         self.title = function if isinstance(function, str) else _address(function)
-        self._function: Any = imported("metric", function) if isinstance(function, str) else function
+        self._function: Any = import_object("metric", function) if isinstance(function, str) else function
         _refuse_uncallable(self.title, self._function)
         self._step_parameters = _step_parameters(self.title, self._function)
         self._part = _part_name(self.title)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         """Score one answer; errors as of `score_step`."""
-        return self.score_step(example, prediction, JudgedStep())
+        return self.score_step(example, prediction, OptimizerStep())
 
-    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: JudgedStep) -> Score:
+    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep) -> Score:
         """Score one answer, and pass on what an optimizer says of it.
 
         Raises:
@@ -82,7 +82,7 @@ class FunctionScorer(Scorer):
             judged_predictor=step.pred_name if judges_predictors and feedback else None,
         )
 
-    def _call(self, example: dspy.Example, prediction: dspy.Prediction, step: JudgedStep) -> Any:
+    def _call(self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep) -> Any:
         arguments = {parameter: getattr(step, name) for parameter, name in self._step_parameters.items()}
         try:
             return self._function(example, prediction, **arguments)
@@ -95,7 +95,7 @@ class FunctionScorer(Scorer):
 
 
 def _step_parameters(title: str, function: Callable[..., Any]) -> dict[str, str]:
-    """Map the names of a function's further parameters to the fields of `JudgedStep` that they receive.
+    """Map the names of a function's further parameters to the fields of `OptimizerStep` that they receive.
 
     A parameter that is called like a field receives it. One that has another name and no default receives what DSPy
     passes at its position. One that has another name and a default keeps it.

@@ -31,11 +31,11 @@ from pydantic import Field
 
 from ..errors import DataError
 from ..records import Action, History
-from .behavior import ChosenOption, RecentRecords, asked, example, records
+from .behavior import OptionAccuracy, RecentRecords, example, format_question, records
 from .benchmark import Benchmark
-from .dataset import Note, Reading
+from .dataset import Dataset, FindingListener
 from .rows import Location
-from .scorer import Answered, Confusion, Scorer
+from .scorer import Confusion, ScoredAnswer, Scorer
 
 RATINGS = ("1", "2", "3", "4", "5")
 FIELD = "movie_rating"
@@ -64,10 +64,10 @@ class _Tables:
     movies: dict[str, str] = field(default_factory=dict)
 
 
-class RatingPredicted(ChosenOption):
+class RatingAccuracy(OptionAccuracy):
     """The share of ratings predicted exactly, and what is read off the confusion matrix."""
 
-    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
         """Accuracy, macro-F1 and diagonal dominance of the answers that name a rating, and how many name none."""
         found = self.confusion(rows)
         answered = sum(row.failure is None for row in rows)
@@ -78,9 +78,9 @@ class RatingPredicted(ChosenOption):
             "failed parses": answered - found.n,
         }
 
-    def confusion(self, rows: Sequence[Answered]) -> Confusion:
+    def confusion(self, rows: Sequence[ScoredAnswer]) -> Confusion:
         """Gold against predicted ratings."""
-        return Confusion.of(RATINGS, self.parsed(rows, RATINGS))
+        return Confusion.of(RATINGS, self.label_pairs(rows, RATINGS))
 
 
 class MovieLens(Benchmark):
@@ -89,25 +89,25 @@ class MovieLens(Benchmark):
     name = "movielens"
     task = "behavior-prediction"
     sample = "movielens"
-    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": RatingPredicted}
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": RatingAccuracy}
     categories: ClassVar[Mapping[str, str]] = {FIELD: "movie rating"}
 
     @classmethod
     def read(
         cls,
         path: Path,
-        note: Note,
+        on_finding: FindingListener,
         *,
         min_ratings: int = 300,
         questions: Annotated[int, Field(ge=1)] = 30,
         users: Annotated[int, Field(ge=1)] | None = 100,
         seed: int = 0,
-    ) -> Reading:
+    ) -> Dataset:
         """Reads the zip, or its folder.
 
         Args:
             path: One of them.
-            note: What findings are told to.
+            on_finding: What findings are told to.
             min_ratings: Users with more ratings count (PraMem, section 4.1).
             questions: Newest ratings of a user that are asked; 30 as OmniBehavior's, the paper gives no number.
             users: How many of the users that count are drawn; None takes all.
@@ -116,18 +116,18 @@ class MovieLens(Benchmark):
         if min_ratings < questions:
             raise DataError(f"movielens: min_ratings={min_ratings} is less than questions={questions}")
         contents, files = _files(path)
-        tables = _tables(contents, note)
+        tables = _tables(contents, on_finding)
         counting = [user for user, found in tables.ratings.items() if len(found) > min_ratings]
         if not counting:
             most = max((len(found) for found in tables.ratings.values()), default=0)
             message = f"no user has more than {min_ratings} ratings (most: {most})"
-            Location(note, "ratings.dat").fault("no long history", message)
+            Location(on_finding, "ratings.dat").reject("no long history", message)
         if users is not None and len(counting) > users:
             drawn = set(random.Random(seed).sample(sorted(counting), users))
             counting = [user for user in counting if user in drawn]
         asked_of = [_questions(user, tables, questions) for user in counting]
         examples = [each for _, made in asked_of for each in made]
-        return Reading(tuple(history for history, _ in asked_of), tuple(examples), files)
+        return Dataset(tuple(history for history, _ in asked_of), tuple(examples), files)
 
 
 def _questions(user: str, tables: _Tables, count: int) -> tuple[History, list[dspy.Example]]:
@@ -140,7 +140,7 @@ def _questions(user: str, tables: _Tables, count: int) -> tuple[History, list[ds
             history=history,
             recent=since.until(n),
             id=action.id,
-            question=asked(action, ASKED),
+            question=format_question(action, ASKED),
             options=RATINGS,
             answer=action.action.removeprefix("rated "),
             category=FIELD,
@@ -179,31 +179,31 @@ def _content(file: Any) -> bytes:
     return content
 
 
-def _tables(files: Mapping[str, bytes], note: Note) -> _Tables:
+def _tables(files: Mapping[str, bytes], on_finding: FindingListener) -> _Tables:
     tables = _Tables()
-    for _, (movie, title, genres) in _rows("movies.dat", files, 3, note):
+    for _, (movie, title, genres) in _rows("movies.dat", files, 3, on_finding):
         tables.movies[movie] = _described(title, genres)
-    for place, (user, gender, age, occupation, _) in _rows("users.dat", files, 5, note):
+    for place, (user, gender, age, occupation, _) in _rows("users.dat", files, 5, on_finding):
         if age not in AGES or _job(occupation) is None:
-            place.odd("unknown code", f"age {age!r} or occupation {occupation!r} is no code of the README")
+            place.warn("unknown code", f"age {age!r} or occupation {occupation!r} is no code of the README")
         tables.profiles[user] = _profile(gender, age, occupation)
     for name, table in (("movies.dat", tables.movies), ("users.dat", tables.profiles)):
         if not table:
-            Location(note, name).fault("empty file", "holds no row")
+            Location(on_finding, name).reject("empty file", "holds no row")
     strange: set[str] = set()
-    for place, (user, movie, rating, time) in _rows("ratings.dat", files, 4, note):
+    for place, (user, movie, rating, time) in _rows("ratings.dat", files, 4, on_finding):
         if rating not in RATINGS or not _is_number(time) or int(time) > _LATEST:
             message = f"rating {rating!r} is not 1 to 5, or time {time!r} is no number of seconds before the year 2100"
-            place.fault("malformed rating", message)
+            place.reject("malformed rating", message)
             continue
         if movie not in tables.movies and movie not in strange:
             strange.add(movie)
-            place.odd("unknown movie", f"movie {movie} is not in movies.dat; it goes by its number")
+            place.warn("unknown movie", f"movie {movie} is not in movies.dat; it goes by its number")
         # A million of them share their texts.
         tables.ratings.setdefault(user, []).append((int(time), sys.intern(movie), sys.intern(rating)))
     for user in tables.ratings:
         if user not in tables.profiles:
-            Location(note, f"user {user}").odd("unknown user", "is not in users.dat; the profile stays empty")
+            Location(on_finding, f"user {user}").warn("unknown user", "is not in users.dat; the profile stays empty")
     return tables
 
 
@@ -211,16 +211,18 @@ def _is_number(text: str) -> bool:
     return text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
-def _rows(name: str, files: Mapping[str, bytes], columns: int, note: Note) -> Iterator[tuple[Location, Sequence[str]]]:
+def _rows(
+    name: str, files: Mapping[str, bytes], columns: int, on_finding: FindingListener
+) -> Iterator[tuple[Location, Sequence[str]]]:
     # Outer columns never hold "::", so what is too much belongs to the title, the second column of movies.dat.
     for number, line in enumerate(io.TextIOWrapper(io.BytesIO(files[name]), "latin-1"), 1):
-        parts, place = line.rstrip("\r\n").split("::"), Location(note, f"{name} line {number}")
+        parts, place = line.rstrip("\r\n").split("::"), Location(on_finding, f"{name} line {number}")
         if len(parts) > columns == 3:
             parts = [parts[0], "::".join(parts[1:-1]), parts[-1]]
         if len(parts) == columns:
             yield place, parts
         elif line.strip():
-            place.fault("malformed row", f"has {len(parts)} columns between '::', expected {columns}")
+            place.reject("malformed row", f"has {len(parts)} columns between '::', expected {columns}")
 
 
 def _described(title: str, genres: str) -> str:

@@ -23,9 +23,9 @@ import dspy
 
 from ..records import History, Session, Turn
 from .benchmark import Benchmark
-from .dataset import Note, Reading
+from .dataset import Dataset, FindingListener
 from .rows import Listed, Location, Row, Text, Words, json_rows
-from .scorer import Bleu1, Combined, Judged, Scorer, TokenF1
+from .scorer import Bleu1, Combined, JudgeScorer, Scorer, TokenF1
 from .word_splitting import SQUAD
 
 CURRENT = datetime(2024, 3, 1, 12)
@@ -72,27 +72,27 @@ class Msc(Benchmark):
     sample = "msc.jsonl"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
         "f1": lambda: Combined(TokenF1(SQUAD), Bleu1(SQUAD)),
-        "judge": lambda: Combined(Judged(), TokenF1(SQUAD), Bleu1(SQUAD)),
+        "judge": lambda: Combined(JudgeScorer(), TokenF1(SQUAD), Bleu1(SQUAD)),
     }
 
     @classmethod
-    def read(cls, path: Path, note: Note) -> Reading:
+    def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
         histories: dict[tuple[str, str], History] = {}
         examples: dict[str, dspy.Example] = {}
-        for number, place, row in json_rows(path, _Row, note):
+        for number, place, row in json_rows(path, _Row, on_finding):
             history = _history(row, number, place)
             if not history.items:
-                place.fault("no turns", "no session has a turn with words")
+                place.reject("no turns", "no session has a turn with words")
                 continue
             id = history.id
             if id in examples:
                 id = f"{id}:{number}"
-                place.odd("repeated conversation", f"{history.id!r} was there before; the question is {id!r}")
+                place.warn("repeated conversation", f"{history.id!r} was there before; the question is {id!r}")
             histories.setdefault((history.id, history.digest), history)
-            labels = {"answer": row.self_instruct.A, "category": "all", "focus": (), "evidence": ()}
+            labels = {"answer": row.self_instruct.A, "category": "all", "evidence_ids": (), "evidence": ()}
             example = dspy.Example(id=id, history=history, question=row.self_instruct.B, **labels)
-            examples[id] = example.with_inputs("history", "question", "focus")
-        return Reading(tuple(histories.values()), tuple(examples.values()))
+            examples[id] = example.with_inputs("history", "question", "evidence_ids")
+        return Dataset(tuple(histories.values()), tuple(examples.values()))
 
 
 def time_back(text: str) -> timedelta | None:
@@ -129,10 +129,10 @@ def _times(row: _Row, place: Location) -> list[datetime | None]:
     spans = [time_back(part.time_back) for part in row.previous_dialogs]
     for n, span in enumerate(spans):
         if span is None:
-            place.field(f"previous_dialogs.{n}.time_back").odd("no time_back", "names no span; it stays undated")
+            place.field(f"previous_dialogs.{n}.time_back").warn("no time_back", "names no span; it stays undated")
     known = [span for span in spans if span is not None]
     if any(later >= earlier for earlier, later in pairwise(known)):
         message = "do not shrink from session to session; all but the current dialogue stay undated"
-        place.odd("times out of order", message)
+        place.warn("times out of order", message)
         return [None] * len(spans)
     return [None if span is None else CURRENT - span for span in spans]

@@ -25,7 +25,7 @@ from ..errors import DataError
 from ..records import History, Session, Turn
 from ..records.text_file import opened, read_lines
 from .benchmark import Benchmark
-from .dataset import Note, Reading
+from .dataset import Dataset, FindingListener
 from .rows import Location, Parsed, Row, Text, Words, csv_rows, json_object, literal
 from .scorer import Score, Scorer, answer_of
 
@@ -46,7 +46,7 @@ _TAG = "<final_answer>"
 _CONTEXT_KEY = re.compile(r'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
 
 
-class RightLetter(Scorer):
+class LetterAccuracy(Scorer):
     """1 when the answer chooses the gold letter and no other; see `chooses`."""
 
     title = "accuracy"
@@ -160,36 +160,38 @@ class PersonaMem(Benchmark):
     name = "personamem"
     task = "multiple-choice"
     sample = "personamem_questions.csv"
-    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": RightLetter}
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": LetterAccuracy}
     categories = SKILLS
-    expected = tuple(SKILLS)
+    expected_categories = tuple(SKILLS)
 
     @classmethod
-    def read(cls, path: Path, note: Note, *, length: Literal["32k", "128k", "1M"] | None = None) -> Reading:
+    def read(
+        cls, path: Path, on_finding: FindingListener, *, length: Literal["32k", "128k", "1M"] | None = None
+    ) -> Dataset:
         """Reads a CSV of questions, or that of a folder, and the contexts that it needs, from the file beside it.
 
         Args:
             path: A file of questions_32k.csv's form, or the folder of the released files.
-            note: What findings are told to.
+            on_finding: What findings are told to.
             length: Which of the released files; needed for a folder that holds several.
         """
         path = _questions_of(path, length)
-        rows = list(csv_rows(path, _Question, note))
+        rows = list(csv_rows(path, _Question, on_finding))
         wanted = {row.shared_context_id for _, _, row in rows}
-        found = _contexts(_contexts_beside(path), wanted, note)
+        found = _contexts(_contexts_beside(path), wanted, on_finding)
         histories: dict[tuple[str, int], History] = {}
         examples: dict[str, dspy.Example] = {}
         for line, place, row in rows:
             answer = row.correct_answer
             if not any(option.strip().lower().startswith(f"({answer})") for option in row.all_options):
-                place.field("correct_answer").fault("answer without option", f"no option begins with ({answer})")
+                place.field("correct_answer").reject("answer without option", f"no option begins with ({answer})")
                 continue
             history = _history(row, place, found, histories)
             if history is None:
                 continue
             id = row.question_id or f"{history.id[:12]}:{line}"
             if id in examples:
-                place.field("question_id").fault("duplicate id", f"{id!r} is used twice")
+                place.field("question_id").reject("duplicate id", f"{id!r} is used twice")
                 continue
             examples[id] = dspy.Example(
                 id=id,
@@ -200,10 +202,10 @@ class PersonaMem(Benchmark):
                 category=_skill(row, place),
                 topic=row.topic,
                 user=row.persona_id or history.id,
-                focus=(),
+                evidence_ids=(),
                 evidence=(),
-            ).with_inputs("history", "question", "options", "focus")
-        return Reading(tuple(histories.values()), tuple(examples.values()), (path,))
+            ).with_inputs("history", "question", "options", "evidence_ids")
+        return Dataset(tuple(histories.values()), tuple(examples.values()), (path,))
 
     def group(self, example: dspy.Example) -> str:
         """The persona: its contexts are about the same person."""
@@ -232,7 +234,7 @@ def _contexts_beside(path: Path) -> Path:
     return named
 
 
-def _contexts(path: Path, wanted: set[str], note: Note) -> dict[str, Blocks]:
+def _contexts(path: Path, wanted: set[str], on_finding: FindingListener) -> dict[str, Blocks]:
     """The messages of the contexts with these ids; the others are passed over without parsing them."""
     found: dict[str, Blocks] = {}
     with opened(path) as file:
@@ -240,9 +242,9 @@ def _contexts(path: Path, wanted: set[str], note: Note) -> dict[str, Blocks]:
             key = _CONTEXT_KEY.match(line)
             if not line.strip() or (key is not None and literal(key[1]) not in wanted):
                 continue
-            place = Location(note, f"{path.name}, line {number}")
+            place = Location(on_finding, f"{path.name}, line {number}")
             for id, messages in (json_object(line, place) or {}).items():
-                context = place.read(Messages, {"messages": messages})
+                context = place.validate(Messages, {"messages": messages})
                 if context is not None:
                     found[id] = Blocks(context.messages)
             if wanted <= found.keys():
@@ -255,17 +257,17 @@ def _history(
 ) -> History | None:
     id, end = row.shared_context_id, row.end_index_in_shared_context
     if id not in contexts:
-        place.field("shared_context_id").fault("missing context", f"{id[:80]!r} is not in the file of contexts")
+        place.field("shared_context_id").reject("missing context", f"{id[:80]!r} is not in the file of contexts")
         return None
     length = len(contexts[id].messages)
     if end > length:
         message = f"{end} is more than the context's {length} messages; all are taken"
-        place.field("end_index_in_shared_context").odd("end past the context", message)
+        place.field("end_index_in_shared_context").warn("end past the context", message)
     at = (id, min(end, length))
     if at not in histories:
         histories[at] = History(id=id, items=contexts[id].until(at[1]))
     if not histories[at].items:
-        place.field("shared_context_id").fault("empty context", "holds no message with text before the question")
+        place.field("shared_context_id").reject("empty context", "holds no message with text before the question")
         return None
     return histories[at]
 
@@ -274,5 +276,5 @@ def _skill(row: _Question, place: Location) -> str:
     skill = re.sub(r"\W+", "_", row.question_type.strip().lower())
     skill = _SAME_SKILL.get(skill, skill)
     if skill not in SKILLS:
-        place.field("question_type").odd("unknown skill", f"{skill!r} is none of the paper's; kept as it is")
+        place.field("question_type").warn("unknown skill", f"{skill!r} is none of the paper's; kept as it is")
     return skill or "all"

@@ -25,10 +25,10 @@ from pydantic import BeforeValidator, Field
 from ..errors import DataError
 from ..records import History, read_json
 from .benchmark import Benchmark
-from .dataset import Note, Reading
+from .dataset import Dataset, FindingListener
 from .judge import ReferenceVerdict, StrictAcknowledgementJudge
 from .judged_recall import JudgedRecall
-from .personamem import Blocks, Message, Messages, RightLetter, chooses
+from .personamem import Blocks, LetterAccuracy, Message, Messages, chooses
 from .rows import Location, Parsed, Row, Text, Words, csv_rows, literal
 from .scorer import Scorer
 
@@ -36,7 +36,7 @@ _UP = 3
 _FINAL = re.compile(r"final answer\s*:\s*[*(]*([a-d])\b", re.IGNORECASE)
 
 
-class PreferenceRecalled(JudgedRecall):
+class PreferenceRecall(JudgedRecall):
     """1 where the judge finds the row's preference in the retrieved context (PGR, section 5: binary recall)."""
 
     def references(self, example: dspy.Example) -> list[str]:
@@ -49,7 +49,7 @@ class PreferenceRecalled(JudgedRecall):
         return f"{opening} the user's preference: {example.reference}{reason}"
 
 
-class FinalLetter(RightLetter):
+class FinalLetterAccuracy(LetterAccuracy):
     """1 when the right letter is chosen, by the first "Final Answer: X" or else by PersonaMem v1's rule."""
 
     def right(self, answer: str, gold: str) -> bool:
@@ -91,9 +91,9 @@ class PersonaMemV2(Benchmark):
     task = "personal-response"
     sample = "personamem_v2.csv"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
-        "recall": PreferenceRecalled,
-        "recall_strict": lambda: PreferenceRecalled(StrictAcknowledgementJudge),
-        "mcq": FinalLetter,
+        "recall": PreferenceRecall,
+        "recall_strict": lambda: PreferenceRecall(StrictAcknowledgementJudge),
+        "mcq": FinalLetterAccuracy,
     }
 
     @classmethod
@@ -105,19 +105,19 @@ class PersonaMemV2(Benchmark):
         return made
 
     @classmethod
-    def read(cls, path: Path, note: Note, *, length: Literal["32k", "128k"] = "32k") -> Reading:
+    def read(cls, path: Path, on_finding: FindingListener, *, length: Literal["32k", "128k"] = "32k") -> Dataset:
         """Reads a CSV and the chat histories that it links to.
 
         Args:
             path: A file of benchmark.csv's form.
-            note: What findings are told to.
+            on_finding: What findings are told to.
             length: Which chat histories.
         """
         histories: dict[str, History | None] = {}
         examples = []
-        for line, place, row in csv_rows(path, _Row, note):
+        for line, place, row in csv_rows(path, _Row, on_finding):
             if row.pref_type == "ask_to_forget" or row.sensitive_info.lower() in ("true", "1", "yes"):
-                place.odd("left out", "ask_to_forget and sensitive information are not asked")
+                place.warn("left out", "ask_to_forget and sensitive information are not asked")
                 continue
             column = f"chat_history_{length}_link"
             link = getattr(row, column)
@@ -126,7 +126,7 @@ class PersonaMemV2(Benchmark):
             history = histories[link]
             if history is not None:
                 examples.append(_example(row, line, history))
-        return Reading(tuple(each for each in histories.values() if each), tuple(examples))
+        return Dataset(tuple(each for each in histories.values() if each), tuple(examples))
 
     def group(self, example: dspy.Example) -> str:
         """The persona."""
@@ -140,13 +140,13 @@ def as_choice(example: dspy.Example) -> dspy.Example:
     options = [f"({letter}) {reply}" for letter, reply in zip("abcd", replies, strict=False)]
     letter = "abcd"[replies.index(example.answer)]
     changed = example.copy(options=options, answer=f"({letter})")
-    return changed.with_inputs("history", "question", "options", "focus")
+    return changed.with_inputs("history", "question", "options", "evidence_ids")
 
 
 def _example(row: _Row, line: int, history: History) -> dspy.Example:
     snippet = [message.content for message in row.related_conversation_snippet if message.content]
     said = [turn for turn, _ in history.turns.values() if turn.speaker != "system" and turn.text in snippet]
-    focus = tuple(turn.id for turn in said)
+    evidence_ids = tuple(turn.id for turn in said)
     user = row.persona_id or history.id
     return dspy.Example(
         id=f"{user}:{line}",
@@ -157,9 +157,9 @@ def _example(row: _Row, line: int, history: History) -> dspy.Example:
         reference=row.preference or "\n".join(snippet) or row.correct_answer,
         category=row.pref_type or "all",
         user=user,
-        focus=focus,
-        evidence=focus,
-    ).with_inputs("history", "question", "focus")
+        evidence_ids=evidence_ids,
+        evidence=evidence_ids,
+    ).with_inputs("history", "question", "evidence_ids")
 
 
 def _linked(path: Path, link: str, place: Location) -> History | None:
@@ -169,24 +169,24 @@ def _linked(path: Path, link: str, place: Location) -> History | None:
     # Unlike `Path.is_file`, False also for what cannot be a path: too long, or with a NUL in it.
     there = [base for base in bases if link and isfile(base / link)]  # noqa: PTH113
     if not there:
-        place.fault("missing history", f"{shown} is no file below the CSV's folder or those above it")
+        place.reject("missing history", f"{shown} is no file below the CSV's folder or those above it")
         return None
     found = there[0] / link
     # In a cache of the hub all files are links, to the folder where the CSV itself is.
     if not any(found.resolve().is_relative_to(each) for each in (there[0], home)):
-        place.fault("link out of the data", f"{shown} leads to a file outside; copy it there")
+        place.reject("link out of the data", f"{shown} leads to a file outside; copy it there")
         return None
     try:
         value = read_json(found)
     except DataError as error:
-        place.fault("unreadable history", str(error))
+        place.reject("unreadable history", str(error))
         return None
     given = value.get("chat_history") if isinstance(value, dict) else value
-    talk = place.at(found.name).read(Messages, {"messages": given})
+    talk = place.at(found.name).validate(Messages, {"messages": given})
     if talk is None:
         return None
     items = Blocks(talk.messages).until(len(talk.messages))
     if not items:
-        place.fault("empty history", f"{shown} holds no message with words")
+        place.reject("empty history", f"{shown} holds no message with words")
         return None
     return History(id=Path(link).stem, items=items)

@@ -4,7 +4,7 @@ Example:
     >>> from mempiler.data.rows import Location, Row, Text
     >>> class Question(Row):
     ...     question: Text
-    >>> Location(print, "line 2").read(Question, {"question": " "})
+    >>> Location(print, "line 2").validate(Question, {"question": " "})
     Finding(kind='wrong value', where="line 2, field 'question'", message='is empty', fatal=True)
 """
 
@@ -28,7 +28,7 @@ from ..errors import DataError
 from ..records import read_time
 from ..records.json_input import decode, refuse_unfit, strict_decoder
 from ..records.text_file import LONGEST_LINE, opened, read_lines
-from .dataset import Finding, Note
+from .dataset import Finding, FindingListener
 
 PIECE = 1 << 20
 """Characters of a long list that are read at once."""
@@ -110,38 +110,38 @@ R = TypeVar("R", bound=BaseModel)
 class Location:
     """A place in a file, e.g. "line 3", and who is told what is found there."""
 
-    note: Note
+    on_finding: FindingListener
     where: str
 
     def at(self, part: object) -> Location:
         """A place inside this one."""
-        return Location(self.note, f"{self.where}, {part}")
+        return Location(self.on_finding, f"{self.where}, {part}")
 
     def field(self, name: str) -> Location:
         """A field of the row at this place."""
         return self.at(f"field {name!r}")
 
-    def odd(self, kind: str, message: str) -> None:
+    def warn(self, kind: str, message: str) -> None:
         """Tells of something that the reader copes with."""
-        self.note(Finding(kind, self.where, message))
+        self.on_finding(Finding(kind, self.where, message))
 
-    def fault(self, kind: str, message: str) -> None:
+    def reject(self, kind: str, message: str) -> None:
         """Tells of something because of which the file is refused."""
-        self.note(Finding(kind, self.where, message, fatal=True))
+        self.on_finding(Finding(kind, self.where, message, fatal=True))
 
-    def read(self, model: type[R], value: Any) -> R | None:
+    def validate(self, model: type[R], value: Any) -> R | None:
         """The value as a model; None if it is none, after a finding for each field that is wrong."""
         try:
             return model.model_validate(value)
         except ValidationError as error:
             misnamed = missing_and_strange(model, value)
             if misnamed:
-                self.fault("missing field", misnamed)
+                self.reject("missing field", misnamed)
             for each in error.errors():
                 if misnamed and each["type"] == "missing" and len(each["loc"]) == 1:
                     continue
                 place = self.field(".".join(map(str, each["loc"]))) if each["loc"] else self
-                place.fault("missing field" if each["type"] == "missing" else "wrong value", _message(each))
+                place.reject("missing field" if each["type"] == "missing" else "wrong value", _message(each))
         return None
 
 
@@ -196,17 +196,17 @@ def json_object(line: str, place: Location) -> dict[str, Any] | None:
     try:
         value = decode(line)
     except json.JSONDecodeError as error:
-        place.at(f"column {error.colno}").fault("broken line", f"not valid JSON ({error.msg}); is the line cut short?")
+        place.at(f"column {error.colno}").reject("broken line", f"not valid JSON ({error.msg}); is the line cut short?")
     except ValueError as error:
-        place.fault("broken line", str(error))
+        place.reject("broken line", str(error))
     else:
         if isinstance(value, dict):
             return value
-        place.fault("wrong value", f"is {reprlib.repr(value)}, expected an object")
+        place.reject("wrong value", f"is {reprlib.repr(value)}, expected an object")
     return None
 
 
-def json_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Location, R]]:
+def json_rows(path: Path, model: type[R], on_finding: FindingListener) -> Iterator[tuple[int, Location, R]]:
     """The lines of a JSON-lines file that are such a model, with their numbers and places; read line by line.
 
     Raises:
@@ -215,9 +215,9 @@ def json_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Loc
     with opened(path) as file:
         # not splitlines: it also cuts at characters that JSON allows inside a string
         for number, line in _json_lines(path, file):
-            place = Location(note, f"line {number}")
+            place = Location(on_finding, f"line {number}")
             value = json_object(line, place)
-            row = None if value is None else place.read(model, value)
+            row = None if value is None else place.validate(model, value)
             if row is not None:
                 yield number, place, row
 
@@ -412,7 +412,7 @@ def _next_entry(where: str, window: _Window, decoder: json.JSONDecoder) -> tuple
             raise DataError(f"{where}: {problem}; is the file cut short?")
 
 
-def csv_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Location, R]]:
+def csv_rows(path: Path, model: type[R], on_finding: FindingListener) -> Iterator[tuple[int, Location, R]]:
     """The rows of a CSV file that are such a model, with the line that each ends on; absent cells are "".
 
     Raises:
@@ -434,8 +434,8 @@ def csv_rows(path: Path, model: type[R], note: Note) -> Iterator[tuple[int, Loca
                 if None in cells or count < len(names):
                     count += len(cells.get(None) or ())
                     raise DataError(f"{path}: line {line} has {count} cells, the header {len(names)}; mend the line")
-                place = Location(note, f"line {line}")
-                row = place.read(model, cells)
+                place = Location(on_finding, f"line {line}")
+                row = place.validate(model, cells)
                 if row is not None:
                     yield line, place, row
     except csv.Error as error:

@@ -35,11 +35,11 @@ class Score:
     parts: Mapping[str, float] = field(default_factory=dict)
     """Further metrics by name, e.g. {"f1": .5, "bleu1": .4}."""
     judged_predictor: str | None = None
-    """The predictor that `feedback` speaks of, where the metric judged a single one (`JudgedStep`)."""
+    """The predictor that `feedback` speaks of, where the metric judged a single one (`OptimizerStep`)."""
 
 
 @dataclass(frozen=True)
-class JudgedStep:
+class OptimizerStep:
     """What an optimizer says of the answer it wants scored, as DSPy and GEPA pass it to metrics."""
 
     trace: Any = None
@@ -50,7 +50,7 @@ class JudgedStep:
     """The calls of that predictor."""
 
 
-class Answered(Protocol):
+class ScoredAnswer(Protocol):
     """An answer as whole-benchmark metrics see it; rows of an evaluation are such."""
 
     @property
@@ -123,7 +123,7 @@ class Scorer(ABC):
 
     title: str
     """What it measures, as tables name it, e.g. "token F1"."""
-    roles: ClassVar[Mapping[str, type[Any]]] = {}
+    judge_roles: ClassVar[Mapping[str, type[Any]]] = {}
     """The judges that `score` asks, by role; each is made from a language model and an adapter."""
     retrieval_depth: int = 0
     """How many hits of a memory's search `retrieval` looks at."""
@@ -133,9 +133,9 @@ class Scorer(ABC):
     """How answers are cut into the words that are compared; None where no words are compared."""
 
     @property
-    def asked(self) -> Mapping[str, type[Any]]:
+    def required_judges(self) -> Mapping[str, type[Any]]:
         """The judges that are asked, those of its parts included."""
-        return self.roles
+        return self.judge_roles
 
     @abstractmethod
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
@@ -147,7 +147,7 @@ class Scorer(ABC):
             LMError: A judge's endpoint failed.
         """
 
-    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: JudgedStep) -> Score:
+    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep) -> Score:
         """Score one answer for an optimizer; most metrics have no use for what it says of the step.
 
         Raises:
@@ -155,11 +155,11 @@ class Scorer(ABC):
         """
         return self.score(example, prediction)
 
-    def counts(self, example: dspy.Example) -> bool:
+    def in_headline(self, example: dspy.Example) -> bool:
         """Whether the example is part of the headline score (LoCoMo leaves its category 5 out)."""
         return True
 
-    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
         """Metrics of all answers together that are no mean over answers, e.g. macro-F1; may be empty.
 
         Args:
@@ -167,11 +167,11 @@ class Scorer(ABC):
         """
         return {}
 
-    def confusion(self, rows: Sequence[Answered]) -> Confusion | None:
+    def confusion(self, rows: Sequence[ScoredAnswer]) -> Confusion | None:
         """The confusion matrix of the answers, where the published result is one."""
         return None
 
-    def retrieval(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
+    def retrieval_metrics(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
         """The benchmark's own metrics of what a memory's plain search finds, beside the recall of evidence.
 
         Args:
@@ -180,10 +180,10 @@ class Scorer(ABC):
         """
         return {}
 
-    def bound(self, make: Callable[[type[Any]], AnyJudge]) -> Self:
+    def with_judges(self, make: Callable[[type[Any]], AnyJudge]) -> Self:
         """A copy whose judges are made by `make`, which is given the class of each."""
         new = copy.copy(self)
-        new.judges = {role: make(kind) for role, kind in self.asked.items()}
+        new.judges = {role: make(kind) for role, kind in self.required_judges.items()}
         return new
 
     def judge(self, role: str = "judge") -> Any:
@@ -200,7 +200,8 @@ class Scorer(ABC):
     def judge_hash(self) -> str | None:
         """Names the prompts of all judges, for tables and manifests; None where no judge is asked."""
         hashes = [
-            self.judges[role].hash if role in self.judges else kind.prompt_hash() for role, kind in self.asked.items()
+            self.judges[role].hash if role in self.judges else kind.prompt_hash()
+            for role, kind in self.required_judges.items()
         ]
         if len(hashes) > 1:
             return hashlib.sha256("".join(hashes).encode()).hexdigest()
@@ -222,13 +223,13 @@ class Combined(Scorer):
         self.retrieval_depth = max(scorer.retrieval_depth for scorer in self.parts)
 
     @property
-    def asked(self) -> Mapping[str, type[Any]]:
-        return {role: kind for scorer in self.parts for role, kind in scorer.asked.items()}
+    def required_judges(self) -> Mapping[str, type[Any]]:
+        return {role: kind for scorer in self.parts for role, kind in scorer.required_judges.items()}
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         return self._with_parts(self.parts[0].score(example, prediction), example, prediction)
 
-    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: JudgedStep) -> Score:
+    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep) -> Score:
         return self._with_parts(self.parts[0].score_step(example, prediction, step), example, prediction)
 
     def _with_parts(self, headline: Score, example: dspy.Example, prediction: dspy.Prediction) -> Score:
@@ -238,21 +239,23 @@ class Combined(Scorer):
             parts |= scorer.score(example, prediction).parts
         return replace(headline, parts=parts)
 
-    def counts(self, example: dspy.Example) -> bool:
-        return self.parts[0].counts(example)
+    def in_headline(self, example: dspy.Example) -> bool:
+        return self.parts[0].in_headline(example)
 
-    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
         return {name: value for scorer in self.parts for name, value in scorer.aggregate(rows).items()}
 
-    def confusion(self, rows: Sequence[Answered]) -> Confusion | None:
+    def confusion(self, rows: Sequence[ScoredAnswer]) -> Confusion | None:
         return next((found for scorer in self.parts if (found := scorer.confusion(rows)) is not None), None)
 
-    def retrieval(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
-        return {name: value for scorer in self.parts for name, value in scorer.retrieval(example, ranked).items()}
+    def retrieval_metrics(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
+        return {
+            name: value for scorer in self.parts for name, value in scorer.retrieval_metrics(example, ranked).items()
+        }
 
-    def bound(self, make: Callable[[type[Any]], AnyJudge]) -> Self:
-        new = super().bound(make)
-        new.parts = tuple(scorer.bound(make) for scorer in self.parts)
+    def with_judges(self, make: Callable[[type[Any]], AnyJudge]) -> Self:
+        new = super().with_judges(make)
+        new.parts = tuple(scorer.with_judges(make) for scorer in self.parts)
         return new
 
 
@@ -308,11 +311,11 @@ class ExactMatch(WordScorer):
         return exact_match(answer, gold, self.split)
 
 
-class Judged(Scorer):
+class JudgeScorer(Scorer):
     """A judge's word on the answer, right or wrong."""
 
     title = "judged right"
-    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": Judge}
+    judge_roles: ClassVar[Mapping[str, type[Any]]] = {"judge": Judge}
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         answer = answer_of(prediction)

@@ -37,7 +37,7 @@ class Question:
     """Its place in the file."""
     group: str
     """Its conversation or user."""
-    counts: bool
+    in_headline: bool
     """Whether it is part of the headline score, by which verdicts are given."""
 
 
@@ -55,12 +55,12 @@ class Unit:
     """Questions that stay together: all of a conversation, or a single one where conversations are cut."""
 
     questions: list[Question]
-    file_size: int
+    total_questions: int
     """How many the file holds, those of other categories than the chosen ones included."""
 
 
 @dataclass(frozen=True)
-class Cut:
+class SplitCandidates:
     """Which questions may be in which part, before sizes are chosen."""
 
     train: list[Unit]
@@ -85,7 +85,7 @@ class Cut:
 
 
 def split_questions(
-    cut: Cut, sizes: Sizes, seed: int, min_dev: int = MIN_QUESTIONS
+    cut: SplitCandidates, sizes: Sizes, seed: int, min_dev: int = MIN_QUESTIONS
 ) -> tuple[list[Question], list[Question], list[Question]]:
     """Return the questions of train, dev and test; a part may be empty, or smaller than the size asked for.
 
@@ -117,7 +117,7 @@ def cut_questions(
     seed: int,
     fixed: Sequence[Collection[str]] | None = None,
     file_sizes: Mapping[str, int] | None = None,
-) -> Cut:
+) -> SplitCandidates:
     """Decide which questions may be in which part.
 
     Args:
@@ -136,7 +136,7 @@ def cut_questions(
 
     if fixed is not None:
         train, dev, test = ([unit for group, unit in conversations.items() if group in part] for part in fixed)
-        return Cut(train, dev, test, units_are_conversations=True, train_may_shrink=False)
+        return SplitCandidates(train, dev, test, units_are_conversations=True, train_may_shrink=False)
     if len(conversations) == 2:
         first, second = conversations.values()
         return _cut_second_conversation(first, second, rng)
@@ -147,7 +147,7 @@ def cut_questions(
         units = [conversations[group] for group in rng.sample(list(conversations), len(conversations))]
         held_out = max(1, len(units) // 4)
 
-    cut = Cut(
+    cut = SplitCandidates(
         dev=units[:held_out],
         test=units[held_out : 2 * held_out],
         train=units[2 * held_out :],
@@ -157,7 +157,7 @@ def cut_questions(
     return _with_larger_test(cut)
 
 
-def candidates_for_dev(cut: Cut, seed: int) -> list[Question]:
+def candidates_for_dev(cut: SplitCandidates, seed: int) -> list[Question]:
     """Return every question that dev can hold, in the order in which they are taken when a size is given."""
     rng = random.Random(f"{seed} dev")
     candidates = _shuffled(cut.questions(cut.dev), rng)
@@ -166,24 +166,24 @@ def candidates_for_dev(cut: Cut, seed: int) -> list[Question]:
     return candidates
 
 
-def candidates_for_test(cut: Cut, seed: int) -> list[Question]:
+def candidates_for_test(cut: SplitCandidates, seed: int) -> list[Question]:
     """Return every question that test can hold, in the order in which they are taken when a size is given."""
     return _shuffled(cut.questions(cut.test), random.Random(f"{seed} test"))
 
 
 def _single_questions(questions: Sequence[Question], rng: random.Random) -> list[Unit]:
     """Return each question as a unit of its own, in random order."""
-    return [Unit([question], file_size=1) for question in rng.sample(list(questions), len(questions))]
+    return [Unit([question], total_questions=1) for question in rng.sample(list(questions), len(questions))]
 
 
-def _cut_second_conversation(first: Unit, second: Unit, rng: random.Random) -> Cut:
+def _cut_second_conversation(first: Unit, second: Unit, rng: random.Random) -> SplitCandidates:
     """Cut two conversations: the first is train, and the questions of the second are dev and test."""
     units = _single_questions(second.questions, rng)
     dev_size = len(units) // 3
     # Dev decides, so it comes first. Test may be small, but not nearly empty.
     if dev_size < MIN_QUESTIONS <= len(units) - MIN_LEFT:
         dev_size = MIN_QUESTIONS
-    return Cut(
+    return SplitCandidates(
         train=[first],
         dev=units[:dev_size],
         test=units[dev_size:],
@@ -192,7 +192,7 @@ def _cut_second_conversation(first: Unit, second: Unit, rng: random.Random) -> C
     )
 
 
-def _with_larger_test(cut: Cut) -> Cut:
+def _with_larger_test(cut: SplitCandidates) -> SplitCandidates:
     """Let test take units from the end of train until it has enough questions, if the others keep enough.
 
     Sizes are those of the file. Questions that count would depend on the metric, and those that are chosen on
@@ -209,7 +209,7 @@ def _with_larger_test(cut: Cut) -> Cut:
     return replace(cut, train=train, test=test)
 
 
-def _units_for_verdict(cut: Cut, min_dev: int) -> int:
+def _units_for_verdict(cut: SplitCandidates, min_dev: int) -> int:
     """Return how many units dev takes from train to have `min_dev` questions; 0 if train cannot spare them."""
     lent = 0
     while _count([*cut.dev, *cut.train[:lent]]) < min_dev:
@@ -219,7 +219,7 @@ def _units_for_verdict(cut: Cut, min_dev: int) -> int:
     return lent
 
 
-def _units_for_size(cut: Cut, size: int) -> int:
+def _units_for_size(cut: SplitCandidates, size: int) -> int:
     """Return how many units dev takes from train to have `size` questions, or all that it may take."""
     lent = 0
     available = len(cut.questions(cut.dev))
@@ -233,7 +233,7 @@ def _shuffled(questions: list[Question], rng: random.Random) -> list[Question]:
     """Return the questions in random order, but one that counts first, so that the smallest part has a score."""
     shuffled = rng.sample(questions, len(questions))
     for position, question in enumerate(shuffled):
-        if question.counts:
+        if question.in_headline:
             shuffled.insert(0, shuffled.pop(position))
             break
     return shuffled
@@ -241,8 +241,8 @@ def _shuffled(questions: list[Question], rng: random.Random) -> list[Question]:
 
 def _count(units: Iterable[Unit]) -> int:
     """Return how many questions of some units count for the score."""
-    return sum(question.counts for unit in units for question in unit.questions)
+    return sum(question.in_headline for unit in units for question in unit.questions)
 
 
 def _file_size(units: Iterable[Unit]) -> int:
-    return sum(unit.file_size for unit in units)
+    return sum(unit.total_questions for unit in units)

@@ -89,12 +89,12 @@ def bleu1(answer: str, gold: str, split: Callable[[str], list[str]] = words) -> 
     return shared / len(said) * min(1.0, exp(1 - len(wanted) / len(said)))
 
 
-def sentence_bleu(said: Sequence[str], wanted: Sequence[str], order: int) -> float:
+def sentence_bleu(answer: Sequence[str], gold: Sequence[str], order: int) -> float:
     """NLTK's sentence BLEU of an order, 1 to 4, with smoothing method 1; 0 where no word is shared."""
     from nltk.translate import bleu_score  # takes a second to import
 
     smoothing = bleu_score.SmoothingFunction().method1
-    found: Any = bleu_score.sentence_bleu([wanted], said, _BLEU_WEIGHTS[order - 1], smoothing)
+    found: Any = bleu_score.sentence_bleu([gold], answer, _BLEU_WEIGHTS[order - 1], smoothing)
     return float(found)
 
 
@@ -141,7 +141,7 @@ def explain(
     gold: str,
     value: float,
     evidence: Sequence[str] = (),
-    cut: Callable[[str], list[str]] = words,
+    split: Callable[[str], list[str]] = words,
     stem: Callable[[str], str] = str,
 ) -> str:
     """Says in words what was wrong with an answer and what a right one does.
@@ -151,12 +151,12 @@ def explain(
         gold: What should have been said.
         value: The score it got, 0 to 1.
         evidence: Ids of the turns that hold the answer; named when the answer is not right.
-        cut: How the metric cuts a text into words.
+        split: How the metric cuts a text into words.
         stem: What the metric compares of each word.
     """
     if value >= 1:
         return "Right: the answer says what the gold answer says."
-    said, wanted = cut(answer), cut(gold)
+    said, wanted = split(answer), split(gold)
     missing, extra = _left(wanted, said, stem), _left(said, wanted, stem)
     if not answer.strip():
         verdict = f"No answer was given; the gold answer is {gold!r}."
@@ -170,10 +170,10 @@ def explain(
     advice = ""
     if is_date(gold) and not is_date(answer):
         advice = ' When the question asks "when", give the absolute date, worked out from the date of the session.'
-    return verdict + advice + (f" It rests on {named(evidence)}." if evidence else "")
+    return verdict + advice + (f" It rests on {format_evidence(evidence)}." if evidence else "")
 
 
-def named(evidence: Sequence[str]) -> str:
+def format_evidence(evidence: Sequence[str]) -> str:
     """Evidence ids in words, the first few of a long list."""
     more = f" and {len(evidence) - _SHOWN} more" if len(evidence) > _SHOWN else ""
     return f"turn{'s' if len(evidence) > 1 else ''} {', '.join(evidence[:_SHOWN])}{more}"

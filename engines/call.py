@@ -164,11 +164,11 @@ class Call:
         }
 
 
-going_on: contextvars.ContextVar[Call | None] = contextvars.ContextVar("mempiler_call", default=None)
+CURRENT_CALL: contextvars.ContextVar[Call | None] = contextvars.ContextVar("mempiler_call", default=None)
 
-Hear = Callable[[Any, Sequence[Any], Sequence[Any]], None]
+CallListener = Callable[[Any, Sequence[Any], Sequence[Any]], None]
 """Takes the messages of a call, or its prompt where it has none, the answers as DSPy has them, and their samples."""
-HEARING: contextvars.ContextVar[Hear | None] = contextvars.ContextVar("hearing", default=None)
+ON_CALL: contextvars.ContextVar[CallListener | None] = contextvars.ContextVar("hearing", default=None)
 """Who knows of the calls of a block; nobody if None."""
 
 

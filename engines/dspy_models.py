@@ -20,7 +20,7 @@ from dspy.lm15 import Request, Response
 from ..secret_values import Secrets, secrets_of_environment, secrets_of_settings
 from .endpoint import RemoteEngine
 from .endpoint.address import endpoint_digest
-from .guard import Guard
+from .guard import BudgetGuard
 from .meter import Meter, MeteredLM, Role
 from .models import language_model
 
@@ -34,7 +34,7 @@ def metered_copy(
     lm: dspy.BaseLM,
     meter: Meter,
     role: Role = "task",
-    guard: Guard | None = None,
+    guard: BudgetGuard | None = None,
     answers: Any = None,
     repeat: int = 0,
     **endpoint: Any,

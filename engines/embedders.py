@@ -33,7 +33,7 @@ from .endpoint.embeddings import EndpointEmbedding
 from .file_digests import remembered_digest
 from .rerankers import TOKENS, FastEmbed, FastEmbedVectors, TokenMatch
 from .vectors import CachedVectors
-from .weights import present, verify
+from .weights import installed_weights, verify
 
 OFFLINE = "offline"
 """Its name. Saved indexes rely on its vectors: change them only together with the name."""
@@ -276,7 +276,7 @@ def _begun(texts: Sequence[str], beginning: str) -> Sequence[str]:
 
 def _encoder(name: str) -> TextEmbedder:
     if name in MODELS:
-        found, (longest, query, passage) = present(name), MODELS[name]
+        found, (longest, query, passage) = installed_weights(name), MODELS[name]
         files, digests = [file.path for file in found.files], [file.sha256 for file in found.files]
     else:
         found, longest, query, passage = None, 512, "", ""

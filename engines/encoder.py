@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import DataError, needing, one_line
 from .spending import computing
-from .tokenizer_cache import forget_words
+from .tokenizer_cache import clear_word_cache
 
 THREADS = 4
 """Texts that an encoder works on at the same time, at most, each with one core."""
@@ -97,7 +97,7 @@ class Encoder:
         """Drop the words that the tokenizer keeps."""
         with self._lock:
             if self._loaded is not None:
-                forget_words(self._loaded[0])
+                clear_word_cache(self._loaded[0])
 
     def _ready(self) -> tuple[Any, Any]:
         with self._lock:

@@ -28,7 +28,7 @@ from dspy.utils.exceptions import (
 from ..errors import BudgetError, EndpointError, MempilerError, UserError, check_number, one_line
 from ..records.scope import SharedByCopies
 from .endpoint.loop import AbandonedCallError, arun, run
-from .spending import WORKING_FOR, Spending
+from .spending import WORK_CONTEXT, Usage
 
 IN_FLIGHT = 128
 """Calls in flight at one endpoint, unless said otherwise."""
@@ -65,15 +65,15 @@ class Limits:
 
 
 _SPENT = {"max_usd": "cost", "max_calls": "calls", "max_tokens": "tokens", "max_minutes": "minutes"}
-"""What of a `Spending` each limit holds for."""
+"""What of a `Usage` each limit holds for."""
 
 
-def spent_of(spending: Spending, limit: str) -> float:
+def spent_of(spending: Usage, limit: str) -> float:
     """What a spending is in the units of a limit, e.g. "max_minutes"."""
     return getattr(spending, _SPENT[limit])
 
 
-class CallSlots:
+class FairSemaphore:
     """The places of one endpoint: so many calls are in flight at most.
 
     Whoever has one call waiting is served before the second of another, however many that one has; first come those of
@@ -93,7 +93,7 @@ class CallSlots:
         self._waiting: OrderedDict[Hashable, deque[Future[None]]] = OrderedDict()
 
     @contextmanager
-    def place(self) -> Generator[None]:
+    def slot(self) -> Generator[None]:
         """Holds a place; waits for one no longer than the deadline of the work that wants it.
 
         Raises:
@@ -105,7 +105,7 @@ class CallSlots:
             yield
 
     @asynccontextmanager
-    async def aplace(self) -> AsyncGenerator[None]:
+    async def aslot(self) -> AsyncGenerator[None]:
         """`place` for asyncio; no thread waits."""
         with self._turn() as turn:
             if not turn.done():
@@ -115,7 +115,7 @@ class CallSlots:
     @contextmanager
     def _turn(self) -> Generator[Future[None]]:
         """A turn that comes when there is a place, at once where one is free; the place is given on in the end."""
-        turn, whose = Future[None](), WORKING_FOR.get()[0]
+        turn, whose = Future[None](), WORK_CONTEXT.get()[0]
         with self._lock:
             self._waiting.setdefault(whose, deque()).append(turn)
             self._give()
@@ -156,7 +156,7 @@ async def _come(turn: Future[None]) -> None:
     await asyncio.shield(asyncio.wrap_future(turn))
 
 
-class Guard(SharedByCopies):
+class BudgetGuard(SharedByCopies):
     """Admits or refuses calls; shared by all models of a run and safe under threads.
 
     Args:
@@ -166,14 +166,14 @@ class Guard(SharedByCopies):
 
     def __init__(self, limits: Limits | None = None, in_flight: int = IN_FLIGHT) -> None:
         self.limits, self.in_flight = limits or Limits(), in_flight
-        self.share: Callable[[], float] = lambda: 1.0
+        self.tenant_share: Callable[[], float] = lambda: 1.0
         """The part of an endpoint's places that one of several tenants may hold; who knows of them sets it."""
-        self._lanes: dict[str, CallSlots] = {}
+        self._lanes: dict[str, FairSemaphore] = {}
         self._phase = Limits()
         self._lock = threading.Condition()
-        self._in_flight: list[Spending] = []
+        self._in_flight: list[Usage] = []
         self._started = time.monotonic()
-        self._spent = Spending()
+        self._spent = Usage()
         self._row = self._failed = self._done = 0
         self.dead: MempilerError | None = None
         """Why the run must end: a dead endpoint, a refused key, a store that fails; None while it need not."""
@@ -182,12 +182,12 @@ class Guard(SharedByCopies):
         self.refused = 0
         """Calls refused because of a budget, of the whole run or of a phase."""
 
-    def spent(self) -> Spending:
+    def spent(self) -> Usage:
         """What has been spent so far."""
         with self._lock:
             return self._until_now()
 
-    def left(self, share: float) -> Limits:
+    def remaining(self, share: float) -> Limits:
         """A share of what is left of limits and phase, for another process; all of the time, which passes for all."""
         spent, left, phase = self.spent(), dict[str, Any](), self._phase.given
         for each, limit in self.limits.given.items():
@@ -196,7 +196,7 @@ class Guard(SharedByCopies):
             left[each] = part if each in ("max_minutes", "max_usd") else int(part)
         return Limits(**left)
 
-    def charge(self, spent: Spending) -> None:
+    def add_usage(self, spent: Usage) -> None:
         """Counts what another process has spent but for the time; what it gives back is below 0."""
         with self._lock:
             self._spent += replace(spent, seconds=0)
@@ -223,10 +223,10 @@ class Guard(SharedByCopies):
                         elif self.limit_hit is None:
                             self.limit_hit = f"{name} {self.limits.given[each]:g}, less what scoring needs"
                         raise BudgetError(f"budget reached: {name} {limit:g}")
-            self._spent += Spending(calls=1)
+            self._spent += Usage(calls=1)
 
     @contextmanager
-    def reserving(self, expected: Spending) -> Iterator[None]:
+    def reserving(self, expected: Usage) -> Iterator[None]:
         """Reserves what a call may take until the block ends; first waits while those in flight may take all there is.
 
         A call that takes more than is expected may overrun a limit by the difference, too.
@@ -245,10 +245,10 @@ class Guard(SharedByCopies):
                 self._in_flight.remove(expected)
                 self._lock.notify_all()
 
-    def _until_now(self) -> Spending:
+    def _until_now(self) -> Usage:
         return replace(self._spent, seconds=time.monotonic() - self._started)
 
-    def _committed(self) -> Spending:
+    def _committed(self) -> Usage:
         """What has been spent, and what the calls in flight may take beside it."""
         return sum(self._in_flight, self._spent)
 
@@ -261,11 +261,11 @@ class Guard(SharedByCopies):
             for each, limit in limits.given.items()
         )
 
-    def lane(self, endpoint: str) -> CallSlots:
+    def slots(self, endpoint: str) -> FairSemaphore:
         """The places for calls at an endpoint, by its address or whatever else names it."""
         with self._lock:
             if endpoint not in self._lanes:
-                self._lanes[endpoint] = CallSlots(self.in_flight, lambda: self.share())
+                self._lanes[endpoint] = FairSemaphore(self.in_flight, lambda: self.tenant_share())
             return self._lanes[endpoint]
 
     def stop(self, error: MempilerError) -> None:
@@ -273,18 +273,18 @@ class Guard(SharedByCopies):
         with self._lock:
             self.dead = self.dead or error
 
-    def free(self) -> None:
+    def release(self) -> None:
         """Called after a call that a cache answered: it has no cost."""
         with self._lock:
-            self._spent -= Spending(calls=1)
+            self._spent -= Usage(calls=1)
 
-    def worked(self, tokens: int, cost: float | None, calls: int = 1) -> None:
+    def record_success(self, tokens: int, cost: float | None, calls: int = 1) -> None:
         """Called after a call that was answered; `calls` is above 1 where it asked for several candidates."""
         with self._lock:
             self._row, self._done = 0, self._done + 1
-            self._spent += Spending(calls - 1, tokens, cost=cost or 0.0)
+            self._spent += Usage(calls - 1, tokens, cost=cost or 0.0)
 
-    def failed(self, error: Exception) -> None:
+    def record_failure(self, error: Exception) -> None:
         """Called after a call that failed, retries included.
 
         Raises:
@@ -314,7 +314,7 @@ class Guard(SharedByCopies):
                 raise type(self.dead)(str(self.dead)) from error
 
     @contextmanager
-    def phase(self, reserve: Spending) -> Iterator[None]:
+    def phase(self, reserve: Usage) -> Iterator[None]:
         """Keeps `reserve` of each limit back while the block runs, for the scoring that comes after it."""
         kept: dict[str, Any] = {
             each: max(0, limit - spent_of(reserve, each)) for each, limit in self.limits.given.items()
@@ -325,5 +325,5 @@ class Guard(SharedByCopies):
         finally:
             self._phase = Limits()
 
-    def __reduce__(self) -> tuple[type[Guard], tuple[Limits, int]]:
-        return Guard, (self.limits, self.in_flight)
+    def __reduce__(self) -> tuple[type[BudgetGuard], tuple[Limits, int]]:
+        return BudgetGuard, (self.limits, self.in_flight)

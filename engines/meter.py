@@ -17,12 +17,12 @@ from dspy.utils.exceptions import LMError
 
 from ..errors import UserError
 from ..reading.cut_texts import mark_cut_texts
-from ..records.scope import SharedByCopies, holding
-from .call import HEARING, Call, going_on
+from ..records.scope import SharedByCopies, set_context
+from .call import CURRENT_CALL, ON_CALL, Call
 from .endpoint.endpoint import BODY, Engine
 from .endpoint.loop import in_thread
-from .guard import Guard
-from .spending import Role, Spending, Usage, note
+from .guard import BudgetGuard
+from .spending import Role, Usage, UsageReport, record_usage
 from .token_counts import token_number
 
 ANSWER = 2048
@@ -36,15 +36,15 @@ class Meter(SharedByCopies):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._usage = Usage()
+        self._usage = UsageReport()
         self.longest = 0
         """Tokens of the longest answer so far."""
 
-    def read(self) -> Usage:
+    def read(self) -> UsageReport:
         """The counters now; subtract two readings to get the usage between them."""
         return self._usage
 
-    def include(self, used: Usage) -> None:
+    def include(self, used: UsageReport) -> None:
         """Counts what was used, here or in another process."""
         with self._lock:
             self._usage += used
@@ -52,7 +52,7 @@ class Meter(SharedByCopies):
     def add_answer(self, predictor: str, outcome: str, faults: Counter[str]) -> None:
         """Counts a predictor call by how it ended."""
         of_kinds = Counter({(predictor, kind): count for kind, count in faults.items()})
-        self.include(Usage(answers=Counter({(predictor, outcome): 1}), faults=of_kinds))
+        self.include(UsageReport(answers=Counter({(predictor, outcome): 1}), faults=of_kinds))
 
     def __reduce__(self) -> tuple[type[Meter], tuple[()]]:
         return Meter, ()
@@ -66,7 +66,7 @@ class MeteredLM(dspy.LM):
         meter: Where calls are counted.
         role: What the model is used for.
         guard: Refuses calls over budget or to an unreachable endpoint; one without limits if None.
-        answers: Has those of earlier calls (`once` of `runs.run_store`): a resumed run asks for missing ones only.
+        answers: Has those of earlier calls (`get_or_compute` of `runs.run_store`): a resumed run asks for missing ones only.
         prices: US dollars per input and output token, for answers that come without a cost.
         replay: Gives the answer to a call instead of any model; see `runs.replay`.
         **settings: Everything else that `dspy.LM` takes.
@@ -80,13 +80,13 @@ class MeteredLM(dspy.LM):
         model: str,
         meter: Meter,
         role: Role = "task",
-        guard: Guard | None = None,
+        guard: BudgetGuard | None = None,
         answers: Any = None,
         prices: tuple[float, float] | None = None,
         replay: Callable[[Call], CallResult] | None = None,
         **settings: Any,
     ) -> None:
-        self.meter, self.guard, self.prices = meter, guard or Guard(), prices
+        self.meter, self.guard, self.prices = meter, guard or BudgetGuard(), prices
         self.role: Role = role
         self.answers, self.replay = answers, replay
         self._blocks = settings.get("async_engine") is None
@@ -95,7 +95,7 @@ class MeteredLM(dspy.LM):
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = Call(self, prompt, messages, self._seeded(kwargs))
         ask = partial(super().__call__, prompt, messages=messages, **{**call.kwargs, "cache": False})
-        with holding(going_on, call):
+        with set_context(CURRENT_CALL, call):
             return self._finished(call, self._result(call, ask))
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
@@ -104,8 +104,8 @@ class MeteredLM(dspy.LM):
             with dspy.context(send_stream=None):  # a thread has no way to the stream of a loop
                 return await in_thread(lambda: self(prompt, messages=messages, **kwargs))
         call = Call(self, prompt, messages, kwargs)
-        with holding(going_on, call):
-            async with self.guard.lane(self.endpoint).aplace():
+        with set_context(CURRENT_CALL, call):
+            async with self.guard.slots(self.endpoint).aslot():
                 with self.admitted():
                     known = await in_thread(call.cached) if call.cache else None
                     if known is None:
@@ -116,11 +116,11 @@ class MeteredLM(dspy.LM):
 
     def update_history(self, entry: dict[str, Any]) -> None:
         """Keeps a call as DSPy does, with its cost, which DSPy does not know of an engine."""
-        call = going_on.get()
+        call = CURRENT_CALL.get()
         if call is not None and call.result is None:
             result = call.answered(entry)
             if isinstance(self.engine, Engine):
-                self.engine.settle(result)
+                self.engine.add_cost(result)
             entry |= {"usage": result.usage, "cost": result.cost, "cost_details": result.cost_details}
         if call is None or not call.quiet:
             super().update_history(entry)
@@ -146,13 +146,13 @@ class MeteredLM(dspy.LM):
 
     @contextmanager
     def admitted(self) -> Generator[None]:
-        """Lets a call through that is in the limits, see `Guard.admit`; one that fails is counted."""
+        """Lets a call through that is in the limits, see `BudgetGuard.admit`; one that fails is counted."""
         self.guard.admit()
         try:
             yield
         except LMError as error:
-            self.meter.include(Usage(failed=1))
-            self.guard.failed(error)
+            self.meter.include(UsageReport(failed=1))
+            self.guard.record_failure(error)
             raise
 
     def _result(self, call: Call, ask: Callable[[], Any]) -> CallResult:
@@ -165,19 +165,19 @@ class MeteredLM(dspy.LM):
             return made[0].dump()
 
         try:
-            record, _ = self.answers.once(call.key, compute, call.cache)
+            record, _ = self.answers.get_or_compute(call.key, compute, call.cache)
         except UserError as error:
             # Optimizers would take a failing store for a wrong answer, and continue with calls that are lost.
             self.guard.stop(error)
             raise
         if made:
             return made[0]
-        self.meter.include(Usage(cached=1))
+        self.meter.include(UsageReport(cached=1))
         return CallResult.load(record)
 
     def _paid(self, call: Call, ask: Callable[[], Any]) -> CallResult:
         # A place first: who waits for one has asked for nothing yet, and is refused when the guard trips meanwhile.
-        with self.guard.lane(self.endpoint).place(), self.guard.reserving(self._expected(call)):
+        with self.guard.slots(self.endpoint).slot(), self.guard.reserving(self._expected(call)):
             with self.admitted():
                 known = call.cached() if self.replay is None else self.replay(call)
                 if known is None:
@@ -188,8 +188,8 @@ class MeteredLM(dspy.LM):
     def _kept(self, call: Call, known: CallResult | None) -> CallResult:
         """Counts a result; one that is new is kept by DSPy's cache."""
         if known is not None and known.cache_hit:
-            self.meter.include(Usage(cached=1))
-            self.guard.free()
+            self.meter.include(UsageReport(cached=1))
+            self.guard.release()
             return known
         result = call.result = known or call.result
         assert result is not None  # DSPy has told of it by `update_history`
@@ -218,27 +218,27 @@ class MeteredLM(dspy.LM):
         reused = token_number((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
         self.meter.longest = max(self.meter.longest, generated)
         self.meter.include(
-            Usage(
+            UsageReport(
                 Counter({self.role: calls}),
                 input_tokens=sent,
                 output_tokens=generated,
                 cost=cost or 0.0,
                 unpriced=int(cost is None),
-                told_tokens=0 if reused is None else sent,
-                reused_tokens=min(reused or 0, sent),
+                cache_reported_tokens=0 if reused is None else sent,
+                cached_tokens=min(reused or 0, sent),
                 estimated=calls * estimated,
             )
         )
         total = 0 if estimated else token_number(usage.get("total_tokens")) or 0
-        self.guard.worked(max(total, sent + generated), cost, calls)
+        self.guard.record_success(max(total, sent + generated), cost, calls)
 
-    def _expected(self, call: Call) -> Spending:
+    def _expected(self, call: Call) -> Usage:
         """What a call takes at most, going by the length of its prompt and of the answers so far."""
         if not self.guard.limits.given:
-            return Spending()
+            return Usage()
         most = call.request.get("max_tokens") or call.request.get("max_completion_tokens")
         asked, answer = PROMPT * call.prompt_tokens, call.n * max(most or ANSWER, self.meter.longest)
-        return Spending(call.n - 1, asked, answer, self.priced(None, asked, answer) or 0.0)
+        return Usage(call.n - 1, asked, answer, self.priced(None, asked, answer) or 0.0)
 
     def _finished(self, call: Call, result: CallResult) -> Any:
         call.result = result
@@ -246,16 +246,16 @@ class MeteredLM(dspy.LM):
             call.outputs = self._given(call.prompt, messages=call.messages, **call.kwargs)
         tokens = call.tokens
         cost = self.priced(None if tokens.estimated else result.cost, tokens.prompt, tokens.answer)
-        note(Spending(1, tokens.prompt, tokens.answer, cost or 0.0, int(cost is None)))
+        record_usage(Usage(1, tokens.prompt, tokens.answer, cost or 0.0, int(cost is None)))
         answers = mark_cut_texts(call.outputs, result)
-        if (hear := HEARING.get()) is not None:
+        if (hear := ON_CALL.get()) is not None:
             hear(call.messages or call.prompt, answers, call.samples)
         return answers
 
     @with_callbacks
     def _given(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         # Callbacks and history hear of an answer that was known like of any other.
-        call: Any = going_on.get()
+        call: Any = CURRENT_CALL.get()
         if not call.quiet:
             self.update_history(call.entry(call.result))
         return call.result.outputs

@@ -28,7 +28,7 @@ from .call import Call
 from .endpoint import DEADLINE, RETRIES, TIMEOUT
 from .endpoint.endpoint import ADDRESS_OPTION, BODY, Engine, engines
 from .endpoint.loop import run
-from .guard import Guard
+from .guard import BudgetGuard
 from .meter import Meter, MeteredLM, Role
 from .spending import litellm_module
 from .weights import check_digest, gguf_file
@@ -54,7 +54,7 @@ def language_model(
     meter: Meter | None = None,
     role: Role = "task",
     api_base: str | None = None,
-    guard: Guard | None = None,
+    guard: BudgetGuard | None = None,
     answers: Any = None,
     prices: tuple[float, float] | None = None,
     cache: bool | None = None,
@@ -311,7 +311,7 @@ def is_offline(name: str) -> bool:
     return name == OFFLINE or name.startswith("offline/")
 
 
-def shown(name: str) -> str:
+def display_name(name: str) -> str:
     """What tables call a model: the offline engine by the name that `--lm` takes."""
     return OFFLINE if is_offline(name) else name
 

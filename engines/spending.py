@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from ..errors import UserError
-from ..records.scope import holding
+from ..records.scope import set_context
 
 Role = Literal["task", "prompt", "judge", "answer"]
 ROLES: tuple[Role, ...] = ("task", "prompt", "judge")
@@ -35,7 +35,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Spending(Counted):
+class Usage(Counted):
     """What was taken, of a budget too."""
 
     calls: int | float = 0
@@ -59,7 +59,7 @@ class Spending(Counted):
 
 
 @dataclass(frozen=True)
-class Usage(Counted):
+class UsageReport(Counted):
     """What was used up to one moment, or between two."""
 
     calls: Counter[str] = field(default_factory=Counter)
@@ -78,9 +78,9 @@ class Usage(Counted):
     """Predictor calls by predictor and outcome: ok, repaired, retried, lost."""
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)
     """What was wrong with answers, by predictor and kind."""
-    told_tokens: int = 0
+    cache_reported_tokens: int = 0
     """Those of `input_tokens` of which the server said how many it had in its own cache."""
-    reused_tokens: int = 0
+    cached_tokens: int = 0
     """Those that it had."""
     estimated: int = 0
     """Calls whose tokens are estimated: the endpoint reported none, or fewer than their texts can take."""
@@ -91,54 +91,54 @@ class Usage(Counted):
 
 
 @dataclass
-class Work:
+class UsageTracker:
     """A piece of work that is going on; its threads may all tell of their calls."""
 
     started: float = field(default_factory=time.perf_counter)
     ended: float | None = None
-    calls: list[Spending] = field(default_factory=list)
+    calls: list[Usage] = field(default_factory=list)
 
     @property
-    def taken(self) -> Spending:
+    def usage(self) -> Usage:
         """What it took up to now, or up to its end."""
         ended = time.perf_counter() if self.ended is None else self.ended
-        return sum(self.calls, Spending(seconds=ended - self.started))
+        return sum(self.calls, Usage(seconds=ended - self.started))
 
 
-_work: contextvars.ContextVar[Work | None] = contextvars.ContextVar("work", default=None)
+_work: contextvars.ContextVar[UsageTracker | None] = contextvars.ContextVar("work", default=None)
 
 
 @contextmanager
-def measure_usage() -> Generator[Work]:
+def measure_usage() -> Generator[UsageTracker]:
     """Hears of every call of the block that no piece of work within it takes."""
-    work = Work()
-    with holding(_work, work):
+    work = UsageTracker()
+    with set_context(_work, work):
         yield work
         work.ended = time.perf_counter()
 
 
-def note(taken: Spending) -> None:
+def record_usage(taken: Usage) -> None:
     """Tells the running piece of work of a call, or of what was taken for it elsewhere or at another time."""
     work = _work.get()
     if work is not None:
         work.calls.append(taken)
 
 
-WORKING_FOR: contextvars.ContextVar[tuple[Hashable, Any, Any]] = contextvars.ContextVar(
+WORK_CONTEXT: contextvars.ContextVar[tuple[Hashable, Any, Any]] = contextvars.ContextVar(
     "working_for", default=(None, None, None)
 )
 """For whom a piece of work is, their shelf, and where they wait; None where that was not said."""
 
 
-def working_for(whose: Hashable, shelf: Any = None, lane: Any = None) -> AbstractContextManager[None]:
+def call_context(caller: Hashable, vector_cache: Any = None, slots: Any = None) -> AbstractContextManager[None]:
     """Makes the block, gathered calls included, work for one user, or question.
 
     Args:
-        whose: Names them, tenant first where there are several; others have their turn between two of their calls.
-        shelf: An `engines.vectors.VectorCache`, where embedders keep the vectors of their texts.
-        lane: An `engines.guard.CallSlots`, of whose places embedding and reranking take one.
+        caller: Names them, tenant first where there are several; others have their turn between two of their calls.
+        vector_cache: An `engines.vectors.VectorCache`, where embedders keep the vectors of their texts.
+        slots: An `engines.guard.FairSemaphore`, of whose places embedding and reranking take one.
     """
-    return holding(WORKING_FOR, (whose, shelf, lane))
+    return set_context(WORK_CONTEXT, (caller, vector_cache, slots))
 
 
 @contextmanager
@@ -151,8 +151,8 @@ def computing() -> Generator[None]:
     from .endpoint.loop import check_deadline  # imports DSPy, which not everybody who counts needs
 
     check_deadline()
-    whose, shelf, lane = WORKING_FOR.get()
-    with nullcontext() if lane is None else lane.place(), working_for(whose, shelf):
+    whose, shelf, lane = WORK_CONTEXT.get()
+    with nullcontext() if lane is None else lane.slot(), call_context(whose, shelf):
         yield
 
 

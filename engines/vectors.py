@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from .encoder import WIDTH, Encoded
-from .spending import WORKING_FOR
+from .spending import WORK_CONTEXT
 from .weights import cache
 
 MOST = 128_000_000
@@ -82,7 +82,7 @@ class CachedVectors:
         return Encoded(vector, np.frombuffer(rows, np.int8).reshape(-1, max(min(len(vector), WIDTH), 1)))
 
     def _shelf(self, queries: bool) -> VectorCache | None:
-        whose = WORKING_FOR.get()[1]
+        whose = WORK_CONTEXT.get()[1]
         if whose is None:
             return self._file
         return None if queries else whose

@@ -88,7 +88,7 @@ def folder() -> Path:
     return Path(os.environ.get("MEMPILER_MODELS") or cache() / "models")
 
 
-def present(name: str) -> Weights:
+def installed_weights(name: str) -> Weights:
     """The weights of a known name, if they are here.
 
     Raises:
@@ -108,7 +108,7 @@ def gguf_file(name: str) -> Path:
     """
     if name in WEIGHTS and WEIGHTS[name].kind != "language model":
         raise UserError(f"{name} is no language model; use it as {WEIGHTS[name].use}")
-    path = present(name).path if name in WEIGHTS else Path(name)
+    path = installed_weights(name).path if name in WEIGHTS else Path(name)
     if not path.is_file():
         raise UserError(f"{name!r}: no such GGUF file; give its path, or a name of `mempiler list weights`")
     with path.open("rb") as file:

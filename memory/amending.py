@@ -18,7 +18,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import ConfigDict, Field
 
 from ..records import Item, Turn
-from ..records.scope import holding
+from ..records.scope import set_context
 from .incoming import Storable
 from .index import Entry
 
@@ -69,40 +69,42 @@ def active_amendments(rows: Iterable[Amendment]) -> tuple[Amendment, ...]:
     return tuple(row for row in rows if row.what != "undo" and row.number not in undone)
 
 
-class Amend:
+class EntryEdits:
     """What becomes of the entries of a memory; a `Reader` asks it for each. Subclasses say what."""
 
     def touches(self, id: str, sources: Sequence[str]) -> bool:
         """Whether anything may become of an entry; cheap."""
         return True
 
-    def own(self, entry: Entry) -> Entry | None:
+    def edited(self, entry: Entry) -> Entry | None:
         """The entry as it is now, looked at by itself; None if it is gone."""
         raise NotImplementedError
 
     def __call__(self, entry: Entry) -> Entry | None:
         """The same, where other entries may be why it is gone."""
-        return self.own(entry)
+        return self.edited(entry)
 
-    def turn(self, turn: Turn) -> Turn | None:
+    def amended_turn(self, turn: Turn) -> Turn | None:
         """A turn as it was said, as it is now; None if it is gone."""
         return turn
 
-    def items(self, items: Iterable[Item]) -> tuple[Item, ...]:
+    def amended_items(self, items: Iterable[Item]) -> tuple[Item, ...]:
         """Raw items without the turns that are gone; those that nothing became of are the same objects."""
-        return tuple(map(self.item, items))
+        return tuple(map(self.amended_item, items))
 
-    def item(self, item: Item) -> Item:
+    def amended_item(self, item: Item) -> Item:
         """A raw item without the turns that are gone."""
         if not any(self.touches(turn.id, (turn.id,)) for turn in item.turns):
             return item
-        kept = {turn.id: after for turn in item.turns if (after := self.turn(turn)) is not None}
+        kept = {turn.id: after for turn in item.turns if (after := self.amended_turn(turn)) is not None}
         if len(kept) < len(item.turns):
-            item = item.only(kept.keys())
+            item = item.select_turns(kept.keys())
         same = all(kept[turn.id] is turn for turn in item.turns)
         return item if same else item.model_copy(update={"turns": tuple(kept.values())})
 
-    def parts(self, parts: Sequence[P], entry: Callable[[P], Entry], reworded: Callable[[P, str], P]) -> tuple[P, ...]:
+    def amended_parts(
+        self, parts: Sequence[P], entry: Callable[[P], Entry], reworded: Callable[[P, str], P]
+    ) -> tuple[P, ...]:
         """The parts of a memory whose entries are still there; those that nothing became of are the same objects."""
         found: list[P] = []
         for part in parts:
@@ -113,20 +115,22 @@ class Amend:
                 found.append(part if after.text == before.text else reworded(part, after.text))
         return tuple(found)
 
-    def entries(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    def amended_entries(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
         """The entries that are still there."""
-        return self.parts(entries, lambda entry: entry, lambda entry, text: entry.model_copy(update={"text": text}))
+        return self.amended_parts(
+            entries, lambda entry: entry, lambda entry, text: entry.model_copy(update={"text": text})
+        )
 
 
-_amend: ContextVar[Amend | None] = ContextVar("mempiler_writing_under", default=None)
+_amend: ContextVar[EntryEdits | None] = ContextVar("mempiler_writing_under", default=None)
 
 
-def writing_under(amend: Amend) -> AbstractContextManager[None]:
+def amendment_scope(amend: EntryEdits) -> AbstractContextManager[None]:
     """What is written in the block sees entries as an amendment leaves them."""
-    return holding(_amend, amend)
+    return set_context(_amend, amend)
 
 
-def edited_entry(part: P, entry: Callable[[P], Entry]) -> Entry | None:
+def amended_entry(part: P, entry: Callable[[P], Entry]) -> Entry | None:
     """The entry that is made of a part of a memory, as its user left it; None if it was deleted."""
     amend = _amend.get()
     return entry(part) if amend is None else amend(entry(part))
@@ -136,11 +140,11 @@ def is_as_written(part: P, entry: Callable[[P], Entry]) -> bool:
     """Whether the entry of a part is there as it was written."""
     if _amend.get() is None:
         return True
-    after = edited_entry(part, entry)
+    after = amended_entry(part, entry)
     return after is not None and after.text == entry(part).text
 
 
-class Amendments(Amend):
+class Amendments(EntryEdits):
     """The amendments of a user that are in force, in order."""
 
     def __init__(self, rows: Sequence[Amendment]) -> None:
@@ -156,7 +160,7 @@ class Amendments(Amend):
     def touches(self, id: str, sources: Sequence[str]) -> bool:
         return id in self._of_id or not self._of_turn.keys().isdisjoint(sources)
 
-    def own(self, entry: Entry) -> Entry | None:
+    def edited(self, entry: Entry) -> Entry | None:
         for row in self._near(entry):
             if _means(row, entry):
                 if row.new is None:
@@ -165,10 +169,10 @@ class Amendments(Amend):
         return entry
 
     def __call__(self, entry: Entry) -> Entry | None:
-        after, rests_on_nothing = self.own(entry), bool(entry.sources) and self._gone.issuperset(entry.sources)
+        after, rests_on_nothing = self.edited(entry), bool(entry.sources) and self._gone.issuperset(entry.sources)
         return None if after is entry and rests_on_nothing else after
 
-    def turn(self, turn: Turn) -> Turn | None:
+    def amended_turn(self, turn: Turn) -> Turn | None:
         for row in self._of_id.get(turn.id, ()):
             if row.of_a_turn:
                 if row.new is None:
@@ -177,12 +181,12 @@ class Amendments(Amend):
                 turn = turn.model_copy(update={"text": said, "caption": None})
         return turn
 
-    def tells(self, text: str) -> bool:
+    def is_deleted_text(self, text: str) -> bool:
         """Whether a text is what an entry said that is gone; wherever the text stands."""
         return _plain(text) in {_plain(row.text) for row in self.rows}
 
     @cached_property
-    def withheld(self) -> frozenset[str]:
+    def hidden_turn_ids(self) -> frozenset[str]:
         """Turns that are not shown as evidence: an entry that is gone rests on them, or they were worded anew."""
         return frozenset(turn for row in self.rows if row.new is None or row.of_a_turn for turn in row.sources)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..records.chinese import LONGEST_RUN, chinese_cutter
 from ..records.folding import folded
-from .text_turns import text_turn
+from .text_turns import text_slot
 
 K1, B = 1.5, 0.75
 EPSILON, FLOOR = 0.25, 0.01
@@ -39,7 +39,7 @@ STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _WORD = re.compile(r"[^\W_]+")
 _RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,{LONGEST_RUN}}})|[^\W_{_HAN}]+")
-ASKED = 10_000
+MAX_QUERY_CHARS = 10_000
 """Characters of a query of which words are looked for, and which are embedded."""
 MAX_STEMS = 5_000
 """Distinct words of a text that are stemmed, at 20 microseconds each; further ones are terms as they are."""
@@ -47,7 +47,7 @@ MAX_CUT = 10_000
 """Chinese signs of a text that are cut into words, at up to 30 ms a thousand; behind them every pair is a term."""
 _LONGEST = 64
 """Letters of a word that is stemmed; with them the words that are kept take at most 30 MB."""
-LENT = {1: 0.5, 2: 0.2, -1: 0.2}
+NEIGHBOUR_WEIGHT = {1: 0.5, 2: 0.2, -1: 0.2}
 """The part of its score that a turn lends its neighbours, by how many turns these come after it."""
 
 
@@ -55,7 +55,7 @@ LENT = {1: 0.5, 2: 0.2, -1: 0.2}
 class BM25Index:
     """BM25 of the texts in the rows of an index; not locked."""
 
-    lent: Mapping[int, float] = field(default_factory=lambda: LENT)
+    neighbor_weights: Mapping[int, float] = field(default_factory=lambda: NEIGHBOUR_WEIGHT)
     """What the turns of one dialogue lend one another."""
     _postings: dict[str, tuple[array[int], array[int]]] = field(default_factory=dict[str, Any])
     """Of each term the rows that hold it, ascending, and how often each does."""
@@ -92,10 +92,10 @@ class BM25Index:
         """BM25 of every row with what neighbours lend, shape [rows]; 0 for no hit."""
         scores = np.zeros(len(self._lengths))
         # Terms are added in their order, and one that is there twice counts twice.
-        for term in query_terms(query[:ASKED]):
+        for term in query_terms(query[:MAX_QUERY_CHARS]):
             if term in self._postings:
                 scores[np.frombuffer(self._postings[term][0], np.int64)] += self._impacts(term)
-        self.lender()(scores)
+        self.neighbour_smoothing()(scores)
         return scores
 
     def weight(self, text: str) -> float:
@@ -103,7 +103,7 @@ class BM25Index:
         held = [len(self._postings[term][0]) if term in self._postings else 0 for term in tokens(text)]
         return max((math.log(1 + (self._texts - n + 0.5) / (n + 0.5)) for n in held), default=0.0)
 
-    def lender(self, rows: Any = slice(None)) -> Callable[..., None]:
+    def neighbour_smoothing(self, rows: Any = slice(None)) -> Callable[..., None]:
         """What adds to the scores of some rows, in place, what neighbours among them lend: so much of `lent`.
 
         It holds for these rows as they are now, whatever changes.
@@ -119,7 +119,7 @@ class BM25Index:
             order = np.argsort(dialogues, kind="stable")
             dialogues = dialogues[order]
             loans = list[tuple[slice, slice, np.ndarray]]()
-            for step, share in self.lent.items():
+            for step, share in self.neighbor_weights.items():
                 to, by = (slice(max(n, 0), min(n, 0) or None) for n in (step, -step))
                 loans.append((to, by, share * (dialogues[to] == dialogues[by])))
             self._order = np.argsort(order), loans
@@ -184,7 +184,7 @@ def tokens(text: str) -> list[str]:
         >>> tokens("She was running in the parks!"), tokens("我喜欢在周末打篮球")
         (['run', 'park'], ['喜欢', '周末', '篮球', '打篮球'])
     """
-    with text_turn(len(text)):
+    with text_slot(len(text)):
         return _stems(_words(folded(text)))
 
 
@@ -230,7 +230,7 @@ query_terms = lru_cache(maxsize=64)(tokens)
 """`tokens` of a query, which several searches and signals ask for."""
 
 
-def forget_words() -> None:
+def clear_word_cache() -> None:
     """Drops the words seen so far: a password is a word too."""
     _stem.cache_clear()
     query_terms.cache_clear()

@@ -335,7 +335,7 @@ def put(
     run(db, statement, owner, rows)
 
 
-def among(db: Connection, statement: str, owner: Owner, values: Sequence[Any]) -> list[Any]:
+def select_in(db: Connection, statement: str, owner: Owner, values: Sequence[Any]) -> list[Any]:
     """The rows of a statement that looks for some values of a user (`IN :these`), of any number of them."""
     return [row for part in batches(values) for row in run(db, statement, owner, these=part)]
 

@@ -50,7 +50,7 @@ def applied(before: Made, changes: Mapping[str, Change]) -> Made:
     return before.model_copy(update={name: getattr(made, name) for name in changes})
 
 
-def shared(first: Sequence[Any], second: Sequence[Any]) -> int:
+def common_prefix_length(first: Sequence[Any], second: Sequence[Any]) -> int:
     """How many objects two sequences share at their beginning; equal ones are one."""
     first, second, start, end = tuple(first), tuple(second), 0, min(len(first), len(second))
     while start < end and first[start : start + BLOCK] == second[start : start + BLOCK]:
@@ -74,8 +74,8 @@ def _change(before: Any, after: Any) -> Change | None:
 
 def _items(before: Sequence[Any], after: Sequence[Any]) -> list[list[Any]]:
     """The places at which items went and came; one large one where those that stayed have another order."""
-    start = shared(before, after)
-    end = min(shared(before[::-1], after[::-1]), len(before) - start, len(after) - start)
+    start = common_prefix_length(before, after)
+    end = min(common_prefix_length(before[::-1], after[::-1]), len(before) - start, len(after) - start)
     old, new = before[start : len(before) - end], after[start : len(after) - end]
     stay, found, o, n = set(map(id, old)) & set(map(id, new)), list[list[Any]](), 0, 0
     while o < len(old) or n < len(new):

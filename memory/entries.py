@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
-from ..records import Context, Found, Hit
+from ..records import Context, Hit, SearchResult
 from ..records.timestamps import utc
 from .stored import Owner, Stamp, State
 
@@ -209,9 +209,9 @@ class FoundEvidence(_Frozen):
     """Turns that are not in the memory yet."""
 
     @property
-    def found(self) -> Found:
+    def found(self) -> SearchResult:
         """The same as hits."""
-        return Found(*(tuple(one.hit for one in part) for part in (self.entries, self.waiting)))
+        return SearchResult(*(tuple(one.hit for one in part) for part in (self.entries, self.waiting)))
 
 
 class Answer(_Frozen):

@@ -249,7 +249,9 @@ def _condition(given: Any) -> Any:
 
 
 Condition = Annotated[Range, BeforeValidator(_condition, json_schema_input_type=Plain | Range)]
-Where = Annotated[dict[Name, Condition], Field(max_length=MOST, examples=[{"channel": "phone", "year": {"gte": 2024}}])]
+MetadataFilter = Annotated[
+    dict[Name, Condition], Field(max_length=MOST, examples=[{"channel": "phone", "year": {"gte": 2024}}])
+]
 """Conditions of the metadata of sessions, all of which must hold."""
 
 
@@ -262,7 +264,7 @@ def _checked(what: str, kind: TypeAdapter[Any], given: object) -> Any:
 
 checked_metadata: Callable[[object], dict[str, Scalar]] = partial(_checked, "metadata", TypeAdapter(Metadata))
 """What a caller says of a session, as it is stored; a `UserError` for no dict of plain values."""
-checked_conditions: Callable[[object], dict[str, Range]] = partial(_checked, "where", TypeAdapter(Where))
+checked_conditions: Callable[[object], dict[str, Range]] = partial(_checked, "where", TypeAdapter(MetadataFilter))
 """Conditions as they come from outside, or a `UserError`; {} are met by everything."""
 
 

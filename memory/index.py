@@ -22,7 +22,7 @@ from pydantic import Field
 from ..errors import ProgramError, UserError
 from ..records import FrozenMapping, Hit, Record
 from ..records.frozen import FrozenDict
-from .bm25 import ASKED, LENT, BM25Index
+from .bm25 import MAX_QUERY_CHARS, NEIGHBOUR_WEIGHT, BM25Index
 from .repeats import SaidBefore
 from .signals import (
     BESIDE,
@@ -39,7 +39,7 @@ from .signals import (
     months_asked,
     passages,
 )
-from .text_turns import in_parts, text_turn
+from .text_turns import in_parts, text_slot
 
 DIALOGUE = "dialogue"
 """The tag of an entry that is a turn: entries with an equal one are the turns of one dialogue, in their order."""
@@ -55,7 +55,7 @@ _LEAST, _LOWEST = 5e-324, float(np.finfo(np.float32).min)
 _NOBODY, _CACHED = -1, 1024
 """The row of a line that is nobody's; vectors that are compared with several queries while they are at hand."""
 
-Where = Callable[["Entry"], bool]
+EntryFilter = Callable[["Entry"], bool]
 """A filter: only entries for which it is true are found. `SpeakerIs` costs the same in a memory of any size."""
 
 
@@ -132,7 +132,7 @@ class Index:
     Args:
         embedder: Turns texts into vectors; None searches by words alone.
         hybrid: Whether words count beside the vectors, and with them all else that a question asks for (`signals`).
-        lent: What the turns of one dialogue lend one another; see `words.LENT`.
+        lent: What the turns of one dialogue lend one another; see `words.NEIGHBOUR_WEIGHT`.
 
     Example:
         >>> from mempiler.memory.index import Entry, Index
@@ -143,7 +143,7 @@ class Index:
     """
 
     def __init__(
-        self, embedder: Embedder | None = None, hybrid: bool = False, lent: Mapping[int, float] = LENT
+        self, embedder: Embedder | None = None, hybrid: bool = False, lent: Mapping[int, float] = NEIGHBOUR_WEIGHT
     ) -> None:
         self.embedder, self.hybrid = embedder, hybrid
         self._worded, self._summed = hybrid or embedder is None, hybrid and embedder is not None
@@ -156,12 +156,12 @@ class Index:
         self._months: array[int] = array("q")
         self._speaking = Speakers()
 
-    def add(self, entries: Iterable[Entry], gone: Iterable[str] = ()) -> None:
+    def add(self, entries: Iterable[Entry], removed_ids: Iterable[str] = ()) -> None:
         """Takes entries out and adds others, with one call of the embedder; a known id gets its new entry.
 
         Args:
             entries: What is added; nothing is, and nothing taken out, if the embedder fails.
-            gone: Ids of what is taken out before; unknown ones are passed over.
+            removed_ids: Ids of what is taken out before; unknown ones are passed over.
 
         Raises:
             ProgramError: The embedder's vectors have another length than those in the index.
@@ -170,7 +170,7 @@ class Index:
         texts = [passages(entry.text, entry.speaker) if self._summed else [entry.text] for entry in new]
         lines = list(chain.from_iterable(texts)) if self.embedder else []
         made = self._checked(self.embedder.embed(lines)) if self.embedder and lines else None
-        for row in [self._rows.pop(id) for id in gone if id in self._rows]:
+        for row in [self._rows.pop(id) for id in removed_ids if id in self._rows]:
             old, self._entries[row] = self._entries[row], None
             self._vectors.drop(row)
             if self._worded:
@@ -187,7 +187,7 @@ class Index:
         queries: Sequence[str],
         k: int,
         min_score: float = -math.inf,
-        where: Where | None = None,
+        where: EntryFilter | None = None,
         vectors: np.ndarray | None = None,
     ) -> list[list[Hit]]:
         """Finds the k best entries for each query.
@@ -206,10 +206,10 @@ class Index:
             UserError: `queries` is a string instead of a list of them.
             EndpointError: The embedder cannot be reached.
         """
-        return [hits() for hits in self.found(queries, k, min_score, where, vectors)]
+        return [hits() for hits in self.search_deferred(queries, k, min_score, where, vectors)]
 
-    def found(
-        self, queries: Sequence[str], k: int, min_score: float, where: Where | None, vectors: np.ndarray | None
+    def search_deferred(
+        self, queries: Sequence[str], k: int, min_score: float, where: EntryFilter | None, vectors: np.ndarray | None
     ) -> list[Callable[[], list[Hit]]]:
         """What `search` returns, for each query by a call that may come when the index has changed meanwhile."""
         if isinstance(queries, str):
@@ -233,15 +233,15 @@ class Index:
                 found.append(self._reranked(reranker, query, ranking, alike, k))
         return found
 
-    def asked(self, queries: Sequence[str]) -> list[str]:
+    def semantic_queries(self, queries: Sequence[str]) -> list[str]:
         """What of queries is compared by meaning: where words count as well, names of speakers do not."""
-        begun = [query[:ASKED] for query in queries]
+        begun = [query[:MAX_QUERY_CHARS] for query in queries]
         return [self._speaking.left_out(query) for query in begun] if self._summed else begun
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def _ranking(self, query: str, scores: np.ndarray, least: float, where: Where | None, most: int) -> _Ranking:
+    def _ranking(self, query: str, scores: np.ndarray, least: float, where: EntryFilter | None, most: int) -> _Ranking:
         """The `most` best rows that score `least` or more; turns that repeat the query or a better one come apart."""
         ranking, said = _Ranking(), SaidBefore(query)
         for row, score in _rows_in_order(scores, least, most if where is None else len(scores)):
@@ -256,7 +256,7 @@ class Index:
 
     def _put(self, new: Sequence[Entry], counts: Sequence[int], vectors: np.ndarray | None) -> None:
         for part in in_parts(new, _length):
-            with text_turn(sum(map(_length, part))):
+            with text_slot(sum(map(_length, part))):
                 self._put_entries(part)
         if vectors is not None and len(vectors):
             self._vectors.put([self._rows[entry.id] for entry in new], counts, vectors)
@@ -294,7 +294,9 @@ class Index:
                     words = np.where(found, words + bonus * words.std(), 0)
                 yield words, max(min_score, _LEAST), None
             return
-        asked = self._checked(query_vectors(self.embedder, self.asked(queries)) if vectors is None else vectors)
+        asked = self._checked(
+            query_vectors(self.embedder, self.semantic_queries(queries)) if vectors is None else vectors
+        )
         cosines = self._vectors.cosines(asked, len(self._entries))
         for query, vector, near in zip(queries, asked, cosines, strict=True):
             if not self._summed:
@@ -302,7 +304,7 @@ class Index:
                 continue
             words, there = self._words.scores(query), near >= _LOWEST
             lent = np.where(there, near, 0)
-            self._words.lender()(lent, COSINES)
+            self._words.neighbour_smoothing()(lent, COSINES)
             live = slice(None) if there.all() else there
             alike = np.full(len(near), -math.inf)
             alike[live] = deviations(words[live]) + deviations(lent[live])
@@ -314,7 +316,7 @@ class Index:
     def _bonus(self, query: str) -> np.ndarray | None:
         """What rows gain by who speaks and when, in deviations; None where a query asks for nobody and no time."""
         bonus: np.ndarray | None = None
-        if speakers := self._speaking.asked(query):
+        if speakers := self._speaking.speakers_in_query(query):
             bonus = WHO * np.isin(np.frombuffer(self._speakers, np.int64), speakers)
         near = months_asked(query, np.frombuffer(self._months, np.int64))
         return bonus if near is None else WHEN * near + (0 if bonus is None else bonus)
@@ -329,7 +331,7 @@ class Index:
         most = max(int(np.searchsorted(np.cumsum(list(map(len, texts))), PASSAGES, "right")), 1)
         rows = np.array([candidate.row for candidate in best[:most]])
         fused = np.array([candidate.score for candidate in best[:most]])
-        near, lend, asked = alike[rows], self._words.lender(rows), self.asked([query])[0]
+        near, lend, asked = alike[rows], self._words.neighbour_smoothing(rows), self.semantic_queries([query])[0]
         weights = {word: self._words.weight(word) for word in reranker.words(asked)}
 
         def ranked() -> list[Hit]:

@@ -20,10 +20,10 @@ import numpy as np
 
 from ..records import Hit
 from ..records.scope import SharedByCopies
-from .deltas import shared
-from .index import Embedder, Entry, Index, Where, query_vectors
+from .deltas import common_prefix_length
+from .index import Embedder, Entry, EntryFilter, Index, query_vectors
 
-SEARCHES: ContextVar[list[tuple[float, float]] | None] = ContextVar("searches", default=None)
+SEARCH_TIMES: ContextVar[list[tuple[float, float]] | None] = ContextVar("searches", default=None)
 """Where parts of searches put their seconds, and those of CPU in their threads; None where nobody asks."""
 
 
@@ -32,7 +32,7 @@ def timed() -> Generator[None]:
     """Times the block as a part of a search."""
     began = time.perf_counter(), time.thread_time()
     yield
-    if (taken := SEARCHES.get()) is not None:
+    if (taken := SEARCH_TIMES.get()) is not None:
         taken.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
 
 
@@ -74,25 +74,25 @@ class Indexes(SharedByCopies):
         queries: Sequence[str],
         k: int,
         min_score: float = -math.inf,
-        where: Where | None = None,
+        where: EntryFilter | None = None,
         vectors: np.ndarray | None = None,
     ) -> list[list[Hit]]:
         """Finds the k best entries of a memory for each query; see `Index.search`.
 
         Threads that search one memory take turns at its index; what embedders and rerankers do is done side by side.
         """
-        kept = memory.line.indexes
+        kept = memory.lineage.indexes
         followed = kept.get(self) or kept.setdefault(self, _Followed(Index(self.embedder, self.hybrid)))
         if vectors is None and self.embedder is not None and queries and k > 0:
             with followed.lock:
                 index = self._at(followed, memory)
-                asked = index.asked(queries) if len(index) else []
+                asked = index.semantic_queries(queries) if len(index) else []
             with timed():
                 vectors = query_vectors(self.embedder, asked) if asked else None
         with followed.lock:
             index = self._at(followed, memory)
             with timed():
-                found = index.found(queries, k, min_score, where, vectors)
+                found = index.search_deferred(queries, k, min_score, where, vectors)
         with timed():
             return [hits() for hits in found]
 
@@ -112,7 +112,7 @@ class Indexes(SharedByCopies):
         """Moves an index to another version; False if it does not hold every entry then."""
         before, parts = followed.parts, self._parts(memory)
         followed.parts, followed.memory = (), lambda: None
-        index, start = followed.index, shared(before, parts)
+        index, start = followed.index, common_prefix_length(before, parts)
         gone = followed.entries[start:]
         known = dict(zip(map(id, before[start:]), gone, strict=True))
         tail = [known[id(p)] if id(p) in known else tuple(self._made(memory, p)) for p in parts[start:]]
@@ -124,7 +124,7 @@ class Indexes(SharedByCopies):
         # Entries of parts that stayed are the same objects, which need not be compared.
         index.add(
             (e for id, e in new.items() if id in again or (old.get(id) is not e and old.get(id) != e)),
-            gone=(old.keys() - new.keys()) | again,
+            removed_ids=(old.keys() - new.keys()) | again,
         )
         followed.entries[start:] = tail
         followed.parts, followed.memory = parts, weakref.ref(memory)

@@ -23,23 +23,25 @@ _KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}
 class Stored(Frozen):
     """Base of memories and of what they are made of: frozen."""
 
-    def changed(self, **fields: Any) -> Self:
+    def replace(self, **fields: Any) -> Self:
         """A copy with other fields."""
         return self.model_copy(update=fields)
 
 
-class Unwritten(Stored):
+class FailedItem(Stored):
     """What could not be taken into a memory: its turns are searched as they were said, and tried again."""
 
     item: AnyItem
     """The item, with those of its turns that are not in the memory."""
-    tries: int = 1
+    attempts: int = 1
 
-    def pieces(self) -> Iterator[Item]:
+    def halves(self) -> Iterator[Item]:
         """The item in halves: what was too much for one prompt may fit into two."""
         turns = self.item.turns
         middle = (len(turns) + 1) // 2
-        yield from (self.item.only([turn.id for turn in part]) for part in (turns[:middle], turns[middle:]) if part)
+        yield from (
+            self.item.select_turns([turn.id for turn in part]) for part in (turns[:middle], turns[middle:]) if part
+        )
 
 
 class Memory(Stored):
@@ -47,18 +49,18 @@ class Memory(Stored):
 
     names_sources: ClassVar[bool] = True
     """Whether its JSON names the turns its entries rest on, so that `stored_sources` tells what was stored."""
-    unwritten: tuple[Unwritten, ...] = ()
+    failed_items: tuple[FailedItem, ...] = ()
     """What could not be taken in. Writers add to it with `left`; everything else is `Writer.take`'s business."""
 
-    def left(self, item: Any, turns: Collection[str] | None = None) -> Self:
+    def mark_failed(self, item: Any, turns: Collection[str] | None = None) -> Self:
         """The memory that knows that an item, or those of its turns with these ids, could not be taken in."""
         lost = [turn.id for turn in item.spoken if turns is None or turn.id in turns]
         if not lost:
             return self
-        return self.changed(unwritten=(*self.unwritten, Unwritten(item=item.only(lost))))
+        return self.replace(failed_items=(*self.failed_items, FailedItem(item=item.select_turns(lost))))
 
     @cached_property
-    def line(self) -> Lineage:
+    def lineage(self) -> Lineage:
         """What this memory has in common with those that are written from it: they are searched by one index."""
         return Lineage()
 
@@ -83,21 +85,21 @@ class Memory(Stored):
         """The entry of one of its parts."""
         return part
 
-    def reworded(self, part: Any, text: str) -> Any:
+    def with_text(self, part: Any, text: str) -> Any:
         """One of its parts with another text, which its user gave it."""
         return part.model_copy(update={"text": text})
 
     def __copy__(self) -> Self:
         copied = super().__copy__()
         # The one thing beside its fields that a copy has in common with the memory: one index serves both.
-        vars(copied)["line"] = self.line
+        vars(copied)["lineage"] = self.lineage
         return copied
 
-    def resumed(self, settled: Any) -> Any:
-        """The memory that further items are written into after `settle` made `settled` of it.
+    def continue_from(self, finalized: Any) -> Any:
+        """The memory that further items are written into after `finalize` made `finalized` of it.
 
         By default this memory: how often it was settled meanwhile then changes nothing, and a stored memory equals the
-        one that is written at once. A memory whose settling must not be repeated returns `settled`.
+        one that is written at once. A memory whose settling must not be repeated returns `finalized`.
         """
         return self
 

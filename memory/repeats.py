@@ -24,7 +24,7 @@ from string import punctuation
 from typing import NamedTuple, Protocol
 
 from ..records.folding import folded
-from .bm25 import ASKED, query_terms, tokens
+from .bm25 import MAX_QUERY_CHARS, query_terms, tokens
 
 TURN = "turn"
 """The kind of entries and hits that are turns of a dialogue as they were said."""
@@ -110,7 +110,7 @@ class SaidBefore:
 
 def words_asked(query: str) -> frozenset[str]:
     """The words of a query that say something."""
-    return frozenset(query_terms(query[:ASKED]))
+    return frozenset(query_terms(query[:MAX_QUERY_CHARS]))
 
 
 def asks_no_more(turn: Said, asked: frozenset[str]) -> bool:

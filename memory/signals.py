@@ -84,7 +84,7 @@ class Speakers:
                 self._aliases[alias] = None if alias in self._aliases and alias != whole else number
         return self.numbers[speaker]
 
-    def asked(self, query: str) -> list[int]:
+    def speakers_in_query(self, query: str) -> list[int]:
         """The numbers of those whose words a question asks for: nobody's where it names two speakers."""
         text = folded(query[:READ])
         named = {number for alias, number in self._aliases.items() if number is not None and _names(text, alias)}

@@ -24,16 +24,16 @@ from .incoming import Scalar, check_turns, checked, checked_metadata, digest_of,
 from .store_claims import (
     Claims,
     any_session_of,
+    check_not_forgotten,
     delete_all,
     drop_open,
     forget_session_rows,
     forgotten_as,
     forgotten_since,
     lock,
-    make,
+    lock_or_create_user,
     put_memory,
     record,
-    refuse,
 )
 from .store_reading import metadata_of, open_sessions
 from .stored import Contents, Owner, StoredItem
@@ -127,7 +127,7 @@ class Store(Claims):
         since = self.forgets() if since is None else since
         digest = digest or digest_of(item, values)
         with self._write() as db:
-            make(db, owner)
+            lock_or_create_user(db, owner)
             # The deletion would make a session that is the same a new one.
             is_the_same = _there(db, owner, item.id, since).digest == digest
             is_replaced = not is_the_same and forget_session_rows(db, owner, item.id)
@@ -158,7 +158,7 @@ class Store(Claims):
         since = self.forgets() if since is None else since
         with self._write() as db:
             if begin:
-                make(db, owner)
+                lock_or_create_user(db, owner)
             else:
                 lock(db, owner)
             there = _there(db, owner, session, since)
@@ -206,7 +206,7 @@ class Store(Claims):
         since = self.forgets() if since is None else since
         with self._write() as db:
             known = lock(db, owner)
-            refuse(owner, forgotten_since(db, since, owner))
+            check_not_forgotten(owner, forgotten_since(db, since, owner))
             last = run(db, f"SELECT max(number) FROM mempiler_amendments WHERE {OWN}", owner).scalar()
             follows = known and amendment.number == (last or 0) + 1
             if follows:
@@ -249,8 +249,8 @@ class Store(Claims):
 
 def _restore(db: Connection, contents: Contents, since: int) -> None:
     owner = contents.owner
-    make(db, owner)
-    refuse(owner, forgotten_since(db, since, owner))
+    lock_or_create_user(db, owner)
+    check_not_forgotten(owner, forgotten_since(db, since, owner))
     said = dict(contents.open_metadata)
     for stored in contents.items:
         said[stored.item.id] = contents.metadata.get(stored.position, {})
@@ -265,7 +265,7 @@ def _restore(db: Connection, contents: Contents, since: int) -> None:
 
 def _queue(db: Connection, owner: Owner, item: Item, digest: str, metadata: Mapping[str, Scalar], since: int) -> Added:
     """Puts a checked item at the end of a user's queue; the user is made if there is none."""
-    number = position = make(db, owner)
+    number = position = lock_or_create_user(db, owner)
     there = _there(db, owner, item.id or f"D{number}", since)
     if item.id and there.digest == digest:
         return Added(id=item.id, position=there.position, new=False)
@@ -293,7 +293,7 @@ def _there(db: Connection, owner: Owner, id: str, since: int) -> Any:
         (SELECT max(number) FROM mempiler_open_turns WHERE {OWN} AND session = :id) AS last,
         (SELECT max(number) FROM mempiler_forgotten WHERE name = :name AND number > :since) AS forgotten"""
     row = run(db, statement, owner, id=id, name=forgotten_as(owner), since=since).one()
-    refuse(owner, row.forgotten)
+    check_not_forgotten(owner, row.forgotten)
     return row
 
 

@@ -22,7 +22,7 @@ from sqlalchemy.exc import OperationalError
 from ..errors import ConflictError, StoreError
 from ..records import Turn
 from . import store_tables as t
-from .database import OWN, among, batches, put, run
+from .database import OWN, batches, put, run, select_in
 from .entries import Receipt
 from .incoming import name_of
 from .store_reading import Reading, amendments_of
@@ -182,7 +182,7 @@ class Claims(Reading):
         with self._write() as db:
             # Made even for an unknown user: the first write of a new one may be under way in another process.
             known = lock(db, owner) or _pending(db, owner)
-            make(db, owner)
+            lock_or_create_user(db, owner)
             sessions, turns = _sizes(db, owner)
             delete_all(db, owner)
             record(db, owner)
@@ -249,7 +249,7 @@ def reset(db: Connection, owner: Owner) -> None:
     for table in ("memories", "changes", "vectors"):
         run(db, f"DELETE FROM mempiler_{table} WHERE {OWN}", owner)
     run(db, f"UPDATE mempiler_items SET state = 'queued', attempts = 0, error = '' WHERE {OWN}", owner)
-    changed(db, owner)
+    bump_version(db, owner)
 
 
 def lock(db: Connection, owner: Owner) -> bool:
@@ -262,7 +262,7 @@ def lock(db: Connection, owner: Owner) -> bool:
     return run(db, statement, owner).rowcount > 0
 
 
-def make(db: Connection, owner: Owner) -> int:
+def lock_or_create_user(db: Connection, owner: Owner) -> int:
     """Locks a user's row, made if there is none; who makes it at the same time is waited for; the next position."""
     statement = """INSERT INTO mempiler_users (tenant, "user", next_position, version, worker, claimed_until)
         VALUES (:tenant, :user, 1, :new, '', 0)
@@ -271,7 +271,7 @@ def make(db: Connection, owner: Owner) -> int:
     return run(db, statement, owner, new=uuid4().hex).scalar_one()
 
 
-def changed(db: Connection, owner: Owner) -> None:
+def bump_version(db: Connection, owner: Owner) -> None:
     """Gives a user's memory a new version and takes it from whoever writes it."""
     free = f"UPDATE mempiler_users SET version = :version, worker = '', claimed_until = 0 WHERE {OWN}"
     run(db, free, owner, version=uuid4().hex)
@@ -293,7 +293,7 @@ def forgotten_since(db: Connection, since: int, *owners: Owner) -> bool:
     return run(db, named, names=[forgotten_as(owner) for owner in owners], since=since).first() is not None
 
 
-def refuse(owner: Owner, forgotten: Any) -> None:
+def check_not_forgotten(owner: Owner, forgotten: Any) -> None:
     """Refuses what began before its user was forgotten, who is locked."""
     if forgotten:
         raise ConflictError(f"user {owner.user!r} was forgotten while this was under way; nothing of it was stored")
@@ -357,7 +357,7 @@ def _drop_item(db: Connection, owner: Owner, id: str) -> bool:
         reset(db, owner)
     else:
         # A concurrent writer must find the version changed.
-        changed(db, owner)
+        bump_version(db, owner)
     return True
 
 
@@ -365,7 +365,7 @@ def _drop_unfounded(db: Connection, owner: Owner) -> None:
     """Deletes the amendments of entries that rest on a turn that is not there any more."""
     rows = amendments_of(db, owner)
     sources = sorted({turn for row in rows for turn in row.sources})
-    found = among(db, f"SELECT turn FROM mempiler_turns WHERE {OWN} AND turn IN :these", owner, sources)
+    found = select_in(db, f"SELECT turn FROM mempiler_turns WHERE {OWN} AND turn IN :these", owner, sources)
     there = {row.turn for row in found}
     for part in batches([row.number for row in rows if not there.issuperset(row.sources)]):
         run(db, f"DELETE FROM mempiler_amendments WHERE {OWN} AND number IN :numbers", owner, numbers=part)

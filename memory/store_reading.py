@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from ..errors import StoreError
 from ..records import AnyItem, Item, Session, Turn
 from .amending import Amendment
-from .database import OWN, Database, among, read_row, run
+from .database import OWN, Database, read_row, run, select_in
 from .deltas import applied
 from .entries import MemoryStatus
 from .incoming import Range, meets
@@ -148,7 +148,7 @@ class Reading(Database):
         statement = f"""SELECT position, json FROM mempiler_items WHERE {OWN} AND position IN
             (SELECT position FROM mempiler_turns WHERE {OWN} AND turn IN :these)"""
         with self._look() as db:
-            rows = {row.position: row for row in among(db, statement, owner, ids)}
+            rows = {row.position: row for row in select_in(db, statement, owner, ids)}
         found = [read_row("items", owner, row, lambda row: _ITEM.validate_json(row.json)) for row in rows.values()]
         wanted = set(ids)
         return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
@@ -161,7 +161,7 @@ class Reading(Database):
             found = [session for session, said in metadata_of(db, owner).items() if meets(said, conditions)]
             opened = (session for session, said in _opened(db, owner) if meets(said, conditions))
             turns = {turn.id for session in opened for turn in session.turns}
-            return frozenset(turns.union(row.turn for row in among(db, statement, owner, found)))
+            return frozenset(turns.union(row.turn for row in select_in(db, statement, owner, found)))
 
     def sessions(self, owner: Owner, turns: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
         """Id and metadata of the session of each turn; not of unknown ones, nor of open sessions without any."""
@@ -171,14 +171,14 @@ class Reading(Database):
             WHERE t.tenant = :tenant AND t."user" = :user AND turn IN :these"""
         with self._read() as db:
             found = {turn.id: (session.id, said) for session, said in _opened(db, owner) for turn in session.turns}
-            rows = among(db, statement, owner, turns)
+            rows = select_in(db, statement, owner, turns)
         return found | {row.turn: (row.id, read_row("metadata", owner, row, _said, "id")) for row in rows}
 
     def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The vectors of a user's texts that are there, by key."""
         statement = f"SELECT key, vector FROM mempiler_vectors WHERE {OWN} AND key IN :these"
         with self._look() as db:
-            return {bytes(row.key): bytes(row.vector) for row in among(db, statement, owner, keys)}
+            return {bytes(row.key): bytes(row.vector) for row in select_in(db, statement, owner, keys)}
 
     def amendments(self, owner: Owner) -> list[Amendment]:
         """What a user changed in single entries of their memory, in order; undone changes, and undoing, included."""
@@ -284,7 +284,7 @@ def metadata_of(db: Connection, owner: Owner, ids: Sequence[str] | None = None) 
     if ids is None:
         rows = run(db, statement, owner).all()
     else:
-        rows = among(db, f"{statement} AND session IN :these", owner, ids)
+        rows = select_in(db, f"{statement} AND session IN :these", owner, ids)
     return {row.session: read_row("metadata", owner, row, _said, "session") for row in rows}
 
 

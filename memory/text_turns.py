@@ -11,27 +11,27 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-from ..records.scope import holding
+from ..records.scope import set_context
 
 T = TypeVar("T")
 
 CHARACTERS = 2000
 """Characters of text that are worked on without a turn, and of one turn where there are many texts."""
 
-Turn = Callable[[], AbstractContextManager[None]]
+Slot = Callable[[], AbstractContextManager[None]]
 """Returns a context manager that waits for a turn, and ends it with its block."""
-TURNS: ContextVar[Turn | None] = ContextVar("text_turns", default=None)
+CURRENT_SLOT: ContextVar[Slot | None] = ContextVar("text_turns", default=None)
 """What the running work waits for before it handles long texts; None if it need not wait."""
 
 
 @contextmanager
-def text_turn(characters: int) -> Generator[None]:
+def text_slot(characters: int) -> Generator[None]:
     """Hold a turn while the block works on so many characters; few characters, and work within a turn, need none."""
-    turn = TURNS.get()
+    turn = CURRENT_SLOT.get()
     if turn is None or characters <= CHARACTERS:
         yield
         return
-    with turn(), holding(TURNS, None):
+    with turn(), set_context(CURRENT_SLOT, None):
         yield
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ..programs.program import MemoryProgram
     from .metric_views import MetricViews
 
-ENDLESS = 1_000_000
+MAX_ERRORS = 1_000_000
 """Errors an optimizer tolerates: the guard at the LM boundary decides when to stop, not a count of ten."""
 
 
 @dataclass(frozen=True)
-class Job:
+class OptimizerJob:
     """Everything an optimizer is run with."""
 
     student: MemoryProgram
@@ -34,17 +34,17 @@ class Job:
     """Examples to learn from; for optimizers without a valset, all of them."""
     val: Sequence[dspy.Example]
     """Examples to choose by; empty for optimizers without a valset."""
-    views: MetricViews
+    metric_views: MetricViews
     task_lm: Any
     prompt_lm: Any
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     threads: int = 8
-    ended: Callable[[Exception], None] = lambda error: None
+    on_failure: Callable[[Exception], None] = lambda error: None
     """Told what ended a step of several, which the others outlive."""
     category: Callable[[dspy.Example], str] = lambda example: ""
     """The category of a question: labelled demos are spread over them."""
-    noted: Callable[[str], None] = lambda line: None
+    on_note: Callable[[str], None] = lambda line: None
     """Told what a user should know of the result, in one line."""
 
 
@@ -63,11 +63,11 @@ class Optimizer:
     """Whether it needs a valset, taken from the training questions."""
     needs: str = "training questions"
 
-    def run(self, job: Job) -> Any:
+    def run(self, job: OptimizerJob) -> Any:
         """Runs it; what DSPy's teleprompter returns."""
         return getattr(_runners(), f"run_{self.name.replace('-', '_')}")(job)
 
-    def check(self, job: Job) -> None:
+    def check(self, job: OptimizerJob) -> None:
         """Raises a UserError where a need is not met."""
         if check := getattr(_runners(), f"check_{self.name.replace('-', '_')}", None):
             check(job)

@@ -19,14 +19,14 @@ from typing import Any
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..engines.guard import Guard
+from ..engines.guard import BudgetGuard
 from ..engines.meter import MeteredLM
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram, Stage
 from ..programs.state import own_demos
-from .catalog import ENDLESS, Job, Optimizer, optimizer
-from .constructors import checked
-from .cost_estimate import EFFORTS, effort, few_proposals
+from .catalog import MAX_ERRORS, Optimizer, OptimizerJob, optimizer
+from .constructors import validate_settings
+from .cost_estimate import EFFORTS, estimate_cost, few_proposals
 from .custom import CustomOptimizer, TeleprompterFactory
 from .history import CandidateHistory
 from .labelled import fit_window, plain
@@ -38,7 +38,7 @@ _log = logging.getLogger("mempiler")
 
 
 @dataclass(frozen=True)
-class Compilation:
+class CompileConfig:
     """How a program is to be tuned."""
 
     optimizer: str = "bootstrap"
@@ -68,28 +68,28 @@ def plan_job(
     program: MemoryProgram,
     benchmark: Benchmark,
     trainset: Sequence[dspy.Example],
-    how: Compilation,
+    how: CompileConfig,
     prompt_lm: MeteredLM | None = None,
-) -> Job:
+) -> OptimizerJob:
     """Makes the job of `compile_program` and checks the optimizer's needs, before any paid call.
 
     Raises:
         UserError: No training question counts, a setting is unknown, a need is not met.
     """
     chosen = how.entry
-    settings = checked(how.optimizer, chosen.settings, how.settings or {})
-    examples = [example for example in trainset if benchmark.counts(example)]
+    settings = validate_settings(how.optimizer, chosen.settings, how.settings or {})
+    examples = [example for example in trainset if benchmark.in_headline(example)]
     least = 3 if chosen.validates else 1
     if len(examples) < least:
         needs = f"{how.optimizer} needs at least {least} training questions that count for the score"
         raise UserError(f"{needs}, there are {len(examples)}; raise --train or widen --categories")
     held = len(examples) // 3 if chosen.validates else 0
     random.Random(how.seed).shuffle(examples)
-    job = Job(
+    job = OptimizerJob(
         student=program.staged(how.stage),
         train=benchmark.interleave(examples[held:]),
         val=benchmark.interleave(examples[:held]),
-        views=MetricViews(benchmark, how.threshold, sorted(program.writer_names())),
+        metric_views=MetricViews(benchmark, how.threshold, sorted(program.writer_names())),
         task_lm=dspy.settings.lm,
         prompt_lm=prompt_lm or dspy.settings.lm,
         settings=settings,
@@ -105,7 +105,7 @@ def compile_program(
     program: MemoryProgram,
     benchmark: Benchmark,
     trainset: Sequence[dspy.Example],
-    how: Compilation | None = None,
+    config: CompileConfig | None = None,
     prompt_lm: MeteredLM | None = None,
     history: CandidateHistory | None = None,
 ) -> MemoryProgram:
@@ -115,7 +115,7 @@ def compile_program(
         program: What to tune; stays as it is.
         benchmark: Whose metric decides.
         trainset: Questions with answers.
-        how: Optimizer, stage, seed and settings.
+        config: Optimizer, stage, seed and settings.
         prompt_lm: Writes proposals and reflections; the LM of the context if None.
         history: Collects the candidates, the LM whose weights were trained, what became of the proposals, and what
             ended the optimizer before its time; a new one if None.
@@ -128,20 +128,20 @@ def compile_program(
         UserError: As `plan_job`.
         EndpointError: The endpoint died while the optimizer ran.
     """
-    how = how or Compilation()
+    config = config or CompileConfig()
     lm = dspy.settings.lm
-    guard: Guard = lm.guard if isinstance(lm, MeteredLM) else Guard()
-    job = plan_job(program, benchmark, trainset, how, prompt_lm)
+    guard: BudgetGuard = lm.guard if isinstance(lm, MeteredLM) else BudgetGuard()
+    job = plan_job(program, benchmark, trainset, config, prompt_lm)
     history = history or CandidateHistory(lm.meter)
-    if how.optimizer in EFFORTS:
+    if config.optimizer in EFFORTS:
         predictors = len(job.student.named_predictors())
-        done = effort(how.optimizer, job.settings, len(job.train), len(job.val), predictors)
+        done = estimate_cost(config.optimizer, job.settings, len(job.train), len(job.val), predictors)
         history.most = math.ceil(done.runs.high + done.recalls.high)
-        if few := few_proposals(how.optimizer, job, guard.left(1.0).max_calls):
+        if few := few_proposals(config.optimizer, job, guard.remaining(1.0).max_calls):
             _log.warning(few)
             history.note(few)
     before = guard.refused
-    compiled = _run(how.entry, job, history, guard)
+    compiled = _run(config.entry, job, history, guard)
     if guard.dead is not None:
         raise type(guard.dead)(str(guard.dead))
     if guard.refused > before:
@@ -150,14 +150,14 @@ def compile_program(
         compiled = history.best() or compiled
     if compiled is not None:
         history.trained = trained_lm(compiled, lm)
-    result = tidy(compiled if compiled is not None else job.student, program)
+    result = clean_program(compiled if compiled is not None else job.student, program)
     window = getattr(lm, "window", None)
     for line in fit_window(result, window) if window else ():
         history.note(line)
     return result
 
 
-def tidy(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
+def clean_program(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
     """Return a copy of the start with the prompts of what an optimizer made of it, fit to be saved.
 
     Nothing is frozen, no LM is bound, predictors keep only demos that a prompt shows, and whatever the optimizer hung
@@ -171,17 +171,17 @@ def tidy(compiled: MemoryProgram, start: MemoryProgram) -> MemoryProgram:
 
 
 def _run(
-    chosen: Optimizer | CustomOptimizer, job: Job, history: CandidateHistory, guard: Guard
+    chosen: Optimizer | CustomOptimizer, job: OptimizerJob, history: CandidateHistory, guard: BudgetGuard
 ) -> MemoryProgram | None:
     """The optimizer's result; None where the budget ended it, or an error after calls were spent."""
     before, spent = guard.refused, history.spent()
     # Optimizers get a copy, so that a rescue never sees a half changed student.
     student: Any = job.student.deepcopy()
     prompt_lm = ProposingLM.over(job.prompt_lm, history.proposals)
-    work = replace(job, student=student, prompt_lm=prompt_lm, ended=history.end, noted=history.note)
+    work = replace(job, student=student, prompt_lm=prompt_lm, on_failure=history.end, on_note=history.note)
     callbacks = [*(dspy.settings.callbacks or []), history, history.proposals]
     # Without a trace of its own, plain calls inside an optimizer would fill the process-wide one.
-    with dspy.context(trace=None, callbacks=callbacks, max_errors=ENDLESS, disable_history=True):
+    with dspy.context(trace=None, callbacks=callbacks, max_errors=MAX_ERRORS, disable_history=True):
         try:
             compiled = chosen.run(work)
         except (BudgetError, EndpointError):

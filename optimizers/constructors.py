@@ -60,21 +60,21 @@ _LEAST = {**dict.fromkeys(_SOME, 1), "breadth": 2, "temperature_for_sampling": 0
 """What numbers are at least; any other that counts is 0 or more."""
 
 
-def further(name: str) -> dict[str, Any]:
+def extra_settings(name: str) -> dict[str, Any]:
     """The settings that an optimizer's constructors take beside those of the catalog, with their defaults."""
     return {key: each.default for key, each in _parameters(name).items()}
 
 
-def checked(name: str, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def validate_settings(name: str, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of an optimizer: the catalog's defaults, and what is given.
 
     Raises:
         UserError: One is unknown, of the wrong kind, or too small: DSPy would trip over it when something is paid.
     """
-    known = {**defaults, **{key: value for key, value in further(name).items() if key not in defaults}}
+    known = {**defaults, **{key: value for key, value in extra_settings(name).items() if key not in defaults}}
     if unknown := set(given) - set(known):
         raise UserError(f"optimizer {name!r} has no setting {min(unknown)!r}; it has: {', '.join(known)}")
-    with_objects(given)
+    instantiate_settings(given)
     for key, value in given.items():
         if not (value is known[key] or (key in _OBJECTS and _is_object(value))):
             _check(name, key, value, known[key])
@@ -98,13 +98,13 @@ def _check(name: str, key: str, value: Any, default: Any) -> None:
         raise UserError(f"optimizer {name!r}: {key} = {value}: it is {least} or more; its default is {default!r}")
 
 
-def taken(function: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:
+def pop_settings(function: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that a function takes; they are removed from the others."""
     names = inspect.signature(function).parameters
     return {key: settings.pop(key) for key in [*settings] if key in names}
 
 
-def with_objects(settings: Mapping[str, Any]) -> dict[str, Any]:
+def instantiate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with the objects that some of them name, as `Class(1, name=2)` or a list of such."""
     return {
         key: _made(key, value) if key in _OBJECTS and _is_object(value) else value for key, value in settings.items()

@@ -15,7 +15,7 @@ from typing import Any, cast
 import dspy
 from dspy.teleprompt.gepa.gepa import AUTO_RUN_SETTINGS
 
-from .catalog import Job, optimizer
+from .catalog import OptimizerJob, optimizer
 from .runners import TRIED, gepa_budget, strategy_steps
 
 
@@ -76,12 +76,12 @@ class _Counts:
         return self.recalled(most, 2 * most)
 
 
-def effort(name: str, settings: Mapping[str, Any], train: int, val: int, predictors: int) -> CostEstimate:
+def estimate_cost(name: str, settings: Mapping[str, Any], train: int, val: int, predictors: int) -> CostEstimate:
     """The effort of an optimizer of the catalog with all its settings, by questions to learn from and to choose by."""
     return EFFORTS[name](_Counts(settings, train, val, predictors))
 
 
-def few_proposals(name: str, job: Job, calls: int | None) -> str | None:
+def few_proposals(name: str, job: OptimizerJob, calls: int | None) -> str | None:
     """Says in one line that a budget (`calls` that are left) allows no more than one proposal; None where it does."""
     counts = _Counts(job.settings, len(job.train), len(job.val), len(job.student.named_predictors()))
     done = EFFORTS[name](counts)
@@ -191,7 +191,7 @@ def _infer_rules(counts: _Counts) -> CostEstimate:
 def _better_together(counts: _Counts) -> CostEstimate:
     total = CostEstimate(Range(counts.val, counts.val))
     for step in strategy_steps(counts.settings):
-        part = effort(step, optimizer(step).settings, counts.train, counts.val, counts.predictors)
+        part = estimate_cost(step, optimizer(step).settings, counts.train, counts.val, counts.predictors)
         total += part + CostEstimate(Range(counts.val, counts.val))
     return total
 

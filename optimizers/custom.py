@@ -17,7 +17,7 @@ import dspy
 from dspy.teleprompt import Teleprompter
 
 from ..errors import UserError
-from .catalog import Job
+from .catalog import OptimizerJob
 from .metric_views import MetricViews
 
 TeleprompterFactory = Callable[[Callable[..., Any]], Teleprompter]
@@ -35,16 +35,16 @@ class CustomOptimizer:
     validates: bool = True
     """A third of the training questions is set aside, for a teleprompter that takes a `valset`."""
 
-    def check(self, job: Job) -> None:
+    def check(self, job: OptimizerJob) -> None:
         """Do nothing: what the teleprompter needs is not known here."""
 
-    def run(self, job: Job) -> Any:
+    def run(self, job: OptimizerJob) -> Any:
         """Compile the job's program; return what the teleprompter returns.
 
         Raises:
             UserError: The function returned something that cannot compile.
         """
-        teleprompter = self.make_teleprompter(teleprompter_metric(job.views))
+        teleprompter = self.make_teleprompter(teleprompter_metric(job.metric_views))
         compile_method = getattr(teleprompter, "compile", None)
         if not callable(compile_method):
             returned = type(teleprompter).__name__
@@ -55,7 +55,7 @@ class CustomOptimizer:
         return compile_method(job.student, trainset=[*job.train, *job.val])
 
 
-def teleprompter_metric(views: MetricViews) -> Callable[..., Any]:
+def teleprompter_metric(metric_views: MetricViews) -> Callable[..., Any]:
     """Return the benchmark's metric as one function that every teleprompter of DSPy can call.
 
     It returns a score with feedback where GEPA asks about one predictor, a yes or no where a trace is judged for
@@ -70,9 +70,9 @@ def teleprompter_metric(views: MetricViews) -> Callable[..., Any]:
         pred_trace: Any = None,
     ) -> Any:
         if pred_name is not None:
-            return views.feedback(gold, pred, trace, pred_name, pred_trace)
+            return metric_views.feedback(gold, pred, trace, pred_name, pred_trace)
         if trace is not None:
-            return views.passed(gold, pred, trace)
-        return views.number(gold, pred)
+            return metric_views.passed(gold, pred, trace)
+        return metric_views.score(gold, pred)
 
     return metric

@@ -30,14 +30,14 @@ from ..engines.embedders import embedder
 from ..engines.weights import cache
 from ..errors import UserError
 from ..programs.compact_adapter import CompactAdapter
-from ..programs.fold import Steps, fold
+from ..programs.fold import Steps, write_items
 from ..programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from ..programs.threads import in_order
 
 Example = tuple[list[dict[str, str]], str]
 """Messages and the answer to them."""
 
-UNSEEN = 1_000_000
+SEED_OFFSET = 1_000_000
 """Added to the seed: users of the benchmark have smaller seeds, so that no user is both shown and tested."""
 
 SESSIONS, ENTRIES = 32, 96
@@ -84,15 +84,15 @@ def demonstrate(
     def operations(**inputs: Any) -> Any:
         return {"operations": teach_operations(inputs["memories"], inputs["new_facts"], rng, wrong)}
 
-    for name, teach in (("extract", facts), ("manage", operations)):
+    for name, teach in (("extract_facts", facts), ("manage", operations)):
         signature: Any = getattr(writer, name).signature
         object.__setattr__(writer, name, _Taught(signature, adapter, teach, found))
     for number in range(conversations):
         memory = writer.Memory()
         # Sequential: threads would draw the errors in any order.
         with in_order():
-            for item in Conversation.make(UNSEEN + seed, number, sessions).history.items:
-                memory = fold([item], memory, Steps(writer), settle=False)
+            for item in Conversation.make(SEED_OFFSET + seed, number, sessions).history.items:
+                memory = write_items([item], memory, Steps(writer), finalize=False)
     return found
 
 

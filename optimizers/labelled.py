@@ -20,21 +20,21 @@ from typing import Any
 import dspy
 
 from ..errors import MempilerError, ProgramError
-from ..programs.predictor import MEANT_FOR
+from ..programs.predictor import DEMO_PREDICTOR_KEY
 from ..programs.program import MemoryProgram
-from ..programs.recording import Call, recording
+from ..programs.recording import PredictorCall, recording
 from ..programs.state import dump_values, load_values, signature_of
-from ..programs.tasks.behavior import newest
+from ..programs.tasks.behavior import newest_actions
 from ..records import Context, Hit, Query, estimate_tokens
-from .catalog import Job
+from .catalog import OptimizerJob
 
 MOST_HITS = 6
 """Entries of a demo's context, those that hold evidence not counted."""
-MOST = 0.5
+MIN_EVIDENCE_SHARE = 0.5
 """The share of a question's evidence that a demo holds at least."""
-ROOM = 1024
+ANSWER_TOKENS = 1024
 """Tokens of a model's window that are kept for the answer."""
-USED = 0.75
+MAX_WINDOW_SHARE = 0.75
 """The share of a model's window that prompts may fill: lengths are estimates."""
 FIELD = 12
 """Tokens of the marks around a field."""
@@ -65,10 +65,10 @@ def plain(demo: Any) -> Any:
     return dspy.Example(dict(demo.items())) if isinstance(demo, TaskExample) else demo
 
 
-class Labelling:
+class DemoBuilder:
     """Makes the labelled demos of a job, and keeps all demos within its `demo_context_tokens` and `max_demo_tokens`."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: OptimizerJob) -> None:
         self._job = job
         self._task: Any = copy.deepcopy(job.student.task)
         # An LM that an earlier step has bound would answer; here the predictors are only seen to be asked.
@@ -81,61 +81,75 @@ class Labelling:
         self._lengths: list[int] = []
         """Tokens of the requests that were seen. Threads only append: what is read is the longest, in any order."""
 
-    def demos(self, wanted: int, most: int | None = None) -> list[TaskExample]:
+    def demos(self, num_demos: int, max_tries: int | None = None) -> list[TaskExample]:
         """The first training questions that make a demo, spread over the categories; `most` are tried, or all."""
-        if wanted < 1:
+        if num_demos < 1:
             return []
         asked = self._spread([example for example in self._job.train if self._answers(example)])
         found: list[TaskExample] = []
         partly: list[tuple[float, TaskExample]] = []
         pool = ThreadPoolExecutor(max(1, self._job.threads))
         try:
-            for at in range(0, min(len(asked), most or len(asked)), max(1, wanted)):
-                futures = [pool.submit(contextvars.copy_context().run, self._demo, e) for e in asked[at : at + wanted]]
+            for at in range(0, min(len(asked), max_tries or len(asked)), max(1, num_demos)):
+                futures = [
+                    pool.submit(contextvars.copy_context().run, self._demo, e) for e in asked[at : at + num_demos]
+                ]
                 for share, demo in filter(None, [future.result() for future in futures]):
                     found += [demo] if share == 1 else []
                     partly += [(share, demo)] if share < 1 else []
-                if len(found) >= wanted:
+                if len(found) >= num_demos:
                     break
         finally:
             pool.shutdown(cancel_futures=True)
         if partly and not found:
             found = [demo for _, demo in sorted(partly, key=lambda each: -each[0])]
-            self._job.noted("labelled demos: no question was recalled with all of its evidence; they hold half or more")
+            self._job.on_note(
+                "labelled demos: no question was recalled with all of its evidence; they hold half or more"
+            )
         if asked and not found:
-            why = "none was recalled with half of its evidence" if asked[0].get("focus") else "none could be recalled"
-            self._job.noted(f"no labelled demos: of {min(len(asked), most or len(asked))} training questions {why}")
-        return self._spread(found)[:wanted]
+            why = (
+                "none was recalled with half of its evidence"
+                if asked[0].get("evidence_ids")
+                else "none could be recalled"
+            )
+            self._job.on_note(
+                f"no labelled demos: of {min(len(asked), max_tries or len(asked))} training questions {why}"
+            )
+        return self._spread(found)[:num_demos]
 
-    def fitting(self, demos: Sequence[TaskExample], wanted: int, traced: int = 0) -> int:
-        """How many of the wanted demos fit a prompt, beside the request; `traced` of them are made of answers."""
+    def fitting(self, demos: Sequence[TaskExample], wanted: int, num_bootstrapped: int = 0) -> int:
+        """How many of the wanted demos fit a prompt, beside the request; `num_bootstrapped` of them are made of answers."""
         if not demos:
             return wanted
         budget, reason = self._budget()
         each = max(map(tokens, demos))
-        beside = traced * min(max(self._lengths), budget // max(1, traced))
-        fits = min(wanted, budget // each, traced + (budget - beside) // each)
+        beside = num_bootstrapped * min(max(self._lengths), budget // max(1, num_bootstrapped))
+        fits = min(wanted, budget // each, num_bootstrapped + (budget - beside) // each)
         if fits < wanted:
-            self._job.noted(f"{fits} of {wanted} demos fit a prompt: they may have {budget:,} tokens ({reason})")
+            self._job.on_note(f"{fits} of {wanted} demos fit a prompt: they may have {budget:,} tokens ({reason})")
         return fits
 
-    def metric(self, view: Callable[..., Any], traced: int) -> Callable[..., Any]:
-        """A metric for optimizers that make demos of the trace it is given, of which a prompt may have `traced`."""
+    def metric(self, view: Callable[..., Any], num_bootstrapped: int) -> Callable[..., Any]:
+        """A metric for optimizers that make demos of the trace it is given, of which a prompt may have `num_bootstrapped`."""
 
         def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> Any:
             value = view(question_of(example), prediction, trace)
             if trace:
-                self.shorten(trace, question_of(example), prediction, traced)
+                self.shorten(trace, question_of(example), prediction, num_bootstrapped)
             return value
 
         return metric
 
-    def shorten(self, trace: list[Any], example: dspy.Example, prediction: Any, traced: int) -> None:
+    def shorten(self, trace: list[Any], example: dspy.Example, prediction: Any, num_bootstrapped: int) -> None:
         """Replaces inputs of the answering predictor in a trace that overflow their share of a prompt."""
         context = prediction.get("context") if prediction else None
         for n, (predictor, inputs, outputs) in enumerate(trace):
             path = getattr(predictor, "path", "")
-            if path not in self._own or context is None or _tokens(inputs) <= self._budget()[0] // max(1, traced):
+            if (
+                path not in self._own
+                or context is None
+                or _tokens(inputs) <= self._budget()[0] // max(1, num_bootstrapped)
+            ):
                 continue
             call = self._asked(*self._shortened(example, context, self._job.student.query_of(example)))
             if call is not None and call.predictor.path == path:
@@ -145,7 +159,7 @@ class Labelling:
         """Tokens that the demos of a prompt may have, and why."""
         budget, window = self._job.settings["max_demo_tokens"], getattr(self._job.task_lm, "window", None)
         instructions = max((_tokens({"": signature_of(p).instructions}) for p in self._own.values()), default=0)
-        left = int((window or 0) * USED) - ROOM - instructions - max(self._lengths, default=0)
+        left = int((window or 0) * MAX_WINDOW_SHARE) - ANSWER_TOKENS - instructions - max(self._lengths, default=0)
         if window is None or left >= budget:
             return budget, "max_demo_tokens"
         return max(0, left), f"the model's window of {window:,}"
@@ -182,32 +196,32 @@ class Labelling:
             return None
         if not _gold(call.predictor, values) or _tokens(values.toDict()) > self._job.settings["max_demo_tokens"]:
             return None
-        return share, TaskExample({**dict(values.items()), MEANT_FOR: path}, asked=example)
+        return share, TaskExample({**dict(values.items()), DEMO_PREDICTOR_KEY: path}, asked=example)
 
-    def _recalled(self, example: dspy.Example) -> tuple[Call | None, int, float]:
+    def _recalled(self, example: dspy.Example) -> tuple[PredictorCall | None, int, float]:
         """What the answering predictor is asked, shortened; the whole request's length; the share of evidence held."""
         program = self._job.student
-        with dspy.context(trace=None, adapter=program.asking()):
+        with dspy.context(trace=None, adapter=program.current_adapter()):
             query, context, _ = program.recall_for(example)
         whole = self._asked(context, query)
         short, query = self._shortened(example, context, query)
         held = short.evidence if any(hit.is_evidence for hit in short.hits) else short.sources
-        focus = set(example.get("focus") or ())
-        share = len(focus & {*held, *query.shown_ids}) / len(focus) if focus else 1.0
-        if whole is None or share < MOST:
+        evidence_ids = set(example.get("evidence_ids") or ())
+        share = len(evidence_ids & {*held, *query.shown_turn_ids}) / len(evidence_ids) if evidence_ids else 1.0
+        if whole is None or share < MIN_EVIDENCE_SHARE:
             return None, 0, 0.0
         return self._asked(short, query), _tokens(whole.inputs), share
 
     def _shortened(self, example: dspy.Example, context: Context, query: Query) -> tuple[Context, Query]:
         # Measured as the task shows them: resolved dates make lines longer.
-        shown = self._task.items_as_shown(query.shown)
+        shown = self._task.items_as_shown(query.shown_items)
         if sum(estimate_tokens(line) for item in shown for line in item.lines()) > self._context:
-            shown = newest(shown, self._context)
-        evidence = tuple(example.get("focus") or ())
+            shown = newest_actions(shown, self._context)
+        evidence = tuple(example.get("evidence_ids") or ())
         short = shortened(self._task.context_as_shown(context), evidence, self._context)
-        return short, query.model_copy(update={"shown": tuple(shown)})
+        return short, query.model_copy(update={"shown_items": tuple(shown)})
 
-    def _asked(self, context: Context, query: Query) -> Call | None:
+    def _asked(self, context: Context, query: Query) -> PredictorCall | None:
         """The call of the answering predictor, which is not made."""
         with recording() as record, dspy.context(lm=None, trace=None, callbacks=[]), suppress(Exception):
             self._task(context=context, query=query)
@@ -242,7 +256,12 @@ def fit_window(program: MemoryProgram, window: int) -> list[str]:
         lengths = [tokens(demo) for demo in predictor.demos]
         if not lengths or getattr(predictor, "nearest", None) is not None:
             continue
-        room = int(window * USED) - ROOM - estimate_tokens(signature_of(predictor).instructions) - max(lengths)
+        room = (
+            int(window * MAX_WINDOW_SHARE)
+            - ANSWER_TOKENS
+            - estimate_tokens(signature_of(predictor).instructions)
+            - max(lengths)
+        )
         fits = sum(total <= room for total in accumulate(lengths))
         if fits < len(lengths):
             told.append(f"{name}: {fits} of {len(lengths)} demos fit the model's window of {window:,} tokens")

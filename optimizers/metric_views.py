@@ -13,9 +13,9 @@ from typing import Any
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..data.scorer import JudgedStep, Score
+from ..data.scorer import OptimizerStep, Score
 from ..programs.evidence import EvidenceStep, evidence_steps, turns_in_inputs
-from ..programs.remember import saw
+from ..programs.remember import inputs_contain_turn
 
 
 class MetricViews:
@@ -32,13 +32,13 @@ class MetricViews:
         self._writers = frozenset(writers)
         self.threshold = threshold
 
-    def number(self, example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> float:
+    def score(self, example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> float:
         """Return the score, for search and reinforcement learning."""
-        return float(self._benchmark.score_step(example, prediction, JudgedStep(trace=trace)).value)
+        return float(self._benchmark.score_step(example, prediction, OptimizerStep(trace=trace)).value)
 
     def passed(self, example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> bool:
         """Return whether the answer reaches the threshold, for bootstrapping."""
-        return self.number(example, prediction, trace) >= self.threshold
+        return self.score(example, prediction, trace) >= self.threshold
 
     def feedback(
         self,
@@ -49,8 +49,8 @@ class MetricViews:
         pred_trace: Any = None,
     ) -> dspy.Prediction:
         """Return the score and what went wrong where, for the call of `pred_name` in `pred_trace` if there is one."""
-        score = self._benchmark.score_step(example, prediction, JudgedStep(trace, pred_name, pred_trace))
-        steps = evidence_steps(example.get("focus") or (), prediction.get("memory"), prediction.get("context"))
+        score = self._benchmark.score_step(example, prediction, OptimizerStep(trace, pred_name, pred_trace))
+        steps = evidence_steps(example.get("evidence_ids") or (), prediction.get("memory"), prediction.get("context"))
         if pred_name in self._writers:
             text = self._writer_feedback(example, steps, score, pred_trace or ())
         else:
@@ -63,7 +63,7 @@ class MetricViews:
     ) -> str:
         seen: dict[str, EvidenceStep] = {}
         for turn, step in steps.items():
-            if any(saw(inputs, turn) for _, inputs, _ in pred_trace):
+            if any(inputs_contain_turn(inputs, turn) for _, inputs, _ in pred_trace):
                 seen[turn] = step
 
         if not seen:
@@ -95,7 +95,7 @@ def _reader_feedback(
     example: dspy.Example, steps: Mapping[str, EvidenceStep], feedback: str, inputs: Sequence[Mapping[str, Any]]
 ) -> str:
     """Return the metric's feedback behind a sentence on which of the evidence was before the call."""
-    turns = list(example.get("focus") or ())
+    turns = list(example.get("evidence_ids") or ())
     recalled = [turn for turn in turns if steps.get(turn) == "recalled"]
     shown = {*recalled, *turns_in_inputs(inputs, turns, example.history)} if turns else set[str]()
     missing = [turn for turn in turns if turn in steps and turn not in shown]

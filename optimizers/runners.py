@@ -20,27 +20,27 @@ from ..engines.models import is_local
 from ..errors import MissingDependencyError, UserError
 from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram
-from .catalog import ENDLESS, Job, optimizer
-from .constructors import taken, with_objects
+from .catalog import MAX_ERRORS, OptimizerJob, optimizer
+from .constructors import instantiate_settings, pop_settings
 from .finetune import PassedFinetune
-from .labelled import Labelling, TaskExample, question_of
+from .labelled import DemoBuilder, TaskExample, question_of
 from .proposals import InferRules, Mipro
 
 TRIED = 4
 """Training questions that are tried at most for each labelled demo."""
 
 
-def run_labeled(job: Job) -> Any:
+def run_labeled(job: OptimizerJob) -> Any:
     """Labelled demos."""
-    labelling, wanted = Labelling(job), job.settings["max_labeled_demos"]
+    labelling, wanted = DemoBuilder(job), job.settings["max_labeled_demos"]
     demos = labelling.demos(wanted, TRIED * wanted)
     _give(job.student, demos[: labelling.fitting(demos, wanted)])
     return job.student
 
 
-def run_knn(job: Job) -> Any:
+def run_knn(job: OptimizerJob) -> Any:
     """DSPy's KNNFewShot replaces `forward`, which cannot be saved; the predictors choose their demos themselves."""
-    labelling = Labelling(job)
+    labelling = DemoBuilder(job)
     demos = labelling.demos(len(job.train))
     for predictor in _give(job.student, demos):
         predictor.nearest = labelling.fitting(demos, job.settings["k"])
@@ -54,21 +54,21 @@ def _give(student: MemoryProgram, demos: Sequence[dspy.Example]) -> list[Any]:
     return given
 
 
-def run_bootstrap(job: Job) -> Any:
+def run_bootstrap(job: OptimizerJob) -> Any:
     """Demos from runs that passed."""
-    metric, settings, tries = _tries(job, job.views.passed)
-    teleprompter = dspy.BootstrapFewShot(metric=metric, max_errors=ENDLESS, **settings)
+    metric, settings, tries = _tries(job, job.metric_views.passed)
+    teleprompter = dspy.BootstrapFewShot(metric=metric, max_errors=MAX_ERRORS, **settings)
     found = teleprompter.compile(job.student, trainset=tries)
     guard = getattr(job.task_lm, "guard", None)
     was_stopped = guard is not None and guard.limit_hit is not None
     demos = [demo for predictor in found.predictors() for demo in predictor.demos]
     if not was_stopped and not any(demo.get("augmented") for demo in demos):
-        least = job.views.threshold
-        job.noted(f"no bootstrapped demos: of {len(tries)} training questions none scored {least:g} or more")
+        least = job.metric_views.threshold
+        job.on_note(f"no bootstrapped demos: of {len(tries)} training questions none scored {least:g} or more")
     return found
 
 
-def _tries(job: Job, view: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any], list[Any]]:
+def _tries(job: OptimizerJob, view: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any], list[Any]]:
     """How to bootstrap: the metric, the settings of DSPy's own, and `max_tries` training questions.
 
     That is an upper end to what bootstrapping costs. Questions that make a labelled demo come first, and alone where
@@ -76,7 +76,7 @@ def _tries(job: Job, view: Callable[..., Any]) -> tuple[Callable[..., Any], dict
     """
     settings = dict(job.settings)
     most, traced = settings.pop("max_tries"), settings["max_bootstrapped_demos"]
-    labelling, labelled = Labelling(job), min(settings["max_labeled_demos"], most)
+    labelling, labelled = DemoBuilder(job), min(settings["max_labeled_demos"], most)
     demos = labelling.demos(most if labelled else 0, 2 * most)
     if labelled:
         settings["max_labeled_demos"] = labelling.fitting(demos, settings["max_labeled_demos"], traced)
@@ -88,23 +88,23 @@ def _tries(job: Job, view: Callable[..., Any]) -> tuple[Callable[..., Any], dict
     return labelling.metric(view, traced), settings, list(tries)
 
 
-def _judging(job: Job, metric: Callable[..., Any]) -> dict[str, Any]:
+def _judging(job: OptimizerJob, metric: Callable[..., Any]) -> dict[str, Any]:
     """How optimizers with a threshold score candidates."""
-    how = {"metric_threshold": job.views.threshold, "num_threads": job.threads, "max_errors": ENDLESS}
+    how = {"metric_threshold": job.metric_views.threshold, "num_threads": job.threads, "max_errors": MAX_ERRORS}
     return {"metric": metric, **how}
 
 
-def run_bootstrap_random(job: Job) -> Any:
+def run_bootstrap_random(job: OptimizerJob) -> Any:
     """The best of several bootstrapped sets."""
-    metric, settings, tries = _tries(job, job.views.number)
-    teleprompter = dspy.BootstrapRS(**_judging(job, metric), **taken(dspy.BootstrapRS, settings))
+    metric, settings, tries = _tries(job, job.metric_views.score)
+    teleprompter = dspy.BootstrapRS(**_judging(job, metric), **pop_settings(dspy.BootstrapRS, settings))
     return teleprompter.compile(job.student, trainset=tries, valset=list(job.val), **settings)
 
 
-def run_mipro(job: Job) -> Any:
+def run_mipro(job: OptimizerJob) -> Any:
     """Instructions and demos by Bayesian search."""
-    metric, settings, tries = _tries(job, job.views.number)
-    own, batch = taken(dspy.MIPROv2, settings), settings.pop("minibatch_size")
+    metric, settings, tries = _tries(job, job.metric_views.score)
+    own, batch = pop_settings(dspy.MIPROv2, settings), settings.pop("minibatch_size")
     if own.setdefault("auto", None):
         # DSPy then chooses both.
         del own["num_candidates"], settings["num_trials"]
@@ -125,20 +125,20 @@ def run_mipro(job: Job) -> Any:
     )
 
 
-def run_copro(job: Job) -> Any:
+def run_copro(job: OptimizerJob) -> Any:
     """Instructions by coordinate ascent."""
-    teleprompter: Any = dspy.COPRO(metric=job.views.number, prompt_model=job.prompt_lm, **job.settings)
+    teleprompter: Any = dspy.COPRO(metric=job.metric_views.score, prompt_model=job.prompt_lm, **job.settings)
     quiet = {"num_threads": job.threads, "display_progress": False, "display_table": 0}
     return teleprompter.compile(job.student, trainset=list(job.train), eval_kwargs=quiet)
 
 
-def run_simba(job: Job) -> Any:
+def run_simba(job: OptimizerJob) -> Any:
     """Advice and demos from contrasts."""
     settings = {**job.settings, "bsize": min(job.settings["bsize"], len(job.train))}
-    labelling = Labelling(job)
+    labelling = DemoBuilder(job)
     del settings["demo_context_tokens"], settings["max_demo_tokens"]
 
-    metric: Any = job.views.number
+    metric: Any = job.metric_views.score
     teleprompter = dspy.SIMBA(metric=metric, prompt_model=job.prompt_lm, num_threads=job.threads, **settings)
     add, *others = teleprompter.strategies
 
@@ -152,19 +152,19 @@ def run_simba(job: Job) -> Any:
     return teleprompter.compile(job.student, trainset=list(job.train), seed=job.seed)
 
 
-def run_gepa(job: Job) -> Any:
+def run_gepa(job: OptimizerJob) -> Any:
     """Instructions by reflection."""
-    settings = with_objects(job.settings)
+    settings = instantiate_settings(job.settings)
     is_limited = settings.get("auto") or settings.get("max_full_evals") or settings["max_metric_calls"]
     if not is_limited:
         settings["max_metric_calls"] = gepa_budget(len(job.train), len(job.val))
     teleprompter = dspy.GEPA(
-        metric=job.views.feedback,
+        metric=job.metric_views.feedback,
         reflection_lm=job.prompt_lm,
         num_threads=job.threads,
         seed=job.seed,
         track_stats=False,
-        **taken(dspy.GEPA, settings),
+        **pop_settings(dspy.GEPA, settings),
         gepa_kwargs=settings,
     )
     return teleprompter.compile(job.student, trainset=list(job.train), valset=list(job.val))
@@ -175,18 +175,18 @@ def gepa_budget(train: int, val: int) -> int:
     return 3 * val + train
 
 
-def run_infer_rules(job: Job) -> Any:
+def run_infer_rules(job: OptimizerJob) -> Any:
     """Rules induced from demos."""
-    metric, settings, tries = _tries(job, job.views.number)
+    metric, settings, tries = _tries(job, job.metric_views.score)
     teleprompter = InferRules(job.prompt_lm, job.settings["max_demo_tokens"], **_judging(job, metric), **settings)
     return teleprompter.compile(job.student, trainset=tries, valset=list(job.val))
 
 
-def run_better_together(job: Job) -> Any:
+def run_better_together(job: OptimizerJob) -> Any:
     """Several optimizers in a row."""
     steps = strategy_steps(job.settings)
     teleprompter = dspy.BetterTogether(
-        metric=job.views.number, **{f"s{n}": _Step(job, step) for n, step in enumerate(steps)}
+        metric=job.metric_views.score, **{f"s{n}": _Step(job, step) for n, step in enumerate(steps)}
     )
     given = {name: value for name, value in job.settings.items() if name != "strategy"}
     job.student.set_lm(job.task_lm)
@@ -195,7 +195,7 @@ def run_better_together(job: Job) -> Any:
         trainset=list(job.train),
         valset=list(job.val),
         num_threads=job.threads,
-        max_errors=ENDLESS,
+        max_errors=MAX_ERRORS,
         seed=job.seed,
         strategy=" -> ".join(f"s{n}" for n in range(len(steps))),
         **given,
@@ -205,7 +205,7 @@ def run_better_together(job: Job) -> Any:
 class _Step(Teleprompter):
     """An entry of this catalog as the teleprompter that BetterTogether wants."""
 
-    def __init__(self, job: Job, name: str) -> None:
+    def __init__(self, job: OptimizerJob, name: str) -> None:
         super().__init__()
         self._job, self._entry = job, optimizer(name)
 
@@ -220,7 +220,7 @@ class _Step(Teleprompter):
             compiled = self._entry.run(job)
         except Exception as error:
             # BetterTogether goes on with what the steps before have made, and says nothing.
-            self._job.ended(error)
+            self._job.on_failure(error)
             raise
         # The optimizers that reset predictors lose the LM, which BetterTogether demands between its steps.
         compiled.set_lm(trained_lm(compiled, lm) or lm)
@@ -232,19 +232,19 @@ def strategy_steps(settings: Mapping[str, Any]) -> list[str]:
     return [step.strip() for step in str(settings["strategy"]).split("->")]
 
 
-def run_finetune(job: Job) -> Any:
+def run_finetune(job: OptimizerJob) -> Any:
     """Weights, where the provider can."""
-    own = taken(dspy.BootstrapFinetune, dict(job.settings))
+    own = pop_settings(dspy.BootstrapFinetune, dict(job.settings))
     kwargs = _train_kwargs(job)
-    teleprompter = PassedFinetune(metric=job.views.passed, num_threads=job.threads, train_kwargs=kwargs, **own)
+    teleprompter = PassedFinetune(metric=job.metric_views.passed, num_threads=job.threads, train_kwargs=kwargs, **own)
     job.student.set_lm(job.task_lm)
     return teleprompter.compile(job.student, trainset=list(job.train))
 
 
-def _train_kwargs(job: Job) -> dict[str, Any]:
+def _train_kwargs(job: OptimizerJob) -> dict[str, Any]:
     """The settings that go to the provider: those that are set, and the seed where it is known to take one."""
     given = {name: value for name, value in job.settings.items() if value is not None}
-    taken(dspy.BootstrapFinetune, given)
+    pop_settings(dspy.BootstrapFinetune, given)
     return {"seed": job.seed, **given} if is_local(job.task_lm.model) else given
 
 
@@ -255,7 +255,7 @@ def trained_lm(program: MemoryProgram, start: Any) -> Any:
     return next((lm for lm in bound if lm is not None and start is not None and lm.model != start.model), None)
 
 
-def check_bootstrap_random(job: Job) -> None:
+def check_bootstrap_random(job: OptimizerJob) -> None:
     """DSPy draws how many bootstrapped demos a set has, from one on."""
     if not job.settings["max_bootstrapped_demos"]:
         raise UserError(
@@ -263,7 +263,7 @@ def check_bootstrap_random(job: Job) -> None:
         )
 
 
-def check_mipro(job: Job) -> None:
+def check_mipro(job: OptimizerJob) -> None:
     """Without optuna, MIPROv2 would fail only after its paid proposals."""
     if importlib.util.find_spec("optuna") is None:
         raise MissingDependencyError("optuna")
@@ -271,14 +271,14 @@ def check_mipro(job: Job) -> None:
         check_bootstrap_random(job)
 
 
-def check_gepa(job: Job) -> None:
+def check_gepa(job: OptimizerJob) -> None:
     """Its budget is given in one way."""
     given = [name for name in ("auto", "max_full_evals", "max_metric_calls") if job.settings.get(name)]
     if len(given) > 1:
         raise UserError(f"gepa takes one of {', '.join(given)}; leave out the others")
 
 
-def check_better_together(job: Job) -> None:
+def check_better_together(job: OptimizerJob) -> None:
     """Every step of a strategy is an optimizer whose own needs are met."""
     for step in strategy_steps(job.settings):
         if step == "better-together":
@@ -287,7 +287,7 @@ def check_better_together(job: Job) -> None:
         entry.check(replace(job, settings=entry.settings))
 
 
-def check_finetune(job: Job) -> None:
+def check_finetune(job: OptimizerJob) -> None:
     """The LM can be fine-tuned."""
     # DSPy's provider for openai/... sends the data to OpenAI itself, whatever the model's own address is.
     elsewhere = "api_base" in job.task_lm.kwargs

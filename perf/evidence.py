@@ -42,7 +42,7 @@ LOCOMO = "locomo2.json"
 PHASES = ("before", "after")
 ROW = ("method", "on", "adapter", "lm", "variant")
 """What the cells of a row have in common."""
-KEPT = ("category", "counts", "score", "failure", "context_tokens")
+KEPT = ("category", "in_headline", "score", "failure", "context_tokens")
 
 
 def main() -> None:
@@ -108,7 +108,7 @@ def run(cell: Cell, chosen: argparse.Namespace) -> None:
 def figures(outcome: dict[str, Any], about: dict[str, Any], rows: dict[str, list[dict[str, Any]]]) -> Cell:
     """What is kept of a run: no folder, address or text of this machine."""
     usage, before, after = (outcome[name] for name in ("usage", "before", "after"))
-    answers = usage["answers"]
+    answers = usage["call_outcomes"]
     writing = Counter[str]()
     for name, counts in answers.items():
         writing.update(counts if ".writer." in name else {})
@@ -137,7 +137,9 @@ def figures(outcome: dict[str, Any], about: dict[str, Any], rows: dict[str, list
         "temperature": 0,
     }
     for phase, each in rows.items():
-        found |= {f"{name}, {phase}": value for name, value in _stages([row for row in each if row["counts"]]).items()}
+        found |= {
+            f"{name}, {phase}": value for name, value in _stages([row for row in each if row["in_headline"]]).items()
+        }
     same = rows["before"] == rows["after"] and before["prompt_tokens"] == after["prompt_tokens"]
     better = found["on dev"] is not None and found["on dev"]["mean"] > 0 and found["on dev"]["interval"][0] >= 0
     found["kept"] = "as before" if same else "yes" if better else "no"
@@ -190,7 +192,7 @@ def questions(cell: Cell) -> list[Cell]:
     """The questions of a cell that count, in their order, without their texts."""
     named = {"evidence shown": "shown", "words": "answer_words", "score": "score"}
     before, after = (cell["questions"][phase] for phase in PHASES)
-    counted = [(n, category) for n, category in enumerate(before["category"]) if before["counts"][n]]
+    counted = [(n, category) for n, category in enumerate(before["category"]) if before["in_headline"][n]]
     pairs = [{name: [before[of][n], after[of][n]] for name, of in named.items()} for n, _ in counted]
     return [
         {"question": n + 1, "category": category, **pair} for (n, category), pair in zip(counted, pairs, strict=True)
@@ -219,7 +221,7 @@ def _grouped(cells: Iterable[Cell], key: Callable[[Cell], Any]) -> dict[Any, lis
 
 def _scores(cell: Cell, phase: str) -> list[float]:
     asked = cell["questions"][phase]
-    return [score for score, counts in zip(asked["score"], asked["counts"], strict=True) if counts]
+    return [score for score, counts in zip(asked["score"], asked["in_headline"], strict=True) if counts]
 
 
 def _stages(rows: Sequence[dict[str, Any]]) -> Cell:

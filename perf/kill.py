@@ -7,7 +7,7 @@ the end, for every user, the memory must hold every turn of every session once, 
     acknowledged    sessions for which `add` had returned, by what the workers wrote down
     lost            acknowledged sessions that are not stored, or not in the memory
     twice           turns that are in the memory more than once
-    wrong           users whose memory is not what `write` makes of their sessions, in order, from nothing
+    wrong           users whose memory is not what `update` makes of their sessions, in order, from nothing
     idle            kills that came when every session was remembered: a load too small for the machine
 
 With `--clocks-jump` every worker has a clock of its own: what `time.time` returns in its process is the machine's time
@@ -49,7 +49,7 @@ from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.serving.memories import Memories
 from mempiler.serving.user_memory import UserMemory
-from mempiler.serving.writers import remember_queued
+from mempiler.serving.writers import write_all_queued
 
 sys.path.append(str(Path(__file__).parents[1]))
 LEASE = 1.0
@@ -65,11 +65,11 @@ class SlowWriter(TurnWriter):
 
     delay = 0.0
 
-    def write(self, memory: TurnMemory, item: Any, prepared: Any = None) -> TurnMemory:
+    def update(self, memory: TurnMemory, item: Any, extraction: Any = None) -> TurnMemory:
         time.sleep(self.delay)
-        return super().write(memory, item, prepared)
+        return super().update(memory, item, extraction)
 
-    def settle(self, memory: TurnMemory) -> TurnMemory:
+    def finalize(self, memory: TurnMemory) -> TurnMemory:
         time.sleep(self.delay / 2)
         return memory.model_copy()
 
@@ -124,9 +124,9 @@ def work(url: str, share: list[tuple[str, Session]], acknowledged: Path, delay: 
             if n % 2:
                 memory.remember()
     while not acknowledged.with_name(OVER).exists() or any(found.queued for found in store.users()):
-        if not remember_queued(Memories(own, store), lease=LEASE).items:
+        if not write_all_queued(Memories(own, store), lease=LEASE).items:
             time.sleep(0.05)
-    remember_queued(Memories(own, store), lease=LEASE)
+    write_all_queued(Memories(own, store), lease=LEASE)
 
 
 class Load:

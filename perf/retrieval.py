@@ -62,7 +62,7 @@ def histories(name: str, path: str | None = None) -> list[Asked]:
                 memory = memory.with_session(item)
             found[history.digest] = Asked(memory.turns, [], [])
         asked = found[history.digest]
-        gold = frozenset(example.focus) & {entry.id for entry in asked.entries}
+        gold = frozenset(example.evidence_ids) & {entry.id for entry in asked.entries}
         if gold and not (name == "locomo" and str(example.get("category")) == "5"):
             asked.queries.append(example.question)
             asked.evidence.append(gold)

@@ -35,15 +35,15 @@ from ..reading.repairs import UnreadableError
 from ..reading.type_hints import field_type
 from ..records.scope import SharedByCopies
 from .compact_adapter import CompactAdapter
-from .recording import CALL
-from .streaming import ANSWERING, streamed
+from .recording import CURRENT_CALL
+from .streaming import PREDICTOR_LISTENER, streamed
 from .threads import SingleFlight
 
 longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)
 """Most characters of a text that is read; writers set it for the answers they keep."""
-ROOM = 4096
+DEFAULT_MAX_TOKENS = 4096
 """Tokens that an answer is taken to have had where no limit was set."""
-SHOWN = 1000
+MAX_QUOTED_CHARS = 1000
 """Characters of an answer without an end, or too long to be read, that the model is shown again."""
 _IDLE = frozenset(
     ("title", "description", "default", "examples", "discriminator", "uniqueItems", "minLength", "maxLength", "format")
@@ -83,7 +83,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         one = next(attempts)
         while True:
             try:
-                with streamed(signature, one.layout) if ANSWERING.get() else nullcontext():
+                with streamed(signature, one.layout) if PREDICTOR_LISTENER.get() else nullcontext():
                     found = one.pipeline.__call__(one, lm, {**lm_kwargs, **one._more}, signature, demos, inputs)
             except Exception as error:
                 one = attempts.throw(error)
@@ -98,7 +98,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         one = next(attempts)
         while True:
             try:
-                with streamed(signature, one.layout) if ANSWERING.get() else nullcontext():
+                with streamed(signature, one.layout) if PREDICTOR_LISTENER.get() else nullcontext():
                     found = await one.pipeline.acall(one, lm, {**lm_kwargs, **one._more}, signature, demos, inputs)
             except Exception as error:
                 one = attempts.throw(error)
@@ -120,15 +120,15 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
             except AdapterParseError as error:
                 if one.corrections < 1:
                     raise
-                if call := CALL.get():
+                if call := CURRENT_CALL.get():
                     call.retried = True
-                    call.faults["cut" if isinstance(error, CutShortError) else "parse"] += 1
+                    call.fault_counts["cut" if isinstance(error, CutShortError) else "parse"] += 1
                 one = copy.copy(one)
                 one.corrections, one._error = one.corrections - 1, error
                 if isinstance(error, CutShortError):
                     given = {**getattr(lm, "kwargs", {}), **lm_kwargs}
                     name = "max_completion_tokens" if given.get("max_completion_tokens") else "max_tokens"
-                    one._more = {**one._more, name: 2 * int(given.get(name) or ROOM)}
+                    one._more = {**one._more, name: 2 * int(given.get(name) or DEFAULT_MAX_TOKENS)}
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
         """Reads an answer, and tells the running call what was repaired.
@@ -141,15 +141,17 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         texts = all(field.annotation is str for field in signature.output_fields.values())
         if isinstance(completion, CutText) and (self.corrections > 0 or not texts):
             if self.corrections > 0 and ends_in_loop(completion):
-                raise AdapterParseError(name, about, completion[:SHOWN] + " ...", "it repeats itself without an end")
+                raise AdapterParseError(
+                    name, about, completion[:MAX_QUOTED_CHARS] + " ...", "it repeats itself without an end"
+                )
             raise CutShortError(name, about, completion, "the answer ended for want of room")
         try:
             found, repairs = read_answer(signature, completion, self._inputs, longest_text.get(), self.layout)
         except UnreadableError as error:
-            shown = completion if len(completion) <= MAX_ANSWER_LENGTH else completion[:SHOWN] + " ..."
+            shown = completion if len(completion) <= MAX_ANSWER_LENGTH else completion[:MAX_QUOTED_CHARS] + " ..."
             raise AdapterParseError(name, about, shown, str(error)) from error
-        if call := CALL.get():
-            call.faults.update(
+        if call := CURRENT_CALL.get():
+            call.fault_counts.update(
                 [*(repair.kind for repair in repairs), *(["cut"] if isinstance(completion, CutText) else [])]
             )
         return found
@@ -178,7 +180,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         render = super().format_system_message
         # Instructions are named beside the signature: InferRules edits them in place.
         key = ("system", type(self), signature, signature.instructions)
-        return self._rendered.once(key, lambda: render(signature))
+        return self._rendered.get_or_compute(key, lambda: render(signature))
 
     def format_user_message_content(
         self,
@@ -234,14 +236,14 @@ class AutoAdapter(CorrectingAdapter):
         super().__init__()
         self._takes: dict[tuple[str, str, str], bool] = {}
 
-    def found(self) -> dict[str, dict[str, str]]:
+    def output_modes(self) -> dict[str, dict[str, str]]:
         """What was found out: model name -> outputs -> "schema" or "chat"."""
         found: dict[str, dict[str, str]] = {}
         for (model, _, outputs), takes in sorted(self._takes.items()):
             found.setdefault(model, {})[outputs] = "schema" if takes else "chat"
         return found
 
-    def include(self, found: Mapping[str, Mapping[str, str]]) -> None:
+    def add_output_modes(self, found: Mapping[str, Mapping[str, str]]) -> None:
         """Takes over what was found out before or elsewhere, for any address of a model."""
         for model, known in found.items():
             self._takes |= {(model, "", outputs): kind == "schema" for outputs, kind in known.items()}

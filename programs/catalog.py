@@ -9,13 +9,13 @@ from typing import Any
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.index import Embedder
-from ..records.own_code import imported, refuse_python_file
-from .external.program import program_of, takes_embedder, thing_of
+from ..records.own_code import import_object, refuse_python_file
+from .external.program import build_external_program, load_target, takes_embedder
 from .method import Method, Policy, Settings
 from .names import METHODS, POLICIES, plugins
 from .program import MemoryProgram
 from .remember import MemoryCache
-from .tasks.task import TASK, TaskSettings, parted
+from .tasks.task import TASK, TaskSettings, split_config
 from .tasks.task import task as task_class
 
 RULES: Mapping[tuple[str, str], str] = {
@@ -73,15 +73,15 @@ def build(
         UserError: The class cannot be imported, is no method, or does not take the arguments.
     """
     task_class(task)
-    thing = thing_of(method)
+    thing = load_target(method)
     if thing is not None:
-        return program_of(thing, method, task, embedder, cache, adapter, config=config)
-    config, asked = parted({RENAMED.get((method, name), name): value for name, value in config.items()}, task)
+        return build_external_program(thing, method, task, embedder, cache, adapter, config=config)
+    config, asked = split_config({RENAMED.get((method, name), name): value for name, value in config.items()}, task)
     made = _make(method, embedder, config)
     return MemoryProgram(made, _task_of(made, task, asked), cache, adapter, method)
 
 
-def answering(program: MemoryProgram, task: str, settings: TaskSettings) -> MemoryProgram:
+def with_task(program: MemoryProgram, task: str, settings: TaskSettings) -> MemoryProgram:
     """A program with the same method, prompts and model, that answers another task by that task's own prompts.
 
     Its lines show resolved dates if those of the program did: its memories were written so.
@@ -120,7 +120,7 @@ def method_class(name: str) -> type[Method]:
         if name not in others:
             raise UnknownNameError("method", name, [*METHODS, *others])
         path = others[name].value
-    found = imported("method", name, path)
+    found = import_object("method", name, path)
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ProgramError(f"method {name!r} is not a subclass of mempiler.Method")
     return found
@@ -128,7 +128,7 @@ def method_class(name: str) -> type[Method]:
 
 def needs_embedder(name: str) -> bool:
     """Whether a method searches by meaning, or can."""
-    thing = thing_of(name)
+    thing = load_target(name)
     if thing is not None:
         return takes_embedder(thing)
     kind, (_, plus, inner) = method_class(name), name.partition("+")
@@ -142,18 +142,18 @@ def preset(name: str, benchmark: str) -> dict[str, Any]:
         name: The method.
         benchmark: Its name.
     """
-    if thing_of(name) is not None:
+    if load_target(name) is not None:
         return {}
     _, plus, inner = name.partition("+")
     kind = method_class(name)
     own = kind.preset(benchmark, inner)
     beneath = preset(inner, benchmark) if plus else {}
-    of_method = parted(beneath, "question-answering")[0]
-    return {**own, **{f"{Policy.INNER}{setting}": value for setting, value in of_method.items()}}
+    of_method = split_config(beneath, "question-answering")[0]
+    return {**own, **{f"{Policy.INNER_PREFIX}{setting}": value for setting, value in of_method.items()}}
 
 
 def _task_of(method: Method, task: str, settings: TaskSettings) -> Any:
-    made: Any = method.answering(task) if task in method.tasks else task_class(task)()
+    made: Any = method.make_task(task) if task in method.tasks else task_class(task)()
     return made.configured(settings)
 
 
@@ -162,9 +162,9 @@ def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Metho
     _, plus, inner = name.partition("+")
     given: dict[str, Any] = {}
     if plus:
-        beneath = {key: value for key, value in config.items() if key.startswith(Policy.INNER)}
+        beneath = {key: value for key, value in config.items() if key.startswith(Policy.INNER_PREFIX)}
         config = {key: value for key, value in config.items() if key not in beneath}
-        searched = _make(inner, embedder, {key.removeprefix(Policy.INNER): beneath[key] for key in beneath})
+        searched = _make(inner, embedder, {key.removeprefix(Policy.INNER_PREFIX): beneath[key] for key in beneath})
         given, embedder = {"inner": searched}, searched.embedder
     elif (asked := _embedder_of(kind)) is not None:
         if embedder is None and asked.default is asked.empty:
@@ -172,7 +172,7 @@ def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Metho
         given = {"embedder": embedder}
     form = settings_model(kind)
     config = {**_thresholds(kind, form, embedder), **config}
-    settings = form.read(name, config)
+    settings = form.from_values(name, config)
     made = {"settings": settings} if kind.Settings else {each: getattr(settings, each) for each in config}
     try:
         return kind(**given, **made)
@@ -189,7 +189,7 @@ def _thresholds(kind: type[Method], form: type[Settings], embedder: Embedder | N
 
 def settings_model(kind: type[Method]) -> type[Settings]:
     """The settings of a method: its own model, or one of its constructor's arguments and their defaults."""
-    return kind.Settings or Settings.of(kind)
+    return kind.Settings or Settings.for_class(kind)
 
 
 def _embedder_of(kind: type[Method]) -> inspect.Parameter | None:

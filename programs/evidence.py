@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from ..memory.memory import Memory, stored_sources
 from ..records import Context, History, one_line
-from .relative_dates import dated_text
+from .relative_dates import resolve_line_dates
 
 EvidenceStep = Literal["never stored", "stored but not recalled", "not recalled", "recalled"]
 MIN_WORDS_LENGTH = 16
@@ -74,7 +74,7 @@ def _wordings(turn_id: str, history: History) -> list[str]:
     if turn_id not in history.turns:
         return []
     turn, item = history.turns[turn_id]
-    texts = [turn.text or turn.content, dated_text(turn.at(item.time)).text]
+    texts = [turn.text or turn.content, resolve_line_dates(turn.at(item.time)).text]
     wordings = [one_line(text).casefold() for text in texts]
     return [words for words in wordings if len(words) >= MIN_WORDS_LENGTH]
 

@@ -23,7 +23,7 @@ FEW = 5
 class Fallback:
     """What is shown for want of an answer."""
 
-    kept: frozenset[str]
+    informative_ids: frozenset[str]
     """Ids of the hits of the search that say something new: replies to the query, when it was asked before."""
     entries: tuple[Hit, ...]
     """Further entries of the memory, marked."""
@@ -32,11 +32,11 @@ class Fallback:
 
     def entries_after(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
         """What is shown of the memory where a search found these hits."""
-        return (*(hit for hit in hits if hit.id in self.kept), *self.entries)
+        return (*(hit for hit in hits if hit.id in self.informative_ids), *self.entries)
 
-    def raw_after(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
+    def extra_raw_turns(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
         """What is shown of the turns that are not in the memory where a search found these hits."""
-        return (*(hit for hit in hits if hit.id in self.kept), *self.raw)
+        return (*(hit for hit in hits if hit.id in self.informative_ids), *self.raw)
 
 
 def as_fallback(hits: Iterable[Hit]) -> tuple[Hit, ...]:
@@ -44,7 +44,7 @@ def as_fallback(hits: Iterable[Hit]) -> tuple[Hit, ...]:
     return tuple(hit.model_copy(update={"fallback": True, "score": 0.0}) for hit in hits)
 
 
-def unanswering_replies(query: str, hits: Sequence[Hit], entries: Iterable[Entry]) -> frozenset[str] | None:
+def prior_reply_ids(query: str, hits: Sequence[Hit], entries: Iterable[Entry]) -> frozenset[str] | None:
     """Ids of what an assistant replied when a query was asked before, if no hit is more than that or the query itself.
 
     Args:

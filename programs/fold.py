@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..engines.spending import Spending, measure_usage
-from ..memory.memory import Unwritten
+from ..engines.spending import Usage, measure_usage
+from ..memory.memory import FailedItem
 from ..records import Failure, Item
 from .method import Writer
-from .recording import Call, recording
+from .recording import PredictorCall, recording
 from .threads import gather
 
-TRIES = 2
+MAX_ATTEMPTS = 2
 """How often turns are tried without being asked for: as they come, and once more in halves."""
 
 
@@ -26,15 +26,15 @@ class StepResult:
     """One step of a writer that was made: what it returned, what it asked, what failed, what it took."""
 
     value: Any = None
-    calls: tuple[Call, ...] = ()
+    calls: tuple[PredictorCall, ...] = ()
     failures: tuple[Failure, ...] = ()
-    taken: Spending = field(default=Spending(), compare=False)
+    usage: Usage = field(default=Usage(), compare=False)
     error: Exception | None = None
     """Why it has no value, where whoever takes the step goes on without it."""
 
-    def then(self, other: StepResult) -> StepResult:
+    def merge(self, other: StepResult) -> StepResult:
         """Both steps as one, with the value of the later."""
-        taken = self.taken + other.taken
+        taken = self.usage + other.usage
         return StepResult(other.value, self.calls + other.calls, self.failures + other.failures, taken)
 
 
@@ -50,74 +50,74 @@ class Steps:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
-    def step(self, work: Callable[[], Any]) -> StepResult:
+    def run(self, work: Callable[[], Any]) -> StepResult:
         """Takes one step of the writer."""
         return StepResult(work())
 
-    def prepare(self, items: Sequence[Item]) -> Sequence[StepResult]:
+    def extract(self, items: Sequence[Item]) -> Sequence[StepResult]:
         """Does what does not depend on the memory, for all items at once."""
-        return gather([lambda item=item: self.ready(item) for item in items])
+        return gather([lambda item=item: self.extract_one(item) for item in items])
 
-    def ready(self, item: Item) -> StepResult:
+    def extract_one(self, item: Item) -> StepResult:
         """Does it for one item."""
-        return self.step(lambda: self.writer.prepare(self.writer.given(item)))
+        return self.run(lambda: self.writer.extract(self.writer.preprocess(item)))
 
-    def write(self, state: Any, item: Item, prepared: StepResult) -> Any:
+    def write(self, state: Any, item: Item, extraction: StepResult) -> Any:
         """Takes one item in."""
-        return take(self.writer, state, item, prepared.value)
+        return write_item(self.writer, state, item, extraction.value)
 
-    def settle(self, state: Any) -> Any:
+    def finalize(self, state: Any) -> Any:
         """Ends the history."""
-        return close(self.writer, state)
+        return finalize_memory(self.writer, state)
 
 
-def fold(items: Sequence[Item], state: Any, steps: Steps, settle: bool = True) -> Any:
-    """Takes items, in time order, into what was there before; `settle` says whether the past ends with the last."""
-    prepared = steps.prepare(items) if steps.writer.prepares and items else [NOTHING] * len(items)
+def write_items(items: Sequence[Item], state: Any, steps: Steps, finalize: bool = True) -> Any:
+    """Takes items, in time order, into what was there before; `finalize` says whether the past ends with the last."""
+    prepared = steps.extract(items) if steps.writer.needs_extraction and items else [NOTHING] * len(items)
     for item, ready in zip(items, prepared, strict=True):
         state = steps.write(state, item, ready)
-    return steps.settle(state) if settle else state
+    return steps.finalize(state) if finalize else state
 
 
 def run_step(work: Callable[[], Any], raw: bool = False) -> StepResult:
     """Takes one step of a writer and keeps what it asked, what failed and what it took."""
     with recording(raw) as record, measure_usage() as step:
         value = work()
-    return StepResult(value, tuple(record.calls), tuple(record.failures), step.taken)
+    return StepResult(value, tuple(record.calls), tuple(record.failures), step.usage)
 
 
-def take(writer: Writer, memory: Any, item: Item, prepared: Any = None) -> Any:
+def write_item(writer: Writer, memory: Any, item: Item, extraction: Any = None) -> Any:
     """The memory with one more item, after what could not be taken in before was tried again."""
-    if not memory.unwritten:
-        return writer.write(memory, writer.given(item), prepared)
-    memory = again(writer, memory)
-    return _with(writer.write(bare(memory), writer.given(item), prepared), memory.unwritten)
+    if not memory.failed_items:
+        return writer.update(memory, writer.preprocess(item), extraction)
+    memory = retry_failed(writer, memory)
+    return _with(writer.update(without_failed(memory), writer.preprocess(item), extraction), memory.failed_items)
 
 
-def close(writer: Writer, memory: Any) -> Any:
+def finalize_memory(writer: Writer, memory: Any) -> Any:
     """The settled memory, after what could not be taken in before was tried again."""
-    memory = again(writer, memory)
-    return _with(writer.settle(bare(memory)), memory.unwritten) if writer.settles else memory
+    memory = retry_failed(writer, memory)
+    return _with(writer.finalize(without_failed(memory)), memory.failed_items) if writer.needs_finalizing else memory
 
 
-def again(writer: Writer, memory: Any, most: int = TRIES) -> Any:
+def retry_failed(writer: Writer, memory: Any, most: int = MAX_ATTEMPTS) -> Any:
     """The memory after one more try, in halves, of what could not be taken in; not of what had `most` tries."""
-    kept = tuple(each for each in memory.unwritten if each.tries >= most)
-    if len(kept) == len(memory.unwritten):
+    kept = tuple(each for each in memory.failed_items if each.attempts >= most)
+    if len(kept) == len(memory.failed_items):
         return memory
-    waiting, memory = [each for each in memory.unwritten if each.tries < most], bare(memory)
+    waiting, memory = [each for each in memory.failed_items if each.attempts < most], without_failed(memory)
     for each in waiting:
-        for piece in each.pieces():
-            after = writer.write_piece(memory, writer.given(piece))
-            kept += tuple(one.model_copy(update={"tries": each.tries + 1}) for one in after.unwritten)
-            memory = bare(after)
-    return memory.model_copy(update={"unwritten": kept})
+        for piece in each.halves():
+            after = writer.update_with_part(memory, writer.preprocess(piece))
+            kept += tuple(one.model_copy(update={"attempts": each.attempts + 1}) for one in after.failed_items)
+            memory = without_failed(after)
+    return memory.model_copy(update={"failed_items": kept})
 
 
-def bare(memory: Any) -> Any:
+def without_failed(memory: Any) -> Any:
     """What a writer is given: the memory as if everything had been taken in."""
-    return memory.model_copy(update={"unwritten": ()}) if memory.unwritten else memory
+    return memory.model_copy(update={"failed_items": ()}) if memory.failed_items else memory
 
 
-def _with(memory: Any, before: tuple[Unwritten, ...]) -> Any:
-    return memory.model_copy(update={"unwritten": (*before, *memory.unwritten)}) if before else memory
+def _with(memory: Any, before: tuple[FailedItem, ...]) -> Any:
+    return memory.model_copy(update={"failed_items": (*before, *memory.failed_items)}) if before else memory

@@ -21,9 +21,9 @@ import dspy
 from pydantic import BaseModel, TypeAdapter
 
 from .. import __version__
-from ..records.scope import holding
+from ..records.scope import set_context
 from .method import Writer
-from .predictor import Part
+from .predictor import Component
 from .state import dump_predictor, signature_of
 from .threads import SingleFlight
 
@@ -45,7 +45,7 @@ def rollout(name: str | int) -> Generator[None]:
     lm = dspy.settings.lm
     if lm is not None and lm.kwargs.get("temperature"):
         lm = lm.copy(rollout_id=f"{lm.kwargs.get('rollout_id') or ''}/{name}")
-    with holding(_rollout, str(name)), dspy.context(lm=lm):
+    with set_context(_rollout, str(name)), dspy.context(lm=lm):
         yield
 
 
@@ -66,7 +66,7 @@ def prompt_digest(predictor: dspy.Predict) -> str:
         # Signature and demos are kept beside the digest, so that their ids are not reused while it is cached.
         return (signature, demos), digest([dump_predictor(predictor).model_dump(mode="json"), types])
 
-    return _PROMPTS.once(key, make)[1]
+    return _PROMPTS.get_or_compute(key, make)[1]
 
 
 def writer_digest(writer: Writer) -> str:
@@ -75,7 +75,7 @@ def writer_digest(writer: Writer) -> str:
     about: list[Any] = []
     asked: dict[str, str] = {}
     for path, one in writer.named_sub_modules():
-        if isinstance(one, Part):
+        if isinstance(one, Component):
             # One of the suite may move to another module, and is the same.
             kind, ours = type(one), type(one).__module__.startswith(f"{__package__}.")
             name = kind.__qualname__ if ours else f"{kind.__module__}:{kind.__qualname__}"

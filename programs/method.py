@@ -16,17 +16,17 @@ import dspy
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from ..errors import UserError
-from ..memory.amending import Amend
+from ..memory.amending import EntryEdits
 from ..memory.entries import MOST as MOST_ENTRIES
 from ..memory.index import Embedder, Entry
 from ..memory.indexes import Indexes
 from ..memory.memory import Memory, turn_entries
 from ..records import Context, Hit, Item, Query
-from .fallback import FEW, Fallback, as_fallback, newest_sayings, unanswering_replies
-from .pending import RAW_TURNS, PendingItems, Recalled, with_raw, with_unwritten
-from .predictor import Part, adopt, of_meaning
-from .recording import RECORDING
-from .relative_dates import dated
+from .fallback import FEW, Fallback, as_fallback, newest_sayings, prior_reply_ids
+from .pending import RAW_TURNS, PendingItems, Recalled, with_failed_items, with_raw
+from .predictor import Component, replace_predictors, semantic_embedder
+from .recording import CURRENT_RECORDING
+from .relative_dates import resolve_item_dates
 
 ANY_COSINE = -1.0
 """The `min_score` of a search that leaves nothing out."""
@@ -45,24 +45,26 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
     kind: ClassVar[str] = "method"
     """Of what they are, in errors."""
-    retired: ClassVar[Mapping[str, Any]] = {}
+    deprecated: ClassVar[Mapping[str, Any]] = {}
     """Settings that programs saved by earlier versions name, each with the value that is what happens now."""
-    one_of: ClassVar[tuple[str, ...]] = ()
+    at_least_one_of: ClassVar[tuple[str, ...]] = ()
     """Switches that may not all be off."""
 
     @model_validator(mode="before")
     @classmethod
     def _without_retired(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in given.items() if name not in cls.retired or cls.retired[name] != value}
+        return {
+            name: value for name, value in given.items() if name not in cls.deprecated or cls.deprecated[name] != value
+        }
 
     @model_validator(mode="after")
     def _one_is_on(self) -> Self:
-        if self.one_of and not any(getattr(self, name) for name in self.one_of):
-            raise ValueError(f"{' and '.join(self.one_of)} are all off; leave one on")
+        if self.at_least_one_of and not any(getattr(self, name) for name in self.at_least_one_of):
+            raise ValueError(f"{' and '.join(self.at_least_one_of)} are all off; leave one on")
         return self
 
     @classmethod
-    def read(cls, name: str, given: Mapping[str, Any]) -> Self:
+    def from_values(cls, name: str, given: Mapping[str, Any]) -> Self:
         """The settings of what has this name from what was set of it.
 
         Raises:
@@ -84,7 +86,7 @@ class Settings(BaseModel):
         raise UserError(f"{cls.kind} {name!r}: {wrong} = {first['input']!r}: {said} ({told})")
 
     @classmethod
-    def of(cls, kind: type) -> type[Self]:
+    def for_class(cls, kind: type) -> type[Self]:
         """These settings, and one for each argument of a constructor that is not what something is made of.
 
         An argument whose type is `Annotated` has the range that stands there.
@@ -99,7 +101,7 @@ class Settings(BaseModel):
             fields[name] = ranges.get(name, type_of_default), default
         return create_model(kind.__name__, __base__=cls, **fields)
 
-    def only(self, kind: type[S]) -> S:
+    def restrict_to(self, kind: type[S]) -> S:
         """Those of the settings that another model has too: what a writer is made with decides its memories."""
         return kind.model_validate({name: getattr(self, name) for name in kind.model_fields})
 
@@ -118,26 +120,26 @@ class SearchSettings(Settings):
 
     hybrid: bool | None = Field(None, description="whether BM25 and cosine add up; by default with an embedding model")
 
-    def fused(self, embedder: Embedder | None) -> bool:
+    def uses_fusion(self, embedder: Embedder | None) -> bool:
         """Whether they add up with this embedder."""
-        return of_meaning(embedder) is not None if self.hybrid is None else self.hybrid
+        return semantic_embedder(embedder) is not None if self.hybrid is None else self.hybrid
 
 
 @dataclass(frozen=True)
-class Lost:
-    """What `prepare` returns for what could not be read, so that `write` can say so with `memory.left`."""
+class ExtractionFailed:
+    """What `extract` returns for what could not be read, so that `update` can say so with `memory.mark_failed`."""
 
     turns: frozenset[str] | None = None
     """Ids of the turns; all of the item if None."""
 
 
-class Writer(Part):
+class Writer(Component):
     """Takes the items of a history into a memory."""
 
     Memory: type[Memory]
     """What is kept for one user."""
     longest_text = 4000
-    recent: RecentItems = "written"
+    recent_mode: RecentItems = "written"
     """What becomes of the items that came after the history, before a question of a task that `remembers_recent`.
 
     They are written into the memory, searched beside it as they were said, or left out of it.
@@ -165,52 +167,52 @@ class Writer(Part):
     @property
     def shows_resolved_dates(self) -> bool:
         """Whether a model is shown items with the date beside each relative date; memories are other ones then."""
-        return self.resolve_dates and self.asks
+        return self.resolve_dates and self.calls_model
 
-    def given(self, item: Item) -> Item:
-        """An item as `prepare` and `write` get it."""
-        return dated(item) if self.shows_resolved_dates else item
+    def preprocess(self, item: Item) -> Item:
+        """An item as `extract` and `update` get it."""
+        return resolve_item_dates(item) if self.shows_resolved_dates else item
 
-    def prepare(self, item: Item) -> Any:
-        """Does the part of `write` that does not depend on the memory; runs for all items at once. Default: none."""
+    def extract(self, item: Item) -> Any:
+        """Does the part of `update` that does not depend on the memory; runs for all items at once. Default: none."""
         return None
 
-    def write(self, memory: Any, item: Item, prepared: Any = None) -> Any:
+    def update(self, memory: Any, item: Item, extraction: Any = None) -> Any:
         """The memory, which is never changed, with the next item in it; `prepared` is what `prepare(item)` returned."""
         raise NotImplementedError
 
-    def settle(self, memory: Any) -> Any:
+    def finalize(self, memory: Any) -> Any:
         """Called once at the end of a history; idempotent. Default: the memory unchanged."""
         return memory
 
-    def write_piece(self, memory: Any, piece: Item) -> Any:
+    def update_with_part(self, memory: Any, piece: Item) -> Any:
         """Takes in a piece of an item that could not be taken in before. Default: as any other item."""
-        return self.write(memory, piece, self.prepare(piece) if self.prepares else None)
+        return self.update(memory, piece, self.extract(piece) if self.needs_extraction else None)
 
     @property
-    def prepares(self) -> bool:
+    def needs_extraction(self) -> bool:
         """Whether there is anything to prepare."""
-        return type(self).prepare is not Writer.prepare
+        return type(self).extract is not Writer.extract
 
     @cached_property
-    def asks(self) -> bool:
+    def calls_model(self) -> bool:
         """Whether writing takes more than this process: a model, or a system of somebody else's."""
         return bool(self.predictors_below())
 
     @property
-    def settles(self) -> bool:
+    def needs_finalizing(self) -> bool:
         """Whether settling changes anything."""
-        return type(self).settle is not Writer.settle
+        return type(self).finalize is not Writer.finalize
 
 
-class Reader(Part):
+class Reader(Component):
     """Finds in a memory what bears on a query."""
 
     hybrid: bool = False
     """Whether the scores of `search` are sums of BM25 and cosine; a `min_score` is a cosine then all the same."""
     k: int = 10
     """Entries that `recall` gives by default."""
-    free: ClassVar[bool] = True
+    is_search_free: ClassVar[bool] = True
     """Whether a search takes nothing, so that what it ranks may be looked at beside what was recalled."""
 
     def search(
@@ -235,8 +237,8 @@ class Reader(Part):
 
     def nearest(self, memory: Any, query: Query, k: int) -> list[Hit]:
         """The `k` best hits of `search` for a query; the same search serves whoever looks at more of them beside."""
-        record = RECORDING.get() if self.free else None
-        hits = self.search(memory, [query.probe], max(k, record.depth) if record else k)[0]
+        record = CURRENT_RECORDING.get() if self.is_search_free else None
+        hits = self.search(memory, [query.search_text], max(k, record.ranking_depth) if record else k)[0]
         if record:
             record.ranked = self, hits
         return hits[:k]
@@ -248,7 +250,7 @@ class Reader(Part):
         """
         return memory.entries()
 
-    def amended(self, memory: Any, amend: Amend) -> Any:
+    def with_edits(self, memory: Any, amend: EntryEdits) -> Any:
         """The memory with what is left of its entries; one that no entry changes in may be any equal one.
 
         All that `entries` gives and `recall` shows is asked for. Default: every field of entries, or of `Memory.parts`.
@@ -260,7 +262,7 @@ class Reader(Part):
         made: dict[str, Sequence[Any]] = {name: value for name, value in memory if isinstance(value, tuple)}
         kinds = (Entry, *{type(part) for part in memory.parts()})
         left = {
-            name: amend.parts(value, memory.entry, memory.reworded)
+            name: amend.amended_parts(value, memory.entry, memory.with_text)
             for name, value in made.items()
             if all(isinstance(one, kinds) for one in value)
         }
@@ -309,7 +311,7 @@ class EntryReader(Reader):
         return self.indexes.entries(memory)
 
 
-class Method(Part):
+class Method(Component):
     """A writer and a reader.
 
     Args:
@@ -332,7 +334,9 @@ class Method(Part):
         self.writer = writer
         self.reader = reader
         self.embedder = embedder
-        self.raw = Indexes(of_meaning(embedder), True, lambda items: items.items, lambda _, item: turn_entries(item))
+        self.raw = Indexes(
+            semantic_embedder(embedder), True, lambda items: items.items, lambda _, item: turn_entries(item)
+        )
         """Of turns that are not in a memory yet."""
 
     def recall(self, memory: Any, query: Query, waiting: PendingItems | None = None) -> Recalled:
@@ -340,14 +344,14 @@ class Method(Part):
 
         Where that finds nothing that may answer, the `fallback` is added: marked, and counted under that name.
         """
-        items = with_unwritten(memory, waiting) if memory.unwritten else waiting or PendingItems()
-        raw = tuple(self.raw.search(items, [query.probe], RAW_TURNS)[0]) if items.items else ()
+        items = with_failed_items(memory, waiting) if memory.failed_items else waiting or PendingItems()
+        raw = tuple(self.raw.search(items, [query.search_text], RAW_TURNS)[0]) if items.items else ()
         asked = with_raw(query, items, raw) if raw else query
         context = self.reader.recall(memory, asked)
         fallback = self.fallback(memory, query, items, (*context.hits, *raw))
         if fallback is not None:
             context = context.model_copy(update={"hits": fallback.entries_after(context.hits)})
-            raw = fallback.raw_after(raw)
+            raw = fallback.extra_raw_turns(raw)
             asked = with_raw(query, items, raw)
 
         marked = sum(hit.fallback for hit in (*context.hits, *raw))
@@ -367,15 +371,15 @@ class Method(Part):
         Returns:
             None if something that was found may answer, or if there is nothing else to show.
         """
-        replies = unanswering_replies(query.probe, found, self._entries(memory, items))
+        replies = prior_reply_ids(query.search_text, found, self._entries(memory, items))
         if replies is None:
             return None
 
-        left_out = query.shown_ids.union(replies, (hit.id for hit in found))
-        raw = newest_sayings(query.probe, items.newest(), left_out, FEW)
+        left_out = query.shown_turn_ids.union(replies, (hit.id for hit in found))
+        raw = newest_sayings(query.search_text, items.newest_first(), left_out, FEW)
         left_out = left_out.union(hit.id for hit in raw)
         newest = self.reader.fallback(memory, query)
-        others = newest_sayings(query.probe, newest, left_out, FEW - len(raw))
+        others = newest_sayings(query.search_text, newest, left_out, FEW - len(raw))
         if not (raw or others):
             return None
         return Fallback(replies.intersection(hit.id for hit in found), as_fallback(others), as_fallback(raw))
@@ -385,21 +389,21 @@ class Method(Part):
         yield from self.reader.entries(memory)
         yield from items.entries()
 
-    def apply_amendment(self, memory: Any, amend: Amend) -> Any:
+    def apply_edits(self, memory: Any, amend: EntryEdits) -> Any:
         """A settled memory with what `amend` leaves of its entries, and of the turns that it could not take in."""
-        left = self.reader.amended(memory, amend)
-        items = amend.items(each.item for each in memory.unwritten)
-        pairs = zip(memory.unwritten, items, strict=True)
+        left = self.reader.with_edits(memory, amend)
+        items = amend.amended_items(each.item for each in memory.failed_items)
+        pairs = zip(memory.failed_items, items, strict=True)
         unwritten = tuple(each.model_copy(update={"item": item}) for each, item in pairs if item.turns)
-        return left.model_copy(update={"unwritten": unwritten}) if memory.unwritten else left
+        return left.model_copy(update={"failed_items": unwritten}) if memory.failed_items else left
 
     def set_resolve_dates(self, resolve: bool) -> None:
         """Say for all parts whether models are shown the date beside each relative date."""
-        parts: Any = self.named_sub_modules(Part)
+        parts: Any = self.named_sub_modules(Component)
         for _, part in parts:
             part.resolve_dates = resolve
 
-    def answering(self, task: str) -> dspy.Module:
+    def make_task(self, task: str) -> dspy.Module:
         """Makes one of `tasks`; methods whose settings concern the answer pass them on."""
         return self.tasks[task]()
 
@@ -428,11 +432,11 @@ class Method(Part):
             if not isinstance(getattr(self, half, None), kind):
                 told = f"self.{half} is no {kind.__name__}; give super().__init__ a writer and a reader"
                 raise UserError(f"{name}: {told}")
-            for each in sorted({"prepare", "write", "settle", "search"} & {*dir(kind)} & {*dir(type(self))}):
+            for each in sorted({"extract", "update", "finalize", "search"} & {*dir(kind)} & {*dir(type(self))}):
                 raise UserError(f"{name}: {each} is the {half}'s; nothing calls it here")
         if not isinstance(getattr(self.writer, "Memory", None), type):
             raise UserError(f"{type(self.writer).__name__}: names no Memory; set Memory to the class of what it writes")
-        adopt(self)
+        replace_predictors(self)
         ids = {half: set(map(id, getattr(self, half).predictors_below().values())) for half in ("writer", "reader")}
         for path, predictor in self.predictors_below().items():
             below = [half for half in ids if id(predictor) in ids[half]]
@@ -450,7 +454,7 @@ class Policy(Method):
         reader: Gets a context out.
     """
 
-    INNER: ClassVar[str] = "inner_"
+    INNER_PREFIX: ClassVar[str] = "inner_"
     """Prefix of the settings of the inner method."""
 
     def __init__(self, inner: Method, reader: Reader, writer: Writer | None = None) -> None:
@@ -460,4 +464,4 @@ class Policy(Method):
     @property
     def config(self) -> dict[str, Any]:
         """The policy's settings and, with `inner_` before their names, those of the inner method."""
-        return {**super().config, **{f"{self.INNER}{name}": value for name, value in self._inner_config.items()}}
+        return {**super().config, **{f"{self.INNER_PREFIX}{name}": value for name, value in self._inner_config.items()}}

@@ -23,10 +23,10 @@ class PendingItems:
     """Items that are not in a memory, oldest first."""
 
     items: tuple[Item, ...] = ()
-    line: Lineage = field(default_factory=Lineage, compare=False)
+    lineage: Lineage = field(default_factory=Lineage, compare=False)
     """What it has in common with what waited before: items that are the same objects are not looked at again."""
 
-    def but(self, turns: Collection[str]) -> PendingItems:
+    def without_turns(self, turns: Collection[str]) -> PendingItems:
         """The same without the turns of some ids."""
         if not turns:
             return self
@@ -40,7 +40,7 @@ class PendingItems:
         """The turns, oldest first."""
         return (entry for item in self.items for entry in turn_entries(item))
 
-    def newest(self) -> Iterator[Hit]:
+    def newest_first(self) -> Iterator[Hit]:
         """The turns, newest first."""
         return (entry.hit() for item in reversed(self.items) for entry in reversed(turn_entries(item)))
 
@@ -52,27 +52,31 @@ class Recalled(NamedTuple):
     """The query, whose task also shows the raw turns."""
     context: Context
     """What the memory gave."""
-    raw: tuple[Hit, ...]
+    raw_turns: tuple[Hit, ...]
     """Turns that are not in the memory."""
 
-    def whole(self) -> Context:
+    def full_context(self) -> Context:
         """Everything, raw turns last."""
-        return self.context.model_copy(update={"hits": (*self.context.hits, *self.raw)}) if self.raw else self.context
+        return (
+            self.context.model_copy(update={"hits": (*self.context.hits, *self.raw_turns)})
+            if self.raw_turns
+            else self.context
+        )
 
 
-def with_unwritten(memory: Any, waiting: PendingItems | None) -> PendingItems:
+def with_failed_items(memory: Any, waiting: PendingItems | None) -> PendingItems:
     """What waits, and before it what could not be taken into the memory."""
-    if not memory.unwritten and waiting:
+    if not memory.failed_items and waiting:
         return waiting
-    items = (*(each.item for each in memory.unwritten), *(waiting.items if waiting else ()))
-    return PendingItems(items, waiting.line if waiting else memory.line)
+    items = (*(each.item for each in memory.failed_items), *(waiting.items if waiting else ()))
+    return PendingItems(items, waiting.lineage if waiting else memory.lineage)
 
 
 def with_raw(query: Query, waiting: PendingItems, raw: Sequence[Hit]) -> Query:
     """The query whose task also shows the turns that were found, except those that it shows anyway."""
-    found = {hit.id for hit in raw} - query.shown_ids
+    found = {hit.id for hit in raw} - query.shown_turn_ids
     if not found:
         return query
     cut = [(item, tuple(turn for turn in item.turns if turn.id in found)) for item in waiting.items]
     extra = tuple(Session(id=item.id, time=item.time, turns=turns) for item, turns in cut if turns)
-    return query.model_copy(update={"shown": (*extra, *query.shown)})
+    return query.model_copy(update={"shown_items": (*extra, *query.shown_items)})

@@ -26,17 +26,17 @@ from ..memory.index import Embedder, query_vectors
 from ..memory.indexes import Indexes
 from ..memory.signals import deviations
 from ..reading.failures import concerns_prompt
-from ..records.scope import holding
+from ..records.scope import set_context
 from .adapter import adapter as make_adapter
 from .adapter import longest_text
-from .recording import failure_of, record_failure, recorded
+from .recording import failure_of, record_call, record_failure
 from .threads import SingleFlight
 
-MEANT_FOR = "dspy_meant_for"
+DEMO_PREDICTOR_KEY = "dspy_meant_for"
 """Key of a demo that is for one predictor alone, which it names: optimizers give a labelled one to all of them."""
-MEANING: ContextVar[Embedder | None] = ContextVar("MEANING", default=None)
+DEMO_EMBEDDER: ContextVar[Embedder | None] = ContextVar("MEANING", default=None)
 """The embedding model by which demos are chosen too, for what is asked in this context."""
-Ask = Callable[..., dspy.Prediction | None]
+CallPredictor = Callable[..., dspy.Prediction | None]
 """Calls a predictor by its name, with its inputs; None where its output stays unreadable."""
 _PIECES = ("embedder", "indexes", "stores", "thing")
 """Arguments that are what a part is made of, and no settings; so are modules, indexes and whatever embeds."""
@@ -61,16 +61,16 @@ class Predictor(dspy.Predict):
         return self.path or f"{', '.join(signature.input_fields)} -> {', '.join(signature.output_fields)}"
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
-        with recorded(self, kwargs) as call:
-            call.prediction = super().forward(**{"demos": self.choose(kwargs), **kwargs})
+        with record_call(self, kwargs) as call:
+            call.prediction = super().forward(**{"demos": self.select_demos(kwargs), **kwargs})
             return call.prediction
 
     async def aforward(self, **kwargs: Any) -> dspy.Prediction:
-        with recorded(self, kwargs) as call:
-            call.prediction = await super().aforward(**{"demos": self.choose(kwargs), **kwargs})
+        with record_call(self, kwargs) as call:
+            call.prediction = await super().aforward(**{"demos": self.select_demos(kwargs), **kwargs})
             return call.prediction
 
-    def choose(self, inputs: dict[str, Any]) -> list[Any]:
+    def select_demos(self, inputs: dict[str, Any]) -> list[Any]:
         """The demos that a prompt for these inputs shows, in the order of the pool."""
         demos = [demo for demo in self.demos if is_for(demo, self.path)]
         if self.nearest is None or len(demos) <= self.nearest:
@@ -80,9 +80,11 @@ class Predictor(dspy.Predict):
         names = ["question"] if "question" in names else names
         # The demos are kept beside their ranking, so that their ids are not reused while it is cached.
         rankings: SingleFlight = vars(self).setdefault("_rankings", SingleFlight(capacity=4))
-        embedder = MEANING.get()
+        embedder = DEMO_EMBEDDER.get()
         key = (embedder and embedder.name, *map(id, demos))
-        _, scored = rankings.once(key, lambda: (demos, _ranking([_text(demo, names) for demo in demos], embedder)))
+        _, scored = rankings.get_or_compute(
+            key, lambda: (demos, _ranking([_text(demo, names) for demo in demos], embedder))
+        )
         scores = scored(_text(inputs, names))
         return [demos[n] for n in sorted(np.argsort(-scores, kind="stable")[: self.nearest])]
 
@@ -96,7 +98,7 @@ def predictor(signature: type[dspy.Signature]) -> Predictor:
     return Predictor(signature.with_instructions(signature.instructions))
 
 
-def adopt(module: dspy.Module) -> None:
+def replace_predictors(module: dspy.Module) -> None:
     """Replaces every plain `dspy.Predict` below a module by a `Predictor`, which does the same and more.
 
     So writing steps may be made of `dspy.ChainOfThought` or any other module of DSPy's.
@@ -108,14 +110,14 @@ def adopt(module: dspy.Module) -> None:
             found.signature = signature.with_instructions(signature.instructions)
 
 
-def of_meaning(embedder: Embedder | None) -> Embedder | None:
+def semantic_embedder(embedder: Embedder | None) -> Embedder | None:
     """The embedder, if it adds to a search by words: the offline one compares spelling, and finds less than BM25."""
     return None if embedder is None or embedder.name == offline_embedder().name else embedder
 
 
 def is_for(demo: Any, path: str) -> bool:
     """Whether the predictor of a path may show a demo."""
-    return demo.get(MEANT_FOR, path) == path
+    return demo.get(DEMO_PREDICTOR_KEY, path) == path
 
 
 def _text(values: Any, names: list[str]) -> str:
@@ -143,7 +145,7 @@ def predictors_of(module: dspy.Module) -> dict[str, dspy.Predict]:
     return {path.removeprefix("self."): one for path, one in found}
 
 
-class Part(dspy.Module):
+class Component(dspy.Module):
     """A module whose settings are its constructor arguments, or the fields of one that is a pydantic model.
 
     Raises:
@@ -175,7 +177,7 @@ class Part(dspy.Module):
         """The settings by name, without embedders and modules."""
         return dict(self._settings)
 
-    def attempt(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
+    def try_call(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
         """Calls a predictor, or a module made of them.
 
         Returns:
@@ -184,7 +186,7 @@ class Part(dspy.Module):
         """
         adapter = dspy.settings.adapter or make_adapter()
         try:
-            with holding(longest_text, self.longest_text), dspy.context(adapter=adapter):
+            with set_context(longest_text, self.longest_text), dspy.context(adapter=adapter):
                 return predictor(**inputs)
         except Exception as error:
             if not concerns_prompt(error):
@@ -193,9 +195,9 @@ class Part(dspy.Module):
             record_failure(failure_of(next(paths, type(predictor).__name__).removeprefix("self."), error))
             return None
 
-    def ask(self, name: str, **inputs: Any) -> dspy.Prediction | None:
+    def call_predictor(self, name: str, **inputs: Any) -> dspy.Prediction | None:
         """Calls the predictor of a name, as `attempt` does."""
-        return self.attempt(getattr(self, name), **inputs)
+        return self.try_call(getattr(self, name), **inputs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         new = self.__class__.__new__(self.__class__)

@@ -18,16 +18,16 @@ import dspy
 
 from ..engines.endpoint.loop import in_thread
 from ..errors import UserError
-from ..memory.indexes import SEARCHES
+from ..memory.indexes import SEARCH_TIMES
 from ..memory.memory import Memory
 from ..records import History, Item, Query
-from ..records.scope import holding
+from ..records.scope import set_context
 from .adapter import adapter as make_adapter
 from .method import Method
 from .pending import PendingItems, Recalled
-from .predictor import MEANING, Predictor, adopt, of_meaning, predictors_of
-from .recording import RECORDING
-from .remember import MemoryCache, Node, replay
+from .predictor import DEMO_EMBEDDER, Predictor, predictors_of, replace_predictors, semantic_embedder
+from .recording import CURRENT_RECORDING
+from .remember import CachedMemory, MemoryCache, replay
 from .state import signature_of
 from .tasks.task import Task
 from .threads import SingleFlight
@@ -60,7 +60,7 @@ class MemoryProgram(dspy.Module):
     ) -> None:
         super().__init__()
         method.check()
-        adopt(task)
+        replace_predictors(task)
         method.set_resolve_dates(task.settings.dates)
         self.method = method
         self.task = task
@@ -85,7 +85,7 @@ class MemoryProgram(dspy.Module):
     @property
     def config(self) -> dict[str, Any]:
         """What is set of it, as `build` takes it; of the task what is no default."""
-        return {**self.method.config, **self.task.settings.named}
+        return {**self.method.config, **self.task.settings.non_defaults}
 
     @property
     def module(self) -> dspy.Module:
@@ -95,16 +95,16 @@ class MemoryProgram(dspy.Module):
     def forward(
         self,
         history: History | list[Any],
-        focus: Sequence[str] = (),
+        evidence_ids: Sequence[str] = (),
         recent: Sequence[Item] = (),
-        remembered: Node | None = None,
+        remembered: CachedMemory | None = None,
         **fields: Any,
     ) -> dspy.Prediction:
         """Answers a query about a history.
 
         Args:
             history: The past, remembered; or its JSON, see `History.parse`.
-            focus: Ids of the gold evidence turns; they choose which write steps an optimizer sees, nothing else.
+            evidence_ids: Ids of the gold evidence turns; they choose which write steps an optimizer sees, nothing else.
             recent: Items that came after the history, e.g. the running conversation. They are shown with the question;
                 a task that `remembers_recent` also has them remembered, as `Writer.recent` says.
             remembered: What `remember` gave for `history_before` the question, where it was called before.
@@ -114,7 +114,7 @@ class MemoryProgram(dspy.Module):
             The task's outputs, the recalled `context`, and the `memory` it came from.
         """
         history = history if isinstance(history, History) else History.parse(history)
-        with dspy.context(adapter=self.asking()):
+        with dspy.context(adapter=self.current_adapter()):
             past = self.history_before(history, recent)
             since = recent if past is history else ()
             node = remembered or self.remember(past)
@@ -122,7 +122,7 @@ class MemoryProgram(dspy.Module):
             query = self.task.query(fields, past.items, since, past.speakers)
             found = self.recall(node.memory, query, self._waiting(since))
             if self._stage != "read":
-                replay(self.method.writer, node, found.context, focus)
+                replay(self.method.writer, node, found.context, evidence_ids)
             return self._answered(found, node.memory)
 
     async def aforward(self, *given: Any, **named: Any) -> dspy.Prediction:
@@ -132,7 +132,7 @@ class MemoryProgram(dspy.Module):
 
     def history_before(self, history: History, recent: Sequence[Item] = ()) -> History:
         """Return what is remembered before a question: the history, with what came since where that is written too."""
-        writes_recent = self.task.remembers_recent and self.method.writer.recent == "written"
+        writes_recent = self.task.remembers_recent and self.method.writer.recent_mode == "written"
         if not (writes_recent and recent):
             return history
         return history.model_copy(update={"items": (*history.items, *recent)})
@@ -143,12 +143,12 @@ class MemoryProgram(dspy.Module):
 
     def _waiting(self, since: Sequence[Item]) -> PendingItems | None:
         """Return the items after the memory that are searched as they were said; None where there are none."""
-        searches_recent = self.task.remembers_recent and self.method.writer.recent == "searched"
+        searches_recent = self.task.remembers_recent and self.method.writer.recent_mode == "searched"
         return PendingItems(tuple(since)) if searches_recent and since else None
 
     def query_of(self, example: dspy.Example, history: History | None = None) -> Query:
         """The query of a benchmark's example; about another history than its own, e.g. the beginning of it."""
-        inputs = {name: value for name, value in example.inputs().items() if name != "focus"}
+        inputs = {name: value for name, value in example.inputs().items() if name != "evidence_ids"}
         own, since = inputs.pop("history"), tuple(inputs.pop("recent", None) or ())
         past = history
         if past is None:
@@ -160,7 +160,7 @@ class MemoryProgram(dspy.Module):
         """Return what is recalled for the question of a benchmark's example."""
         memory = self.remember(self.history_of(example)).memory
         query = self.query_of(example)
-        return self.recall(memory, query, self._waiting(query.since))
+        return self.recall(memory, query, self._waiting(query.new_items))
 
     def answer(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> dspy.Prediction:
         """Recalls and answers.
@@ -179,37 +179,37 @@ class MemoryProgram(dspy.Module):
     async def aanswer(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> dspy.Prediction:
         """`answer` for asyncio: the memory is searched in a thread, and none waits for the answer."""
         found = await in_thread(lambda: self.recall(memory, query, waiting))
-        with holding(MEANING, of_meaning(self.method.embedder)):
+        with set_context(DEMO_EMBEDDER, semantic_embedder(self.method.embedder)):
             return _whole(await self.task.acall(context=found.context, query=found.query), found, memory)
 
     def recall(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> Recalled:
         """What the task is given for a query; arguments as `answer`."""
-        record = RECORDING.get()
-        with holding(SEARCHES, record.searches if record else None):
+        record = CURRENT_RECORDING.get()
+        with set_context(SEARCH_TIMES, record.searches if record else None):
             found = self.method.recall(memory, query, waiting)
         if record:
             record.recalled.append((time.perf_counter(), found))
         return found
 
     def _answered(self, found: Recalled, memory: Memory) -> dspy.Prediction:
-        with holding(MEANING, of_meaning(self.method.embedder)):
+        with set_context(DEMO_EMBEDDER, semantic_embedder(self.method.embedder)):
             return _whole(self.task(context=found.context, query=found.query), found, memory)
 
-    def remember(self, history: History) -> Node:
+    def remember(self, history: History) -> CachedMemory:
         """The memory of a history, written at most once per set of writing prompts.
 
         Returns:
             The last node: `.memory`, the `.failures` of its item, its `.chain()`.
         """
-        with dspy.context(lm=self._writing_lm or dspy.settings.lm, adapter=self.asking()):
-            return self.cache.remember(self.method.writer, history)
+        with dspy.context(lm=self._writing_lm or dspy.settings.lm, adapter=self.current_adapter()):
+            return self.cache.get_or_write(self.method.writer, history)
 
-    def unwritten(self, histories: Iterable[History]) -> int:
+    def count_missing(self, histories: Iterable[History]) -> int:
         """How many items `remember` would have to write, or read from a store; 0 where nothing is asked to write."""
-        with dspy.context(lm=self._writing_lm or dspy.settings.lm, adapter=self.asking()):
-            return self.cache.unwritten(self.method.writer, histories)
+        with dspy.context(lm=self._writing_lm or dspy.settings.lm, adapter=self.current_adapter()):
+            return self.cache.count_missing(self.method.writer, histories)
 
-    def asking(self) -> dspy.Adapter:
+    def current_adapter(self) -> dspy.Adapter:
         """The adapter of `dspy.settings`, or else the program's own: one for all its calls and copies."""
         return dspy.settings.adapter or self._adapter
 
@@ -294,4 +294,4 @@ class MemoryProgram(dspy.Module):
 
 def _whole(answered: dspy.Prediction, found: Recalled, memory: Memory) -> dspy.Prediction:
     outputs = {key: answered[key] for key in answered.keys()}  # noqa: SIM118
-    return dspy.Prediction(**outputs, context=found.whole() if found.raw else found.context, memory=memory)
+    return dspy.Prediction(**outputs, context=found.full_context() if found.raw_turns else found.context, memory=memory)

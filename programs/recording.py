@@ -20,12 +20,12 @@ from typing import Any, Literal
 
 import dspy
 
-from ..engines.call import HEARING
-from ..engines.spending import Spending, measure_usage, note
+from ..engines.call import ON_CALL
+from ..engines.spending import Usage, measure_usage, record_usage
 from ..errors import UserError, one_line
 from ..reading.failures import failure_kind
 from ..records import Failure, Hit
-from ..records.scope import Place, holding, place
+from ..records.scope import Place, place, set_context
 from ..secret_values import Secrets, secrets_of_environment, secrets_of_settings
 from .pending import Recalled
 
@@ -38,11 +38,11 @@ def failure_of(where: str, error: BaseException) -> Failure:
     """The failure that stands for an error in tables."""
     kind, message = failure_kind(error), one_line(error, 300)
     if kind == "error" and not isinstance(error, ExternalError):
-        message = f"{type(error).__name__}: {message}{own_line(error)}"
+        message = f"{type(error).__name__}: {message}{user_code_location(error)}"
     return Failure(kind=kind, where=where, message=message)
 
 
-def own_line(error: BaseException | None) -> str:
+def user_code_location(error: BaseException | None) -> str:
     """Where in the user's own code an error was raised, e.g. " (mine.py:12)"; empty where it was not raised in it."""
     while error is not None:
         for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
@@ -70,7 +70,7 @@ class Completion:
 
 
 @dataclass
-class Call:
+class PredictorCall:
     """One call of a predictor."""
 
     predictor: Any
@@ -81,27 +81,27 @@ class Call:
     """Raw completions, where the recording keeps them."""
     error: str | None = None
     """Why the last completion could not be read."""
-    refused: int = 0
+    rejected_operations: int = 0
     """Operations of the output that code had to refuse, e.g. on an id that is not there."""
-    faults: Counter[str] = field(default_factory=Counter[str])
+    fault_counts: Counter[str] = field(default_factory=Counter[str])
     """What was wrong with its answers by kind: repairs, what was asked for again, why it was lost."""
     retried: bool = False
-    lost: bool = False
-    at: tuple[int, ...] = ()
+    failed: bool = False
+    order: tuple[int, ...] = ()
     """Place in program order."""
     started: float = field(default_factory=time.perf_counter)
     """When it began, on the clock of `time.perf_counter`."""
-    taken: Spending = field(default_factory=Spending)
+    usage: Usage = field(default_factory=Usage)
     """What it took, all attempts together."""
 
     @property
     def outcome(self) -> Literal["ok", "repaired", "retried", "lost"]:
         """How it ended: read as it came, read after repairs, read the second time, not read."""
-        if self.lost:
+        if self.failed:
             return "lost"
-        return "retried" if self.retried else "repaired" if self.faults else "ok"
+        return "retried" if self.retried else "repaired" if self.fault_counts else "ok"
 
-    def hear(self, asked: Any, answers: Sequence[Any], samples: Sequence[Any] = ()) -> None:
+    def add_completions(self, asked: Any, answers: Sequence[Any], samples: Sequence[Any] = ()) -> None:
         """Keeps the raw completions of a prompt, messages or a text; answers are as DSPy has them."""
         messages: list[dict[str, str]] = []
         for message in [{"role": "user", "content": asked}] if isinstance(asked, str) else asked or ():
@@ -115,45 +115,50 @@ class Call:
 
 
 @dataclass
-class Recording:
+class CallRecorder:
     """What one recording has heard; several threads may add at once."""
 
-    raw: bool = False
+    keep_completions: bool = False
     """Whether raw completions are kept, with what a local model records of them."""
-    depth: int = 0
+    ranking_depth: int = 0
     """How many hits of a plain search are wanted, beside those that are recalled."""
-    calls: list[Call] = field(default_factory=list[Call])
+    calls: list[PredictorCall] = field(default_factory=list[PredictorCall])
     """In program order, once the recording has ended."""
     failures: list[Failure] = field(default_factory=list[Failure])
     """What methods recorded instead of raising, by place and words once the recording has ended."""
     recalled: list[tuple[float, Recalled]] = field(default_factory=list[tuple[float, Recalled]])
     """What was recalled, also where no answer came of it, and when, on the clock of `time.perf_counter`."""
     searches: list[tuple[float, float]] = field(default_factory=list[Any])
-    """Seconds of what was searched to recall it, and those of CPU; see `memory.indexes.SEARCHES`."""
+    """Seconds of what was searched to recall it, and those of CPU; see `memory.indexes.SEARCH_TIMES`."""
     ranked: tuple[Any, list[Hit]] | None = None
     """The reader that last recalled the best hits of its plain search, and `depth` of these at least."""
 
 
-RECORDING: contextvars.ContextVar[Recording | None] = contextvars.ContextVar("recording", default=None)
+CURRENT_RECORDING: contextvars.ContextVar[CallRecorder | None] = contextvars.ContextVar("recording", default=None)
 """The innermost recording that is active."""
-CALL: contextvars.ContextVar[Call | None] = contextvars.ContextVar("call", default=None)
+CURRENT_CALL: contextvars.ContextVar[PredictorCall | None] = contextvars.ContextVar("call", default=None)
 """The call of a predictor that is running."""
 
 
 @contextmanager
-def recording(raw: bool = False, depth: int = 0) -> Generator[Recording]:
-    """Records every predictor call and failure of the block; arguments as the fields of `Recording`."""
-    record = Recording(raw, depth)
+def recording(raw: bool = False, depth: int = 0) -> Generator[CallRecorder]:
+    """Records every predictor call and failure of the block; arguments as the fields of `CallRecorder`."""
+    record = CallRecorder(raw, depth)
     try:
-        with holding(RECORDING, record), holding(CALL, None), holding(place, Place()), holding(HEARING, None):
+        with (
+            set_context(CURRENT_RECORDING, record),
+            set_context(CURRENT_CALL, None),
+            set_context(place, Place()),
+            set_context(ON_CALL, None),
+        ):
             yield record
     finally:
-        record.calls.sort(key=lambda call: call.at)
+        record.calls.sort(key=lambda call: call.order)
         record.failures.sort(key=lambda failure: (failure.where, failure.message))
 
 
 @contextmanager
-def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
+def record_call(predictor: Any, inputs: dict[str, Any]) -> Generator[PredictorCall]:
     """Records one call; predictors wrap their call in it and hand it what they read.
 
     How the call ended is counted by the meter of its language model, also where nothing records. What it took, the
@@ -162,20 +167,20 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
     Raises:
         UserError: No language model is set.
     """
-    record, here = RECORDING.get(), place.get()
-    call = Call(predictor, dict(inputs), at=here.tick() if here else ())
+    record, here = CURRENT_RECORDING.get(), place.get()
+    call = PredictorCall(predictor, dict(inputs), order=here.tick() if here else ())
     lm = call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm
     meter = getattr(lm, "meter", None)
     try:
         with ExitStack() as stack:
-            stack.enter_context(holding(CALL, call))
+            stack.enter_context(set_context(CURRENT_CALL, call))
             if record is not None:
                 record.calls.append(call)
-                stack.callback(lambda: note(replace(call.taken, seconds=0.0)))
+                stack.callback(lambda: record_usage(replace(call.usage, seconds=0.0)))
                 work = stack.enter_context(measure_usage())
-                stack.callback(lambda: setattr(call, "taken", work.taken))
-                if record.raw:
-                    stack.enter_context(holding(HEARING, call.hear))
+                stack.callback(lambda: setattr(call, "usage", work.usage))
+                if record.keep_completions:
+                    stack.enter_context(set_context(ON_CALL, call.add_completions))
             if lm is None:  # what is recorded is what would have been asked
                 raise UserError("no language model: pass lm=dspy.LM(...), or call dspy.configure(lm=...)")
             yield call
@@ -184,25 +189,25 @@ def recorded(predictor: Any, inputs: dict[str, Any]) -> Generator[Call]:
         secrets = [*secrets_of_settings(getattr(lm, "kwargs", {})), *secrets_of_environment()]
         Secrets(secrets).hide_in_error(error)
         kind = failure_kind(error)
-        call.error, call.lost = one_line(error, 300) or type(error).__name__, kind != "error"
-        if call.lost:
-            call.faults[kind] += 1
+        call.error, call.failed = one_line(error, 300) or type(error).__name__, kind != "error"
+        if call.failed:
+            call.fault_counts[kind] += 1
             if meter is not None:
-                meter.add_answer(predictor.label, call.outcome, call.faults)
+                meter.add_answer(predictor.label, call.outcome, call.fault_counts)
         raise
     if meter is not None:
-        meter.add_answer(predictor.label, call.outcome, call.faults)
+        meter.add_answer(predictor.label, call.outcome, call.fault_counts)
 
 
 def record_failure(failure: Failure) -> None:
     """Adds a failure to the running recording; dropped if nothing is recording."""
-    if record := RECORDING.get():
+    if record := CURRENT_RECORDING.get():
         record.failures.append(failure)
 
 
-def refuse(predictor: Any, count: int) -> None:
+def record_rejected(predictor: Any, count: int) -> None:
     """Says that code refused operations which the latest call of a predictor asked for."""
-    record = RECORDING.get()
+    record = CURRENT_RECORDING.get()
     own = [call for call in record.calls if call.predictor is predictor] if record else []
     if own:
-        own[-1].refused += count
+        own[-1].rejected_operations += count

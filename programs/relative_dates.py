@@ -7,8 +7,8 @@ takes "we" for Wednesday and does not read the Chinese weekdays.
 
 Example:
     >>> from datetime import date
-    >>> from mempiler.programs.relative_dates import with_dates
-    >>> with_dates("We met last Friday and leave next month.", date(2023, 1, 30))
+    >>> from mempiler.programs.relative_dates import resolve_text_dates
+    >>> resolve_text_dates("We met last Friday and leave next month.", date(2023, 1, 30))
     'We met last Friday [27 January 2023] and leave next month [February 2023].'
 """
 
@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from dateutil.relativedelta import FR, MO, SA, SU, TH, TU, WE, relativedelta
 
-from ..memory.text_turns import text_turn
+from ..memory.text_turns import text_slot
 from ..records import Hit, Item, Turn
 
 MAX_DATED = 20_000
@@ -57,7 +57,7 @@ _When = tuple[date, str]
 """The first day, and what is meant from there on: a day, about, week, weekend, month, year, or a season by its name."""
 
 
-def dated(item: AnyItem) -> AnyItem:
+def resolve_item_dates(item: AnyItem) -> AnyItem:
     """Return the item with the date beside each relative date of its turns; the item itself if there are none.
 
     A turn without a time stays as it is. A turn that has the time of its item alone has none of its own afterwards
@@ -66,7 +66,7 @@ def dated(item: AnyItem) -> AnyItem:
     turns: list[Turn] = []
     is_changed = False
     for turn in item.turns:
-        shown = dated_text(turn.at(item.time))
+        shown = resolve_line_dates(turn.at(item.time))
         if shown.text != turn.text:
             turn = turn.model_copy(update={"text": shown.text})
             is_changed = True
@@ -74,7 +74,7 @@ def dated(item: AnyItem) -> AnyItem:
     return item.model_copy(update={"turns": tuple(turns)}) if is_changed else item
 
 
-def with_dates(text: str, day: date) -> str:
+def resolve_text_dates(text: str, day: date) -> str:
     """The text with the date beside each relative date in it that means one day, week, month, season or year.
 
     Args:
@@ -88,7 +88,7 @@ def with_dates(text: str, day: date) -> str:
     if not (is_english or is_chinese):
         return text
 
-    with text_turn(len(beginning)):
+    with text_slot(len(beginning)):
         if is_english:
             for pattern, read in _ENGLISH:
                 beginning = pattern.sub(partial(_beside, read, _english, day), beginning)
@@ -98,9 +98,9 @@ def with_dates(text: str, day: date) -> str:
     return beginning + rest
 
 
-def dated_text(line: Line) -> Line:
+def resolve_line_dates(line: Line) -> Line:
     """A hit or turn with the date beside each relative date of its text, counted from its own time."""
-    return line.model_copy(update={"text": with_dates(line.text, line.time.date())}) if line.time else line
+    return line.model_copy(update={"text": resolve_text_dates(line.text, line.time.date())}) if line.time else line
 
 
 def _beside(

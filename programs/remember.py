@@ -18,25 +18,25 @@ from weakref import WeakKeyDictionary
 
 import dspy
 
-from ..engines.spending import Spending
+from ..engines.spending import Usage
 from ..memory.memory import Memory
 from ..records import Context, Failure, History, Item
 from ..records.scope import SharedByCopies
-from .fold import NOTHING, StepResult, Steps, close, fold, run_step, take
+from .fold import NOTHING, StepResult, Steps, finalize_memory, run_step, write_item, write_items
 from .identity import digest, jsonable, writer_key
 from .method import Writer
 from .threads import SingleFlight
 
-FREE = 4096
+MAX_FREE_MEMORIES = 4096
 """Nodes of writers that ask nothing that are kept, those used last: some eighty histories of fifty sessions."""
-START = "start"
+EMPTY_VERSION = "start"
 """The version of the empty memory."""
 REPLAY_LIMIT = 8
 """Most steps that are replayed per predictor and question."""
 
 
 @dataclass(frozen=True)
-class Step:
+class WriteCall:
     """One LM call of a writing predictor."""
 
     predictor: str
@@ -46,23 +46,23 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Node:
+class CachedMemory:
     """The memory after one item of a history."""
 
     memory: Memory
     item: Item | None = None
-    steps: tuple[Step, ...] = ()
+    write_calls: tuple[WriteCall, ...] = ()
     failures: tuple[Failure, ...] = ()
-    parent: Node | None = None
+    parent: CachedMemory | None = None
     version: str = ""
     """Names the memory, where it can be made again from what is stored without a call; "" where it cannot."""
-    taken: Spending = field(default=Spending(), compare=False)
+    usage: Usage = field(default=Usage(), compare=False)
     """What writing it took, beyond the node before it."""
 
-    def chain(self) -> list[Node]:
+    def ancestors(self) -> list[CachedMemory]:
         """The nodes from the first item to this one."""
         node = self
-        nodes: list[Node] = []
+        nodes: list[CachedMemory] = []
         while node is not None:
             nodes.append(node)
             node = node.parent
@@ -80,10 +80,10 @@ class MemoryCache(SharedByCopies):
         self.store, self.prepared = store, SingleFlight()
         self.on_write: Callable[[], None] | None = None
         """Called for every item of a history that is written, or read from the store, by any thread."""
-        self._nodes, self._free = SingleFlight(), SingleFlight(capacity=FREE)
+        self._nodes, self._free = SingleFlight(), SingleFlight(capacity=MAX_FREE_MEMORIES)
         self._free_keys: WeakKeyDictionary[Writer, str] = WeakKeyDictionary()
 
-    def remember(self, writer: Writer, history: History) -> Node:
+    def get_or_write(self, writer: Writer, history: History) -> CachedMemory:
         """The settled memory of a history, written under the LM and adapter of the current context.
 
         Raises:
@@ -93,7 +93,7 @@ class MemoryCache(SharedByCopies):
         key, nodes = self._free_keys.get(writer), self._free
         if key is None:
             key = writer_key(writer)
-            if writer.asks:
+            if writer.calls_model:
                 nodes = self._nodes
             else:
                 self._free_keys[writer] = key
@@ -102,14 +102,14 @@ class MemoryCache(SharedByCopies):
         if node is None:
             steps = _SharedSteps(self, nodes, writer, key, history)
             # Before anything is prepared: what another process has written needs no extraction either.
-            node = steps.known()
-            node = fold(history.items[steps.at :], node, steps)
-            nodes.once(whole, lambda: node)
+            node = steps.longest_cached()
+            node = write_items(history.items[steps.at :], node, steps)
+            nodes.get_or_compute(whole, lambda: node)
         return node
 
-    def unwritten(self, writer: Writer, histories: Iterable[History]) -> int:
+    def count_missing(self, writer: Writer, histories: Iterable[History]) -> int:
         """How many items of some histories are not in this process's memory yet; 0 where nothing is asked to write."""
-        if not writer.asks:
+        if not writer.calls_model:
             return 0
         key = writer_key(writer)
         prefixes = {prefix for history in histories for prefix in history.prefixes}
@@ -123,18 +123,18 @@ class _SharedSteps(Steps):
         super().__init__(writer)
         self.key, self._history = key, history
         self._nodes, self._prepared, self._on_write = nodes, cache.prepared, cache.on_write
-        self._store = cache.store if writer.asks else None
+        self._store = cache.store if writer.calls_model else None
         self.at = 0
         """Items that are written."""
 
-    def step(self, work: Callable[[], Any]) -> StepResult:
+    def run(self, work: Callable[[], Any]) -> StepResult:
         """Outside every optimizer's trace: a step is shared, and replayed where it matters."""
         with dspy.context(trace=None, usage_tracker=None):
             return run_step(work)
 
-    def known(self) -> Node:
+    def longest_cached(self) -> CachedMemory:
         """The node of the longest prefix that is known or stored; `at` is that prefix's length."""
-        node, prefixes = Node(self.writer.Memory(), version=START), self._history.prefixes
+        node, prefixes = CachedMemory(self.writer.Memory(), version=EMPTY_VERSION), self._history.prefixes
         for n in range(len(prefixes), 0, -1):
             found = self._nodes.peek((self.key, prefixes[n - 1]))
             if found is not None:
@@ -145,47 +145,51 @@ class _SharedSteps(Steps):
             node = self.write(node, item)
         return node
 
-    def prepare(self, items: Sequence[Item]) -> Sequence[StepResult]:
+    def extract(self, items: Sequence[Item]) -> Sequence[StepResult]:
         # Other threads that need the same items wait for them, instead of queueing beside every single one.
         together = ("together", self.key, *(item.digest for item in items))
-        return self._prepared.once(together, lambda: super(_SharedSteps, self).prepare(items))
+        return self._prepared.get_or_compute(together, lambda: super(_SharedSteps, self).extract(items))
 
-    def write(self, state: Node, item: Item, prepared: StepResult | None = None) -> Node:
+    def write(self, state: CachedMemory, item: Item, extraction: StepResult | None = None) -> CachedMemory:
         def work() -> StepResult:
-            ready = self.ready(item) if prepared is None else prepared
-            return ready.then(self.step(lambda: take(self.writer, state.memory, item, ready.value)))
+            ready = self.extract_one(item) if extraction is None else extraction
+            return ready.merge(self.run(lambda: write_item(self.writer, state.memory, item, ready.value)))
 
         self.at += 1
         return self._node(self._history.prefixes[self.at - 1], item, state, work)
 
-    def settle(self, state: Node) -> Node:
-        if not self.writer.settles and not state.memory.unwritten:
+    def finalize(self, state: CachedMemory) -> CachedMemory:
+        if not self.writer.needs_finalizing and not state.memory.failed_items:
             return state
         settled = f"{self._history.digest}:settled"
-        return self._node(settled, None, state, lambda: self.step(lambda: close(self.writer, state.memory)))
+        return self._node(settled, None, state, lambda: self.run(lambda: finalize_memory(self.writer, state.memory)))
 
-    def ready(self, item: Item) -> StepResult:
-        if not self.writer.prepares:
+    def extract_one(self, item: Item) -> StepResult:
+        if not self.writer.needs_extraction:
             return NOTHING
-        return self._prepared.once((self.key, item.digest), lambda: super(_SharedSteps, self).ready(item))
+        return self._prepared.get_or_compute(
+            (self.key, item.digest), lambda: super(_SharedSteps, self).extract_one(item)
+        )
 
-    def _node(self, prefix: str, item: Item | None, parent: Node, work: Callable[[], StepResult]) -> Node:
+    def _node(
+        self, prefix: str, item: Item | None, parent: CachedMemory, work: Callable[[], StepResult]
+    ) -> CachedMemory:
         key = (self.key, prefix)
 
-        def make() -> Node:
+        def make() -> CachedMemory:
             node = self._store.get(key, self.writer, item, parent) if self._store else None
             node = node or self._made(key, item, parent, work())
             if self._on_write is not None and item is not None:
                 self._on_write()
             return node
 
-        return self._nodes.once(key, make)
+        return self._nodes.get_or_compute(key, make)
 
-    def _made(self, key: tuple[str, str], item: Item | None, parent: Node, done: StepResult) -> Node:
+    def _made(self, key: tuple[str, str], item: Item | None, parent: CachedMemory, done: StepResult) -> CachedMemory:
         names = {id(predictor): name for name, predictor in self.writer.predictors_below().items()}
         calls = [call for call in done.calls if call.prediction is not None and id(call.predictor) in names]
-        steps = tuple(Step(names[id(call.predictor)], call.inputs, call.prediction) for call in calls)
-        node = Node(done.value, item, steps, done.failures, parent, taken=done.taken)
+        steps = tuple(WriteCall(names[id(call.predictor)], call.inputs, call.prediction) for call in calls)
+        node = CachedMemory(done.value, item, steps, done.failures, parent, usage=done.usage)
         if self._store is None or node.failures:
             return node
         if done.calls:
@@ -193,17 +197,17 @@ class _SharedSteps(Steps):
         return replace(node, version=digest([parent.version, key[1]]) if parent.version else "")
 
 
-def replay(writer: Writer, node: Node, recalled: Context, focus: Sequence[str]) -> None:
+def replay(writer: Writer, node: CachedMemory, recalled: Context, evidence_ids: Sequence[str]) -> None:
     """Puts the write steps that mattered for a question into an optimizer's trace, bound to the writer's predictors.
 
     Nothing happens where no optimizer listens: without a trace, or with the process-wide one that plain evaluation
-    uses. With gold evidence (`focus`) only the steps that saw it are replayed: the recalled context may hold half of
+    uses. With gold evidence (`evidence_ids`) only the steps that saw it are replayed: the recalled context may hold half of
     all sessions. Otherwise those behind the best-ranked hits are.
     """
     trace = dspy.settings.trace
     if trace is None or trace is _process_wide_trace():
         return
-    steps = _relevant(node, focus or recalled.sources)
+    steps = _relevant(node, evidence_ids or recalled.sources)
     writers = writer.predictors_below()
     room = max(0, dspy.settings.max_trace_size - len(trace))
     # Inputs are copied: SIMBA shortens them in place.
@@ -216,27 +220,27 @@ def _process_wide_trace() -> Any:
     return contextvars.Context().run(lambda: dspy.settings.trace)
 
 
-def _relevant(node: Node, wanted: Sequence[str]) -> list[Step]:
+def _relevant(node: CachedMemory, wanted: Sequence[str]) -> list[WriteCall]:
     """At most REPLAY_LIMIT steps per predictor that saw a wanted turn, in writing order; else of the last item."""
-    chosen: dict[tuple[int, int], Step] = {}
+    chosen: dict[tuple[int, int], WriteCall] = {}
     taken = Counter[str]()
-    nodes = node.chain()
+    nodes = node.ancestors()
     where = {turn.id: n for n, part in enumerate(nodes) if part.item for turn in part.item.turns}
     for turn in wanted:
         if turn not in where:
             continue
         # Methods that wait for several sessions write them with the last one, or when they settle.
-        n = next((n for n in range(where[turn], len(nodes)) if nodes[n].steps), where[turn])
-        for m, step in enumerate(nodes[n].steps):
-            if (n, m) not in chosen and taken[step.predictor] < REPLAY_LIMIT and saw(step.inputs, turn):
+        n = next((n for n in range(where[turn], len(nodes)) if nodes[n].write_calls), where[turn])
+        for m, step in enumerate(nodes[n].write_calls):
+            if (n, m) not in chosen and taken[step.predictor] < REPLAY_LIMIT and inputs_contain_turn(step.inputs, turn):
                 taken[step.predictor] += 1
                 chosen[n, m] = step
     if not chosen:
-        return list(next((part.steps for part in reversed(nodes) if part.steps), ()))[-REPLAY_LIMIT:]
+        return list(next((part.write_calls for part in reversed(nodes) if part.write_calls), ()))[-REPLAY_LIMIT:]
     return [chosen[at] for at in sorted(chosen)]
 
 
-def saw(inputs: dict[str, Any], turn: str) -> bool:
+def inputs_contain_turn(inputs: dict[str, Any], turn: str) -> bool:
     """Whether a turn id is anywhere in the inputs of a call but those that are context alone, by their name."""
     worked = {name: value for name, value in inputs.items() if not name.startswith("earlier")}
     text = json.dumps(worked, default=jsonable, ensure_ascii=False)

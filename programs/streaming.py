@@ -14,11 +14,11 @@ from contextlib import AbstractContextManager, nullcontext
 
 import dspy
 
-from ..engines.endpoint.endpoint import Take, in_pieces
+from ..engines.endpoint.endpoint import ChunkCallback, stream_chunks
 from ..errors import AnswerChangedError
 from ..reading.layouts import Layout
 from ..reading.partial import PartialAnswer, is_text_output
-from ..records.scope import holding
+from ..records.scope import set_context
 
 ANSWER = "answer"
 """The output of a task that is sent."""
@@ -35,7 +35,7 @@ class AnswerStream:
         self._send = send
         self._sent: list[str] = []
 
-    def begin(self, layout: Layout) -> Take:
+    def begin(self, layout: Layout) -> ChunkCallback:
         """Begins to read an attempt of the model; returns what takes its pieces."""
         growing, again = PartialAnswer(ANSWER, layout), "".join(self._sent)
 
@@ -65,13 +65,13 @@ class AnswerStream:
         return answer[len(sent) :]
 
 
-WANTED: contextvars.ContextVar[AnswerStream | None] = contextvars.ContextVar("wanted_words", default=None)
+ANSWER_LISTENER: contextvars.ContextVar[AnswerStream | None] = contextvars.ContextVar("wanted_words", default=None)
 """Who takes the words of the answer that is asked for; None mostly, and then nothing below need be called."""
-ANSWERING: contextvars.ContextVar[AnswerStream | None] = contextvars.ContextVar("answering", default=None)
+PREDICTOR_LISTENER: contextvars.ContextVar[AnswerStream | None] = contextvars.ContextVar("answering", default=None)
 """Who takes the words of the block's predictor, which writes the answer and whose words are given as they are."""
 
 
-async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGenerator[str]:
+async def stream_answer(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGenerator[str]:
     """The words of an answer in parts, and what is left of it at its end.
 
     Args:
@@ -89,7 +89,7 @@ async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGe
     words = AnswerStream(send)
 
     async def asking() -> dspy.Prediction:
-        with holding(WANTED, words):
+        with set_context(ANSWER_LISTENER, words):
             return await ask()
 
     task = asyncio.ensure_future(asking())
@@ -105,7 +105,7 @@ async def as_they_come(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGe
 
 def streamed(signature: type[dspy.Signature], layout: Layout) -> AbstractContextManager[None]:
     """Sends the words of an answer that the block's call writes, where they are wanted."""
-    words = ANSWERING.get()
+    words = PREDICTOR_LISTENER.get()
     if words is None or not is_text_output(signature, ANSWER):
         return nullcontext()
-    return in_pieces(lambda: words.begin(layout))
+    return stream_chunks(lambda: words.begin(layout))

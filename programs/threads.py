@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 
 import dspy
 
-from ..records.scope import Place, SharedByCopies, holding, place
+from ..records.scope import Place, SharedByCopies, place, set_context
 
 T = TypeVar("T")
 
-WIDTH = 128
+MAX_WORKERS = 128
 """Threads that help all gathers of the process; every gather's own caller comes on top."""
 
 _in_order: contextvars.ContextVar[bool] = contextvars.ContextVar("in_order", default=False)
@@ -36,7 +36,7 @@ def in_order() -> AbstractContextManager[None]:
     An engine that batches concurrent calls rounds otherwise in another batch; where that must not be, nothing may run
     at the same time.
     """
-    return holding(_in_order, True)
+    return set_context(_in_order, True)
 
 
 def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -78,7 +78,7 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(WIDTH, thread_name_prefix="mempiler-gather")
+    return ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="mempiler-gather")
 
 
 class SingleFlight(SharedByCopies):
@@ -95,7 +95,7 @@ class SingleFlight(SharedByCopies):
         self._lock = threading.Lock()
         self._futures: OrderedDict[Hashable, Future[Any]] = OrderedDict()
 
-    def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+    def get_or_compute(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """The value of `key`, computed in the calling thread if no other thread has; it must not ask for its own key.
 
         Raises:

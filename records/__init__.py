@@ -6,7 +6,7 @@ items, so that copying one into a thousand examples, or an optimizer printing it
 """
 
 from ..errors import one_line
-from .context import ABSTRACT, Context, Failure, Found, Hit, estimate_tokens, fewest_tokens, in_blocks
+from .context import ABSTRACT, Context, Failure, Hit, SearchResult, estimate_tokens, fewest_tokens, in_blocks
 from .frozen import Frozen, FrozenMapping, Record
 from .history import History
 from .items import Action, AnyItem, Behavior, Item, Logs, Profile, Session
@@ -22,7 +22,6 @@ __all__ = [
     "Behavior",
     "Context",
     "Failure",
-    "Found",
     "Frozen",
     "FrozenMapping",
     "History",
@@ -33,6 +32,7 @@ __all__ = [
     "Profile",
     "Query",
     "Record",
+    "SearchResult",
     "Session",
     "Turn",
     "comparable",

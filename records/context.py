@@ -45,10 +45,10 @@ class Hit(Record):
 
     def line(self) -> str:
         """Render the hit on one line, as `Turn.line` does: `[id] (date) text`, a label in brackets before the text."""
-        return one_line(f"[{self.id}] {self.said}")
+        return one_line(f"[{self.id}] {self.dated_text}")
 
     @property
-    def said(self) -> str:
+    def dated_text(self) -> str:
         """The line without the id: `(date) [label] text`."""
         when = f"({format_time(self.time)}) " if self.time else ""
         label = f"[{self.label}] " if self.label else ""
@@ -81,7 +81,7 @@ class Context(Record):
             return self
         return self.model_copy(update={"hits": tuple(hit for hit in self.hits if not hit.fallback)})
 
-    def of(self, *kinds: str) -> tuple[Hit, ...]:
+    def with_kinds(self, *kinds: str) -> tuple[Hit, ...]:
         """Return the hits of some kinds, in rank order."""
         return tuple(hit for hit in self.hits if hit.kind in kinds)
 
@@ -120,12 +120,12 @@ def in_blocks(hits: Iterable[Hit], headings: Mapping[str, str]) -> tuple[Hit, ..
     return tuple(sorted(hits_with_heading, key=lambda hit: blocks.index(hit.block)))
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search found; scores of the two parts cannot be compared."""
 
     entries: tuple[Hit, ...]
     """Of the memory, best first."""
-    waiting: tuple[Hit, ...]
+    pending: tuple[Hit, ...]
     """Turns that are not in the memory yet, best first."""
 
 

@@ -44,7 +44,7 @@ class Item(Record):
         """Render every turn on a line of its own, each with its date."""
         return [turn.line(self.time) for turn in self.turns]
 
-    def only(self, ids: Collection[str]) -> Self:
+    def select_turns(self, ids: Collection[str]) -> Self:
         """Return the item with those of its turns that have one of the ids."""
         turns = tuple(turn for turn in self.turns if turn.id in ids)
         return self.model_copy(update={"turns": turns})
@@ -104,15 +104,15 @@ class Behavior(Item):
     actions: tuple[Action, ...] = ()
 
     @classmethod
-    def of(cls, id: str, actions: Iterable[Action]) -> Behavior:
+    def from_actions(cls, id: str, actions: Iterable[Action]) -> Behavior:
         """Make a batch of actions, with a turn for each; its time is that of the first."""
         actions = tuple(actions)
         turns = tuple(action.turn() for action in actions)
         time = actions[0].time if actions else None
         return cls(id=id, time=time, actions=actions, turns=turns)
 
-    def only(self, ids: Collection[str]) -> Behavior:
-        return Behavior.of(self.id, (action for action in self.actions if action.id in ids))
+    def select_turns(self, ids: Collection[str]) -> Behavior:
+        return Behavior.from_actions(self.id, (action for action in self.actions if action.id in ids))
 
 
 def _kind_of(value: Mapping[str, Any] | Item | str | float | None) -> Any:

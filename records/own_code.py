@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import UserError, one_line
 
 
-def imported(kind: str, name: str, path: str = "") -> Any:
+def import_object(kind: str, name: str, path: str = "") -> Any:
     """What a `module:attribute` names; for one that a user named, modules of the current folder are found as well.
 
     They come behind all that are installed. Names of the suite and of plugins do not bring the folder in: whatever lies

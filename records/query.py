@@ -35,11 +35,11 @@ class Query(Record):
     """What was said before the text, a line per turn."""
     modality: Modality = "question"
     about: About | None = None
-    shown: tuple[SerializeAsAny[Item], ...] = ()
+    shown_items: tuple[SerializeAsAny[Item], ...] = ()
     """Raw items that the task shows beside the recalled context: a method need not recall them."""
-    since: tuple[SerializeAsAny[Item], ...] = ()
+    new_items: tuple[SerializeAsAny[Item], ...] = ()
     """Items that came after the end of the memory."""
-    more: FrozenMapping[str, Any] = Field(default_factory=FrozenDict)
+    extra: FrozenMapping[str, Any] = Field(default_factory=FrozenDict)
     """Whatever else a benchmark knows about the question, for tasks of its own."""
 
     @property
@@ -57,23 +57,23 @@ class Query(Record):
         return read_time(self.date)
 
     @property
-    def line(self) -> str:
+    def dated_text(self) -> str:
         """The text as prompts show it: with the day it is asked on, since "last week" hangs on that."""
         return f"{self.text} (asked on {self.when})" if self.date else self.text
 
     @property
-    def probe(self) -> str:
+    def search_text(self) -> str:
         """What a memory is searched with: the text, and what was said before it where it is the turn of a dialogue.
 
         Options are left out: the wrong ones would find what they claim. So is the date, unless `searched_with_date`:
         the month of asking is seldom the month that is asked about.
         """
         if self.modality == "question":
-            return self.line if self.searched_with_date else self.text
+            return self.dated_text if self.searched_with_date else self.text
         earlier_lines = [line for line in self.dialogue.split("\n") if line]
         return "\n".join([*earlier_lines, f"user: {self.text}"])
 
     @property
-    def shown_ids(self) -> frozenset[str]:
+    def shown_turn_ids(self) -> frozenset[str]:
         """Ids of the turns that the task shows as they are."""
-        return frozenset(turn.id for item in self.shown for turn in item.turns)
+        return frozenset(turn.id for item in self.shown_items for turn in item.turns)

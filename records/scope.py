@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def holding(variable: ContextVar[T], value: T) -> Generator[None]:
+def set_context(variable: ContextVar[T], value: T) -> Generator[None]:
     """Gives a variable a value in the block, and afterwards the one it had."""
     token = variable.set(value)
     try:

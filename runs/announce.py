@@ -9,11 +9,11 @@ from .console import Output
 from .experiment import Part, chosen_examples
 from .manifest import Manifest, read_manifest
 from .registry import program_folder
-from .setup import Setup
+from .setup import RunConfig
 from .split_plan import plan_split
 
 
-def announce(setup: Setup, program: Any = None, part: Part | None = None) -> None:
+def announce(setup: RunConfig, program: Any = None, part: Part | None = None) -> None:
     """Print on standard error what a run rests on: data, number of questions, models, whether it is a smoke test.
 
     Args:
@@ -26,7 +26,7 @@ def announce(setup: Setup, program: Any = None, part: Part | None = None) -> Non
         Output(stderr=True).print(f"note: {note}")
 
 
-def _split_notes(setup: Setup, part: Part | None) -> list[str]:
+def _split_notes(setup: RunConfig, part: Part | None) -> list[str]:
     """Return what a user should know of the sizes of the parts before anything is paid for."""
     if part is None:
         plan = plan_split(setup)
@@ -37,23 +37,23 @@ def _split_notes(setup: Setup, part: Part | None) -> list[str]:
     return plan_split(setup).shortages({"test" if part == "all" else part})
 
 
-def announce_models(setup: Setup, data: str) -> None:
+def announce_models(setup: RunConfig, data: str) -> None:
     """Print the same line for a run over several data sets, whose questions are not counted."""
     _print_line(data, setup, saved=None)
 
 
-def _print_line(data: str, setup: Setup, saved: Manifest | None) -> None:
+def _print_line(data: str, setup: RunConfig, saved: Manifest | None) -> None:
     models = f"LM: {_models(setup)}; embedder: {_embedder(setup, saved)}; adapter: {_adapter(setup, saved)}"
     smoke_test = "" if _is_genuine(setup) else " - a smoke test, not comparable with published numbers"
     Output(stderr=True).print(f"data: {data}; {models}{smoke_test}")
 
 
-def _is_genuine(setup: Setup) -> bool:
+def _is_genuine(setup: RunConfig) -> bool:
     own_data = setup.data is not None or setup.questions is not None
     return own_data and not is_offline(setup.lm)
 
 
-def _data(setup: Setup) -> str:
+def _data(setup: RunConfig) -> str:
     if setup.data is not None:
         return setup.data
     if setup.questions is not None and not setup.questions.source.sample:
@@ -61,7 +61,7 @@ def _data(setup: Setup) -> str:
     return "generated" if setup.load().generated else "bundled sample"
 
 
-def _questions(setup: Setup, part: Part | None) -> str:
+def _questions(setup: RunConfig, part: Part | None) -> str:
     benchmark = setup.load()
     if part is not None:
         return f"{len(chosen_examples(setup, benchmark, part))} questions"
@@ -69,7 +69,7 @@ def _questions(setup: Setup, part: Part | None) -> str:
     return f"{len(split.train)} train, {len(split.dev)} dev, {len(split.test)} test questions"
 
 
-def _models(setup: Setup) -> str:
+def _models(setup: RunConfig) -> str:
     offline = setup.lm == "offline"
     task = "offline engine (extractive, no language model)" if offline else setup.lm
     answers = f", answers by {setup.answer_lm}" if setup.answer_lm else ""
@@ -82,12 +82,12 @@ def _manifest(program: Any) -> Manifest | None:
     return None if folder is None else read_manifest(folder)
 
 
-def _embedder(setup: Setup, saved: Manifest | None) -> str:
+def _embedder(setup: RunConfig, saved: Manifest | None) -> str:
     embedder = setup.embedder if saved is None else saved.embedder or "none"
     if embedder == "minilm" and not setup.load().english:
         embedder += " (knows English alone; --embedder e5 knows the language of these texts)"
     return embedder
 
 
-def _adapter(setup: Setup, saved: Manifest | None) -> str:
+def _adapter(setup: RunConfig, saved: Manifest | None) -> str:
     return setup.adapter or (setup.default_adapter if saved is None else saved.adapter)

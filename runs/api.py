@@ -25,7 +25,7 @@ from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..engines.meter import Meter
 from ..errors import UserError
-from ..optimizers.compile import Compilation
+from ..optimizers.compile import CompileConfig
 from ..optimizers.custom import TeleprompterFactory
 from ..optimizers.logo_grpo.training_config import TrainingConfig
 from ..optimizers.settings import OptimizerSettings
@@ -38,7 +38,7 @@ from .options import Questions, RunOptions, make_setup
 from .planning import Plan, plan_compile, plan_evaluate, plan_train
 from .progress import OnProgress, StartPhase, run_progress
 from .results import Evaluation
-from .setup import Setup
+from .setup import RunConfig
 from .statistics import MIN_N
 from .train import TrainResult, run_train
 
@@ -89,7 +89,7 @@ def compile(
     setup = make_setup(options, Questions(trainset, valset, testset, metric))
     compilation = make_compilation(optimizer, optimizer_set, stage)
     with _shown(options, setup, program) as (start_phase, meter):
-        return run_compile(program, setup, compilation, out=out, force=force, note=start_phase, meter=meter)
+        return run_compile(program, setup, compilation, out=out, force=force, progress=start_phase, meter=meter)
 
 
 def evaluate(
@@ -116,7 +116,7 @@ def evaluate(
     """
     setup = make_setup(options, Questions(testset=testset, metric=metric))
     with _shown(options, setup, program, split) as (start_phase, meter):
-        return run_evaluate(program, setup, split, note=start_phase, meter=meter)
+        return run_evaluate(program, setup, split, progress=start_phase, meter=meter)
 
 
 def compare(
@@ -253,27 +253,27 @@ def make_compilation(
     optimizer: str | OptimizerSettings | TeleprompterFactory,
     settings: Mapping[str, Any] | None = None,
     stage: Stage = "all",
-) -> Compilation:
+) -> CompileConfig:
     """Return how a program is to be tuned.
 
     Raises:
         UserError: The optimizer is of no known form, or settings are given twice.
     """
     if isinstance(optimizer, str):
-        return Compilation(optimizer, stage, settings=settings)
+        return CompileConfig(optimizer, stage, settings=settings)
     if settings:
         raise UserError("optimizer_set is for an optimizer that is given by name; put the settings into the object")
     if isinstance(optimizer, OptimizerSettings):
-        return Compilation(optimizer.name, stage, settings=optimizer.changed_settings())
+        return CompileConfig(optimizer.name, stage, settings=optimizer.changed_settings())
     if callable(optimizer):
         name = getattr(optimizer, "__name__", type(optimizer).__name__)
-        return Compilation(name, stage, make_teleprompter=optimizer)
+        return CompileConfig(name, stage, make_teleprompter=optimizer)
     expected = "a name, mempiler.optimizers settings, or a function from a metric to a teleprompter"
     raise UserError(f"optimizer: got {type(optimizer).__name__}; expected {expected}")
 
 
 def make_training(
-    setup: Setup,
+    setup: RunConfig,
     objective: str,
     settings: Mapping[str, Any] | None = None,
     trainer: str | None = None,
@@ -290,7 +290,7 @@ def make_training(
 
 @contextmanager
 def _shown(
-    options: RunOptions, setup: Setup, program: Any, part: Part | None = None
+    options: RunOptions, setup: RunConfig, program: Any, part: Part | None = None
 ) -> Iterator[tuple[StartPhase, Meter]]:
     """Say what the run rests on and show its progress, unless the options say otherwise."""
     if not options.get("progress", True):
@@ -306,7 +306,7 @@ class _AnnouncedPhases:
     Not earlier: whatever is wrong with an argument is found before, and is then the only line.
     """
 
-    def __init__(self, start_phase: StartPhase, setup: Setup, program: Any, part: Part | None) -> None:
+    def __init__(self, start_phase: StartPhase, setup: RunConfig, program: Any, part: Part | None) -> None:
         self._start_phase = start_phase
         self._setup = setup
         self._program = program

@@ -28,7 +28,7 @@ from ..errors import ProgramError, UserError
 from ..memory.index import Embedder
 from ..programs.adapter import ADAPTERS
 from ..programs.catalog import build, needs_embedder
-from ..programs.external.program import WEB, program_of, takes_embedder
+from ..programs.external.program import WEB, build_external_program, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, fingerprint, parse_predictor
 from ..programs.tasks.task import TASK
@@ -245,7 +245,9 @@ def _built(folder: Path, manifest: Manifest, embedder: Embedder | None) -> Memor
     system, config = _system(manifest), {f"{TASK}dates": False, **manifest.config}
     try:
         if system is not None:
-            return program_of(system, manifest.method, manifest.task, embedder, adapter=manifest.adapter, config=config)
+            return build_external_program(
+                system, manifest.method, manifest.task, embedder, adapter=manifest.adapter, config=config
+            )
         return build(manifest.method, manifest.task, embedder, adapter=manifest.adapter, **config)
     except (TypeError, ValueError) as error:
         raise ProgramError(f"{folder}: its config does not fit {manifest.method!r}: {error}") from error

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..data.catalog import benchmark as load_benchmark
-from ..data.judge import AnyJudge, Preference, ask_all, informed, preference
+from ..data.judge import AnyJudge, Preference, ask_all, preference, with_user_facts
 from ..errors import DataError, UserError
 from ..reading.failures import concerns_prompt
 from .folder import RunFolder
@@ -34,7 +34,7 @@ BASIS = {
 
 
 @dataclass(frozen=True)
-class Recorded:
+class FinishedRun:
     """A finished run as its folder keeps it."""
 
     name: str
@@ -53,7 +53,7 @@ class Recorded:
         return {
             "run": self.name,
             **{name: getattr(found, name) for name in names},
-            **found.spent,
+            **found.metered_usage,
             "recall": found.retrieval().get(SHOWN),
             "cached_share": cached_share(found.prompt_cache),
             "search_ms": found.search_ms(),
@@ -61,7 +61,7 @@ class Recorded:
         }
 
 
-def refusal(run: Recorded, gap: Difference) -> str | None:
+def rejection_reason(run: FinishedRun, gap: Difference) -> str | None:
     """Why a run with this difference to a baseline may not take its place; None if it may."""
     if run.evaluation.broken:
         return "broken"
@@ -79,13 +79,13 @@ class GateResult:
     """What it speaks of: all runs are compared on the same questions."""
 
 
-def decide_gate(baseline: Recorded, compared: Sequence[tuple[Recorded, Difference]]) -> GateResult:
+def decide_gate(baseline: FinishedRun, compared: Sequence[tuple[FinishedRun, Difference]]) -> GateResult:
     """Decide by the difference of each run to the baseline, of which there is at least one."""
     refused: list[str] = []
     accepted: list[str] = []
     for run, difference in compared:
         numbers = f"({difference}; scope: {difference.scope})"
-        reason = refusal(run, difference)
+        reason = rejection_reason(run, difference)
         if reason is None:
             accepted.append(f"{run.name} {numbers}")
         else:
@@ -118,7 +118,7 @@ class Preferences:
     judge_hash: str
 
 
-def preferences(baseline: Recorded, other: Recorded, judge: AnyJudge, threads: int = 8) -> Preferences:
+def preferences(baseline: FinishedRun, other: FinishedRun, judge: AnyJudge, threads: int = 8) -> Preferences:
     """Has a judge compare the responses of two runs to the queries that both were asked, in both orders.
 
     The benchmark is read again from where the baseline's run found it.
@@ -134,7 +134,7 @@ def preferences(baseline: Recorded, other: Recorded, judge: AnyJudge, threads: i
         raise UserError(f"{other.name} and {baseline.name} have no query in common; compare runs on the same data")
     made = baseline.settings
     benchmark = load_benchmark(made["benchmark"], made.get("data"), **(made.get("options") or {}))
-    asked = informed(benchmark.examples, benchmark.group)
+    asked = with_user_facts(benchmark.examples, benchmark.group)
     examples = {(str(example.id), str(example.question)): example for example in asked}
 
     def prefers(pair: tuple[Row, Row]) -> Preference | None:
@@ -151,22 +151,22 @@ def preferences(baseline: Recorded, other: Recorded, judge: AnyJudge, threads: i
     said = ask_all(prefers, shared, threads)
     kept = [(value, row.group) for value, (row, _) in zip(said, shared, strict=True) if value is not None]
     values = [value for value, _ in kept]
-    rates = [value.ahead for value in values]
+    rates = [value.win_share for value in values]
     return Preferences(
         run=other.name,
         n=len(values),
         rate=mean(rates),
         interval=bootstrap_interval(rates, [group for _, group in kept]),
-        tied=mean([1 - value.ahead - value.behind for value in values]),
-        wins=sum(value.ahead > value.behind for value in values),
-        ties=sum(value.ahead == value.behind for value in values),
-        losses=sum(value.ahead < value.behind for value in values),
+        tied=mean([1 - value.win_share - value.loss_share for value in values]),
+        wins=sum(value.win_share > value.loss_share for value in values),
+        ties=sum(value.win_share == value.loss_share for value in values),
+        losses=sum(value.win_share < value.loss_share for value in values),
         unreadable=said.count(None),
         judge_hash=judge.hash,
     )
 
 
-def recorded(name: str) -> Recorded:
+def load_run(name: str) -> FinishedRun:
     """Reads a finished run by any of its names (`RunFolder.open`).
 
     Raises:
@@ -177,10 +177,10 @@ def recorded(name: str) -> Recorded:
     page, record = open_page(folder), folder.read()
     settings, parameters = record["settings"], record.get("parameters") or {}
     basis = {key: parameters.get(key) for key in BASIS} | {"metric": (settings.get("options") or {}).get("metric")}
-    return Recorded(folder.path.resolve().name, list(page.phases.values())[-1], basis, settings)
+    return FinishedRun(folder.path.resolve().name, list(page.phases.values())[-1], basis, settings)
 
 
-def compare(runs: Sequence[Recorded], min_n: int = MIN_N) -> Page:
+def compare(runs: Sequence[FinishedRun], min_n: int = MIN_N) -> Page:
     """One page of several runs, over the questions that all were asked; the first is the baseline.
 
     Args:
@@ -208,11 +208,16 @@ def compare(runs: Sequence[Recorded], min_n: int = MIN_N) -> Page:
     return found.model_copy(update={"verdict": verdict})
 
 
-def comparisons(page: Page, runs: Sequence[Recorded]) -> list[dict[str, Any]]:
+def comparisons(page: Page, runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     """What `compare --json` prints of each run beside the baseline."""
 
     def plain(found: Category, n: int) -> dict[str, Any]:
-        about = {"name": found.name, "in_score": found.counts, "a": found.scores[0].value, "b": found.scores[n].value}
+        about = {
+            "name": found.name,
+            "in_score": found.in_headline,
+            "a": found.scores[0].value,
+            "b": found.scores[n].value,
+        }
         return {**about, "difference": found.differences[n - 1].to_dict()}
 
     return [
@@ -227,7 +232,7 @@ def comparisons(page: Page, runs: Sequence[Recorded]) -> list[dict[str, Any]]:
     ]
 
 
-def _warnings(runs: Sequence[Recorded], shared: int) -> Iterator[str]:
+def _warnings(runs: Sequence[FinishedRun], shared: int) -> Iterator[str]:
     for key, words in BASIS.items():
         values = dict.fromkeys(str(run.basis.get(key) or "none")[:40] for run in runs)
         if len(values) > 1:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from .compare import Recorded, compare, comparisons, recorded
+from .compare import FinishedRun, compare, comparisons, load_run
 from .compile import CompileResult
 from .console import as_text
 from .pages.page import Page
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Comparison:
     """Evaluations of the same questions beside one another."""
 
-    runs: tuple[Recorded, ...]
+    runs: tuple[FinishedRun, ...]
     """The baseline first."""
     page: Page
     """Their scores by category and question."""
@@ -79,18 +79,18 @@ def compare_evaluations(given: Sequence[str | Evaluation | CompileResult], min_n
     return Comparison(tuple(runs), compare(runs, min_n))
 
 
-def _recorded(given: str | Evaluation | CompileResult, number: int) -> Recorded:
+def _recorded(given: str | Evaluation | CompileResult, number: int) -> FinishedRun:
     if isinstance(given, str):
-        return recorded(given)
+        return load_run(given)
     if isinstance(given, CompileResult):
-        return recorded(str(given.run))
+        return load_run(str(given.run))
     if not isinstance(given, Evaluation):
         raise UserError(
             f"argument {number} is {type(given).__name__}; expected an evaluation, a result or a run's name"
         )
     if given.run_id is None:
         # One that was made by hand: nothing is known beside its rows.
-        return Recorded(f"evaluation {number}", given, {"benchmark": given.benchmark, "lm": given.lm})
+        return FinishedRun(f"evaluation {number}", given, {"benchmark": given.benchmark, "lm": given.lm})
     # The rows in hand count, not those of the folder: a caller may have left some out.
-    found = recorded(given.run_id)
-    return Recorded(found.name, given, found.basis, found.settings)
+    found = load_run(given.run_id)
+    return FinishedRun(found.name, given, found.basis, found.settings)

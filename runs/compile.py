@@ -19,16 +19,16 @@ import dspy
 from ..data.dataset import Split
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, keep
-from ..engines.spending import Spending
+from ..engines.spending import Usage
 from ..errors import BrokenRunError, UserError
-from ..optimizers.compile import Compilation, compile_program, plan_job
+from ..optimizers.compile import CompileConfig, compile_program, plan_job
 from ..optimizers.history import Candidate, CandidateHistory
 from ..optimizers.proposals import ATTEMPTS, UnreadableAnswer
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .artifact import save
 from .destination import Destination
-from .experiment import Note, Scoring
+from .experiment import Evaluator, ProgressFactory
 from .external import name_in_tables
 from .folder import RunFolder
 from .manifest import Manifest, read_manifest
@@ -36,11 +36,11 @@ from .mlflow_log import show
 from .pages.html import HTML, keep_page
 from .pages.page import difference_line, open_page, program_changes, run_page, spent_line, states
 from .pages.text import page_table
-from .promotion import Promotion, promotion, reserve
+from .promotion import Promotion, estimate_remaining_usage, promotion
 from .registry import pinned
-from .results import Evaluation, counts_of, difference, refuse_broken, refuse_unasked, totals
+from .results import Evaluation, counts_of, difference, raise_if_unanswered, refuse_broken, totals
 from .runtime import Parent, Runtime
-from .setup import Setup, data_of, parameters, replayed_setup
+from .setup import RunConfig, data_of, parameters, replayed_setup
 from .statistics import Difference, Verdict
 from .tables import ResultTable
 from .tracking import Tracker
@@ -124,10 +124,10 @@ class CompileResult:
     """The MLflow run."""
     model: str | None
     """The name of the model whose weights were trained, as --lm takes it; None where none were."""
-    decided: Promotion
+    promotion: Promotion
     """What the dev questions say of the compiled program."""
     troubles: OptimizerProblems
-    refused_candidate: Evaluation | None = None
+    rejected_evaluation: Evaluation | None = None
     """The compiled program on the test questions, where it was not kept; None where it was, or was not scored."""
     refused_difference: Difference | None = None
     """That program minus the start on the test questions."""
@@ -135,9 +135,9 @@ class CompileResult:
     """The folder of `--out`, where that holds another program, which the start did not replace."""
 
     @property
-    def refused(self) -> str | None:
+    def rejection_reason(self) -> str | None:
         """Why the start was kept; None where the compiled program was."""
-        return None if self.promoted else self.decided.refused
+        return None if self.promoted else self.promotion.rejection_reason
 
     @property
     def verdict(self) -> Verdict:
@@ -174,17 +174,17 @@ class CompileResult:
     def statement(self) -> str:
         """Say which program was kept and why, and how to keep the other one."""
         tested = difference_line(self.difference, _question_words(self.scored_on))
-        if self.promoted and self.decided.refused is not None:
-            return f"Kept by --force: {self.decided.refused}; {tested}"
-        if self.promoted and self.decided.gain is not None:
-            return f"dev questions, which decide: {self.decided.gain.statement}; {tested}"
+        if self.promoted and self.promotion.rejection_reason is not None:
+            return f"Kept by --force: {self.promotion.rejection_reason}; {tested}"
+        if self.promoted and self.promotion.gain is not None:
+            return f"dev questions, which decide: {self.promotion.gain.statement}; {tested}"
 
-        return " ".join([f"{self.decided.refused}. Kept the original program.", *self._about_refused()])
+        return " ".join([f"{self.promotion.rejection_reason}. Kept the original program.", *self._about_refused()])
 
     def _about_refused(self) -> list[str]:
         """Return sentences about the compiled program that was not kept."""
         again = f"repeat the command with --resume {self.run.name} --force (in Python: resume=, force=True)"
-        candidate, difference = self.refused_candidate, self.refused_difference
+        candidate, difference = self.rejected_evaluation, self.refused_difference
         if candidate is None or candidate.score is None or difference is None:
             compiled_on_dev = self.dev[1]
             return [] if compiled_on_dev is None else [f"To keep the compiled one all the same, {again}."]
@@ -207,7 +207,7 @@ class CompileResult:
         """
         for found in (self.dev[0], self.before, self.after):
             refuse_broken(found, self.run.name)
-        refuse_unasked((self.dev[0], self.before), self.stopped, self.run.name)
+        raise_if_unanswered((self.dev[0], self.before), self.stopped, self.run.name)
         told = self.troubles
         if told.ended is not None and not told.rescued:
             failed = f"{told.optimizer} failed ({told.ended}) and nothing was compiled"
@@ -219,13 +219,13 @@ class CompileResult:
         Scores are in the order of the split, groups are numbered: no id of a user leaves the run.
         """
         found = self.dev[1] if self.promoted and self.dev[1] is not None else self.dev[0]
-        groups = list(dict.fromkeys(row.group for row in found.counted))
+        groups = list(dict.fromkeys(row.group for row in found.headline_rows))
         return {
             **{name: getattr(found, name) for name in ("score", "n", "stopped", "lm", "judge")},
             "split": "dev",
             "min_n": self.difference.min_n,
-            "scores": [row.score for row in found.counted],
-            "groups": [groups.index(row.group) for row in found.counted],
+            "scores": [row.score for row in found.headline_rows],
+            "groups": [groups.index(row.group) for row in found.headline_rows],
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -236,30 +236,33 @@ class CompileResult:
             "scored_on": self.scored_on,
             "difference": self.difference.to_dict(),
             "dev": {"before": self.dev[0].score, "after": self.dev[1].score if self.dev[1] else None},
-            "dev_difference": None if self.decided.gain is None else self.decided.gain.to_dict(),
+            "dev_difference": None if self.promotion.gain is None else self.promotion.gain.to_dict(),
             "refused_candidate": self._refused_summary(),
             "program": str(self.folder),
             "untouched_out": None if self.untouched_out is None else str(self.untouched_out),
             "candidates": [asdict(candidate) for candidate in self.candidates],
             "optimizer": asdict(self.troubles),
             "run": str(self.run),
-            **{name: getattr(self, name) for name in ("promoted", "refused", "usage", "stopped", "run_id", "model")},
+            **{
+                name: getattr(self, name)
+                for name in ("promoted", "rejection_reason", "usage", "stopped", "run_id", "model")
+            },
         }
 
     def _refused_summary(self) -> dict[str, Any] | None:
         """Plain JSON of the program that was not kept; None if there is none."""
-        if self.refused_candidate is None or self.refused_difference is None:
+        if self.rejected_evaluation is None or self.refused_difference is None:
             return None
-        return {"test": self.refused_candidate.to_dict(), "difference": self.refused_difference.to_dict()}
+        return {"test": self.rejected_evaluation.to_dict(), "difference": self.refused_difference.to_dict()}
 
 
 def run_compile(
     program: Any,
-    setup: Setup,
-    how: Compilation | None = None,
+    setup: RunConfig,
+    how: CompileConfig | None = None,
     out: str | Path | None = None,
     force: bool = False,
-    note: Note = lambda phase: None,
+    progress: ProgressFactory = lambda phase: None,
     meter: Meter | None = None,
     parent: Parent | None = None,
 ) -> CompileResult:
@@ -273,7 +276,7 @@ def run_compile(
             moment on, unless the run is broken. A program that is there is replaced by a compiled one alone.
         force: Keeps the compiled program even without a significant gain on the dev questions, or in a broken run. A
             run that is resumed may be forced where it was not before, and asks nothing anew.
-        note: Called with the name of each phase.
+        progress: Called with the name of each phase.
         meter: Counts the calls; a new one if None.
         parent: The larger run that it is a part of, if it is.
 
@@ -281,7 +284,7 @@ def run_compile(
         BrokenRunError: Too many questions failed; there is no program then, unless it is forced.
     """
     setup = replayed_setup(setup)
-    how = replace(how or Compilation(), seed=setup.seed, threads=setup.threads)
+    how = replace(how or CompileConfig(), seed=setup.seed, threads=setup.threads)
     if setup.dev == 0 and not force:
         raise UserError("without dev questions nothing can show a gain; raise --dev, or keep the result with --force")
     if isinstance(program, str):
@@ -301,7 +304,7 @@ def run_compile(
         made = {"benchmark": data_of(benchmark, split), "lms": lms, "lm_settings": dict(setup.lm_settings)}
         manifest = Manifest(method=start.name, task=benchmark.task, **made)
         destination.save_start(start, manifest)
-        scoring = Scoring(runtime, benchmark, note, program)
+        scoring = Evaluator(runtime, benchmark, progress, program)
         try:
             with closing(start.method):
                 outcome = _Compile(scoring, start, split, how, force, destination, manifest).run()
@@ -310,8 +313,8 @@ def run_compile(
             raise
     runtime.folder.keep_rows("before", outcome.before.rows)
     runtime.folder.keep_rows("after", outcome.after.rows)
-    if outcome.refused_candidate is not None:
-        runtime.folder.keep_rows("refused_candidate", outcome.refused_candidate.rows)
+    if outcome.rejected_evaluation is not None:
+        runtime.folder.keep_rows("refused_candidate", outcome.rejected_evaluation.rows)
     ended = outcome.stopped or outcome.troubles.ended
     runtime.folder.update(status="stopped" if ended else "finished", result=outcome.to_dict())
     return outcome
@@ -349,10 +352,10 @@ class _Attempt:
 
 @dataclass(frozen=True)
 class _Compile:
-    scoring: Scoring
+    scoring: Evaluator
     start: MemoryProgram
     split: Split
-    how: Compilation
+    how: CompileConfig
     force: bool
     destination: Destination
     manifest: Manifest
@@ -399,7 +402,7 @@ class _Compile:
         attempt = self._optimize(start_on_dev)
         compiled_on_dev = self._score_compiled(attempt, "dev", "dev questions, after")
         decided = promotion(start_on_dev, compiled_on_dev, runtime.guard.limit_hit, min_n)
-        promoted = attempt.program is not None and (self.force or decided.refused is None)
+        promoted = attempt.program is not None and (self.force or decided.rejection_reason is None)
 
         before = start_on_dev
         if split.test:
@@ -424,7 +427,7 @@ class _Compile:
             before=before.model_copy(update={"run_id": run_id}),
             after=after.model_copy(update={"run_id": run_id}),
             dev=(start_on_dev, compiled_on_dev),
-            difference=difference(before.counted, after.counted, min_n),
+            difference=difference(before.headline_rows, after.headline_rows, min_n),
             scored_on="test" if split.test else "dev",
             promoted=promoted,
             program=kept,
@@ -435,21 +438,23 @@ class _Compile:
             run=runtime.folder.path,
             run_id=run_id,
             model=attempt.model,
-            decided=decided,
+            promotion=decided,
             troubles=attempt.problems(self.how.optimizer),
-            refused_candidate=candidate and candidate.model_copy(update={"run_id": run_id}),
-            refused_difference=candidate and difference(before.counted, candidate.counted, min_n),
+            rejected_evaluation=candidate and candidate.model_copy(update={"run_id": run_id}),
+            refused_difference=candidate and difference(before.headline_rows, candidate.headline_rows, min_n),
         )
 
     def _optimize(self, start_on_dev: Evaluation) -> _Attempt:
         """Let the optimizer work on the train questions, with what the budget leaves for it."""
         score, how, runtime = self.scoring, self.how, self.scoring.runtime
-        reserved = reserve(start_on_dev, _first_spent(runtime), self.split, rewrites=how.stage != "read")
+        reserved = estimate_remaining_usage(
+            start_on_dev, _first_spent(runtime), self.split, rewrites=how.stage != "read"
+        )
         keeps_refused = self.force and _was_refused(runtime)
         attempts = _proposal_attempts(runtime, same_as_before=keeps_refused)
         runtime.folder.update(**{PROPOSAL_ATTEMPTS: attempts})
 
-        history = CandidateHistory(runtime.meter, attempts, score.note(f"compiling with {how.optimizer}"))
+        history = CandidateHistory(runtime.meter, attempts, score.progress(f"compiling with {how.optimizer}"))
         program = None
         if runtime.guard.limit_hit is None:
             with runtime.guard.phase(reserved):
@@ -500,9 +505,9 @@ class _Compile:
             refuse_broken(found, folder.path.name, "; no program was saved (--force saves one)")
 
 
-def _first_spent(runtime: Runtime) -> Spending:
+def _first_spent(runtime: Runtime) -> Usage:
     """What the first scoring took; a resumed run, which finds it in its journal, remembers it from the first time."""
-    before = Spending(**runtime.folder.read().get("first_spending", {}))
+    before = Usage(**runtime.folder.read().get("first_spending", {}))
     now = runtime.guard.spent()
     if now.calls > before.calls:
         runtime.folder.update(first_spending=asdict(now))
@@ -542,7 +547,7 @@ def _question_words(part: QuestionPart) -> str:
 
 def _dev_warnings(outcome: CompileResult) -> list[str]:
     """Return what there is to warn of in the difference on the dev questions, which decided."""
-    gain = outcome.decided.gain
+    gain = outcome.promotion.gain
     return [f"dev questions: {gain.warning}"] if gain is not None and gain.warning else []
 
 
@@ -552,7 +557,7 @@ def _log(tracker: Tracker, outcome: CompileResult) -> None:
         "after": outcome.after,
         "dev_before": outcome.dev[0],
         "dev_after": outcome.dev[1],
-        "refused_candidate": outcome.refused_candidate,
+        "refused_candidate": outcome.rejected_evaluation,
     }
     for name, evaluation in evaluations.items():
         if evaluation is not None:

@@ -21,8 +21,8 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
 from ..engines.meter import Meter
-from ..engines.models import is_offline, shown
-from ..engines.spending import Spending, measure_usage
+from ..engines.models import display_name, is_offline
+from ..engines.spending import Usage, measure_usage
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
 from ..memory.words import memory_words
@@ -30,10 +30,10 @@ from ..programs.evidence import reports_recall, turns_in_inputs
 from ..programs.identity import program_digest
 from ..programs.method import Reader
 from ..programs.program import MemoryProgram
-from ..programs.recording import Call, Recording, failure_of, recording
+from ..programs.recording import CallRecorder, PredictorCall, failure_of, recording
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
 from .results import MAX_LOST, Evaluation, counts_of
-from .rows import RECALL_AT, SHOWN, Clock, Row, seen
+from .rows import RECALL_AT, SHOWN, Clock, Row, make_question_trace
 
 if TYPE_CHECKING:
     from .run_store import RowTable
@@ -48,7 +48,7 @@ class WriteResult:
 
     failures: tuple[Failure, ...] = ()
     """What could not be."""
-    taken: Spending = field(default_factory=Spending)
+    usage: Usage = field(default_factory=Usage)
     """Beyond what an earlier one begins with, too."""
     words: int | None = None
     """Words of the memory; None where nothing was written, or it cannot be read here."""
@@ -56,7 +56,7 @@ class WriteResult:
     """Operations on the memory by their outcome, of a method that counts them."""
 
 
-Elsewhere = Callable[
+RemoteEvaluator = Callable[
     [MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None]],
     Mapping[str, WriteResult],
 ]
@@ -73,8 +73,8 @@ def evaluate(
     progress: Progress | None = None,
     journal: RowTable | None = None,
     phase: str = "",
-    max_lost: float = MAX_LOST,
-    elsewhere: Elsewhere | None = None,
+    max_failure_rate: float = MAX_LOST,
+    remote: RemoteEvaluator | None = None,
     writing: Callable[[], Progress | None] = lambda: None,
 ) -> Evaluation:
     """Answers and scores questions under the LM of the current context.
@@ -88,8 +88,8 @@ def evaluate(
         progress: Told after every question.
         journal: Rows of a run that is resumed; those that are there are not asked again.
         phase: What the rows are filed under, beside the program's own digest.
-        max_lost: The share of failed questions, or of lost predictor calls, above which the run is broken.
-        elsewhere: Asks questions in other processes; what it leaves is asked here.
+        max_failure_rate: The share of failed questions, or of lost predictor calls, above which the run is broken.
+        remote: Asks questions in other processes; what it leaves is asked here.
         writing: Called where memories are to be written; what it returns is told after every item of a history.
 
     Raises:
@@ -113,9 +113,9 @@ def evaluate(
         if progress:
             progress(len(found), len(order))
 
-    writes = elsewhere(program, benchmark, asked, keep) if elsewhere and asked else {}
+    writes = remote(program, benchmark, asked, keep) if remote and asked else {}
     left = [example for example in asked if str(example.id) not in found]
-    with _writing(program, left, writing), closing(answered(program, benchmark, left, threads)) as rows:
+    with _writing(program, left, writing), closing(answer_questions(program, benchmark, left, threads)) as rows:
         for row in rows:
             if isinstance(row, Row):
                 keep(row)
@@ -128,7 +128,7 @@ def evaluate(
     return Evaluation(
         program=program.name,
         benchmark=benchmark.name,
-        lm=shown(lm.model),
+        lm=display_name(lm.model),
         embedder=embedder.name if embedder else None,
         judge=_judge(benchmark),
         comparable=not benchmark.source.sample and not is_offline(lm.model),
@@ -144,8 +144,8 @@ def evaluate(
         operations=dict(memories.operations),
         seconds=time.perf_counter() - started,
         names=dict(benchmark.categories),
-        expected=benchmark.expected,
-        max_lost=max_lost,
+        expected=benchmark.expected_categories,
+        max_failure_rate=max_failure_rate,
         **counts_of(meter.read() - before),
     )
 
@@ -155,7 +155,7 @@ def _writing(
     program: MemoryProgram, examples: Sequence[dspy.Example], writing: Callable[[], Progress | None]
 ) -> Generator[None]:
     """Tells how many items of the histories are written, of those that are not yet."""
-    missing = program.unwritten({program.history_of(example): None for example in examples})
+    missing = program.count_missing({program.history_of(example): None for example in examples})
     tell = writing() if missing else None
     if tell is None:
         yield
@@ -169,7 +169,7 @@ def _writing(
         program.cache.on_write = before
 
 
-def answered(
+def answer_questions(
     program: MemoryProgram, benchmark: Benchmark, examples: Sequence[dspy.Example], threads: int
 ) -> Generator[Row | str]:
     """Answers and scores questions in threads; closing it lets those in flight go on, and begins no other.
@@ -203,7 +203,7 @@ def _refuse_silent_zero(rows: Sequence[Row]) -> None:
 
 def _judge(benchmark: Benchmark) -> str | None:
     scorer = benchmark.scorer
-    if not scorer.asked:
+    if not scorer.required_judges:
         return None
     lm = next((getattr(judge, "lm", None) for judge in scorer.judges.values()), None)
     return f"{getattr(lm, 'model', 'unnamed')} (prompt {str(scorer.judge_hash)[:12]})"
@@ -212,9 +212,9 @@ def _judge(benchmark: Benchmark) -> str | None:
 def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> Row | str:
     clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
-    memory, asked, taken = None, program, Spending()
-    program_calls: list[Call] = []
-    depth = max(*RECALL_AT, benchmark.scorer.retrieval_depth) if example.get("focus") else 0
+    memory, asked, taken = None, program, Usage()
+    program_calls: list[PredictorCall] = []
+    depth = max(*RECALL_AT, benchmark.scorer.retrieval_depth) if example.get("evidence_ids") else 0
     with recording(True, depth) as record:
         try:
             if benchmark.interaction is None:
@@ -226,7 +226,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
                 try:
                     prediction = benchmark.answer(asked, example)
                 finally:
-                    taken = work.taken
+                    taken = work.usage
                     clock.mark("answered")
                     # Calls that are recorded from here on are those of judges.
                     program_calls = list(record.calls)
@@ -240,7 +240,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         if len(record.recalled) == 1:
             clock.mark("recalled", record.recalled[0][0])
         spans = [1000 * sum(each) / max(1, len(record.recalled)) for each in zip(*record.searches, strict=True)]
-        context = prediction.get("context") or (record.recalled[-1][1].whole() if record.recalled else None)
+        context = prediction.get("context") or (record.recalled[-1][1].full_context() if record.recalled else None)
         try:
             recall = _evidence_found(program, benchmark, example, context, memory, record)
         except BudgetError as error:  # an embedding endpoint's
@@ -250,7 +250,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         id=str(example.id),
         group=benchmark.group(example),
         category=benchmark.category(example),
-        counts=benchmark.scorer.counts(example),
+        in_headline=benchmark.scorer.in_headline(example),
         question=str(example.get("question") or ""),
         gold=str(example.get("answer") or ""),
         answer=str(prediction.get("answer") or ""),
@@ -270,7 +270,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         search=spans[0] if spans else None,
         search_cpu=spans[1] if spans else None,
         failure=failure,
-        seen=seen(
+        trace=make_question_trace(
             example,
             context and program.task.context_as_shown(context),
             record.calls,
@@ -282,10 +282,10 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
 
 
 def _evidence_in_prompts(
-    example: dspy.Example, memory: Memory | None, context: Context | None, calls: Sequence[Call]
+    example: dspy.Example, memory: Memory | None, context: Context | None, calls: Sequence[PredictorCall]
 ) -> list[str] | None:
     """Return which gold evidence stood in the inputs of calls; None where the program reports what it recalled."""
-    turn_ids = list(example.get("focus") or ())
+    turn_ids = list(example.get("evidence_ids") or ())
     if not turn_ids or memory is None or context is None:
         return None
     if reports_recall(memory, context) or set(turn_ids) <= set(context.sources):
@@ -299,43 +299,45 @@ def _evidence_found(
     example: dspy.Example,
     context: Context | None,
     memory: Memory | None,
-    record: Recording,
+    record: CallRecorder,
 ) -> dict[str, float]:
     """How much of the evidence the task saw (`shown`), and how much the memory's plain search finds, which needs no LM.
 
     A question that failed counts like any other, with what was recalled for it; nothing, where recalling failed.
     """
-    if not example.get("focus"):
+    if not example.get("evidence_ids"):
         return {}
     # In a conversation there are several, and none of them may be that of the example.
     alone = len(record.recalled) == 1
     query = record.recalled[0][1].query if alone else program.query_of(example)
-    if program.method.reader.free:
+    if program.method.reader.is_search_free:
         if memory is None and context is not None:
             memory = program.remember(program.history_of(example)).memory
         known = record.ranked[1] if alone and record.ranked and record.ranked[0] is program.method.reader else None
         try:
             reader = program.method.reader
-            hits = [] if memory is None else evidence_hits(reader, memory, query.probe, record.depth, known)
+            hits = (
+                [] if memory is None else evidence_hits(reader, memory, query.search_text, record.ranking_depth, known)
+            )
         except MempilerError:
             raise
         except Exception:
             hits = []
         ranked = [hit.sources for hit in hits]
-        found = {f"recall@{k}": evidence_recall(example.focus, ranked, k) for k in RECALL_AT}
+        found = {f"recall@{k}": evidence_recall(example.evidence_ids, ranked, k) for k in RECALL_AT}
     else:
         # A search of somebody else's takes something; what it was asked for is all that is looked at.
         ranked, found = [hit.sources for hit in context.without_fallback().hits] if context else [], {}
     # Summaries alone speak of no turn in particular: whether that is the method's way, all questions together tell.
     if (
-        not program.method.reader.free
+        not program.method.reader.is_search_free
         or context is None
         or not context.hits
         or any(hit.is_evidence for hit in context.hits)
     ):
-        found = {SHOWN: evidence_recall(example.focus, _turns_found(context, query), 2), **found}
+        found = {SHOWN: evidence_recall(example.evidence_ids, _turns_found(context, query), 2), **found}
     return {name: value for name, value in found.items() if value is not None} | (
-        benchmark.scorer.retrieval(example, ranked) if benchmark.scorer.retrieval_depth else {}
+        benchmark.scorer.retrieval_metrics(example, ranked) if benchmark.scorer.retrieval_depth else {}
     )
 
 
@@ -347,7 +349,7 @@ def _turns_found(context: Context | None, query: Query) -> list[Collection[str]]
     if context is None:
         return []
     fallback = {hit.id for hit in context.hits if hit.fallback}
-    return [context.without_fallback().evidence, query.shown_ids - fallback]
+    return [context.without_fallback().evidence, query.shown_turn_ids - fallback]
 
 
 def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[Hit] | None = None) -> list[Hit]:
@@ -361,7 +363,7 @@ def evidence_hits(reader: Reader, memory: Any, probe: str, k: int, known: list[H
         asked *= 4
 
 
-def written(program: MemoryProgram, histories: Sequence[History]) -> dict[History, WriteResult]:
+def collect_write_results(program: MemoryProgram, histories: Sequence[History]) -> dict[History, WriteResult]:
     """How distinct histories were written, whose memories are in the cache where anything was asked to write them.
 
     Histories that begin alike share their first nodes: what these took, and what failed there, is counted once.
@@ -369,17 +371,17 @@ def written(program: MemoryProgram, histories: Sequence[History]) -> dict[Histor
     found, seen = dict[History, WriteResult](), set[int]()
     for history in histories:
         nodes, failures = [], list[Failure]()
-        if program.method.writer.asks:
+        if program.method.writer.calls_model:
             with suppress(Exception):  # its questions have failed, and are counted as such
-                nodes = program.remember(history).chain()
+                nodes = program.remember(history).ancestors()
         fresh = [node for node in nodes if id(node) not in seen]
         seen.update(map(id, fresh))
         for node in fresh:
             where = f"{history.id}, {f'item {node.item.id}' if node.item else 'settling'}"
             failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
-        spent = sum((node.taken for node in fresh), Spending())
+        spent = sum((node.usage for node in fresh), Usage())
         words, operations = None, dict[str, int]()
-        if nodes and program.method.reader.free:
+        if nodes and program.method.reader.is_search_free:
             memory = nodes[-1].memory
             words = memory_words(memory)
             operations = dict(memory.operations)
@@ -392,7 +394,7 @@ class _Written:
     """How the distinct histories of some questions were written, taken together."""
 
     failures: tuple[Failure, ...]
-    taken: Spending
+    taken: Usage
     histories: int
     words: float | None
     """Mean length of a memory; None where none could be read."""
@@ -416,13 +418,13 @@ def _all_written(
         if len(past) >= len(whole.get(example.history, ())):
             whole[example.history] = past
     with dspy.context(trace=None, disable_history=True):
-        known |= written(program, [history for history in histories if history not in known])
+        known |= collect_write_results(program, [history for history in histories if history not in known])
 
     failures: list[Failure] = []
-    taken = Spending()
+    taken = Usage()
     for history in histories:
         failures += known[history].failures
-        taken += known[history].taken
+        taken += known[history].usage
 
     lengths: list[int] = []
     operations: Counter[str] = Counter()

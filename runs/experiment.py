@@ -27,20 +27,20 @@ from .pages.page import known_facts, program_changes, run_page, states
 from .registry import pinned
 from .results import Evaluation
 from .runtime import Parent, Runtime
-from .setup import Setup, parameters, replayed_setup
+from .setup import RunConfig, parameters, replayed_setup
 from .tracking import Tracker
-from .workers import share
+from .workers import evaluate_remotely
 
 Part = Literal["all", "train", "dev", "test"]
-Note = Callable[[str], Progress | None]
+ProgressFactory = Callable[[str], Progress | None]
 """Called with the name of each phase; may return a progress callback for it."""
 
 
 def run_evaluate(
     name: str | Any,
-    setup: Setup,
-    part: Part = "all",
-    note: Note = lambda phase: None,
+    setup: RunConfig,
+    split: Part = "all",
+    progress: ProgressFactory = lambda phase: None,
     meter: Meter | None = None,
     parent: Parent | None = None,
 ) -> Evaluation:
@@ -49,8 +49,8 @@ def run_evaluate(
     Args:
         name: What is scored, by its name or itself.
         setup: Data, models, and the method's settings.
-        part: Which questions: all, or a part of the split that compile uses.
-        note: Called with the name of each phase.
+        split: Which questions: all, or a part of the split that compile uses.
+        progress: Called with the name of each phase.
         meter: Counts the calls; a new one if None.
         parent: The larger run that it is a part of, if it is.
     """
@@ -59,24 +59,24 @@ def run_evaluate(
     if isinstance(thing, str) and thing.endswith(ANSWERS):
         thing = Answers(thing)
     name, benchmark = name_in_tables(thing), setup.load()
-    examples = chosen_examples(setup, benchmark, part)
+    examples = chosen_examples(setup, benchmark, split)
     if isinstance(thing, Answers):
-        examples = thing.given(benchmark, examples)
-    runtime = Runtime.start(setup, "evaluate", name, {"part": part}, meter, parent)
+        examples = thing.attach_answers(benchmark, examples)
+    runtime = Runtime.start(setup, "evaluate", name, {"part": split}, meter, parent)
     with runtime.folder.recording():
-        program, benchmark = runtime.evaluated(thing)
+        program, benchmark = runtime.load_target(thing)
         with closing(program.method):
-            found = _tracked(Scoring(runtime, benchmark, note, thing), program, examples, part)
+            found = _tracked(Evaluator(runtime, benchmark, progress, thing), program, examples, split)
     runtime.folder.keep_rows("evaluation", found.rows)
     runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.to_dict())
     return found
 
 
-def chosen_examples(setup: Setup, benchmark: Benchmark, part: Part) -> Sequence[dspy.Example]:
+def chosen_examples(setup: RunConfig, benchmark: Benchmark, split: Part) -> Sequence[dspy.Example]:
     """The questions an evaluation asks: all of them, or a part of the split; `--test N` alone means the test part."""
-    if part == "all" and setup.test is None:
+    if split == "all" and setup.test is None:
         return benchmark.interleave(benchmark.examples)
-    return getattr(setup.split(benchmark), "test" if part == "all" else part)
+    return getattr(setup.split(benchmark), "test" if split == "all" else split)
 
 
 def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
@@ -86,7 +86,7 @@ def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
 
 
 @dataclass(frozen=True)
-class Scoring:
+class Evaluator:
     """How the questions of a run are scored.
 
     Raises:
@@ -95,12 +95,12 @@ class Scoring:
 
     runtime: Runtime
     benchmark: Benchmark
-    note: Note
-    thing: Any
+    progress: ProgressFactory
+    target: Any
 
     def __post_init__(self) -> None:
-        if self.runtime.setup.workers != 1 and not isinstance(self.thing, str):
-            name = name_in_tables(self.thing)
+        if self.runtime.setup.workers != 1 and not isinstance(self.target, str):
+            name = name_in_tables(self.target)
             raise UserError(f"{name} is only in this process; leave --workers out, or name it module:thing")
 
     def __call__(
@@ -114,12 +114,12 @@ class Scoring:
             examples,
             runtime.meter,
             runtime.setup.threads,
-            self.note(told),
+            self.progress(told),
             runtime.folder.store.rows,
             phase,
-            runtime.setup.max_lost,
-            partial(share, runtime, self.thing) if runtime.setup.workers != 1 else None,
-            lambda: self.note(f"{told}, sessions remembered"),
+            runtime.setup.max_failure_rate,
+            partial(evaluate_remotely, runtime, self.target) if runtime.setup.workers != 1 else None,
+            lambda: self.progress(f"{told}, sessions remembered"),
         )
 
     def keep_page(
@@ -138,7 +138,7 @@ class Scoring:
         """
         command, folder = tracker.tags["command"], self.runtime.folder.path
         told = [
-            ("Command", self.runtime.setup.command_line(command, name_in_tables(self.thing), chosen)),
+            ("Command", self.runtime.setup.command_line(command, name_in_tables(self.target), chosen)),
             ("Date", f"{datetime.now():%Y-%m-%d %H:%M}"),
             ("MLflow run", tracker.address),
             ("Data", f"{self.benchmark.source.name}, {questions}"),
@@ -148,7 +148,7 @@ class Scoring:
         tracker.files(keep_page(folder, run_page(command, folder.name, phases, told, **about)))
 
 
-def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.Example], part: Part) -> Evaluation:
+def _tracked(scoring: Evaluator, program: MemoryProgram, examples: Sequence[dspy.Example], part: Part) -> Evaluation:
     runtime, benchmark = scoring.runtime, scoring.benchmark
     # The context first: a wrong name of a model or an adapter makes no run.
     logged = parameters(program, runtime.setup, benchmark) | {"part": part}
@@ -156,7 +156,7 @@ def _tracked(scoring: Scoring, program: MemoryProgram, examples: Sequence[dspy.E
         found = scoring(program, examples, part, "evaluating").model_copy(update={"run_id": tracker.run_id})
         tracker.evaluation("evaluation", found)
         same = program_changes(states(program), states(program))
-        notes = scoring.thing.notes if isinstance(scoring.thing, Answers) else []
+        notes = scoring.target.notes if isinstance(scoring.target, Answers) else []
         told = f"questions: {part}"
         scoring.keep_page(tracker, {"split": part}, program, {"score": found}, told, notes=notes, changes=same)
         show(tracker, benchmark, found, ((program, None),), "evaluation", runtime.setup.traces)

@@ -19,11 +19,11 @@ import dspy
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, NonNegativeFloat
 
 from ..data.benchmark import Benchmark
-from ..data.dataset import refuse_fatal
+from ..data.dataset import raise_on_fatal
 from ..data.rows import Location, Row, Verbatim, Words, json_rows
-from ..engines.spending import Spending, note
+from ..engines.spending import Usage, record_usage
 from ..errors import DataError, UserError, one_line
-from ..programs.external.program import WEB, kind_of, takes_embedder, thing_of
+from ..programs.external.program import WEB, load_target, takes_embedder, target_kind
 from ..programs.external.stores import parameters
 from ..programs.program import MemoryProgram
 from ..programs.recording import ExternalError
@@ -36,7 +36,7 @@ FIELD = "recorded"
 Count = Annotated[int, Field(ge=0, le=10**12)]
 
 
-class Recorded(BaseModel):
+class RecordedAnswer(BaseModel):
     """One line."""
 
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
@@ -67,11 +67,11 @@ class HarnessResult(Row):
     search_duration_ms: NonNegativeFloat | None = None
     response_duration_ms: NonNegativeFloat | None = None
 
-    def recorded(self, id: str) -> Recorded:
+    def recorded(self, id: str) -> RecordedAnswer:
         """As the recorded answer to a question."""
         said: Any = {"error": self.skip_reason} if self.skip_reason else {"answer": self.answer}
         seconds = ((self.search_duration_ms or 0) + (self.response_duration_ms or 0)) / 1000
-        return Recorded(id=id, recalled=(self.context,) if self.context else None, seconds=seconds, **said)
+        return RecordedAnswer(id=id, recalled=(self.context,) if self.context else None, seconds=seconds, **said)
 
 
 def harness_id(benchmark: str, example: dspy.Example) -> str:
@@ -92,12 +92,12 @@ def read_results(path: Path) -> list[HarnessResult]:
         listed = [each for asked in raw.values() for each in (asked if isinstance(asked, list) else [asked])]
     if not listed:
         raise DataError(f"{path}: holds no results as amb or omnimemeval write them")
-    note = refuse_fatal(path)
-    found = [Location(note, f"result {number}").read(HarnessResult, each) for number, each in enumerate(listed, 1)]
+    note = raise_on_fatal(path)
+    found = [Location(note, f"result {number}").validate(HarnessResult, each) for number, each in enumerate(listed, 1)]
     return [each for each in found if each is not None]
 
 
-def matched(results: Sequence[HarnessResult], benchmark: Benchmark) -> dict[str, Recorded]:
+def matched(results: Sequence[HarnessResult], benchmark: Benchmark) -> dict[str, RecordedAnswer]:
     """The answers by our ids of the questions, which are found by their words, or by amb's ids.
 
     Of questions with the same words the one of that id is meant, or of that gold answer.
@@ -107,7 +107,7 @@ def matched(results: Sequence[HarnessResult], benchmark: Benchmark) -> dict[str,
         id, theirs = str(example.id), harness_id(benchmark.name, example)
         ids[theirs] = id
         asked.setdefault(one_line(example.question), []).append((id, theirs, str(example.get("answer"))))
-    found: dict[str, Recorded] = {}
+    found: dict[str, RecordedAnswer] = {}
     for each in results:
         same = [known for known in asked.get(one_line(each.query), ()) if known[0] not in found]
         best = max(same, key=lambda one: (one[1] == each.query_id, one[2] == str(each.golden_answer)), default=None)
@@ -128,9 +128,9 @@ class Answers:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path, self.rows, self.notes = Path(path), dict[str, Recorded](), list[str]()
+        self.path, self.rows, self.notes = Path(path), dict[str, RecordedAnswer](), list[str]()
         self.results = None if self.path.suffix == ".jsonl" else read_results(self.path)
-        lines = json_rows(self.path, Recorded, refuse_fatal(self.path)) if self.results is None else ()
+        lines = json_rows(self.path, RecordedAnswer, raise_on_fatal(self.path)) if self.results is None else ()
         for number, _, row in lines:
             if row.answer is None and row.error is None:
                 told = "has no answer; give `answer`, or `error` where the question failed"
@@ -142,17 +142,17 @@ class Answers:
 
     def __call__(self, history: History, question: str, query: Query) -> Any:
         """The recorded answer to a question, and what was recalled for it."""
-        found: Recorded | None = query.more.get(FIELD)
+        found: RecordedAnswer | None = query.extra.get(FIELD)
         if found is None:
             raise ExternalError("recorded answers answer the questions of an evaluation, no other ones")
         unpriced = found.calls if found.cost is None else 0
         tokens = found.input_tokens, found.output_tokens
-        note(Spending(found.calls, *tokens, found.cost or 0.0, unpriced, found.seconds))
+        record_usage(Usage(found.calls, *tokens, found.cost or 0.0, unpriced, found.seconds))
         if found.answer is None:
             raise ExternalError(found.error or "no answer")
         return found.answer, found.recalled
 
-    def given(self, benchmark: Benchmark, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+    def attach_answers(self, benchmark: Benchmark, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """The questions with their answers; every line has to be of a question of the benchmark.
 
         Of a harness's results those are taken that are of its questions; `notes` say how many are left out.
@@ -194,7 +194,7 @@ def resolve_external(name: str) -> Any | None:
     if name.endswith(ANSWERS):
         return Answers(name)
     if not name.startswith(SYSTEM):
-        return thing_of(name)
+        return load_target(name)
     from ..systems.catalog import factory
 
     return factory(name.removeprefix(SYSTEM))
@@ -206,12 +206,12 @@ def in_subprocess(name: str, thing: Any) -> Any:
     One that asks for the run's embedder has it in this process only.
     """
     made = isinstance(thing, type) or not hasattr(thing, "add")
-    if name.startswith((SYSTEM, *WEB)) or not made or kind_of(thing) == "answer" or takes_embedder(thing):
+    if name.startswith((SYSTEM, *WEB)) or not made or target_kind(thing) == "answer" or takes_embedder(thing):
         return thing
     from ..systems.catalog import isolated
 
     make: Any = isolated(name, "folder" in parameters(thing))
-    make.asks = kind_of(thing) == "ask"
+    make.asks = target_kind(thing) == "ask"
     return make
 
 
@@ -228,4 +228,4 @@ def name_in_tables(thing: Any) -> str:
 def plannable(name: str) -> bool:
     """Whether what something takes can be measured in advance, under another model."""
     thing = resolve_external(name)
-    return thing is None or (kind_of(thing) == "answer" and not isinstance(thing, Answers))
+    return thing is None or (target_kind(thing) == "answer" and not isinstance(thing, Answers))

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, MempilerError, Stopped, UserError, one_line
+from ..errors import DataError, MempilerError, RunInterrupted, UserError, one_line
 from ..records import read_json
 from ..records.atomic_file import atomic_write
 from .home import home, make_folder
@@ -43,7 +43,7 @@ class RunFolder:
 
     path: Path
     """Its folder, which exists."""
-    whole: RunFolder | None = None
+    parent: RunFolder | None = None
     """The run that it is a part of, if it is."""
 
     @classmethod
@@ -99,7 +99,7 @@ class RunFolder:
                 )
         return folder
 
-    def part(self, name: str, settings: dict[str, Any]) -> RunFolder:
+    def child(self, name: str, settings: dict[str, Any]) -> RunFolder:
         """A part of this run, made where it is not there; its answers, memories and rows are in this run's store."""
         found = RunFolder(self.path / PARTS / name, self)
         make_folder(found.path)
@@ -120,7 +120,7 @@ class RunFolder:
     @property
     def resumed(self) -> Path:
         """The folder of what is resumed: this run, or the one that it is a part of."""
-        return self.path if self.whole is None else self.whole.resumed
+        return self.path if self.parent is None else self.parent.resumed
 
     @property
     def program(self) -> Path:
@@ -142,7 +142,7 @@ class RunFolder:
     @cached_property
     def store(self) -> RunStore:
         """The run's SQLite file."""
-        return RunStore(self.path / "run.sqlite") if self.whole is None else self.whole.store.part(self.path.name)
+        return RunStore(self.path / "run.sqlite") if self.parent is None else self.parent.store.part(self.path.name)
 
     def read(self) -> dict[str, Any]:
         """The content of `run.json`.
@@ -182,7 +182,9 @@ class RunFolder:
             except KeyboardInterrupt as stop:
                 with suppress(MempilerError):
                     self.update(status="stopped", error="stopped by the user")
-                raise Stopped(f"what was done is kept in {self.resumed}", ("--resume", self.resumed.name)) from stop
+                raise RunInterrupted(
+                    f"what was done is kept in {self.resumed}", ("--resume", self.resumed.name)
+                ) from stop
             except BaseException as error:
                 with suppress(MempilerError):
                     self.update(status="failed", error=one_line(error, 500))
@@ -194,7 +196,7 @@ class RunFolder:
 
         stack = ExitStack()
         try:
-            if self.whole is None:
+            if self.parent is None:
                 stack.enter_context(FileLock(self.path / "run.lock", timeout=0))
         except OSError as error:
             why = "still runs in another process; wait for its end, or stop it"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..engines.spending import Spending, Usage
+from ..engines.spending import Usage, UsageReport
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class LedgerEntry:
 
     number: int
     """Counts the entries of a worker: those of its threads may come in another order than they were made."""
-    spent: Spending
+    reserved_usage: Usage
     """At most what it has spent, the call and all others in flight included."""
-    usage: Usage
+    metered_usage: UsageReport
     """What its meter has counted."""
 
 

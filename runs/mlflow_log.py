@@ -32,7 +32,7 @@ from ..programs.program import MemoryProgram
 from ..programs.state import signature_of
 from .results import Evaluation
 from .rows import ANSWER, REASONS, RECALL_AT, SHOWN, QuestionTrace, Row, Timings, shortened
-from .tracking import Tracker, at_store, tracking_uri
+from .tracking import Tracker, tracking_uri, use_tracking_store
 
 _DIGEST = "mempiler.digest"
 _SENT = "mempiler.questions."
@@ -75,7 +75,7 @@ def show(
     """
     if tracker.failed is not None:
         return
-    with tracker.optional(), at_store():
+    with tracker.optional(), use_tracking_store():
         for program, alias in programs:
             for prompt in _prompts(tracker, program, benchmark.name, alias):
                 tracker.client.link_prompt_version_to_run(tracker.run_id, prompt)
@@ -145,8 +145,8 @@ def _questions(tracker: Tracker, source: Source, evaluation: Evaluation) -> None
 def _record(row: Row, evaluation: Evaluation) -> dict[str, Any]:
     """A question; its id tells it from an equal one about another conversation."""
     expected: dict[str, Any] = {_EXPECTED: shortened(row.gold, ANSWER)}
-    if row.seen is not None and row.seen.evidence:
-        expected["evidence"] = list(row.seen.evidence)
+    if row.trace is not None and row.trace.evidence:
+        expected["evidence"] = list(row.trace.evidence)
     return {
         "inputs": {"question": shortened(row.question, ANSWER), "id": row.id},
         "expectations": expected,
@@ -217,7 +217,7 @@ class _Trace:
 
 
 def _question(evaluation: Evaluation, row: Row) -> _Trace:
-    seen = row.seen or QuestionTrace()
+    seen = row.trace or QuestionTrace()
     moments = seen.moments or Timings(began=time.time() - row.seconds)
     question, answer, gold = (shortened(text, ANSWER) for text in (row.question, row.answer, row.gold))
     remembered = moments.remembered or 0.0
@@ -291,7 +291,7 @@ def _assessments(evaluation: Evaluation, row: Row) -> Iterator[Any]:
 
     code = AssessmentSource(source_type="CODE", source_id="mempiler")
     judge = AssessmentSource(source_type="LLM_JUDGE", source_id=evaluation.judge) if evaluation.judge else code
-    told = (row.seen and row.seen.feedback) or None
+    told = (row.trace and row.trace.feedback) or None
     yield Feedback(name="right", value=row.right, source=judge, rationale=REASONS[row.reason])
     yield Feedback(name="score", value=row.score, source=judge, rationale=told)
     for name, value in row.parts.items():

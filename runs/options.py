@@ -18,7 +18,7 @@ from ..data.examples import ExampleBenchmark
 from ..engines.guard import Limits
 from ..engines.meter import Role
 from ..errors import UnknownNameError, UserError
-from .setup import Setup, Workers, replayed_setup
+from .setup import RunConfig, Workers, replayed_setup
 
 
 class RunOptions(TypedDict, total=False):
@@ -111,7 +111,7 @@ OWN_ARGUMENTS = (
     "force",
 )
 """Arguments that one function or another has beside these, for the message about an option that does not exist."""
-_SETUP_FIELDS = {"set": "config", "lm_set": "lm_settings", "max_failure_rate": "max_lost"}
+_SETUP_FIELDS = {"set": "method_settings", "lm_set": "lm_settings"}
 """Options that a setup keeps under another name."""
 _LIMITS = ("max_usd", "max_calls", "max_tokens", "max_minutes")
 _MODELS: Mapping[str, Role] = {"lm": "task", "prompt_lm": "prompt", "judge_lm": "judge", "answer_lm": "answer"}
@@ -138,7 +138,7 @@ class Questions:
         return ExampleBenchmark.from_examples(self.trainset or (), self.valset, self.testset, self.metric, seed)
 
 
-def make_setup(options: Mapping[str, Any], questions: Questions | None = None) -> Setup:
+def make_setup(options: Mapping[str, Any], questions: Questions | None = None) -> RunConfig:
     """Return the setup of a run.
 
     Args:
@@ -167,7 +167,7 @@ def make_setup(options: Mapping[str, Any], questions: Questions | None = None) -
         values["data"] = str(values["data"])
 
     fields = {_SETUP_FIELDS.get(name, name): value for name, value in values.items()}
-    setup = Setup(
+    setup = RunConfig(
         benchmark=benchmark,
         questions=own_questions,
         options=benchmark_options,

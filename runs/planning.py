@@ -1,7 +1,7 @@
 """`--plan`: estimates LM calls, tokens, cost and minutes of a run before any paid call.
 
 The start program runs on a few questions under the offline engine, which shows how many calls a question and an item
-take, and how long their prompts are; `effort` turns an optimizer's settings into a range of program runs. Calls that a
+take, and how long their prompts are; `estimate_cost` turns an optimizer's settings into a range of program runs. Calls that a
 cache answers are part of the range; corrections, retries and judges are not.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..engines.guard import Guard
+from ..engines.guard import BudgetGuard
 from ..engines.local.memory_plan import (
     COLOCATED_SHARE,
     GIGABYTE,
@@ -30,10 +30,10 @@ from ..engines.local.processes import started_processes
 from ..engines.local.settings import Reinforcement
 from ..engines.meter import Meter
 from ..engines.models import LOCAL, OFFLINE, is_local, is_offline, language_model
-from ..engines.spending import Spending, token_prices
+from ..engines.spending import Usage, token_prices
 from ..errors import UserError
-from ..optimizers.compile import Compilation, plan_job
-from ..optimizers.cost_estimate import NOTHING, Range, effort
+from ..optimizers.compile import CompileConfig, plan_job
+from ..optimizers.cost_estimate import NOTHING, Range, estimate_cost
 from ..optimizers.logo_grpo.journal import FILE
 from ..optimizers.logo_grpo.policy import by_history
 from ..optimizers.logo_grpo.settings import TrainingSettings
@@ -48,7 +48,7 @@ from .folder import RunFolder
 from .home import home
 from .registry import program_folder
 from .runtime import Runtime
-from .setup import Setup
+from .setup import RunConfig
 from .split_plan import SplitPlan, plan_split
 
 SAMPLED_ITEMS = 3
@@ -110,7 +110,7 @@ def _largest(devices: Iterable[DeviceUse]) -> tuple[DeviceUse, ...]:
     return tuple(largest.values())
 
 
-def plan_evaluate(name: Any, setup: Setup, part: Part = "all") -> Plan:
+def plan_evaluate(name: Any, setup: RunConfig, part: Part = "all") -> Plan:
     """The plan of an evaluation."""
     benchmark = setup.load()
     examples = chosen_examples(setup, benchmark, part)
@@ -125,7 +125,7 @@ def plan_evaluate(name: Any, setup: Setup, part: Part = "all") -> Plan:
     return _plan(phases, tokens, size, setup)
 
 
-def plan_compile(method: Any, setup: Setup, how: Compilation) -> Plan:
+def plan_compile(method: Any, setup: RunConfig, how: CompileConfig) -> Plan:
     """The plan of a compile: scoring before and after, and the optimizer between; checks the optimizer's needs, too."""
     benchmark = setup.load(compiling=True)
     split = setup.split(benchmark)
@@ -134,7 +134,7 @@ def plan_compile(method: Any, setup: Setup, how: Compilation) -> Plan:
         job = plan_job(program, benchmark, split.train, replace(how, seed=setup.seed, threads=setup.threads))
     size = _measured(program, benchmark, split.train, conversing=False)
     visible = {name for name, _ in job.student.named_predictors()}
-    done = effort(how.optimizer, job.settings, len(job.train), len(job.val), len(visible))
+    done = estimate_cost(how.optimizer, job.settings, len(job.train), len(job.val), len(visible))
     # Whether the optimizer may change writing prompts, so that memories are written anew.
     rewrites = bool(visible & program.writer_names()) and how.optimizer not in ("labeled", "knn")
     learned, held = [*job.train, *job.val], _writing(program, [*split.dev, *split.test], size).calls
@@ -158,7 +158,7 @@ def plan_compile(method: Any, setup: Setup, how: Compilation) -> Plan:
     return replace(_plan(phases, tokens, size, setup), split=plan_split(setup))
 
 
-def plan_train(method: Any, setup: Setup, course: TrainingConfig) -> Plan:
+def plan_train(method: Any, setup: RunConfig, config: TrainingConfig) -> Plan:
     """The plan of a training: its steps and validations, and the test questions before and after.
 
     A budget of tokens says how many completions there can be, not how long they are. Hours follow from the completions
@@ -166,62 +166,62 @@ def plan_train(method: Any, setup: Setup, course: TrainingConfig) -> Plan:
     """
     benchmark = setup.load()
     split = setup.split(benchmark)
-    program, settings = start_program(method, setup, benchmark), course.training(0)
+    program, settings = start_program(method, setup, benchmark), config.training(0)
     size = _measured(program, benchmark, split.train)
     scored = _written(program, split.test, size)
     checked = _written(program, split.dev, size).times(1 + settings.samples)
-    steps, calls = _steps(settings, course.answer_tokens, split.train, size)
+    steps, calls = _steps(settings, config.answer_tokens, split.train, size)
     stages = len(settings.curriculum.horizons)
     checks = Range(1, steps.high // settings.validate_every + stages + 1)
     validated = Range(checked.low * checks.low, checked.high * checks.high)
     phases = {"scoring before": scored, "training": calls, "validating": validated, "scoring after": scored}
     calls = sum(phases.values(), NOTHING)
     tokens = Range(calls.low * size.each * 0.5, calls.high * size.each * 2)
-    found = replace(_plan(phases, tokens, size, setup), split=plan_split(setup), devices=_devices(setup, course, size))
+    found = replace(_plan(phases, tokens, size, setup), split=plan_split(setup), devices=_devices(setup, config, size))
     rate = trained_rate(setup.lm)
     if rate is None:
         return found
     seconds = found.calls.times(1 / rate)
-    usd = found.usd if course.usd_per_hour is None else seconds.times(course.usd_per_hour / 3600)
+    usd = found.usd if config.usd_per_hour is None else seconds.times(config.usd_per_hour / 3600)
     return replace(found, minutes=seconds.times(1 / 60), usd=usd)
 
 
-def _devices(setup: Setup, course: TrainingConfig, size: _Size) -> tuple[DeviceUse, ...]:
+def _devices(setup: RunConfig, config: TrainingConfig, size: _Size) -> tuple[DeviceUse, ...]:
     """Return the memory that a training takes on each GPU, with that of the servers which it asks."""
     shape = model_shape(setup.lm.removeprefix(LOCAL)) if is_local(setup.lm) and setup.lm != TINY else None
     if shape is None:
         return ()
-    trainer = Reinforcement.parse(course.trainer_settings)
+    trainer = Reinforcement.parse(config.trainer_settings)
     asks_vllm = bool(trainer.trl.get("use_vllm"))
     # As TRL has it where nothing is said.
     is_colocated = asks_vllm and trainer.trl.get("vllm_mode", "colocate") == "colocate"
     training = TrainingMemory(
         shape,
-        gpus=course.train_gpus or started_processes(),
+        gpus=config.train_gpus or started_processes(),
         sharded=bool(trainer.trl.get("fsdp")),
         rows=trainer.micro_batch_size,
-        tokens=_longest_row(course, size),
-        lora=course.lora,
+        tokens=_longest_row(config, size),
+        lora=config.lora,
         has_reference=trainer.beta > 0,
         is_checkpointed=trainer.gradient_checkpointing,
         colocated=float(trainer.trl.get("vllm_gpu_memory_utilization", COLOCATED_SHARE)) if is_colocated else 0.0,
-        capacity=course.gpu_memory,
+        capacity=config.gpu_memory,
     )
     devices = [training.use()]
     if asks_vllm and not is_colocated:
         weights = shape.parameters * HALF_BYTES / GIGABYTE
-        devices.append(vllm_use("sampling", course.sampling_gpus or 1, weights, course.gpu_memory))
-    if course.answer_lm and course.reader_gpus:
-        weights = reader_gigabytes(course.answer_lm)
-        share = None if weights is None else weights / course.reader_gpus
-        devices.append(vllm_use("answers for rewards", course.reader_gpus, share, course.gpu_memory))
+        devices.append(vllm_use("sampling", config.sampling_gpus or 1, weights, config.gpu_memory))
+    if config.answer_lm and config.reader_gpus:
+        weights = reader_gigabytes(config.answer_lm)
+        share = None if weights is None else weights / config.reader_gpus
+        devices.append(vllm_use("answers for rewards", config.reader_gpus, share, config.gpu_memory))
     return tuple(devices)
 
 
-def _longest_row(course: TrainingConfig, size: _Size) -> int:
+def _longest_row(config: TrainingConfig, size: _Size) -> int:
     """Return the tokens of a long prompt with its completion: twice a mean call, and as much as may be answered."""
     mean = size.write_tokens / size.write_calls if size.write_calls else 0.0
-    return int(2 * mean) + course.answer_tokens
+    return int(2 * mean) + config.answer_tokens
 
 
 def trained_rate(lm: str) -> float | None:
@@ -271,7 +271,7 @@ def _written(program: MemoryProgram, examples: Sequence[dspy.Example], size: _Si
     return Range(reads + writes * 0.5, reads + writes * 1.5)
 
 
-def start_program(name: Any, setup: Setup, benchmark: Benchmark) -> MemoryProgram:
+def start_program(name: Any, setup: RunConfig, benchmark: Benchmark) -> MemoryProgram:
     """A method's program or a saved one as a run begins with it.
 
     Raises:
@@ -283,7 +283,7 @@ def start_program(name: Any, setup: Setup, benchmark: Benchmark) -> MemoryProgra
             raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
         # The offline embedder replaces a paid one: the recalled context has the same size.
         setup = replace(setup, embedder=OFFLINE, embedder_api_base=None)
-    return Runtime(setup, Meter(), Guard(), RunFolder(Path())).program(name, benchmark, MemoryCache())
+    return Runtime(setup, Meter(), BudgetGuard(), RunFolder(Path())).program(name, benchmark, MemoryCache())
 
 
 @dataclass(frozen=True)
@@ -327,7 +327,7 @@ def _measured(
         read = meter.read() - written
     items, histories = sum(map(len, short.values())) or 1, len(nodes) or 1
     # A node without an item is that of settling, as practice on all records does.
-    settled = sum((node.taken for node in nodes.values() if node.item is None), Spending())
+    settled = sum((node.usage for node in nodes.values() if node.item is None), Usage())
     written_calls = max(0, sum(written.calls.values()) - settled.calls)
     written_tokens = max(0, written.input_tokens + written.output_tokens - settled.tokens)
     calls, tokens = sum(read.calls.values()), read.input_tokens + read.output_tokens
@@ -348,7 +348,7 @@ def _measured(
     return replace(size, read_calls=turns * (size.read_calls + 1), read_tokens=2 * turns * size.read_tokens)
 
 
-def _plan(phases: Mapping[str, Range], tokens: Range, size: _Size, setup: Setup) -> Plan:
+def _plan(phases: Mapping[str, Range], tokens: Range, size: _Size, setup: RunConfig) -> Plan:
     calls, prices = sum(phases.values(), NOTHING), token_prices(setup.lm)
     each = 0.0 if prices is None else prices[0] * (1 - size.output_share) + prices[1] * size.output_share
     usd = None if prices is None else tokens.times(each)

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 from rich.text import Text
 
 from ..engines.guard import Limits
-from ..engines.meter import Meter, Usage
+from ..engines.meter import Meter, UsageReport
 from .console import Output, as_text
 
 PACE_SECONDS = 600.0
@@ -65,7 +65,7 @@ def run_progress(
                 display.stop()
 
 
-def spending_line(usage: Usage, limits: Limits | None) -> str:
+def spending_line(usage: UsageReport, limits: Limits | None) -> str:
     """Return calls, tokens, dollars and lost answers so far, each with its limit."""
 
     def with_limit(count: str, limit: float | None, form: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import dspy
 
 from ..data.dataset import Split
-from ..engines.spending import Spending
+from ..engines.spending import Usage
 from .results import Evaluation, difference
 from .statistics import MIN_N, Difference
 
@@ -25,7 +25,7 @@ class Promotion:
 
     gain: Difference | None
     """Compiled program minus start; None where nothing was compiled, or not every question was answered."""
-    refused: str | None
+    rejection_reason: str | None
     """Why the start is kept, in one sentence; None where the compiled program is better."""
 
 
@@ -46,11 +46,11 @@ def promotion(
         return Promotion(None, f"Not all dev questions were answered ({stopped or 'the endpoint failed on some'})")
     if compiled.broken:
         return Promotion(None, f"The compiled program's score is of a broken run ({compiled.breakage})")
-    found = difference(start.counted, compiled.counted, min_n)
-    return Promotion(found, refusal(found))
+    found = difference(start.headline_rows, compiled.headline_rows, min_n)
+    return Promotion(found, rejection_reason(found))
 
 
-def refusal(difference: Difference, baseline: str = "") -> str | None:
+def rejection_reason(difference: Difference, baseline: str = "") -> str | None:
     """Say why a difference on the dev questions is no gain; return None if it is one.
 
     Args:
@@ -73,7 +73,7 @@ def _whole(found: Evaluation) -> bool:
     return not found.stopped and not lost
 
 
-def reserve(first: Evaluation, spent: Spending, split: Split, rewrites: bool) -> Spending:
+def estimate_remaining_usage(first: Evaluation, spent: Usage, split: Split, rewrites: bool) -> Usage:
     """What is still to be scored after an optimizer will take, going by the first scoring of the run.
 
     Answering goes by questions, writing by the memories that are still to be written.
@@ -87,14 +87,14 @@ def reserve(first: Evaluation, spent: Spending, split: Split, rewrites: bool) ->
     questions = (len(split.dev) + 2 * len(split.test)) / max(1, len(first.rows))
     dev, test = _histories(split.dev), _histories(split.test)
     memories = (test + (dev + test) * rewrites) / max(1, dev)
-    answering, writing = first.answering, first.construction
+    answering, writing = first.answering_usage, first.construction
 
     def needed(limit: float, part: str, longer: float = LONGER) -> float:
         read, write = (0.0 if each is None else float(getattr(each, part)) for each in (answering, writing))
         share = write / (read + write) if write else 0.0
         return limit * longer * (share * memories + (1 - share) * questions)
 
-    return Spending(
+    return Usage(
         needed(spent.calls, "calls", longer=1.0),
         needed(spent.tokens, "tokens"),
         cost=needed(spent.cost, "tokens"),

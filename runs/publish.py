@@ -20,7 +20,7 @@ from ..errors import ProgramError, UserError, one_line
 from ..programs.program import MemoryProgram
 from .artifact import open_program
 from .manifest import MANIFEST, STATE, Manifest, read_manifest, read_states
-from .promotion import refusal
+from .promotion import rejection_reason
 from .registered_model import ENTRY, PAST
 from .registry import DIGEST, HUB, REGISTERED, hub_errors, program_folder, repository, resolve
 from .statistics import MIN_N, Difference, Scope, compare_paired_scores
@@ -157,7 +157,7 @@ def gate(
     if reason is None and other is not None and other.manifest_sha256 != manifest.manifest_sha256:
         compiled_min_n: int = manifest.scores["gate"].get("min_n", MIN_N)
         difference = _dev_difference(manifest, other, compiled_min_n if min_n is None else min_n)
-        reason = refusal(difference, address)
+        reason = rejection_reason(difference, address)
 
     if reason is not None:
         if not force:

@@ -92,7 +92,7 @@ class Served:
             # A copy, so that requests share no state.
             program = copy.copy(self.program)
             program.cache = MemoryCache()
-            own = {"lm": self.lm, "adapter": program.asking()}
+            own = {"lm": self.lm, "adapter": program.current_adapter()}
             with dspy.context(**own, trace=None, disable_history=True, warn_on_type_mismatch=False):
                 return gather([partial(_answer, program, query) for query in asked])
         except MempilerError as error:

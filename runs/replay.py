@@ -19,7 +19,7 @@ from dspy.clients.call_result import CallResult
 
 from ..engines.call import Call
 from ..engines.embedders import OFFLINE, TextEmbedder
-from ..engines.guard import Guard
+from ..engines.guard import BudgetGuard
 from ..engines.meter import MeteredLM
 from ..engines.models import is_local
 from ..engines.vectors import CachedVectors
@@ -43,7 +43,7 @@ class Replay(SharedByCopies):
         UserError: There is no such run, or it was not recorded.
     """
 
-    def __init__(self, run: str, guard: Guard) -> None:
+    def __init__(self, run: str, guard: BudgetGuard) -> None:
         self._folder, self._guard = RunFolder.open(run), guard
         self._models: dict[str, dict[str, Any]] = self._folder.read().get("models", {})
         self._asked: Counter[str] = Counter()
@@ -109,7 +109,7 @@ def note_model(folder: RunFolder, role: str, asked: str, lm: MeteredLM) -> None:
         folder.update(models={**models, role: found})
 
 
-def recorded(embedder: TextEmbedder, folder: RunFolder) -> TextEmbedder:
+def recording_embedder(embedder: TextEmbedder, folder: RunFolder) -> TextEmbedder:
     """An embedder whose vectors the run keeps; the offline one, and any where there is no run, as it is.
 
     A text that the run knows already, e.g. of before it was killed, is not embedded again.

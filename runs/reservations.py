@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..engines.guard import Guard, Limits
-from ..engines.spending import Spending
+from ..engines.guard import BudgetGuard, Limits
+from ..engines.spending import Usage
 
 
 class Reservations:
@@ -20,12 +20,12 @@ class Reservations:
         parts: What each worker may spend.
     """
 
-    def __init__(self, guard: Guard, parts: Sequence[Limits]) -> None:
+    def __init__(self, guard: BudgetGuard, parts: Sequence[Limits]) -> None:
         self._guard = guard
-        self._reserved: dict[int, Spending] = {}
+        self._reserved: dict[int, Usage] = {}
         for worker, limits in enumerate(parts):
             reserved = _spending_of(limits)
-            guard.charge(reserved)
+            guard.add_usage(reserved)
             self._reserved[worker] = reserved
 
     @property
@@ -33,13 +33,13 @@ class Reservations:
         """The workers whose parts are not settled."""
         return list(self._reserved)
 
-    def settle(self, worker: int, spent: Spending) -> None:
+    def settle(self, worker: int, spent: Usage) -> None:
         """Count what a worker has spent in the place of its part; the rest is the run's again."""
         reserved = self._reserved.pop(worker)
-        self._guard.charge(spent - reserved)
+        self._guard.add_usage(spent - reserved)
 
 
-class RecordingGuard(Guard):
+class RecordingGuard(BudgetGuard):
     """The guard of a worker: says what may be spent before each call, so that it is known if the worker is killed.
 
     Args:
@@ -48,13 +48,13 @@ class RecordingGuard(Guard):
         record: Takes the number of a call, and what is spent at most once it is made. A call is made when it returns.
     """
 
-    def __init__(self, limits: Limits, in_flight: int, record: Callable[[int, Spending], None]) -> None:
+    def __init__(self, limits: Limits, in_flight: int, record: Callable[[int, Usage], None]) -> None:
         super().__init__(limits, in_flight)
         self._record = record
         self._recorded = 0
 
     def admit(self) -> None:
-        """Called before a call that costs; as `Guard.admit`."""
+        """Called before a call that costs; as `BudgetGuard.admit`."""
         super().admit()
         with self._lock:
             self._recorded += 1
@@ -62,9 +62,9 @@ class RecordingGuard(Guard):
         self._record(number, at_most)
 
 
-def _spending_of(limits: Limits) -> Spending:
+def _spending_of(limits: Limits) -> Usage:
     """Return what is spent where limits are reached; nothing of those that are none."""
-    return Spending(
+    return Usage(
         limits.max_calls or 0,
         limits.max_tokens or 0,
         cost=limits.max_usd or 0.0,

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from ..data.scorer import Confusion
-from ..engines.spending import Spending
+from ..engines.spending import Usage
 from ..errors import BrokenRunError
 from ..records import Failure
 from .console import spanned
@@ -71,7 +71,7 @@ class Evaluation(BaseModel, frozen=True):
     """Items whose LM output stayed unparseable while memories were written."""
     failed_writes: tuple[Failure, ...] = ()
     """Those items, by history, item and predictor; as many as `write_failures`."""
-    construction: Spending | None = None
+    construction: Usage | None = None
     """What writing the memories takes, whoever paid for it first: a cache, an earlier go, or another evaluation."""
     histories: int = 0
     """Whose memories were written."""
@@ -80,11 +80,11 @@ class Evaluation(BaseModel, frozen=True):
     operations: dict[str, int] = {}
     """Operations on all memories by their outcome, of a method that counts them."""
     seconds: float = 0.0
-    answers: dict[str, dict[str, int]] = {}
+    call_outcomes: dict[str, dict[str, int]] = {}
     """Predictor calls by predictor and how they ended: ok, repaired, retried, lost."""
     faults: dict[str, dict[str, int]] = {}
     """What was wrong with answers, by predictor and kind; see `reading.repairs` and `programs.recording`."""
-    max_lost: float = MAX_LOST
+    max_failure_rate: float = MAX_LOST
     """The share of failed questions, or of lost calls, above which the score is that of a broken run."""
     aggregate: dict[str, int | float] = {}
     """Metrics of all answers together that are no mean over answers, e.g. macro-F1."""
@@ -99,19 +99,19 @@ class Evaluation(BaseModel, frozen=True):
     """What ended it before all questions were asked, e.g. "budget reached: max-calls 100"."""
 
     @property
-    def counted(self) -> list[Row]:
+    def headline_rows(self) -> list[Row]:
         """The rows behind the headline score."""
-        return [row for row in self.rows if row.counts]
+        return [row for row in self.rows if row.in_headline]
 
     @property
     def n(self) -> int:
         """Questions behind the headline score."""
-        return len(self.counted)
+        return len(self.headline_rows)
 
     @property
     def score(self) -> float | None:
         """Mean headline score; None without questions."""
-        return mean([row.score for row in self.counted])
+        return mean([row.score for row in self.headline_rows])
 
     @property
     def failures(self) -> int:
@@ -122,19 +122,19 @@ class Evaluation(BaseModel, frozen=True):
     def outcomes(self) -> dict[str, int]:
         """Predictor calls by how they ended, over all predictors."""
         counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
-        for found in self.answers.values():
+        for found in self.call_outcomes.values():
             counts.update(found)
         return dict(counts)
 
     @property
-    def lost(self) -> float:
+    def failure_rate(self) -> float:
         """The share of questions that failed, or that of predictor calls whose answer was lost, if it is larger."""
         return self._lost[0]
 
     @property
     def broken(self) -> bool:
         """Whether so much failed that the score says little of the program."""
-        return self.lost > self.max_lost
+        return self.failure_rate > self.max_failure_rate
 
     @property
     def breakage(self) -> str:
@@ -142,7 +142,7 @@ class Evaluation(BaseModel, frozen=True):
         failed = [row.failure for row in self.rows if row.failure] or list(self.failed_writes)
         counts = Counter(failure.message for failure in failed).most_common(1)
         most = f"; most often: {counts[0][0]}" if counts else ""
-        return f"{self._lost[1]}, --max-failure-rate allows {self.max_lost:.0%}{most}"
+        return f"{self._lost[1]}, --max-failure-rate allows {self.max_failure_rate:.0%}{most}"
 
     @property
     def _lost(self) -> tuple[float, str]:
@@ -152,23 +152,23 @@ class Evaluation(BaseModel, frozen=True):
         return max((some / max(1, every), f"{some} of {every} {what}") for some, every, what in (questions, answers))
 
     @property
-    def answering(self) -> Spending:
+    def answering_usage(self) -> Usage:
         """What recalling and answering takes, over all questions."""
         taken = (
-            Spending(r.calls, r.prompt_tokens, r.output_tokens, r.cost or 0.0, int(r.cost is None), r.answering)
+            Usage(r.calls, r.prompt_tokens, r.output_tokens, r.cost or 0.0, int(r.cost is None), r.answering)
             for r in self.rows
         )
-        return sum(taken, Spending())
+        return sum(taken, Usage())
 
     @property
-    def taken(self) -> Spending:
+    def usage(self) -> Usage:
         """What writing and answering take together."""
-        return self.answering + (self.construction or Spending())
+        return self.answering_usage + (self.construction or Usage())
 
     @property
-    def spent(self) -> dict[str, Any]:
+    def metered_usage(self) -> dict[str, Any]:
         """Calls, tokens and cost as the run's meter counted them; where it counted none, what was called elsewhere."""
-        taken = self.taken
+        taken = self.usage
         if any(self.calls.values()) or not taken.calls:
             return {"calls": self.calls, "tokens": self.tokens, "prompt_cache": self.prompt_cache, "cost": self.cost}
         tokens = {"input": int(taken.input_tokens), "output": int(taken.output_tokens)}
@@ -177,15 +177,15 @@ class Evaluation(BaseModel, frozen=True):
 
     def metrics(self) -> dict[str, float]:
         """Mean of every part of the metric over the headline questions."""
-        names = dict.fromkeys(name for row in self.counted for name in row.parts)
-        return {name: mean([row.parts.get(name) for row in self.counted]) or 0.0 for name in names}
+        names = dict.fromkeys(name for row in self.headline_rows for name in row.parts)
+        return {name: mean([row.parts.get(name) for row in self.headline_rows]) or 0.0 for name in names}
 
     def retrieval(self) -> dict[str, float]:
         """Mean evidence recall over the headline questions that name evidence, failed ones included.
 
         Where the method speaks of particular turns at all, a context of summaries alone shows no evidence.
         """
-        rows = [row for row in self.counted if row.recall]
+        rows = [row for row in self.headline_rows if row.recall]
         names = dict.fromkeys(name for row in rows for name in row.recall)
         found = {name: mean([row.recall.get(name) for row in rows]) or 0.0 for name in names}
         if SHOWN in found and any(SHOWN not in row.recall for row in rows):
@@ -205,14 +205,14 @@ class Evaluation(BaseModel, frozen=True):
     def context(self) -> dict[str, float]:
         """Mean size of the recalled context over the headline questions: entries and tokens."""
         return {
-            "hits": mean([row.hits for row in self.counted]) or 0.0,
-            "tokens": mean([row.context_tokens for row in self.counted]) or 0.0,
+            "hits": mean([row.hits for row in self.headline_rows]) or 0.0,
+            "tokens": mean([row.context_tokens for row in self.headline_rows]) or 0.0,
         }
 
     @property
     def prompt_tokens(self) -> float | None:
         """Mean prompt tokens of a headline question; None where they were not counted."""
-        return mean([float(row.prompt_tokens) for row in self.counted]) or None
+        return mean([float(row.prompt_tokens) for row in self.headline_rows]) or None
 
     def by_category(self) -> dict[str, dict[str, Any]]:
         """n, score, parts, size of the context and failures of every category, those outside the headline score too."""
@@ -224,7 +224,7 @@ class Evaluation(BaseModel, frozen=True):
                 "name": self.names.get(category, category),
                 "n": len(rows),
                 "score": mean([row.score for row in rows]),
-                "in_score": rows[0].counts if rows else True,
+                "in_score": rows[0].in_headline if rows else True,
                 **{name: mean([row.parts.get(name) for row in rows]) or 0.0 for name in parts},
                 "context_tokens": mean([float(row.context_tokens) for row in rows]),
                 "failures": sum(row.failure is not None for row in rows),
@@ -250,7 +250,7 @@ class Evaluation(BaseModel, frozen=True):
             name = category["name"] if category["in_score"] else f"{category['name']} (not in score)"
             cells = [name, str(category["n"]), spanned(category["score"])]
             rows.append([*cells, *(spanned(category.get(metric)) for metric in metrics)])
-        whole = bootstrap_interval([row.score for row in self.counted], [row.group for row in self.counted])
+        whole = bootstrap_interval([row.score for row in self.headline_rows], [row.group for row in self.headline_rows])
         rows.append(["score", str(self.n), spanned(self.score, whole), *map(spanned, metrics.values())])
 
         notes = [f"{self.failures} questions failed"] if self.failures else []
@@ -270,10 +270,13 @@ class Evaluation(BaseModel, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that `mempiler evaluate --json` prints."""
-        found = bootstrap_interval([row.score for row in self.counted], [row.group for row in self.counted])
+        found = bootstrap_interval([row.score for row in self.headline_rows], [row.group for row in self.headline_rows])
         return {
             **self.model_dump(mode="json", exclude={"rows", "names", "expected"}),
-            **{name: getattr(self, name) for name in ("n", "score", "prompt_tokens", "lost", "broken", "failures")},
+            **{
+                name: getattr(self, name)
+                for name in ("n", "score", "prompt_tokens", "failure_rate", "broken", "failures")
+            },
             "interval": None if found is None else [found.low, found.high],
             "interval_unit": None if found is None else found.unit,
             "metrics": self.metrics(),
@@ -282,7 +285,7 @@ class Evaluation(BaseModel, frozen=True):
             "context": self.context(),
             "search_ms": self.search_ms(),
             "cached_share": cached_share(self.prompt_cache),
-            "answering": asdict(self.answering),
+            "answering": asdict(self.answering_usage),
             "seconds": round(self.seconds, 3),
         }
 
@@ -297,7 +300,7 @@ def refuse_broken(found: Evaluation, run: str | None, note: str = "") -> None:
         raise BrokenRunError(f"broken run: {found.breakage}; mempiler show {run} --failed lists all{note}")
 
 
-def refuse_unasked(evaluations: Iterable[Evaluation], stopped: str | None, run: str | None) -> None:
+def raise_if_unanswered(evaluations: Iterable[Evaluation], stopped: str | None, run: str | None) -> None:
     """Ends a run that a limit stopped before its first question was answered: there is no result to look at.
 
     Args:
@@ -346,9 +349,11 @@ def counts_of(usage: Any) -> Mapping[str, Any]:
             "output": usage.output_tokens,
             **({"estimated_calls": usage.estimated} if usage.estimated else {}),
         },
-        "prompt_cache": {"told": usage.told_tokens, "reused": usage.reused_tokens} if usage.told_tokens else {},
+        "prompt_cache": {"told": usage.cache_reported_tokens, "reused": usage.cached_tokens}
+        if usage.cache_reported_tokens
+        else {},
         "cost": usage.cost if known or usage.cost else None,
-        "answers": _by_first(usage.answers),
+        "call_outcomes": _by_first(usage.answers),
         "faults": _by_first(usage.faults),
     }
 

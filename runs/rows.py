@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from ..programs.recording import Call, Completion
+from ..programs.recording import Completion, PredictorCall
 from ..records import Context, Failure, Hit
 
 RECALL_AT = (5, 20)
@@ -140,7 +140,7 @@ class Row(BaseModel):
     id: str
     group: str
     category: str
-    counts: bool
+    in_headline: bool
     """Whether it is part of the headline score."""
     question: str
     gold: str
@@ -177,7 +177,7 @@ class Row(BaseModel):
     search_cpu: float | None = None
     """Of them those of CPU, in the threads that searched."""
     failure: Failure | None = None
-    seen: QuestionTrace | None = None
+    trace: QuestionTrace | None = None
     """What people look at and no number rests on; the journal of a run keeps it, files of rows do not."""
 
     @property
@@ -191,7 +191,7 @@ class Row(BaseModel):
 
         Of a context of summaries alone, which shows no turn, the plain search of the memory tells.
         """
-        if self.seen is not None and not self.seen.is_recall_known:
+        if self.trace is not None and not self.trace.is_recall_known:
             return ""
         share = self.recall.get(SHOWN, self.recall.get(f"recall@{max(RECALL_AT)}"))
         if share is None:
@@ -205,15 +205,15 @@ class Row(BaseModel):
             return "failed"
         if self.right:
             return "right"
-        if self.seen is not None and self.seen.evidence and not self.seen.is_recall_known:
-            return "prompted" if self.seen.was_prompted else "unknown"
+        if self.trace is not None and self.trace.evidence and not self.trace.is_recall_known:
+            return "prompted" if self.trace.was_prompted else "unknown"
         return {"all": "read", "part": "part", "none": "missed", "": "wrong"}[self.hit]
 
 
-def seen(
+def make_question_trace(
     example: Any,
     context: Context | None,
-    calls: Sequence[Call],
+    calls: Sequence[PredictorCall],
     feedback: str,
     clock: Clock,
     in_prompts: Sequence[str] | None = None,
@@ -229,7 +229,7 @@ def seen(
         in_prompts: See `QuestionTrace.in_prompts`.
     """
     hits = context.hits if context else ()
-    wanted = [str(id) for id in example.get("focus") or ()][:MOST_EVIDENCE]
+    wanted = [str(id) for id in example.get("evidence_ids") or ()][:MOST_EVIDENCE]
     turns = example.history.turns if wanted else {}
     evidence = {id: turns[id][0].line(turns[id][1].time) if id in turns else "" for id in wanted}
     asked = [call for call in calls if call.completions or call.error]
@@ -262,7 +262,7 @@ def shortened(text: str, most: int) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _asked(call: Call, began: float) -> LMCall:
+def _asked(call: PredictorCall, began: float) -> LMCall:
     last = call.completions[-1] if call.completions else Completion((), "")
     # Of the texts of a prompt the last, the question's own, goes first; the others have room alike.
     own = [shortened(each["content"], PROMPT * 3 // 4) for each in last.messages[-1:]]
@@ -275,7 +275,7 @@ def _asked(call: Call, began: float) -> LMCall:
         answer=shortened(last.text, ANSWER),
         error=None if call.error is None else shortened(call.error, ANSWER),
         at=round(call.started - began, 6),
-        seconds=round(call.taken.seconds, 6),
-        input_tokens=int(call.taken.input_tokens),
-        output_tokens=int(call.taken.output_tokens),
+        seconds=round(call.usage.seconds, 6),
+        input_tokens=int(call.usage.input_tokens),
+        output_tokens=int(call.usage.output_tokens),
     )

@@ -29,12 +29,12 @@ from uuid import uuid4
 
 import dspy
 
-from ..engines.spending import Spending
+from ..engines.spending import Usage
 from ..errors import DataError, UserError
 from ..memory.deltas import applied, delta
 from ..memory.memory import Memory
 from ..programs.method import Writer
-from ..programs.remember import Node, Step
+from ..programs.remember import CachedMemory, WriteCall
 from ..programs.state import dump_values, load_values, signature_of
 from ..programs.threads import SingleFlight
 from ..records import Item
@@ -146,7 +146,7 @@ class AnswerTable(SharedByCopies):
     _lock: Any = field(default_factory=threading.Lock)
     _made: Counter[str] = field(default_factory=Counter[str])
 
-    def once(
+    def get_or_compute(
         self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False
     ) -> tuple[dict[str, Any], bool]:
         """The record of a call, by its digest, and whether it was there before; equal calls may share one answer."""
@@ -166,7 +166,7 @@ class AnswerTable(SharedByCopies):
             return record
 
         # A call that has a number of its own is nobody else's.
-        return self._flight.once((key, number), make) if merged else make(), not made
+        return self._flight.get_or_compute((key, number), make) if merged else make(), not made
 
     def all(self, key: str) -> list[dict[str, Any]]:
         """The records of all calls of a digest, in the order in which they were made."""
@@ -184,7 +184,7 @@ class NodeTable:
         found = self.store.ids("nodes", key, prefixes)
         return max((n for n, prefix in enumerate(prefixes, 1) if prefix in found), default=0)
 
-    def get(self, key: tuple[str, str], writer: Writer, item: Item | None, parent: Node) -> Node | None:
+    def get(self, key: tuple[str, str], writer: Writer, item: Item | None, parent: CachedMemory) -> CachedMemory | None:
         """Reads a node; None if it is not there, or was written by code that has changed since."""
         found = self.store.get("nodes", *key)
         if found is None:
@@ -195,18 +195,18 @@ class NodeTable:
             steps = tuple(_load_step(predictors, step) for step in found["steps"])
         except (ValueError, TypeError, KeyError, IndexError, UserError):
             return None
-        taken = Spending(**found.get("taken", {}))
-        return memory and Node(memory, item, steps, (), parent, found.get("version", ""), taken)
+        taken = Usage(**found.get("taken", {}))
+        return memory and CachedMemory(memory, item, steps, (), parent, found.get("version", ""), taken)
 
-    def put(self, key: tuple[str, str], writer: Writer, node: Node) -> Node:
+    def put(self, key: tuple[str, str], writer: Writer, node: CachedMemory) -> CachedMemory:
         """Writes a node that has no failure: the whole memory only where the one before cannot be made again."""
         predictors, parent = writer.predictors_below(), node.parent
-        steps, version = [_dump_step(predictors, step) for step in node.steps], uuid4().hex
+        steps, version = [_dump_step(predictors, step) for step in node.write_calls], uuid4().hex
         if parent is not None and parent.version:
             held: dict[str, Any] = {"base": parent.version, "changes": delta(parent.memory, node.memory)}
         else:
             held = {"memory": node.memory.model_dump(mode="json")}
-        self.store.put("nodes", *key, {"version": version, **held, "steps": steps, "taken": asdict(node.taken)})
+        self.store.put("nodes", *key, {"version": version, **held, "steps": steps, "taken": asdict(node.usage)})
         return replace(node, version=version)
 
 
@@ -257,22 +257,22 @@ class VectorTable:
             self.store.put("vectors", self.embedder, key.hex(), base64.b64encode(content).decode())
 
 
-def _read(found: dict[str, Any], writer: Writer, parent: Node) -> Memory | None:
+def _read(found: dict[str, Any], writer: Writer, parent: CachedMemory) -> Memory | None:
     if "changes" not in found:
         return writer.Memory.model_validate(found["memory"])
     return applied(parent.memory, found["changes"]) if found["base"] == parent.version else None
 
 
-def _dump_step(predictors: Mapping[str, dspy.Predict], step: Step) -> dict[str, Any]:
+def _dump_step(predictors: Mapping[str, dspy.Predict], step: WriteCall) -> dict[str, Any]:
     signature = signature_of(predictors[step.predictor])
     values = {**step.inputs, **step.prediction.toDict()}
     return {"predictor": step.predictor, "values": dump_values(signature, values)}
 
 
-def _load_step(predictors: Mapping[str, dspy.Predict], step: dict[str, Any]) -> Step:
+def _load_step(predictors: Mapping[str, dspy.Predict], step: dict[str, Any]) -> WriteCall:
     name = step["predictor"]
     signature = signature_of(predictors[name])
     values = dict(load_values(signature, step["values"], name))
     inputs = {key: value for key, value in values.items() if key in signature.input_fields}
     outputs = {key: value for key, value in values.items() if key in signature.output_fields}
-    return Step(name, inputs, dspy.Prediction(**outputs))
+    return WriteCall(name, inputs, dspy.Prediction(**outputs))

@@ -16,26 +16,26 @@ from ..engines.embedders import IN_PROCESS, NO_RERANKER
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.endpoint import Waits
-from ..engines.guard import Guard
+from ..engines.guard import BudgetGuard
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import language_model
 from ..engines.spending import needed_prices
 from ..errors import EndpointError, MempilerError, UserError
 from ..programs.adapter import AutoAdapter
 from ..programs.adapter import adapter as make_adapter
-from ..programs.catalog import answering, build, needs_embedder, preset
-from ..programs.external.program import program_of, takes_embedder
+from ..programs.catalog import build, needs_embedder, preset, with_task
+from ..programs.external.program import build_external_program, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.remember import MemoryCache
-from ..programs.tasks.task import TASK, parted
+from ..programs.tasks.task import TASK, split_config
 from ..programs.threads import SingleFlight
 from .artifact import chosen_embedder, load, versions
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
 from .manifest import read_manifest
 from .registry import program_folder
-from .replay import Replay, note_model, recorded
-from .setup import Setup
+from .replay import Replay, note_model, recording_embedder
+from .setup import RunConfig
 from .tracking import Tracker
 
 
@@ -45,7 +45,7 @@ class Parent:
 
     folder: RunFolder
     """The part's own, whose store is that of the whole."""
-    guard: Guard
+    guard: BudgetGuard
     tags: Mapping[str, str]
     """Labels of the MLflow run."""
     cache: MemoryCache | None = None
@@ -56,9 +56,9 @@ class Parent:
 class Runtime:
     """The models, meter, guard and folder of one run."""
 
-    setup: Setup
+    setup: RunConfig
     meter: Meter
-    guard: Guard
+    guard: BudgetGuard
     folder: RunFolder
     loaded: dict[str, Any] = field(default_factory=dict)
     """Local models by name: all roles of a run share one copy of the weights."""
@@ -71,7 +71,7 @@ class Runtime:
     @classmethod
     def start(
         cls,
-        setup: Setup,
+        setup: RunConfig,
         command: str,
         program: str,
         settings: Mapping[str, Any],
@@ -101,7 +101,7 @@ class Runtime:
             folder = RunFolder.resume(setup.resume, asked)
         else:
             folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", asked)
-        guard = Guard(setup.limits)
+        guard = BudgetGuard(setup.limits)
         return cls(setup, meter, guard, folder, replay=Replay(setup.replay, guard) if setup.replay else None)
 
     @contextmanager
@@ -125,10 +125,10 @@ class Runtime:
             return self._metered(own, role)
         model = roles["task"] if role == "prompt" and not setup.prompt_lm else roles[role]
         if role == "judge" and not model.name:
-            free = next(iter(setup.load().unjudged), None)
+            free = next(iter(setup.load().judge_free_metrics), None)
             other = f", or take --benchmark-set metric={free}, which needs none" if free else ""
             raise UserError(f"{setup.benchmark} is scored by a judge; name its model with --judge-lm{other}")
-        return self.named(model.name or "", role, model.address, **(setup.lm_settings if role == "task" else {}))
+        return self.load_model(model.name or "", role, model.address, **(setup.lm_settings if role == "task" else {}))
 
     def _metered(self, own: dspy.BaseLM, role: Role) -> MeteredLM:
         """A copy of a model that the user made, with the limits and the store of the run."""
@@ -150,7 +150,7 @@ class Runtime:
         note_model(self.folder, role, own.model, lm)
         return lm
 
-    def named(self, name: str, role: Role, api_base: str | None, **settings: Any) -> MeteredLM:
+    def load_model(self, name: str, role: Role, api_base: str | None, **settings: Any) -> MeteredLM:
         """A language model by its name, with the limits and the store of the run; arguments as of `language_model`."""
         setup, prices, asked = self.setup, needed_prices(name, self.setup.limits.max_usd), name
         if self.replay is not None:
@@ -188,10 +188,10 @@ class Runtime:
             made = make_adapter(name)
             if isinstance(made, AutoAdapter):
                 folder = self.folder if self.setup.replay is None else RunFolder.open(self.setup.replay)
-                made.include((folder.read().get("parameters") or {}).get("schemas") or {})
+                made.add_output_modes((folder.read().get("parameters") or {}).get("schemas") or {})
             return made
 
-        return self.adapters.once(name, make)
+        return self.adapters.get_or_compute(name, make)
 
     @contextmanager
     def context(self, program: MemoryProgram) -> Iterator[None]:
@@ -211,18 +211,18 @@ class Runtime:
             self.folder.update(status="stopped")
             raise type(error)(f"{error}; --resume {self.folder.resumed.name} goes on from here") from error
         finally:
-            found = adapter.found() if isinstance(adapter, AutoAdapter) else {}
+            found = adapter.output_modes() if isinstance(adapter, AutoAdapter) else {}
             if found and (known := self.folder.read().get("parameters")):
                 self.folder.update(parameters={**known, "schemas": found})
 
     def judged(self, benchmark: Benchmark) -> Benchmark:
         """The benchmark with its judges, where it asks any."""
-        if not benchmark.scorer.asked:
+        if not benchmark.scorer.required_judges:
             return benchmark
         lm, adapter = self.model("judge"), self.adapter(self.setup.adapter or "chat")
-        return benchmark.bound(lambda judge: judge(lm, adapter))
+        return benchmark.with_judges(lambda judge: judge(lm, adapter))
 
-    def evaluated(self, thing: Any) -> tuple[MemoryProgram, Benchmark]:
+    def load_target(self, thing: Any) -> tuple[MemoryProgram, Benchmark]:
         """The program of a thing, which answers by the model of `answer_lm` where one is named, and the benchmark.
 
         The benchmark has its judges and, where it is a conversation, its user, played by the prompt model, and a rival.
@@ -240,10 +240,10 @@ class Runtime:
             against = benchmark.interaction.against
             # A rival has its defaults, but the same kind of lines as the program; a saved one keeps what it has.
             config = {} if program_folder(against) else {f"{TASK}dates": program.task.settings.dates}
-            plain = replace(self, setup=replace(self.setup, config=config))
+            plain = replace(self, setup=replace(self.setup, method_settings=config))
             rival = plain.program(against, benchmark, program.cache)
             adapter = self.adapter(self.setup.adapter or "chat")
-            benchmark = benchmark.accompanied(self.model("prompt"), adapter, rival)
+            benchmark = benchmark.with_simulated_user(self.model("prompt"), adapter, rival)
         return program, benchmark
 
     def program(self, name: str | Any, benchmark: Benchmark, cache: MemoryCache | None = None) -> MemoryProgram:
@@ -258,8 +258,8 @@ class Runtime:
         Raises:
             UserError: A saved program is for another task, or takes no `config`.
         """
-        setup, config = self.setup, dict(self.setup.config)
-        unsaid = {f"{TASK}abstain": True} if benchmark.unsaid else {}
+        setup, config = self.setup, dict(self.setup.method_settings)
+        unsaid = {f"{TASK}abstain": True} if benchmark.has_unanswerable else {}
         cache = cache or (self.parent and self.parent.cache) or MemoryCache(self.folder.store.nodes)
         if isinstance(name, MemoryProgram):
             return self._copied(name, benchmark, cache)
@@ -271,7 +271,7 @@ class Runtime:
             if program.task.name != benchmark.task and program.task.predictors():
                 raise UserError(f"{name}: is for {program.task.name}, but {benchmark.name} asks for {benchmark.task}")
             # A task that calls no model was not tuned: the writers were trained, for any reader.
-            program = answering(program, benchmark.task, parted(unsaid, benchmark.task)[1])
+            program = with_task(program, benchmark.task, split_config(unsaid, benchmark.task)[1])
             program.cache = cache
             return program
         thing = resolve_external(name) if isinstance(name, str) else name
@@ -282,7 +282,9 @@ class Runtime:
             place = self.folder.path / "systems"
             adapter = setup.default_adapter
             settings = {**unsaid, **config}
-            return program_of(thing, name_in_tables(name), benchmark.task, embedder, cache, adapter, place, settings)
+            return build_external_program(
+                thing, name_in_tables(name), benchmark.task, embedder, cache, adapter, place, settings
+            )
         embedder = self._embedder(setup.embedder) if needs_embedder(name) else None
         settings = {**preset(name, benchmark.name), **unsaid, **config}
         return build(name, benchmark.task, embedder, cache, setup.default_adapter, **settings)
@@ -293,7 +295,7 @@ class Runtime:
         Raises:
             UserError: It is for another task, or settings are given beside it.
         """
-        if self.setup.config:
+        if self.setup.method_settings:
             raise UserError(f"{program.name}: a program keeps its settings; build it with others instead of `set`")
         if program.task.name != benchmark.task and program.task.predictors():
             raise UserError(
@@ -319,7 +321,7 @@ class Runtime:
         if embedder.account is not None:
             embedder.account.waits = Waits(self.setup.timeout, self.setup.retries, self.setup.lm_deadline)
             embedder.account.open(self.meter, self.guard)
-        return recorded(embedder, self.folder)
+        return recording_embedder(embedder, self.folder)
 
     def _check_embedder(self, embedder: Any) -> None:
         try:

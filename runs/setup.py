@@ -50,7 +50,7 @@ _FREE_ON_RESUME = {
 
 _COMPATIBLE = "openai"
 """The provider that names of models on any OpenAI-compatible server begin with."""
-_OPTIONS = {"config": "set", "lm_settings": "lm-set", "max_lost": "max-failure-rate"}
+_OPTIONS = {"method_settings": "set", "lm_settings": "lm-set", "max_failure_rate": "max-failure-rate"}
 """What the command line calls fields of a setup, where it has another name for them."""
 
 
@@ -67,7 +67,7 @@ class RoleModel:
 
 
 @dataclass(frozen=True)
-class Setup:
+class RunConfig:
     """Data, models, sizes, limits and seed of a run."""
 
     benchmark: str
@@ -75,7 +75,7 @@ class Setup:
     """The benchmark's file; None for the bundled sample."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the benchmark, e.g. {"categories": "2,4"}."""
-    config: Mapping[str, Any] = field(default_factory=dict)
+    method_settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the method, e.g. {"k": 20}; a saved program keeps its own."""
     allow_code: bool = False
     """Whether a saved program may import its `module:Class` method."""
@@ -112,7 +112,7 @@ class Setup:
     lm_deadline: float = DEADLINE
     """Seconds for a call, its retries and waits included."""
     limits: Limits = field(default_factory=Limits)
-    max_lost: float = MAX_LOST
+    max_failure_rate: float = MAX_LOST
     """The share of failed questions, or of lost predictor calls, above which a run is broken and never promoted."""
     min_n: int = MIN_N
     """With fewer questions than these no program is said to be better than another, and none is promoted."""
@@ -132,7 +132,7 @@ class Setup:
     def __post_init__(self) -> None:
         request_settings(self.lm_settings)
         check_number("timeout", self.timeout, most=MOST_SECONDS)
-        check_number("max_lost", self.max_lost, most=1)
+        check_number("max_failure_rate", self.max_failure_rate, most=1)
         for name in ("retries", "train", "dev", "test", "traces"):
             check_number(name, getattr(self, name))
         check_number("threads", self.threads, least=1)
@@ -261,7 +261,7 @@ class Setup:
         """The command that does a run again: files by their names, without addresses; `chosen` are its own options."""
         if self.questions is not None:
             return f"mempiler.{command} in Python, with examples"
-        plain = Setup(self.benchmark)
+        plain = RunConfig(self.benchmark)
         changed = {name: value for name, value in self.resume_key.items() if value != getattr(plain, name)}
         words = ["mempiler", command, program if ":" in program else Path(program).name, "--benchmark", self.benchmark]
         own = changed.pop("options", {})  # `metric` and `categories` are options of the command line
@@ -275,7 +275,7 @@ class Setup:
         return shlex.join(words)
 
 
-def replayed_setup(setup: Setup, given: Callable[[str], bool] = lambda name: False) -> Setup:
+def replayed_setup(setup: RunConfig, given: Callable[[str], bool] = lambda name: False) -> RunConfig:
     """The setup with the models, their settings, embedder and adapter of the run that it replays, if it does.
 
     Args:
@@ -298,7 +298,7 @@ def replayed_setup(setup: Setup, given: Callable[[str], bool] = lambda name: Fal
     return replace(setup, replay=str(folder.path), **{name: ran.get(name, defaults[name]) for name in _REPLAYED})
 
 
-def parameters(program: MemoryProgram, setup: Setup, benchmark: Benchmark) -> dict[str, Any]:
+def parameters(program: MemoryProgram, setup: RunConfig, benchmark: Benchmark) -> dict[str, Any]:
     """What MLflow logs of a run's settings."""
     source = benchmark.source
     return {

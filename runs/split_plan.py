@@ -4,9 +4,9 @@ A verdict needs `--min-n` questions that count for the score. `SplitPlan` says h
 dev and test are large enough, what a verdict would speak of, and which `--dev` or `--test` would be large enough.
 
 Example:
-    >>> from mempiler.runs.setup import Setup
+    >>> from mempiler.runs.setup import RunConfig
     >>> from mempiler.runs.split_plan import plan_split
-    >>> for line in plan_split(Setup("locomo", dev=4, test=30)).lines():
+    >>> for line in plan_split(RunConfig("locomo", dev=4, test=30)).lines():
     ...     print(line)
     split: 80 train questions of 4 conversations or users, 4 dev of 2, 30 test of 2
     dev: too small for a verdict: 4 questions count for the score, 20 are needed; --dev 25 is enough
@@ -22,7 +22,7 @@ from typing import Any
 import dspy
 
 from ..data.benchmark import Benchmark
-from .setup import Setup
+from .setup import RunConfig
 from .statistics import MIN_GROUPS, Scope, scope_of
 
 
@@ -114,7 +114,7 @@ class SplitPlan:
         return {**parts, "notes": self.shortages()}
 
 
-def plan_split(setup: Setup, benchmark: Benchmark | None = None) -> SplitPlan:
+def plan_split(setup: RunConfig, benchmark: Benchmark | None = None) -> SplitPlan:
     """Return what the split of a setup allows.
 
     Args:
@@ -149,7 +149,7 @@ def _verdict_plan(
     min_n: int,
 ) -> VerdictPlan:
     """Plan the verdict on a part, which holds the first of the `candidates` if a size is asked for."""
-    counted = [example for example in examples if benchmark.counts(example)]
+    counted = [example for example in examples if benchmark.in_headline(example)]
     # Where conversations are few, questions are resampled, and of those too fewer cannot be significant.
     needed = max(min_n, MIN_GROUPS)
     return VerdictPlan(
@@ -165,7 +165,7 @@ def _smallest_size(candidates: Sequence[dspy.Example], benchmark: Benchmark, nee
     """Return how many of the candidates must be taken for `needed` that count; None if there are too few."""
     counted = 0
     for size, example in enumerate(candidates, start=1):
-        counted += benchmark.counts(example)
+        counted += benchmark.in_headline(example)
         if counted == needed:
             return size
     return None

@@ -151,7 +151,10 @@ class Tracker:
         values |= {f"context_{name}": size for name, size in summary["context"].items()}
         values |= {f"search_ms_{name}": value for name, value in summary["search_ms"].items()}
         values |= {name: summary[name] for name in ("prompt_tokens", "cached_share")}
-        values |= totals(evaluation.spent) | {"failures": float(evaluation.failures), "seconds": evaluation.seconds}
+        values |= totals(evaluation.metered_usage) | {
+            "failures": float(evaluation.failures),
+            "seconds": evaluation.seconds,
+        }
         values |= {f"answers_{name}": float(count) for name, count in evaluation.outcomes.items()}
         for found in summary["by"].values():
             values[f"score_{found['name'].replace(' ', '_')}"] = found["score"]
@@ -210,7 +213,7 @@ def tracking_uri() -> str:
 
 
 @contextmanager
-def at_store() -> Iterator[None]:
+def use_tracking_store() -> Iterator[None]:
     """Lets MLflow's calls that ask for no address go to our store: its entities save and link themselves by them.
 
     It is named in the environment, where MLflow looks: setting it by MLflow's own call would end the traces that a

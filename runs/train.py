@@ -28,7 +28,7 @@ from ..optimizers.metric_views import MetricViews
 from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
 from .artifact import check_writable, save
-from .experiment import Note, Scoring
+from .experiment import Evaluator, ProgressFactory
 from .external import name_in_tables
 from .folder import RunFolder
 from .manifest import Manifest, read_manifest
@@ -37,7 +37,7 @@ from .pages.page import difference_line, open_page
 from .pages.text import page_table
 from .results import Evaluation, difference
 from .runtime import Parent, Runtime
-from .setup import RoleModel, Setup, data_of, parameters
+from .setup import RoleModel, RunConfig, data_of, parameters
 from .statistics import Difference, Verdict
 from .tables import ResultTable
 
@@ -113,10 +113,10 @@ class TrainResult:
 
 def run_train(
     method: Any,
-    setup: Setup,
-    course: TrainingConfig | None = None,
+    setup: RunConfig,
+    config: TrainingConfig | None = None,
     out: str | Path | None = None,
-    note: Note = lambda phase: None,
+    progress: ProgressFactory = lambda phase: None,
     meter: Meter | None = None,
     parent: Parent | None = None,
 ) -> TrainResult:
@@ -125,19 +125,19 @@ def run_train(
     Args:
         method: A method name, `module:Class`, or the folder of a saved program.
         setup: Data, models and the method's settings; its seed is that of the training, too.
-        course: How to train.
+        config: How to train.
         out: Folder for the program; one in the run's folder if None.
-        note: Called with the name of each phase.
+        progress: Called with the name of each phase.
         meter: Counts the calls; a new one if None.
         parent: The larger run that it is a part of, if it is.
 
     Raises:
         UserError: The model cannot be trained in this process, or a setting does not fit.
     """
-    course = course or TrainingConfig()
+    config = config or TrainingConfig()
     if setup.lm_settings.get("temperature") is not None:
-        course = course.changed({"temperature": setup.lm_settings["temperature"]})
-    course = replace(course, settings=course.training(setup.seed))
+        config = config.changed({"temperature": setup.lm_settings["temperature"]})
+    config = replace(config, settings=config.training(setup.seed))
     if not is_local(setup.lm):
         raise UserError(
             f"{setup.lm} cannot be trained in this process; use --lm local:NAME, or LoGoGRPO with a provider that "
@@ -146,46 +146,48 @@ def run_train(
     if setup.lm == TINY and setup.adapter is None:
         setup = replace(setup, adapter="compact")
     benchmark = setup.load()
-    if benchmark.scorer.asked:
+    if benchmark.scorer.required_judges:
         raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
     # What decides the result: a resumed run is compared with what its folder holds.
-    decisive = {name: value for name, value in to_jsonable_python(course).items() if name not in FREE_ON_RESUME}
+    decisive = {name: value for name, value in to_jsonable_python(config).items() if name not in FREE_ON_RESUME}
     del decisive["settings"]["threads"]
-    setup.check_model("judge", reward_reader(setup, course))
-    check_processes(course)
+    setup.check_model("judge", reward_reader(setup, config))
+    check_processes(config)
     runtime = Runtime.start(setup, "train", name_in_tables(method), decisive, meter, parent)
     with runtime.folder.recording():
         program = runtime.program(method, benchmark)
         folder = Path(out) if out else runtime.folder.program
         check_writable(folder)
         # A training may begin from a model whose answers cannot be read.
-        asking = replace(runtime, setup=replace(setup, max_lost=1.0, threads=course.settings.threads, workers=1))
-        job = _Job(runtime, Scoring(asking, benchmark, note, method), program, setup.split(benchmark), course)
+        asking = replace(
+            runtime, setup=replace(setup, max_failure_rate=1.0, threads=config.settings.threads, workers=1)
+        )
+        job = _Job(runtime, Evaluator(asking, benchmark, progress, method), program, setup.split(benchmark), config)
         outcome = job.tracked(folder)
     runtime.folder.update(status="finished", result=outcome.to_dict())
     return outcome
 
 
-def reward_reader(setup: Setup, course: TrainingConfig) -> RoleModel:
+def reward_reader(setup: RunConfig, config: TrainingConfig) -> RoleModel:
     """Return the model that answers the questions that rewards come from, where it is not the trained one."""
-    return setup.role_model(course.answer_lm, course.answer_api_base, "--train-set answer_api_base=URL")
+    return setup.role_model(config.answer_lm, config.answer_api_base, "--train-set answer_api_base=URL")
 
 
-def check_processes(course: TrainingConfig) -> None:
+def check_processes(config: TrainingConfig) -> None:
     """Refuse a training that was planned for another number of processes than torchrun started."""
     processes = started_processes()
-    if course.train_gpus not in (None, processes):
+    if config.train_gpus not in (None, processes):
         started = f"torchrun started {processes} processes" if processes > 1 else "there is one process"
         raise UserError(
-            f"train_gpus = {course.train_gpus}, but {started}; "
-            f"start it with torchrun --nproc-per-node {course.train_gpus} -m mempiler"
+            f"train_gpus = {config.train_gpus}, but {started}; "
+            f"start it with torchrun --nproc-per-node {config.train_gpus} -m mempiler"
         )
 
 
 @dataclass
 class _Job:
     runtime: Runtime
-    scoring: Scoring
+    scoring: Evaluator
     program: MemoryProgram
     split: Split
     course: TrainingConfig
@@ -205,7 +207,7 @@ class _Job:
                 program=self.program,
                 before=before.model_copy(update={"run_id": tracker.run_id}),
                 after=after.model_copy(update={"run_id": tracker.run_id}),
-                difference=difference(before.counted, after.counted, runtime.setup.min_n),
+                difference=difference(before.headline_rows, after.headline_rows, runtime.setup.min_n),
                 training=training,
                 model=name,
                 folder=folder,
@@ -247,22 +249,24 @@ class _Job:
             if not isinstance(method, MemoryR2) or not isinstance(self.scoring.benchmark, MemoryEnv):
                 known = "local:tiny knows nothing but memory-r2 on memory-env"
                 raise UserError(f"{known}; take these, or a model that has read something: --lm local:NAME")
-            self.scoring.note("warm-up")
+            self.scoring.progress("warm-up")
             start = str(tiny_folder(setup.seed, method))
         lora = {"r": course.lora} if course.lora else None
         loaded = LocalModel.load(start, lora=lora, seed=setup.seed, dtype=course.dtype)
         self.runtime.loaded[f"{LOCAL}{start}"] = loaded
-        return self.runtime.named(f"{LOCAL}{start}", "task", None, max_tokens=course.answer_tokens, seed=setup.seed)
+        return self.runtime.load_model(
+            f"{LOCAL}{start}", "task", None, max_tokens=course.answer_tokens, seed=setup.seed
+        )
 
     def _reader(self) -> Any:
         model = reward_reader(self.runtime.setup, self.course)
         if model.name is None:
             return None
-        return self.runtime.named(model.name, "judge", model.address, temperature=0.0)
+        return self.runtime.load_model(model.name, "judge", model.address, temperature=0.0)
 
     def _train(self, lm: Any, folder: Path) -> tuple[Progress, dict[str, Any]]:
         settings, began, spent = self.course.settings, time.perf_counter(), 0.0
-        told, budget = self.scoring.note(self.course.objective), settings.curriculum.tokens
+        told, budget = self.scoring.progress(self.course.objective), settings.curriculum.tokens
         benchmark = self.scoring.benchmark
 
         def on_row(row: Mapping[str, Any]) -> None:
@@ -273,7 +277,7 @@ class _Job:
 
         kwargs = {"seed": settings.seed, **self.course.trainer_settings}
         given = benchmark.questions_after, self._reader(), folder, on_row
-        teleprompter = LoGoGRPO(MetricViews(benchmark).number, settings, kwargs, *given, counts=benchmark.counts)
+        teleprompter = LoGoGRPO(MetricViews(benchmark).score, settings, kwargs, *given, counts=benchmark.in_headline)
         with dspy.context(lm=lm, **self._context()), endpoint_errors():
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
         progress = teleprompter.progress

@@ -26,22 +26,22 @@ from typing import Any
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..engines.guard import IN_FLIGHT, Guard, Limits
-from ..engines.meter import Meter, Usage
-from ..engines.spending import Spending
+from ..engines.guard import IN_FLIGHT, BudgetGuard, Limits
+from ..engines.meter import Meter, UsageReport
+from ..engines.spending import Usage
 from ..errors import EndpointError, MempilerError, ProgramError, UserError
 from ..programs.adapter import AutoAdapter
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, parse_predictor
-from .evaluate import WriteResult, answered, written
+from .evaluate import WriteResult, answer_questions, collect_write_results
 from .folder import RunFolder
 from .ledger import Ledger, LedgerEntry
 from .registry import program_folder
 from .reservations import RecordingGuard, Reservations
 from .rows import Row
 from .runtime import Runtime
-from .setup import Setup, Workers
+from .setup import RunConfig, Workers
 
 LEDGER_WAIT = 30.0
 """Seconds for the ledger to say what a worker has spent."""
@@ -56,7 +56,7 @@ Writes = Mapping[str, WriteResult]
 class Shard:
     """What a worker needs, to ask some of a run's questions."""
 
-    setup: Setup
+    setup: RunConfig
     name: str
     states: Mapping[str, PredictorState]
     """Of the program's predictors, by name."""
@@ -77,16 +77,16 @@ class Shard:
 class WorkerReply:
     """What a worker has found and used up to now."""
 
-    usage: Usage
+    usage: UsageReport
     row: Row | None = None
-    spent: Spending | None = None
+    spent: Usage | None = None
     """Told at the end, as what follows."""
     writes: Writes = field(default_factory=dict)
     schemas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """What the adapter "auto" found out."""
 
 
-def share(
+def evaluate_remotely(
     runtime: Runtime,
     name: str,
     program: MemoryProgram,
@@ -94,7 +94,7 @@ def share(
     examples: Sequence[dspy.Example],
     keep: Callable[[Row], None],
 ) -> Writes:
-    """Gives the questions of a run to workers, as far as they come: `evaluate.Elsewhere` for a run and a name."""
+    """Gives the questions of a run to workers, as far as they come: `evaluate.RemoteEvaluator` for a run and a name."""
     setup, meter, guard = runtime.setup, runtime.meter, runtime.guard
     workers = setup.workers
     # Of a cluster, as many as it has CPUs.
@@ -102,11 +102,11 @@ def share(
     parts = split_shards(benchmark, examples, min(max(1, most), setup.threads))
     if len(parts) < 2:
         return {}
-    limits = [guard.left(len(part) / len(examples)) for part in parts]
+    limits = [guard.remaining(len(part) / len(examples)) for part in parts]
     ledger = _start_ledger(workers) if guard.limits.given else None
     shards = _make_shards(runtime, name, program, parts, limits, ledger)
     reservations = Reservations(guard, limits)
-    usages = [Usage() for _ in shards]
+    usages = [UsageReport() for _ in shards]
     writes, adapter = dict[str, WriteResult](), dspy.settings.adapter
     try:
         with closing(run_parallel(ask, shards, workers)) as replies:
@@ -119,7 +119,7 @@ def share(
                     reservations.settle(n, reply.spent)
                     writes |= reply.writes
                     if isinstance(adapter, AutoAdapter):
-                        adapter.include(reply.schemas)
+                        adapter.add_output_modes(reply.schemas)
     except MempilerError as error:
         guard.stop(error)
         raise
@@ -164,7 +164,7 @@ def _make_shards(
     ]
 
 
-def _close_ledger(ledger: Any, reservations: Reservations, meter: Meter, usages: Sequence[Usage]) -> None:
+def _close_ledger(ledger: Any, reservations: Reservations, meter: Meter, usages: Sequence[UsageReport]) -> None:
     """Count what workers that ended early have spent by their last entries, and end the ledger.
 
     What nobody knows of a worker stays reserved: its part of the limits may be spent.
@@ -186,10 +186,10 @@ def _close_ledger(ledger: Any, reservations: Reservations, meter: Meter, usages:
         except RayError:
             continue
         if entry is None:
-            reservations.settle(worker, Spending())
+            reservations.settle(worker, Usage())
             continue
-        reservations.settle(worker, entry.spent)
-        untold = entry.usage - usages[worker]
+        reservations.settle(worker, entry.reserved_usage)
+        untold = entry.metered_usage - usages[worker]
         if untold.calls.total() > 0:
             # Its answers to questions that are asked again are counted there.
             meter.include(replace(untold, cached=0, answers=Counter(), faults=Counter()))
@@ -213,7 +213,7 @@ def ask(shard: Shard) -> Generator[WorkerReply]:
     guard = _guard_of(shard, meter)
     with _folder(shard) as folder:
         runtime = Runtime(shard.setup, meter, guard, folder)
-        program, benchmark = runtime.evaluated(shard.name)
+        program, benchmark = runtime.load_target(shard.name)
         for name, predictor in program.all_predictors().items():
             parse_predictor(predictor, shard.states[name], name)()
         if program_digest(program) != shard.identity:
@@ -222,13 +222,15 @@ def ask(shard: Shard) -> Generator[WorkerReply]:
         examples = [example for example in benchmark.examples if str(example.id) in asked]
         adapter = runtime.adapter(shard.setup.adapter or program.adapter)
         with dspy.context(lm=runtime.model(), adapter=adapter, warn_on_type_mismatch=False):
-            with closing(answered(program, benchmark, benchmark.interleave(examples), shard.setup.threads)) as rows:
+            with closing(
+                answer_questions(program, benchmark, benchmark.interleave(examples), shard.setup.threads)
+            ) as rows:
                 for row in rows:
                     if isinstance(row, Row):
                         yield WorkerReply(meter.read(), row)
             first = {program.history_of(example): str(example.id) for example in reversed(examples)}
-            writes = {first[history]: each for history, each in written(program, list(first)).items()}
-            schemas = adapter.found() if isinstance(adapter, AutoAdapter) else {}
+            writes = {first[history]: each for history, each in collect_write_results(program, list(first)).items()}
+            schemas = adapter.output_modes() if isinstance(adapter, AutoAdapter) else {}
             yield WorkerReply(meter.read(), spent=guard.spent(), writes=writes, schemas=schemas)
 
 
@@ -243,16 +245,16 @@ def _folder(shard: Shard) -> Generator[RunFolder]:
         yield found
 
 
-def _guard_of(shard: Shard, meter: Meter) -> Guard:
+def _guard_of(shard: Shard, meter: Meter) -> BudgetGuard:
     """The guard of a worker; where there is a ledger, it says before each call what may have been spent then."""
     ledger = shard.ledger
     if ledger is None:
-        return Guard(shard.limits, shard.in_flight)
+        return BudgetGuard(shard.limits, shard.in_flight)
 
     import ray  # pyright: ignore[reportMissingImports]
     from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
 
-    def record(number: int, spent: Spending) -> None:
+    def record(number: int, spent: Usage) -> None:
         entry = LedgerEntry(number, spent, meter.read())
         try:
             ray.get(ledger.record.remote(shard.number, entry))

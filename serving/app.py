@@ -31,7 +31,7 @@ from uvicorn.supervisors import Multiprocess
 from .. import __version__
 from ..errors import MempilerError, UserError
 from . import chat, operations, routes
-from .auth import LOOPBACK, Gate
+from .auth import LOOPBACK, AuthMiddleware
 from .bodies import ERRORS
 from .connection import bounded_protocol
 from .error_responses import CAUGHT, failure, log, refusal_of, response_of
@@ -69,12 +69,14 @@ def make_app(service: Service) -> FastAPI:
     # The last one added is the first to see a request.
     limits = service.settings
     json_check = JsonCheck(limits.max_values)
-    app.add_middleware(Gate, service.tokens, limits.max_body, limits.timeout, service.requests.place, json_check)
+    app.add_middleware(
+        AuthMiddleware, service.tokens, limits.max_body, limits.timeout, service.requests.slot, json_check
+    )
     app.add_middleware(operations.RequestLog, metrics=app.state.metrics)
     if service.spans is not None:
-        from .tracing import trace  # an extra
+        from .tracing import instrument  # an extra
 
-        trace(app, service.lm, service.spans)
+        instrument(app, service.lm, service.spans)
     return app
 
 
@@ -85,7 +87,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     service.worker.start()
     log.info("serving", extra={"program": service.name, "tokens": service.tokens is not None})
     tools = getattr(app.state, "tools", None)
-    counting = asyncio.create_task(app.state.metrics.keep(service))
+    counting = asyncio.create_task(app.state.metrics.publish(service))
     try:
         async with tools.session_manager.run() if tools else nullcontext():
             yield

@@ -51,7 +51,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LOOPBACK_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
 """A `Host` header, in small letters, that names this machine."""
 
-Place = Callable[[str], AbstractContextManager[None]]
+Slot = Callable[[str], AbstractContextManager[None]]
 """What a request of a tenant holds until it is served."""
 _TICK = 2 * 10**9
 """Nanoseconds within which two changes of a file may have one time: the clocks of file systems are coarse."""
@@ -202,7 +202,7 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class Gate:
+class AuthMiddleware:
     """ASGI middleware: a request goes on with its tenant and its whole body, or is refused before any parsing.
 
     Without a token no body is read. One that is large, announced or not, is refused with 413, a slow one with 408.
@@ -210,7 +210,7 @@ class Gate:
     """
 
     def __init__(
-        self, app: Any, tokens: Tokens | None, most: int, seconds: float, place: Place, json_check: JsonCheck
+        self, app: Any, tokens: Tokens | None, most: int, seconds: float, place: Slot, json_check: JsonCheck
     ) -> None:
         self._app, self._tokens, self._most, self._seconds, self._place = app, tokens, most, seconds, place
         self._json_check = json_check

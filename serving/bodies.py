@@ -24,7 +24,7 @@ from pydantic import (
 from ..memory.amending import LONGEST as LONGEST_TEXT
 from ..memory.amending import LONGEST_BY
 from ..memory.entries import MOST, PAGE, EntryHistory, Evidence, ListedEntry
-from ..memory.incoming import ADDRESSABLE, MAX_KEY, Metadata, Storable, Where, name_of
+from ..memory.incoming import ADDRESSABLE, MAX_KEY, Metadata, MetadataFilter, Storable, name_of
 from ..records.timestamps import Moment, utc
 from .settings import MAX_MESSAGES
 
@@ -62,14 +62,14 @@ class Body(BaseModel):
 Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_WORDS)]
 Most = Annotated[int, Field(ge=1, le=50)]
 Conditions = Annotated[
-    Where | None,
+    MetadataFilter | None,
     Field(description='conditions of the metadata of sessions, such as {"channel": "phone", "year": {"gte": 2024}}'),
 ]
 Since = Annotated[Time | None, Field(description="only what is of this moment or later, such as 2025-03-05")]
 Until = Annotated[Time | None, Field(description="only what is from before this moment; what has no time is left out")]
 
 
-class Choice(TypedDict, total=False):
+class EntryChoice(TypedDict, total=False):
     """What of a memory is looked at; everything where nothing is said."""
 
     where: Mapping[str, Any] | None
@@ -88,7 +88,7 @@ class EntryFilter(Body):
     until: Until = None
 
     @property
-    def chosen(self) -> Choice:
+    def as_kwargs(self) -> EntryChoice:
         """The same as the Python interface takes it."""
         return {"where": self.where, "since": self.since, "until": self.until}
 
@@ -96,13 +96,13 @@ class EntryFilter(Body):
 class Listing(EntryFilter):
     """Which entries are listed, in the address; conditions are a JSON object there."""
 
-    where: Annotated[Json[Where] | None, Field(examples=['{"year": 2025}'])] = None
+    where: Annotated[Json[MetadataFilter] | None, Field(examples=['{"year": 2025}'])] = None
     cursor: Annotated[str | None, Field(min_length=1, max_length=2048)] = None
     """`next` of the page before."""
     limit: Limit = PAGE
 
 
-class Page(Body):
+class HistoryQuery(Body):
     """Which changes of an entry's history, in the address."""
 
     after: Annotated[int | None, Field(ge=0, lt=2**31)] = None
@@ -163,20 +163,20 @@ class ChangedEntry(EntryHistory):
     """Null once it is deleted."""
 
 
-class Open(BaseModel):
+class OpenAIModel(BaseModel):
     """Base of OpenAI's bodies: unlisted fields are kept, for the language model."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class ContentPart(Open):
+class ContentPart(OpenAIModel):
     """A part of a message's content: a text, an image, a file."""
 
     type: Annotated[str, Field(max_length=64)]
     text: Storable | None = None
 
 
-class ChatMessage(Open):
+class ChatMessage(OpenAIModel):
     """A message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -191,7 +191,7 @@ class ChatMessage(Open):
         return self.content or ""
 
 
-class Labels(Open):
+class Labels(OpenAIModel):
     """The client's own data; only `session` means something here."""
 
     session: Name | None = None
@@ -204,7 +204,7 @@ class RequestExtension(EntryFilter):
     """A few plain values by name, added to those of the session."""
 
 
-class StreamOptions(Open):
+class StreamOptions(OpenAIModel):
     """Options of a stream."""
 
     include_usage: StrictBool = False
@@ -227,7 +227,7 @@ _BEYOND = (
 _PLAIN: tuple[Any, ...] = (None, False, "none", 0, [], {}, ["text"], {"type": "text"})
 
 
-class ChatRequest(Open):
+class ChatRequest(OpenAIModel):
     """A chat completion request, with fields of OpenAI's that are not listed."""
 
     model: Annotated[str, Field(max_length=256)] = ""
@@ -241,7 +241,7 @@ class ChatRequest(Open):
     n: Annotated[int, Field(ge=1, le=128)] | None = None
 
     @property
-    def beyond(self) -> str | None:
+    def unsupported_field(self) -> str | None:
         """The place of the first thing in it that no program answers, but a language model; None if there is none."""
         extra = self.model_extra or {}
         if self.n not in (None, 1):

@@ -12,7 +12,7 @@ from dspy.utils.exceptions import LMError, LMInvalidRequestError
 
 from ..engines.endpoint.embeddings import EndpointEmbedding
 from ..engines.endpoint.loop import AbandonedCallError
-from ..engines.guard import DEAD_AFTER, Guard
+from ..engines.guard import DEAD_AFTER, BudgetGuard
 from ..errors import EndpointError
 from ..memory.stored import Owner
 from .failure_counts import NameKeys
@@ -23,7 +23,7 @@ MOST_CALLERS = 1000
 """Callers whose failures in a row are counted."""
 
 
-class Breaker(Guard):
+class Breaker(BudgetGuard):
     """A guard that survives an outage: after `DEAD_AFTER` failures in a row it refuses calls for `pause` seconds.
 
     While it is open, questions fail at once instead of holding a thread, and sessions are stored and stay queued.
@@ -59,7 +59,7 @@ class Breaker(Guard):
         return self._clock() < self._closed_from
 
     @property
-    def answers(self) -> bool:
+    def is_responding(self) -> bool:
         """Whether one of the last calls was answered, whoever they were for."""
         return self._row < DEAD_AFTER
 
@@ -69,7 +69,7 @@ class Breaker(Guard):
             raise EndpointError(f"{self.model} does not answer; it is tried again in a few seconds")
         super().admit()
 
-    def failed(self, error: Exception) -> None:
+    def record_failure(self, error: Exception) -> None:
         """Called after a call that failed; a request that the model refuses does not count."""
         if not isinstance(error, LMError) or isinstance(error, LMInvalidRequestError | AbandonedCallError):
             return
@@ -86,9 +86,9 @@ class Breaker(Guard):
             for oldest in list(self._failures)[:-MOST_CALLERS]:
                 self._drop(oldest)
 
-    def worked(self, tokens: int, cost: float | None, calls: int = 1) -> None:
+    def record_success(self, tokens: int, cost: float | None, calls: int = 1) -> None:
         """Called after a call that was answered."""
-        super().worked(tokens, cost, calls)
+        super().record_success(tokens, cost, calls)
         with self._lock:
             self._failing.clear()
             self._failures.pop(self._caller(), None)

@@ -28,7 +28,7 @@ from .bodies import ChatRequest, ResponseExtension
 from .conversation import Conversation
 from .error_responses import body_of, failure, log, refusal_of
 from .relay import Relay, Send
-from .service import GUARD, Asked, Caller
+from .service import GUARD, Asked, RequestContext
 from .user_memory import UserMemory
 
 router = APIRouter(prefix="/v1", tags=["chat"], dependencies=[GUARD])
@@ -65,7 +65,7 @@ async def complete(
     # What tools say is handed on as it is, and not remembered.
     caller.check_texts(message.text for message in body.messages if message.role not in ("tool", "function"))
     # What no program answers is handed on to the language model.
-    beyond, upstream = body.beyond, service.upstream
+    beyond, upstream = body.unsupported_field, service.upstream
     if not (upstream and (beyond or body.model == service.chat_name)):
         upstream = None
         if beyond:
@@ -79,11 +79,11 @@ async def complete(
 
     def call(deadline: Deadline, send: Send | None = None) -> Response:
         reply = _Reply(service.name, talk, send)
-        if (given := talk.hear()) is not None:
+        if (given := talk.store_new_turns()) is not None:
             return reply.end(given, ResponseExtension(session=talk.session, evidence=()))
         return Relay(talk, upstream).answer(deadline, send) if upstream else reply.answer(deadline)
 
-    return await (_streamed(call, caller, memory) if body.stream else caller.asking(call, memory))
+    return await (_streamed(call, caller, memory) if body.stream else caller.run_model_call(call, memory))
 
 
 @dataclass
@@ -91,7 +91,7 @@ class _Reply:
     """The program's answer to one request: stored, and made a completion or, with `send`, the events of a stream."""
 
     model: str
-    talk: Conversation
+    conversation: Conversation
     send: Send | None
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
@@ -100,10 +100,10 @@ class _Reply:
     def answer(self, deadline: Deadline) -> Response:
         """Asks and stores, in a thread of its own."""
         words = AnswerStream(self._tell) if self.send else None
-        found = self.talk.ask(words)
+        found = self.conversation.ask(words)
         answer = str(found.answer)
         rest = words.remainder(answer) if words else None
-        remembered = self.talk.end(answer, found.context, deadline)
+        remembered = self.conversation.store_answer(answer, found.context, deadline)
         return self.end(answer, remembered, rest)
 
     def end(self, answer: str, remembered: ResponseExtension, rest: str | None = None) -> Response:
@@ -114,7 +114,7 @@ class _Reply:
             remembered: Mempiler's own field.
             rest: What of the answer was not sent; all of it if None.
         """
-        body, own = self.talk.body, remembered.model_dump(mode="json")
+        body, own = self.conversation.body, remembered.model_dump(mode="json")
         sizes = sum(estimate_tokens(message.text) for message in body.messages), estimate_tokens(answer)
         usage = {"prompt_tokens": sizes[0], "completion_tokens": sizes[1], "total_tokens": sum(sizes)}
         if self.send is None:
@@ -148,7 +148,7 @@ def _choice(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
 
 
-async def _streamed(call: Callable[[Deadline, Send], Response], caller: Caller, begins: UserMemory) -> Response:
+async def _streamed(call: Callable[[Deadline, Send], Response], caller: RequestContext, begins: UserMemory) -> Response:
     """Runs a call in a thread of the pool, and sends its parts as they come; what it returns where it sent nothing.
 
     A client that goes away ends the work, as that of any request.
@@ -159,7 +159,7 @@ async def _streamed(call: Callable[[Deadline, Send], Response], caller: Caller, 
     def send(part: Any) -> None:
         loop.call_soon_threadsafe(parts.put_nowait, part)
 
-    task = asyncio.ensure_future(caller.asking(lambda deadline: call(deadline, send), begins))
+    task = asyncio.ensure_future(caller.run_model_call(lambda deadline: call(deadline, send), begins))
     task.add_done_callback(lambda _: parts.put_nowait(None))
     try:
         headers = await parts.get()

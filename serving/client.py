@@ -16,7 +16,7 @@ from .. import __version__
 from ..errors import check_address, check_number
 from ..memory.entries import MemoryStatus, Users
 from ..secret_values import Secrets, secrets_of_address
-from .requests import AsyncRemoteMemory, Call, RemoteMemory
+from .requests import ApiRequest, AsyncRemoteMemory, RemoteMemory
 
 T = TypeVar("T")
 
@@ -57,11 +57,11 @@ class Client:
         """The users of the token's tenant, in order of their names."""
         found, page = list[MemoryStatus](), Users(users=(), next="")
         while page.next is not None:
-            page = self.send(Call("GET", "/v1/users", Users.model_validate, params={"after": page.next}))
+            page = self.send(ApiRequest("GET", "/v1/users", Users.model_validate, params={"after": page.next}))
             found += page.users
         return found
 
-    def send(self, call: Call[T]) -> T:
+    def send(self, call: ApiRequest[T]) -> T:
         """Makes a call.
 
         Raises:
@@ -108,11 +108,11 @@ class AsyncClient:
         """As `Client.users`."""
         found, page = list[MemoryStatus](), Users(users=(), next="")
         while page.next is not None:
-            page = await self.send(Call("GET", "/v1/users", Users.model_validate, params={"after": page.next}))
+            page = await self.send(ApiRequest("GET", "/v1/users", Users.model_validate, params={"after": page.next}))
             found += page.users
         return found
 
-    async def send(self, call: Call[T]) -> T:
+    async def send(self, call: ApiRequest[T]) -> T:
         """Makes a call; errors as those of `Client.send`."""
         attempt = 0
         while True:

@@ -18,9 +18,9 @@ import dspy
 from ..engines.endpoint.loop import Deadline
 from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
-from ..programs.streaming import WANTED, AnswerStream
+from ..programs.streaming import ANSWER_LISTENER, AnswerStream
 from ..records import Context, Session, Turn, format_time
-from ..records.scope import holding
+from ..records.scope import set_context
 from .bodies import ChatRequest, RequestExtension, ResponseExtension
 from .user_memory import UserMemory
 
@@ -37,7 +37,7 @@ class Conversation:
     memory: UserMemory
     body: ChatRequest
     """What a client sent."""
-    gap: timedelta
+    session_gap: timedelta
     """Time without a turn after which a session is over."""
     repeated: bool = False
     """Whether the client marks it as a repetition."""
@@ -53,7 +53,7 @@ class Conversation:
     _said: tuple[Turn, ...] = field(default=(), init=False)
     """The new turns, as they are stored."""
 
-    def hear(self) -> str | None:
+    def store_new_turns(self) -> str | None:
         """Stores what is said in the session it belongs to; the memory is then looked at as it was, with that.
 
         Returns:
@@ -72,8 +72,8 @@ class Conversation:
         self._earlier, self._new = turns_of(said[: last + 1]), turns_of(said[last + 1 :])
         self.session = (self.body.metadata and self.body.metadata.session) or ""
         self._extension = self.body.mempiler or self._extension
-        seen = self.memory.look()
-        self.memory.begin(seen)
+        seen = self.memory.view()
+        self.memory.bind_view(seen)
         session = self._continued(seen.snapshot.open)
         if session is not None:
             self.session, self._before = session.id, session.turns
@@ -88,7 +88,7 @@ class Conversation:
             if id != self.session:
                 self.session, self._before = id, ()
             turns = (*self._before, *self._said)
-            self.memory.begin(seen.saying(Session(id=id, time=turns[0].time, turns=turns)))
+            self.memory.bind_view(seen.with_open_session(Session(id=id, time=turns[0].time, turns=turns)))
         return None
 
     def ask(self, words: AnswerStream | None) -> dspy.Prediction:
@@ -100,9 +100,9 @@ class Conversation:
         *said, question = self._said
         shown = self._shown(said)
         recent = [Session(id=self.session, turns=shown)] if shown else []
-        with holding(WANTED, words):
+        with set_context(ANSWER_LISTENER, words):
             return self.memory.ask(
-                question.content, recent, asked=[question.id], date=format_time(now()), **self._extension.chosen
+                question.content, recent, asked=[question.id], date=format_time(now()), **self._extension.as_kwargs
             )
 
     def recall(self) -> Context:
@@ -113,9 +113,9 @@ class Conversation:
         there = {(message.role, message.text) for message in self.body.messages}
         shown = {turn.id for turn in (*self._before, *self._said) if (turn.speaker, turn.text) in there}
         asked = shown | {turn.id for turn in self._said}
-        return self.memory.recall(texts[-1], format_time(now()), asked=asked, **self._extension.chosen)
+        return self.memory.recall(texts[-1], format_time(now()), asked=asked, **self._extension.as_kwargs)
 
-    def end(self, answer: str, context: Context, deadline: Deadline) -> ResponseExtension:
+    def store_answer(self, answer: str, context: Context, deadline: Deadline) -> ResponseExtension:
         """Stores an answer that rests on a context, unless its session was forgotten, or the client does not get it."""
         turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
         if turns:
@@ -133,7 +133,7 @@ class Conversation:
         mine = [
             session
             for session in opened
-            if time - self.gap <= last[session.id] <= time + self.gap
+            if time - self.session_gap <= last[session.id] <= time + self.session_gap
             and (not named or session.id == named or session.id.startswith(f"{named}~"))
         ]
         chosen = max(mine, key=lambda session: last[session.id], default=None)

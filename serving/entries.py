@@ -20,9 +20,9 @@ from ..memory.incoming import plain_line
 from ..memory.index import Entry
 from ..memory.store import Store
 from ..memory.stored import Owner
-from .bodies import Choice
+from .bodies import EntryChoice
 from .memories import Memories
-from .memory_view import View
+from .memory_view import MemoryView
 
 TRIES = 50
 """How often a change is made anew because another one came first."""
@@ -55,7 +55,7 @@ class UserEntries:
     memories: Memories
     owner: Owner
     store: Store
-    look: Callable[[], View]
+    view: Callable[[], MemoryView]
     _since: int | None
 
     def get(self, entry: str) -> ListedEntry | None:
@@ -64,11 +64,11 @@ class UserEntries:
         Args:
             entry: Its id, as `list`, `search` and the evidence of an answer give it.
         """
-        view = self.look()
+        view = self.view()
         found = view.entries().get(entry)
         return self._listed(view, [found])[0] if found else None
 
-    def list(self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[Choice]) -> EntryPage:
+    def list(self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[EntryChoice]) -> EntryPage:
         """Entries in the order of their ids, a page at a time.
 
         Pages are stable: an entry that is there all the time is listed once, whatever is added or deleted meanwhile.
@@ -84,10 +84,10 @@ class UserEntries:
         check_number("limit", limit, 1, MOST)
         if cursor is not None and not cursor:
             raise UserError("the cursor is empty; give `next` of the page before, or none for the first page")
-        within, view = self.memories.within(self.owner, **choice), self.look()
+        within, view = self.memories.filter_for(self.owner, **choice), self.view()
         found = view.entries()
         after = None if cursor is None else in_order(cursor)
-        inside = [id for id, (entry, _) in found.items() if within.is_empty or within.own(entry)]
+        inside = [id for id, (entry, _) in found.items() if within.is_empty or within.edited(entry)]
         behind = [id for id in inside if after is None or in_order(id) > after]
         ids = heapq.nsmallest(limit, behind, key=in_order)
         ids = ids[: number_that_fits(found[id][0].text for id in ids)]
@@ -156,11 +156,11 @@ class UserEntries:
         changes = (written, *map(_line, rows))
         return tuple(one for one in changes if after is None or one.number > after)[:limit]
 
-    def _listed(self, view: View, found: Sequence[tuple[Entry, bool]]) -> tuple[ListedEntry, ...]:
+    def _listed(self, view: MemoryView, found: Sequence[tuple[Entry, bool]]) -> tuple[ListedEntry, ...]:
         """Entries, each with whether it waits, with the sessions that they come from."""
         wanted = {turn for entry, _ in found for turn in entry.sources}
         stored = self.store.sessions(self.owner, sorted(wanted))
-        of = {turn.id: Origin(id=item.id) for item in view.waiting.items for turn in item.turns if turn.id in wanted}
+        of = {turn.id: Origin(id=item.id) for item in view.pending.items for turn in item.turns if turn.id in wanted}
         of |= {turn: Origin(id=id, metadata=metadata) for turn, (id, metadata) in stored.items()}
         return tuple(
             ListedEntry(
@@ -183,7 +183,7 @@ class UserEntries:
         since = self.store.forgets() if self._since is None else self._since
         by = plain_line("by", by, LONGEST_BY) if by else ""
         for _ in range(TRIES):
-            view = self.memories.look(self.owner)
+            view = self.memories.view(self.owner)
             made = self._undone(entry) if what == "undo" else self._changed(view, what, entry, text)
             if made is None:
                 return None
@@ -197,7 +197,9 @@ class UserEntries:
         rows = [row for row in active_amendments(self.store.amendments(self.owner)) if row.entry == entry]
         return replace(rows[-1], what="undo", undoes=rows[-1].number) if rows else None
 
-    def _changed(self, view: View, what: Literal["update", "delete"], entry: str, text: str | None) -> Amendment | None:
+    def _changed(
+        self, view: MemoryView, what: Literal["update", "delete"], entry: str, text: str | None
+    ) -> Amendment | None:
         """The change of an entry; refused where it would not show, since the entry has no text of its own."""
         was, _ = view.entries().get(entry, (None, False))
         if was is None:
@@ -207,9 +209,9 @@ class UserEntries:
             raise UserError(f"the {was.kind} {entry!r:.100} says this already; nothing is to be changed")
         made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
         amend = Amendments([made])
-        waiting = replace(view.waiting, items=amend.items(view.waiting.items))
-        settled = view.method.apply_amendment(view.settled, amend)
-        left, _ = replace(view, settled=settled, waiting=waiting).entries().get(entry, (None, False))
+        waiting = replace(view.pending, items=amend.amended_items(view.pending.items))
+        settled = view.method.apply_edits(view.finalized, amend)
+        left, _ = replace(view, finalized=settled, pending=waiting).entries().get(entry, (None, False))
         if (left is None) != (new is None) or (left and left.text == was.text):
             how = "update its turns" if new else "forget its session"
             raise UserError(f"the {was.kind} {entry!r:.100} cannot be changed by itself here; {how}")

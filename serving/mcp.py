@@ -58,7 +58,7 @@ def memory_tools(work: Callable[[Any, Call], Awaitable[Any]], remember: bool = T
     ) -> str:
         """Finds what the memory holds that is nearest to a query: facts, turns, summaries, with their dates."""
         found = await call(ctx, lambda memory: memory.search(query, k, where=where, since=since, until=until))
-        return data_lines((*found.entries, *found.waiting))
+        return data_lines((*found.entries, *found.pending))
 
     @reads
     async def ask_memory(

@@ -22,11 +22,11 @@ from weakref import ReferenceType, ref
 import dspy
 from pydantic import ValidationError
 
-from ..engines.guard import CallSlots
-from ..engines.spending import working_for
+from ..engines.guard import FairSemaphore
+from ..engines.spending import call_context
 from ..errors import ProgramError, StoreError, UserError
 from ..memory.amending import Amendments, active_amendments
-from ..memory.bm25 import forget_words
+from ..memory.bm25 import clear_word_cache
 from ..memory.deltas import applied
 from ..memory.incoming import checked_conditions
 from ..memory.indexes import Lineage
@@ -34,15 +34,15 @@ from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
 from ..memory.tenant_lock import TenantLock
-from ..memory.text_turns import TURNS
+from ..memory.text_turns import CURRENT_SLOT
 from ..programs.identity import digest, program_digest, writer_digest
 from ..programs.pending import PendingItems
 from ..programs.program import MemoryProgram
-from ..records.scope import holding
-from .bodies import Choice
+from ..records.scope import set_context
+from .bodies import EntryChoice
 from .breaker import breakers_of
 from .failure_counts import FailureCounts
-from .memory_view import MemoryFilter, UserCache, View
+from .memory_view import MemoryFilter, MemoryView, UserCache
 
 USERS = 320
 """Users of a store of whom something is kept; of each tenant those used last."""
@@ -66,18 +66,22 @@ class Memories:
 
     def __init__(self, program: MemoryProgram, store: Store | str | Path, lm: Any = None) -> None:
         self.program, self.lm = program, lm
-        opened = store if isinstance(store, Store) else program.shared.once(("store", str(store)), lambda: Store(store))
+        opened = (
+            store
+            if isinstance(store, Store)
+            else program.shared.get_or_compute(("store", str(store)), lambda: Store(store))
+        )
         self.store: Store = opened
-        self.lane: CallSlots | None = None
+        self.lane: FairSemaphore | None = None
         """Where users take turns at embedding and reranking."""
         self.text_lock: TenantLock | None = None
         """The lock that tenants hold in turns for long work on text; None if nobody has to wait."""
-        self._kept: _Cache = program.shared.once(("memories", self.store.url), _Cache)
+        self._kept: _Cache = program.shared.get_or_compute(("memories", self.store.url), _Cache)
         self.failures = self._kept.failures
         """How often users could not be written in a row."""
 
     @cached_property
-    def stamp(self) -> Stamp:
+    def writer_fingerprint(self) -> Stamp:
         """Who writes: the program as it was when this was first asked.
 
         The memory depends on the writer with its settings, prompts and embedder, the adapter and the shape of the
@@ -89,7 +93,7 @@ class Memories:
         writes = [writer_digest(writer), self.program.adapter if writer.predictors_below() else ""]
         return Stamp(digest(writes), program_digest(self.program), embedder.name if embedder else "")
 
-    def look(self, owner: Owner) -> View:
+    def view(self, owner: Owner) -> MemoryView:
         """The memory that questions are answered from, as amendments leave it, and what is not in it yet.
 
         Raises:
@@ -98,20 +102,20 @@ class Memories:
         forgets = self._kept.forgets
         try:
             view = self.read(owner)
-            last, user = view.snapshot.amended, view.kept
+            last, user = view.snapshot.amended, view.cache
             if user.amendments[0] != last:
                 user.amendments = last, Amendments(active_amendments(self.store.amendments(owner)))
             amend = user.amendments[1]
             if not amend.rows:
                 return view
-            settled = user.apply_amendment(0, self.program.method, view.settled, amend)
-            waiting = replace(view.waiting, items=amend.items(view.waiting.items))
-            return replace(view, settled=settled, waiting=waiting, amendments=amend)
+            settled = user.apply_amendment(0, self.program.method, view.finalized, amend)
+            waiting = replace(view.pending, items=amend.amended_items(view.pending.items))
+            return replace(view, finalized=settled, pending=waiting, amendments=amend)
         finally:
             if self._kept.forgets != forgets:
                 self._wipe()
 
-    def read(self, owner: Owner) -> View:
+    def read(self, owner: Owner) -> MemoryView:
         """The memory as it was written; read from the store only where it changed since this process read it.
 
         Raises:
@@ -122,7 +126,7 @@ class Memories:
         known = user.written
         since = known[1].log if known else Log()
         snapshot = self.store.read(owner, lambda version: known is not None and known[0] == version, user.parsed, since)
-        if self.notice(snapshot.forgets):
+        if self.drop_forgotten(snapshot.forgets):
             user = self._kept.of(owner)
         user.parsed = snapshot.parsed
         if snapshot.stamp is not None:
@@ -134,11 +138,13 @@ class Memories:
             memory = settled = self.program.method.writer.Memory()
         else:
             memory, settled = self._loaded(document, known and known[2:], owner)
-            self.keep(user, snapshot.version, document, memory, settled)
+            self.cache_memory(user, snapshot.version, document, memory, settled)
         items = (*(stored.item for stored in snapshot.waiting), *snapshot.open)
-        return View(self.program.method, snapshot, document, memory, settled, PendingItems(items, user.line), user)
+        return MemoryView(
+            self.program.method, snapshot, document, memory, settled, PendingItems(items, user.line), user
+        )
 
-    def keep(self, user: UserCache, version: str, document: Document, memory: Memory, settled: Memory) -> None:
+    def cache_memory(self, user: UserCache, version: str, document: Document, memory: Memory, settled: Memory) -> None:
         """Keeps a user's memory under its version, in the place of an older one."""
         # Its texts are as large as the memory, and not looked at again.
         light = replace(document, memory="", settled=None, change=None, since=None)
@@ -150,7 +156,7 @@ class Memories:
         Raises:
             ProgramError: Program, embedder or version differ.
         """
-        own = self.stamp
+        own = self.writer_fingerprint
         if found.writes_like(own):
             return
         fix = f"run: mempiler memories rebuild PROGRAM --store {self.store.url} --user {owner.user!r}"
@@ -164,7 +170,7 @@ class Memories:
             how = f"with the embedder {found.embedder!r}, not {own.embedder!r}"
         raise ProgramError(f"the memory of user {owner.user!r} was written {how}; {fix}")
 
-    def within(
+    def filter_for(
         self,
         owner: Owner,
         where: Mapping[str, Any] | None = None,
@@ -179,7 +185,7 @@ class Memories:
         conditions = checked_conditions({} if where is None else where)
         return MemoryFilter(since, until, self.store.turns_where(owner, conditions) if conditions else None)
 
-    def part(self, view: View, **choice: Unpack[Choice]) -> View:
+    def filtered_view(self, view: MemoryView, **choice: Unpack[EntryChoice]) -> MemoryView:
         """What is looked at of a user's memory, as a memory of its own, with an index of its own.
 
         Raises:
@@ -187,17 +193,19 @@ class Memories:
         """
         if all(wanted in (None, {}) for wanted in choice.values()):
             return view
-        within = self.within(view.snapshot.owner, **choice)
-        left = view.kept.apply_amendment(1 + hash(within) % PARTS, view.method, view.settled, within)
-        if left.line is view.settled.line:
+        within = self.filter_for(view.snapshot.owner, **choice)
+        left = view.cache.apply_amendment(1 + hash(within) % PARTS, view.method, view.finalized, within)
+        if left.lineage is view.finalized.lineage:
             if any(within(entry) is None for entry in view.method.reader.entries(left)):
                 raise UserError(
                     f"memories of {self.program.name} cannot be looked at in part; ask without where, since, until"
                 )
-            if left is not view.settled:
+            if left is not view.finalized:
                 # An index that went to and fro between the two would be slower than one for each.
-                vars(left)["line"] = Lineage()
-        return replace(view, settled=left, waiting=PendingItems(within.items(view.waiting.items)), within=within)
+                vars(left)["lineage"] = Lineage()
+        return replace(
+            view, finalized=left, pending=PendingItems(within.amended_items(view.pending.items)), filter=within
+        )
 
     def drop(self, owner: Owner) -> None:
         """Removes a user's parsed memory, and with it its indexes, from this process."""
@@ -211,7 +219,7 @@ class Memories:
             breaker.forget_user(owner)
 
     @contextmanager
-    def at_work(self, view: View, asks: bool = False) -> Generator[None]:
+    def user_context(self, view: MemoryView, asks: bool = False) -> Generator[None]:
         """The settings under which the words of a user are worked on.
 
         They go into no trace, history or cache of DSPy's: forgetting must remove them. Vectors of them are kept with
@@ -226,20 +234,20 @@ class Memories:
         if getattr(lm, "cache", False):
             lm = lm.copy(cache=False)
         self._kept.note_engines([lm, *self._own_models()])
-        vectors = _UserVectors(self.store, owner, since, view.kept.vectors)
-        adapter, whose = self.program.asking(), (owner.tenant, owner.user, asks)
+        vectors = _UserVectors(self.store, owner, since, view.cache.vectors)
+        adapter, whose = self.program.current_adapter(), (owner.tenant, owner.user, asks)
         try:
             with (
                 dspy.context(lm=lm, adapter=adapter, trace=None, usage_tracker=None, disable_history=True),
-                working_for(whose, vectors, self.lane),
-                holding(TURNS, self.text_lock and self.text_lock.held),
+                call_context(whose, vectors, self.lane),
+                set_context(CURRENT_SLOT, self.text_lock and self.text_lock.held),
             ):
                 yield
         finally:
             if self._kept.forgets != since:
                 self._wipe()
 
-    def notice(self, forgets: int) -> bool:
+    def drop_forgotten(self, forgets: int) -> bool:
         """Drops what is kept if somebody was forgotten since this process last looked; whether that was so.
 
         Args:
@@ -258,7 +266,9 @@ class Memories:
         try:
             if known is None or document.since is None:
                 memory = writer.Memory.model_validate_json(document.memory)
-                settled = writer.Memory.model_validate_json(document.settled or "{}") if writer.settles else memory
+                settled = (
+                    writer.Memory.model_validate_json(document.settled or "{}") if writer.needs_finalizing else memory
+                )
             else:
                 memory, settled = known
                 for change in document.since:
@@ -271,13 +281,13 @@ class Memories:
                 f"the memory of user {owner.user!r} does not fit its program: {what}; "
                 f"run: mempiler memories rebuild PROGRAM --store {self.store.url} --user {owner.user!r} --force"
             ) from None
-        return memory, settled if writer.settles else memory
+        return memory, settled if writer.needs_finalizing else memory
 
     def _wipe(self) -> None:
         """Drops everything that this process keeps of what the store's users said."""
         with self._kept.lock:
             self._kept.users.clear()
-        forget_words()
+        clear_word_cache()
         for keeper in (self.program.method.embedder, *self._kept.engines()):
             # What keeps texts in this process can drop them.
             if clear := getattr(keeper, "clear", None):

@@ -9,15 +9,15 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from ..errors import check_number
-from ..memory.amending import Amend, Amendments
+from ..memory.amending import Amendments, EntryEdits
 from ..memory.entries import MOST
 from ..memory.index import Entry
 from ..memory.indexes import Lineage
 from ..memory.memory import Memory, turn_entries
 from ..memory.stored import Contents, Document, Snapshot
 from ..programs.method import Method
-from ..programs.pending import PendingItems, with_unwritten
-from ..records import ABSTRACT, Found, Hit, Item, Query, Session, Turn
+from ..programs.pending import PendingItems, with_failed_items
+from ..records import ABSTRACT, Hit, Item, Query, SearchResult, Session, Turn
 from ..records.timestamps import comparable
 
 I = TypeVar("I", bound=Item)  # noqa: E741
@@ -28,7 +28,7 @@ _WIDER = 4
 
 
 @dataclass(frozen=True)
-class MemoryFilter(Amend):
+class MemoryFilter(EntryEdits):
     """What is looked at: a span of time, and some of the sessions; by default everything.
 
     Args:
@@ -59,12 +59,12 @@ class MemoryFilter(Amend):
             return False
         return not self.until or comparable(time) < comparable(self.until)
 
-    def own(self, entry: Entry) -> Entry | None:
+    def edited(self, entry: Entry) -> Entry | None:
         return entry if self.holds(entry.time, entry.sources, entry.kind) else None
 
-    def item(self, item: Item) -> Item:
+    def amended_item(self, item: Item) -> Item:
         kept = {turn.id for turn in item.turns if self.holds(turn.time or item.time, (turn.id,))}
-        return item if len(kept) == len(item.turns) else item.only(kept)
+        return item if len(kept) == len(item.turns) else item.select_turns(kept)
 
 
 class UserCache:
@@ -75,7 +75,7 @@ class UserCache:
         """The version, its document without the texts, the memory, and the settled memory."""
         self.amendments: tuple[int, Amendments] = 0, Amendments(())
         """The number of the last amendment, and those in force."""
-        self.left: dict[int, tuple[Memory, Amend, Memory]] = {}
+        self.left: dict[int, tuple[Memory, EntryEdits, Memory]] = {}
         """A memory, and what an amendment, or a part that is looked at, leaves of it."""
         self.vectors: dict[bytes, int] = {}
         """The lengths of the vectors that the store has."""
@@ -84,16 +84,16 @@ class UserCache:
         self.line = Lineage()
         """Its index."""
 
-    def apply_amendment(self, place: int, method: Method, memory: Memory, amend: Amend) -> Memory:
+    def apply_amendment(self, place: int, method: Method, memory: Memory, amend: EntryEdits) -> Memory:
         """A settled memory as an amendment leaves it; the last one of a place is kept."""
         kept = self.left.get(place)
         if kept is None or kept[0] is not memory or kept[1] != amend:
-            kept = self.left[place] = memory, amend, method.apply_amendment(memory, amend)
+            kept = self.left[place] = memory, amend, method.apply_edits(memory, amend)
         return kept[2]
 
 
 @dataclass(frozen=True)
-class View:
+class MemoryView:
     """A user's memory at one moment."""
 
     method: Method
@@ -101,58 +101,58 @@ class View:
     document: Document | None
     memory: Memory
     """What further items are written into."""
-    settled: Memory
+    finalized: Memory
     """What questions are answered from."""
-    waiting: PendingItems
+    pending: PendingItems
     """What is not in the settled memory."""
-    kept: UserCache = field(default_factory=UserCache, repr=False, compare=False)
+    cache: UserCache = field(default_factory=UserCache, repr=False, compare=False)
     amendments: Amendments | None = None
     """What was applied to the settled memory and to what waits; None where they are as they were written."""
-    within: MemoryFilter | None = None
+    filter: MemoryFilter | None = None
     """What is looked at, of the settled memory and of what waits; everything if None."""
 
-    def left(self, items: Iterable[Item]) -> tuple[Item, ...]:
+    def visible_items(self, items: Iterable[Item]) -> tuple[Item, ...]:
         """What is looked at of raw items, as amendments leave them."""
-        for amend in (self.amendments, self.within):
-            items = amend.items(items) if amend else items
+        for amend in (self.amendments, self.filter):
+            items = amend.amended_items(items) if amend else items
         return tuple(items)
 
     @property
     def speakers(self) -> tuple[str, ...]:
         """Who said something, in order of first appearance."""
-        said = (turn.speaker for item in self.waiting.items for turn in item.turns)
+        said = (turn.speaker for item in self.pending.items for turn in item.turns)
         return tuple(dict.fromkeys((*(self.document.speakers if self.document else ()), *said)))
 
-    def saying(self, session: Session) -> View:
+    def with_open_session(self, session: Session) -> MemoryView:
         """The same with an open session as it is by now."""
         opened = (*(other for other in self.snapshot.open if other.id != session.id), session)
         items = (*(stored.item for stored in self.snapshot.waiting), *opened)
-        waiting = replace(self.waiting, items=self.left(items))
-        return replace(self, snapshot=replace(self.snapshot, open=opened), waiting=waiting)
+        waiting = replace(self.pending, items=self.visible_items(items))
+        return replace(self, snapshot=replace(self.snapshot, open=opened), pending=waiting)
 
-    def search(self, query: str, k: int, within: MemoryFilter) -> Found:
+    def search(self, query: str, k: int, within: MemoryFilter) -> SearchResult:
         """The entries nearest to a query, and the waiting turns; at most `k` of each. Scores cannot be compared."""
         check_number("k", k, 1, MOST)
-        items = with_unwritten(self.settled, self.waiting)
-        entries = _best(lambda most: self.method.reader.search(self.settled, [query], most)[0], k, within)
+        items = with_failed_items(self.finalized, self.pending)
+        entries = _best(lambda most: self.method.reader.search(self.finalized, [query], most)[0], k, within)
         raw = _best(lambda most: self.method.raw.search(items, [query], most)[0], k, within) if items.items else ()
-        return Found(entries, raw)
+        return SearchResult(entries, raw)
 
-    def with_fallback(self, query: str, found: Found) -> Found:
+    def with_fallback(self, query: str, found: SearchResult) -> SearchResult:
         """What `search` found; or what `ask` shows in its place, if nothing of it may answer the query."""
-        hits = (*found.entries, *found.waiting)
+        hits = (*found.entries, *found.pending)
         asked = Query(text=query, speakers=self.speakers)
-        items = with_unwritten(self.settled, self.waiting)
-        fallback = self.method.fallback(self.settled, asked, items, hits)
+        items = with_failed_items(self.finalized, self.pending)
+        fallback = self.method.fallback(self.finalized, asked, items, hits)
         if fallback is None:
             return found
-        return Found(fallback.entries_after(found.entries), fallback.raw_after(found.waiting))
+        return SearchResult(fallback.entries_after(found.entries), fallback.extra_raw_turns(found.pending))
 
     def entries(self) -> dict[str, tuple[Entry, bool]]:
         """Every entry of the memory and every turn that is not in it, by id, each with whether it waits."""
-        items = with_unwritten(self.settled, self.waiting).items
+        items = with_failed_items(self.finalized, self.pending).items
         found = {entry.id: (entry, True) for item in items for entry in turn_entries(item)}
-        return found | {entry.id: (entry, False) for entry in self.method.reader.entries(self.settled)}
+        return found | {entry.id: (entry, False) for entry in self.method.reader.entries(self.finalized)}
 
 
 def _best(found: Callable[[int], list[Hit]], k: int, within: MemoryFilter) -> tuple[Hit, ...]:
@@ -165,27 +165,27 @@ def _best(found: Callable[[int], list[Hit]], k: int, within: MemoryFilter) -> tu
         most *= _WIDER
 
 
-def memory_shown(seen: View) -> dict[str, Any]:
+def redacted_memory(seen: MemoryView) -> dict[str, Any]:
     """The settled memory as JSON: what was deleted, or said before it was reworded, stands nowhere in it.
 
     Methods keep more than their entries: names, labels, what an entry said before. There a text is left out that says
-    what is gone (`Amendments.tells`), unless an entry says it now. The store keeps all of it, for whoever takes the
+    what is gone (`Amendments.is_deleted_text`), unless an entry says it now. The store keeps all of it, for whoever takes the
     change back.
     """
-    memory = seen.settled.model_dump(mode="json")
+    memory = seen.finalized.model_dump(mode="json")
     if not seen.amendments:
         return memory
-    says = [entry.text for entry in seen.method.reader.entries(seen.settled)]
+    says = [entry.text for entry in seen.method.reader.entries(seen.finalized)]
     return _left(memory, seen.amendments, says)
 
 
-def contents_shown(seen: View, found: Contents) -> Contents:
+def contents_shown(seen: MemoryView, found: Contents) -> Contents:
     """Everything that the store holds of a user, as it may be shown: without turns that a deleted entry rests on."""
     amend, document = seen.amendments, found.document
     if not amend:
         return found
     if document:
-        document = replace(document, memory=json.dumps(memory_shown(seen)), settled=None)
+        document = replace(document, memory=json.dumps(redacted_memory(seen)), settled=None)
     items = tuple(replace(one, item=_item(one.item, amend), error=_left(one.error, amend)) for one in found.items)
     opened = tuple(_item(session, amend) for session in found.open)
     return replace(found, items=items, open=opened, document=document)
@@ -197,18 +197,18 @@ def _left(value: Any, amend: Amendments, says: Collection[str] = ()) -> Any:
         return {name: _left(part, amend, says) for name, part in cast(dict[str, Any], value).items()}
     if isinstance(value, list):
         return [_left(part, amend, says) for part in cast(list[Any], value)]
-    gone = isinstance(value, str) and amend.tells(value) and not any(value in said for said in says)
+    gone = isinstance(value, str) and amend.is_deleted_text(value) and not any(value in said for said in says)
     return GONE if gone else value
 
 
 def _item(item: I, amend: Amendments) -> I:
-    if not any(turn.id in amend.withheld for turn in item.turns):
+    if not any(turn.id in amend.hidden_turn_ids for turn in item.turns):
         return item
     return item.model_copy(update={"turns": tuple(_turn(turn, amend) for turn in item.turns)})
 
 
 def _turn(turn: Turn, amend: Amendments) -> Turn:
-    after = amend.turn(turn)
-    if turn.id in amend.withheld and (after is None or after is turn or amend.tells(after.content)):
+    after = amend.amended_turn(turn)
+    if turn.id in amend.hidden_turn_ids and (after is None or after is turn or amend.is_deleted_text(after.content)):
         return turn.model_copy(update={"text": GONE, "caption": None})
     return after or turn

@@ -32,7 +32,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
 
-from ..engines.meter import Usage
+from ..engines.meter import UsageReport
 from ..errors import StoreError
 from ..memory.store import Store
 from ..memory.stored import Owner, State
@@ -120,7 +120,7 @@ class Metrics:
         self._cost = counter("mempiler_lm_cost_dollars", "US dollars of calls whose price is known.")
         about = "Answers of the language model, by how they could be read."
         self._answers = counter("mempiler_lm_answers", about, ("outcome",))
-        self._used = Usage()
+        self._used = UsageReport()
 
     def update(self, service: Service) -> None:
         """Counts what is known of the pools and of the model since this was last called."""
@@ -137,7 +137,7 @@ class Metrics:
         for (_, outcome), count in new.answers.items():
             self._answers.labels(outcome).inc(count)
 
-    async def keep(self, service: Service) -> None:
+    async def publish(self, service: Service) -> None:
         """Does so now and then, for the other processes of the service."""
         while True:
             self.update(service)
@@ -283,7 +283,7 @@ async def ready(request: Request) -> Any:
         "room": all(pool.held.total() < pool.places for pool in (service.asking, service.storing, service.requests)),
         "tokens": service.tokens is None or service.tokens.works,
         "serving": not service.stopping,
-        "model": all(breaker.answers for breaker in service.breakers),
+        "model": all(breaker.is_responding for breaker in service.breakers),
     }
     fine = all(works for part, works in parts.items() if part != "model")
     return JSONResponse({"ready": fine, "parts": parts, "failed": request.app.state.probe.failed}, 200 if fine else 503)

@@ -28,21 +28,21 @@ Memory = Any
 """The memory of one user, of this process or over HTTP: its `add` and `search`."""
 
 
-def found_in(memory: Memory, query: str, k: int) -> list[Hit]:
+def search_hits(memory: Memory, query: str, k: int) -> list[Hit]:
     """The entries nearest to a query, then the turns that are not in the memory yet; at most `k` of each."""
     found = memory.search(query, k)
-    return [*found.entries, *found.waiting]
+    return [*found.entries, *found.pending]
 
 
-def recalled_by(memory: Memory, query: str, k: int) -> list[Hit]:
-    """What is put beside a user's message: what `found_in` gives, or the newest few if none of that may answer."""
+def hits_with_fallback(memory: Memory, query: str, k: int) -> list[Hit]:
+    """What is put beside a user's message: what `search_hits` gives, or the newest few if none of that may answer."""
     found = memory.search(query, k, fallback=True)
     return [*found.entries, *found.waiting]
 
 
 def lines(found: Iterable[Hit]) -> str:
     """A line for each entry; one that says that there is none."""
-    return "\n".join(f"- {hit.said}" for hit in found) or NOTHING
+    return "\n".join(f"- {hit.dated_text}" for hit in found) or NOTHING
 
 
 def data_lines(found: Iterable[Hit]) -> str:
@@ -54,7 +54,7 @@ def data_lines(found: Iterable[Hit]) -> str:
     return "\n".join(lines) or NOTHING
 
 
-def beside(text: str, content: Any, kind: str = "text") -> Any:
+def prepend_text(text: str, content: Any, kind: str = "text") -> Any:
     """The content of a message, a text or parts, behind a block of data; `kind` is the type of a part with a text."""
     block = f"{ABOUT}\n<memory>\n{escape_markers_and_tags(text)}\n</memory>"
     return [{"type": kind, "text": block}, *content] if isinstance(content, list) else f"{block}\n\n{content or ''}"
@@ -86,6 +86,6 @@ def memory_tool(memory: Memory, name: str = "search_memory") -> dspy.Tool:
             query: What to look for, in words.
             k: How many entries at most.
         """
-        return escape_markers(lines(found_in(memory, query, k)))
+        return escape_markers(lines(search_hits(memory, query, k)))
 
     return dspy.Tool(search_memory, name=name)

@@ -21,7 +21,7 @@ from ..engines.endpoint.loop import Deadline
 from ..records import Context
 from .bodies import ChatRequest
 from .conversation import Conversation
-from .prompt_text import beside
+from .prompt_text import prepend_text
 
 Send = Callable[[Any], None]
 """Takes the headers of a stream, and then its parts."""
@@ -33,7 +33,7 @@ _HEADERS = ("x-ratelimit-", "retry-after", "openai-processing-ms", "openai-versi
 class Relay:
     """One request that is handed on, and what becomes of it."""
 
-    talk: Conversation
+    conversation: Conversation
     """What the request says, heard."""
     upstream: Upstream
     _context: Context = field(init=False, default=Context())
@@ -44,8 +44,8 @@ class Relay:
 
     def answer(self, deadline: Deadline, send: Send | None = None) -> Response:
         """Recalls, asks and stores, in a thread of its own; the response where it is none of a stream."""
-        self._context = self.talk.recall()
-        self._sent = payload(self.talk.body, self._context)
+        self._context = self.conversation.recall()
+        self._sent = payload(self.conversation.body, self._context)
         with self.upstream.ask(self._sent) as (status, given, lines):
             headers = {name: value for name, value in given.items() if name.startswith(_HEADERS)}
             if request_id := given.get("x-request-id"):
@@ -95,7 +95,7 @@ class Relay:
     def _end(self, completion: dict[str, Any], deadline: Deadline) -> None:
         """Stores the text of an answer, and gives the completion Mempiler's own field."""
         self._stored = True
-        remembered = self.talk.end(self._text, self._context, deadline)
+        remembered = self.conversation.store_answer(self._text, self._context, deadline)
         completion["mempiler"] = remembered.model_dump(mode="json")
 
 
@@ -112,7 +112,7 @@ def _beside(messages: list[dict[str, Any]], context: Context) -> list[dict[str, 
     last = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=None)
     if not recalled or last is None:
         return messages
-    told = beside(recalled, messages[last].get("content"))
+    told = prepend_text(recalled, messages[last].get("content"))
     return [*messages[:last], {**messages[last], "content": told}, *messages[last + 1 :]]
 
 

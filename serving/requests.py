@@ -34,9 +34,9 @@ from ..memory.entries import (
     SessionStatus,
 )
 from ..memory.incoming import Messages, Scalar, storable
-from ..records import Found, Item, Session
+from ..records import Item, SearchResult, Session
 from ..secret_values import Secrets
-from .bodies import Choice, EntryFilter, Name, NewSession, NewText, Question, Search
+from .bodies import EntryChoice, EntryFilter, Name, NewSession, NewText, Question, Search
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -50,7 +50,7 @@ _WRONG = object()
 
 
 @dataclass(frozen=True)
-class Call(Generic[T]):
+class ApiRequest(Generic[T]):
     """One request."""
 
     method: str
@@ -121,7 +121,7 @@ class RemoteMemory:
         UserError: The name cannot stand in an address.
     """
 
-    def __init__(self, send: Callable[[Call[Any]], Any], user: str) -> None:
+    def __init__(self, send: Callable[[ApiRequest[Any]], Any], user: str) -> None:
         self._send, self._user = send, _name("user", user)
         self._at = f"/v1/users/{quote(self._user, safe='')}"
 
@@ -158,15 +158,15 @@ class RemoteMemory:
         body = _body("question", Question, question=question, where=where, since=since, until=until, **query)
         return self._call("POST", "/ask", Answer.model_validate, body)
 
-    def search(self, query: str, k: int = 10, fallback: bool = False, **choice: Unpack[Choice]) -> Found:
+    def search(self, query: str, k: int = 10, fallback: bool = False, **choice: Unpack[EntryChoice]) -> SearchResult:
         """Finds the entries nearest to a query, and turns that wait; no answer is made.
 
         With `fallback`, the newest few are given where nothing found may answer the query.
         """
-        body, nothing = _body("search", Search, query=query, k=k, fallback=fallback, **choice), Found((), ())
+        body, nothing = _body("search", Search, query=query, k=k, fallback=fallback, **choice), SearchResult((), ())
         return self._call("POST", "/search", lambda found: FoundEvidence(**found).found, body, missing=nothing)
 
-    def list(self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[Choice]) -> EntryPage:
+    def list(self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[EntryChoice]) -> EntryPage:
         """Entries in the order of their ids, a page at a time; none for an unknown user."""
         given = {} if cursor is None else {"cursor": cursor}
         params = {"limit": limit, **given, **_body("list", EntryFilter, **choice)}
@@ -216,7 +216,7 @@ class RemoteMemory:
         return self._forget(self._session(id), id)
 
     def _call(self, method: str, path: str, read: Callable[[Any], Any], body: Any = None, **more: Any) -> Any:
-        return self._send(Call(method, self._at + path, read, body, **more))
+        return self._send(ApiRequest(method, self._at + path, read, body, **more))
 
     def _session(self, id: str) -> str:
         return f"/sessions/{quote(_name('session', id), safe='')}"
@@ -267,7 +267,7 @@ def _awaited(
 class AsyncRemoteMemory:
     """One user's memory in a service; `AsyncClient.memory` makes it. Methods are those of `mempiler.UserMemory`."""
 
-    def __init__(self, send: Callable[[Call[Any]], Any], user: str) -> None:
+    def __init__(self, send: Callable[[ApiRequest[Any]], Any], user: str) -> None:
         self._memory = RemoteMemory(send, user)
 
     aadd = _awaited(RemoteMemory.add)

@@ -27,10 +27,23 @@ from ..memory.entries import (
 )
 from ..memory.incoming import now
 from ..records import format_time
-from .bodies import After, By, ChangedEntry, EntryId, Limit, Listing, Name, NewSession, NewText, Page, Question, Search
+from .bodies import (
+    After,
+    By,
+    ChangedEntry,
+    EntryId,
+    HistoryQuery,
+    Limit,
+    Listing,
+    Name,
+    NewSession,
+    NewText,
+    Question,
+    Search,
+)
 from .entries import number_that_fits
-from .memory_view import memory_shown
-from .service import GUARD, Asked, Caller, Service, User
+from .memory_view import redacted_memory
+from .service import GUARD, Asked, RequestContext, Service, User
 from .user_memory import UserMemory
 
 T = TypeVar("T")
@@ -43,20 +56,20 @@ entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], depende
 @router.get("", summary="List the users of the token's tenant")
 async def list_users(caller: Asked, after: After = "", limit: Limit = PAGE) -> Users:
     """Users with what is stored of each, in order of their names."""
-    found = await caller.storing(lambda: caller.service.store.users(caller.tenant, after=after, limit=limit))
+    found = await caller.run_store_call(lambda: caller.service.store.users(caller.tenant, after=after, limit=limit))
     return Users(users=tuple(found), next=found[-1].user if len(found) == limit else None)
 
 
 @router.get("/{user}", summary="Counts of a user")
 async def show_user(user: User, caller: Asked) -> MemoryStatus:
     """How many sessions are stored, queued and failed."""
-    return _there(await caller.storing(caller.memory(user).status), "user")
+    return _there(await caller.run_store_call(caller.memory(user).status), "user")
 
 
 @router.delete("/{user}", summary="Forget a user")
 async def forget_user(user: User, caller: Asked) -> Receipt:
     """Deletes everything of a user: sessions, open turns, memory."""
-    return _there(await caller.storing(caller.memory(user).forget), "user")
+    return _there(await caller.run_store_call(caller.memory(user).forget), "user")
 
 
 @router.post("/{user}/sessions", status_code=201, summary="Add a session", responses={200: {"model": Added}})
@@ -65,7 +78,7 @@ async def add_session(user: User, body: NewSession, caller: Asked, response: Res
     caller.check_number(len(body.messages))
     caller.check_texts(message.content for message in body.messages)
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
-    added = await caller.writing(user, lambda memory: memory.add(messages, body.id, False, body.metadata))
+    added = await caller.run_user_write(user, lambda memory: memory.add(messages, body.id, False, body.metadata))
     caller.service.worker.wake()
     response.status_code = 201 if added.new else 200
     return added
@@ -74,13 +87,13 @@ async def add_session(user: User, body: NewSession, caller: Asked, response: Res
 @router.get("/{user}/sessions", summary="List the sessions of a user")
 async def list_sessions(user: User, caller: Asked) -> Sessions:
     """The sessions of a user and how far each got."""
-    return await caller.storing(lambda: Sessions(sessions=known(caller.memory(user)).sessions()))
+    return await caller.run_store_call(lambda: Sessions(sessions=known(caller.memory(user)).sessions()))
 
 
 @router.post("/{user}/sessions/{session}/end", summary="End an open session")
 async def end_session(user: User, session: Name, caller: Asked) -> Added:
     """Ends a session of the chat, which otherwise ends by itself when it goes idle."""
-    added = await caller.writing(user, lambda memory: memory.end(session, remember=False))
+    added = await caller.run_user_write(user, lambda memory: memory.end(session, remember=False))
     caller.service.worker.wake()
     return _there(added, "session")
 
@@ -88,7 +101,7 @@ async def end_session(user: User, session: Name, caller: Asked) -> Added:
 @router.delete("/{user}/sessions/{session}", summary="Forget a session")
 async def forget_session(user: User, session: Name, caller: Asked) -> Receipt:
     """Deletes a session; a memory that holds something of it is written anew from the others."""
-    found = await caller.storing(lambda: caller.memory(user).forget_session(session, remember=False))
+    found = await caller.run_store_call(lambda: caller.memory(user).forget_session(session, remember=False))
     caller.service.worker.wake()
     return _there(found, "session")
 
@@ -96,14 +109,14 @@ async def forget_session(user: User, session: Name, caller: Asked) -> Receipt:
 @router.get("/{user}/memory", summary="Read the memory of a user", response_model=MemoryState)
 async def read_memory(user: User, caller: Asked) -> Response:
     """The memory that questions are answered from."""
-    return await caller.storing(lambda: _in_json(_memory(caller.memory(user))))
+    return await caller.run_store_call(lambda: _in_json(_memory(caller.memory(user))))
 
 
 @router.post("/{user}/ask", summary="Ask about a user", response_model=Answer)
 async def ask(user: User, body: Question, caller: Asked) -> Response:
     """Answers from the memory, and from what is not in it yet; with the turns that each recalled thing rests on."""
     caller.check_texts([body.question, *(body.options or ())])
-    return await caller.asking(lambda _: _in_json(_answer(body, caller.memory(user))))
+    return await caller.run_model_call(lambda _: _in_json(_answer(body, caller.memory(user))))
 
 
 @router.post("/{user}/search", summary="Search the memory of a user", response_model=FoundEvidence)
@@ -113,7 +126,7 @@ async def search(user: User, body: Search, caller: Asked) -> Response:
     Fewer than `k` come where their texts are longer than a million characters together.
     """
     caller.check_texts([body.query])
-    return await caller.asking(lambda _: _in_json(_found(body, caller.memory(user))))
+    return await caller.run_model_call(lambda _: _in_json(_found(body, caller.memory(user))))
 
 
 @entries.get("", summary="List the entries of a memory", response_model=EntryPage)
@@ -125,40 +138,42 @@ async def list_entries(user: User, caller: Asked, listing: Annotated[Listing, Qu
     memory = caller.memory(user)
 
     def page() -> Response:
-        return _in_json(known(memory).list(listing.cursor, listing.limit, **listing.chosen))
+        return _in_json(known(memory).list(listing.cursor, listing.limit, **listing.as_kwargs))
 
-    return await caller.storing(page)
+    return await caller.run_store_call(page)
 
 
 @entries.get("/{entry}", summary="Read an entry")
 async def get_entry(user: User, entry: EntryId, caller: Asked) -> ListedEntry:
     """One entry, with the sessions and turns that it rests on."""
     memory = caller.memory(user)
-    return _there(await caller.storing(lambda: known(memory).get(entry)), "entry")
+    return _there(await caller.run_store_call(lambda: known(memory).get(entry)), "entry")
 
 
 @entries.patch("/{entry}", summary="Change the text of an entry")
 async def update_entry(user: User, entry: EntryId, body: NewText, caller: Asked) -> ChangedEntry:
     """Gives an entry another text; a rebuild and further sessions do not bring the old one back."""
-    return await caller.writing(user, lambda memory: _changed(memory, entry, memory.update(entry, body.text, body.by)))
+    return await caller.run_user_write(
+        user, lambda memory: _changed(memory, entry, memory.update(entry, body.text, body.by))
+    )
 
 
 @entries.delete("/{entry}", summary="Delete an entry")
 async def delete_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> ChangedEntry:
     """Takes an entry out, with what else holds the same, until it is undone; forgetting a session erases it."""
-    return await caller.writing(user, lambda memory: _changed(memory, entry, memory.delete(entry, by)))
+    return await caller.run_user_write(user, lambda memory: _changed(memory, entry, memory.delete(entry, by)))
 
 
 @entries.post("/{entry}/undo", summary="Undo the last change of an entry")
 async def undo_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> ChangedEntry:
     """Takes back the last change that stands."""
-    return await caller.writing(user, lambda memory: _changed(memory, entry, memory.undo(entry, by)))
+    return await caller.run_user_write(user, lambda memory: _changed(memory, entry, memory.undo(entry, by)))
 
 
 @entries.get("/{entry}/history", summary="Read the history of an entry", response_model=EntryHistory)
-async def entry_history(user: User, entry: EntryId, caller: Asked, page: Annotated[Page, Query()]) -> Response:
+async def entry_history(user: User, entry: EntryId, caller: Asked, page: Annotated[HistoryQuery, Query()]) -> Response:
     """From which turns it was written, and who changed it when."""
-    return await caller.storing(lambda: _in_json(_history(caller.memory(user), entry, page)))
+    return await caller.run_store_call(lambda: _in_json(_history(caller.memory(user), entry, page)))
 
 
 def known(memory: UserMemory) -> UserMemory:
@@ -167,9 +182,9 @@ def known(memory: UserMemory) -> UserMemory:
     Raises:
         HTTPException: 404: nothing is stored of the user.
     """
-    seen = memory.look()
+    seen = memory.view()
     _there(seen.snapshot.version, "user")
-    return memory.begin(seen)
+    return memory.bind_view(seen)
 
 
 def _in_json(record: BaseModel) -> Response:
@@ -178,9 +193,9 @@ def _in_json(record: BaseModel) -> Response:
 
 
 def _found(body: Search, memory: UserMemory) -> FoundEvidence:
-    found = known(memory).search(body.query, body.k, body.fallback, **body.chosen)
+    found = known(memory).search(body.query, body.k, body.fallback, **body.as_kwargs)
     entries = found.entries[: number_that_fits(hit.text for hit in found.entries)]
-    waiting = found.waiting[: number_that_fits(hit.text for hit in found.waiting)]
+    waiting = found.pending[: number_that_fits(hit.text for hit in found.pending)]
     return FoundEvidence(entries=memory.evidence(entries), waiting=memory.evidence(waiting))
 
 
@@ -188,16 +203,16 @@ def _answer(body: Question, memory: UserMemory) -> Answer:
     fields: dict[str, Any] = {"date": body.date or format_time(now())}
     if body.options:
         fields["options"] = body.options
-    found = known(memory).ask(body.question, **body.chosen, **fields)
+    found = known(memory).ask(body.question, **body.as_kwargs, **fields)
     return Answer(answer=str(found.answer), evidence=memory.evidence(found.context.hits))
 
 
 def _memory(memory: UserMemory) -> MemoryState:
-    seen = known(memory).look()
+    seen = known(memory).view()
     return MemoryState(
         user=memory.owner.user,
         method=memory.program.name,
-        memory=memory_shown(seen),
+        memory=redacted_memory(seen),
         waiting=len(seen.snapshot.waiting) + len(seen.snapshot.open),
     )
 
@@ -206,7 +221,7 @@ def _changed(memory: UserMemory, entry: str, made: EntryChange | None) -> Change
     return ChangedEntry(entry=entry, changes=(_there(made, "entry"),), now=memory.get(entry))
 
 
-def _history(memory: UserMemory, entry: str, page: Page) -> EntryHistory:
+def _history(memory: UserMemory, entry: str, page: HistoryQuery) -> EntryHistory:
     changes = memory.history(entry, page.after, page.limit)
     _there(changes or memory.history(entry, limit=1), "entry")
     following = changes[-1].number if len(changes) == page.limit else None
@@ -235,10 +250,10 @@ def tools_route(service: Service) -> tuple[Any, Route]:
             user = TypeAdapter(Name).validate_python(given)
         except ValueError as error:
             raise HTTPException(400, f"say whose memory it is in one header: {HEADER}: NAME") from error
-        caller = await Caller.of(request)
+        caller = await RequestContext.of(request)
         memory = caller.memory(user)
         try:
-            return await caller.asking(lambda _: call(memory.begin()), memory)
+            return await caller.run_model_call(lambda _: call(memory.bind_view()), memory)
         finally:
             service.worker.wake()
 

@@ -21,13 +21,13 @@ from starlette.exceptions import HTTPException
 from ..engines.endpoint.embeddings import EndpointEmbedding
 from ..engines.endpoint.endpoint import Upstream, upstream_of
 from ..engines.endpoint.loop import Deadline, within
-from ..engines.guard import IN_FLIGHT, CallSlots
+from ..engines.guard import IN_FLIGHT, FairSemaphore
 from ..engines.meter import Meter
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..memory.tenant_lock import TENANT, TenantLock
 from ..programs.program import MemoryProgram
-from ..records.scope import holding
+from ..records.scope import set_context
 from .auth import Tokens
 from .bodies import Name
 from .breaker import CALLER, Breaker, breakers_of
@@ -66,7 +66,7 @@ class Pool:
         """Calls that run or wait, by tenant."""
 
     @contextmanager
-    def place(self, tenant: str) -> Generator[None]:
+    def slot(self, tenant: str) -> Generator[None]:
         """Holds a place for a tenant.
 
         Raises:
@@ -118,7 +118,7 @@ class Pool:
                     work.cancel()
 
     async def _work(self, call: Any, tenant: str, deadline: Deadline, begun: asyncio.Event, before: Any) -> Any:
-        with self.place(tenant), holding(TENANT, tenant):
+        with self.slot(tenant), set_context(TENANT, tenant):
             own = self._tenants.setdefault(tenant, CapacityLimiter(1))
             own.total_tokens = max(1, int(self._size * self._share()))
             if before is not None and min(self._threads.available_tokens, own.available_tokens) < 1:
@@ -177,14 +177,14 @@ class Service:
             # A request must not end before the breaker hears of an embedder that hangs.
             account.waits = account.waits.at_most(EMBEDDING_SHARE * limits.timeout)
         # What is computed here takes a core.
-        self.memories.lane = CallSlots(os.cpu_count() or 1 if account is None else IN_FLIGHT, share)
+        self.memories.lane = FairSemaphore(os.cpu_count() or 1 if account is None else IN_FLIGHT, share)
         # Threads that work on text share one interpreter: a second one would only take time from what is served. An
         # index that is half made is of no use, so a turn is waited for beyond the deadline of a request.
         self.memories.text_lock = TenantLock()
         self.breakers = breakers_of(lm, program.method.embedder)
         """Those of the language model, and of the embedder where an endpoint is asked."""
         for breaker in self.breakers:
-            breaker.several, breaker.share = several, share
+            breaker.several, breaker.tenant_share = several, share
         self.worker = Worker(self.memories, limits.session_gap, limits.writers, lease=limits.lease, share=share)
 
     @property
@@ -201,7 +201,7 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Caller:
+class RequestContext:
     """Who asks: a tenant, its memories, and where work for it is done."""
 
     service: Service
@@ -210,7 +210,7 @@ class Caller:
     """Tells when the client goes away."""
 
     @classmethod
-    async def of(cls, request: Request) -> Caller:
+    async def of(cls, request: Request) -> RequestContext:
         """The caller of a request that passed the middleware.
 
         Raises:
@@ -249,22 +249,24 @@ class Caller:
         if longest > most:
             raise HTTPException(413, f"a text of {longest} characters is too long; send at most {most} in one")
 
-    async def asking(self, call: Callable[[Deadline], T], begins: UserMemory | None = None) -> T:
+    async def run_model_call(self, call: Callable[[Deadline], T], begins: UserMemory | None = None) -> T:
         """Runs a call that asks the language model; it stores nothing of `begins` if that user is forgotten."""
-        begin = begins.begin if begins else None
+        begin = begins.bind_view if begins else None
         return await self.service.asking.run(call, self.tenant, self.receive, begin)
 
-    async def storing(self, call: Callable[[], T]) -> T:
+    async def run_store_call(self, call: Callable[[], T]) -> T:
         """Runs a call that needs the store alone."""
         return await self.service.storing.run(lambda _: call(), self.tenant, self.receive)
 
-    async def writing(self, user: str, call: Callable[[UserMemory], T]) -> T:
+    async def run_user_write(self, user: str, call: Callable[[UserMemory], T]) -> T:
         """Runs a call that stores something of a user, unless that one is forgotten since it came."""
         memory = self.memory(user)
-        return await self.service.storing.run(lambda _: call(memory.begin()), self.tenant, self.receive, memory.begin)
+        return await self.service.storing.run(
+            lambda _: call(memory.bind_view()), self.tenant, self.receive, memory.bind_view
+        )
 
 
-Asked = Annotated[Caller, Depends(Caller.of)]
+Asked = Annotated[RequestContext, Depends(RequestContext.of)]
 User = Annotated[Name, Path(description="The user")]
 GUARD = Depends(HTTPBearer(auto_error=False))
 """A dependency of every router below /v1, for the OpenAPI page: `auth.Gate` has looked at the token by then."""

@@ -40,7 +40,7 @@ def exported() -> TracerProvider:
     return provider
 
 
-def trace(app: FastAPI, lm: Any, provider: TracerProvider) -> None:
+def instrument(app: FastAPI, lm: Any, provider: TracerProvider) -> None:
     """Makes spans of the requests of an application, and of the calls of a language model."""
     FastAPIInstrumentor.instrument_app(
         app, tracer_provider=provider, server_request_hook=_without_names, exclude_spans=["receive", "send"]

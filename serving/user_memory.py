@@ -32,14 +32,14 @@ from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import Owner
 from ..programs.program import MemoryProgram
-from ..programs.streaming import as_they_come
-from ..records import Context, Found, Hit, Item, Query, Turn
-from .bodies import Choice
+from ..programs.streaming import stream_answer
+from ..records import Context, Hit, Item, Query, SearchResult, Turn
+from .bodies import EntryChoice
 from .entries import UserEntries
 from .memories import Memories
-from .memory_view import View
+from .memory_view import MemoryView
 from .settings import LEASE
-from .writing import WriteCounts, remember_user
+from .writing import WriteCounts, write_user_queue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class UserMemory(UserEntries):
         self.program, self.store = memories.program, memories.store
         self._lease, self._stop = lease, stop
         self._since: int | None = None
-        self._seen: View | None = None
+        self._seen: MemoryView | None = None
 
     @classmethod
     def of(cls, program: MemoryProgram, store: Store | str | Path, user: str, tenant: str, lm: Any = None) -> Self:
@@ -89,7 +89,7 @@ class UserMemory(UserEntries):
             lm = language_model(lm)
         return cls(Memories(program, store, lm), Owner(user, tenant))
 
-    def begin(self, seen: View | None = None) -> Self:
+    def bind_view(self, seen: MemoryView | None = None) -> Self:
         """Makes this the memory of one piece of work, e.g. a request: it stores nothing if the user is forgotten since.
 
         Args:
@@ -100,9 +100,9 @@ class UserMemory(UserEntries):
         self._seen = seen or self._seen
         return self
 
-    def look(self) -> View:
+    def view(self) -> MemoryView:
         """The memory and what is not in it yet: as `begin` was given it, or else as it is now."""
-        return self._seen or self.memories.look(self.owner)
+        return self._seen or self.memories.view(self.owner)
 
     def add(
         self,
@@ -159,7 +159,7 @@ class UserMemory(UserEntries):
         item, digest = incoming(session, id, metadata)
         added = self.store.replace(self.owner, item, digest, self._since, metadata)
         # The old session must not stay in what this process keeps of its users.
-        self.memories.notice(self.store.forgets())
+        self.memories.drop_forgotten(self.store.forgets())
         if remember:
             self.remember()
         return added
@@ -202,7 +202,7 @@ class UserMemory(UserEntries):
 
         What another worker is writing is waited for, no longer than the lease; the rest stays queued then.
         """
-        return remember_user(self.memories, self.owner, self._lease, self._stop)
+        return write_user_queue(self.memories, self.owner, self._lease, self._stop)
 
     def ask(
         self,
@@ -231,10 +231,10 @@ class UserMemory(UserEntries):
         Raises:
             UserError: A field of the task is missing, or a condition is malformed.
         """
-        view = self.memories.part(self.look(), where=where, since=since, until=until)
-        with self.memories.at_work(view, asks=True):
+        view = self.memories.filtered_view(self.view(), where=where, since=since, until=until)
+        with self.memories.user_context(view, asks=True):
             wanted = self._query(view, question, query, recent)
-            return self.program.answer(view.settled, wanted, view.waiting.but(asked))
+            return self.program.answer(view.finalized, wanted, view.pending.without_turns(asked))
 
     async def aask(
         self,
@@ -247,10 +247,10 @@ class UserMemory(UserEntries):
         **query: Any,
     ) -> dspy.Prediction:
         """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
-        view = await in_thread(lambda: self.memories.part(self.look(), where=where, since=since, until=until))
-        with self.memories.at_work(view, asks=True):
+        view = await in_thread(lambda: self.memories.filtered_view(self.view(), where=where, since=since, until=until))
+        with self.memories.user_context(view, asks=True):
             wanted = await in_thread(lambda: self._query(view, question, query, recent))
-            return await self.program.aanswer(view.settled, wanted, view.waiting.but(asked))
+            return await self.program.aanswer(view.finalized, wanted, view.pending.without_turns(asked))
 
     async def astream(self, question: str = "", **asked: Any) -> AsyncGenerator[str]:
         """The answer of `aask` in parts, while the model writes them; arguments and errors as there.
@@ -258,21 +258,23 @@ class UserMemory(UserEntries):
         Raises:
             AnswerChangedError: The answer is another one than its beginning, which was given already.
         """
-        async with aclosing(as_they_come(lambda: self.aask(question, **asked))) as parts:
+        async with aclosing(stream_answer(lambda: self.aask(question, **asked))) as parts:
             async for part in parts:
                 yield part
 
-    def recall(self, query: str, date: Any = None, asked: Collection[str] = (), **choice: Unpack[Choice]) -> Context:
+    def recall(
+        self, query: str, date: Any = None, asked: Collection[str] = (), **choice: Unpack[EntryChoice]
+    ) -> Context:
         """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet.
 
         Arguments are those of `ask`; `date` is when it is asked.
         """
-        view = self.memories.part(self.look(), **choice)
-        with self.memories.at_work(view, asks=True):
+        view = self.memories.filtered_view(self.view(), **choice)
+        with self.memories.user_context(view, asks=True):
             wanted = Query(text=query, date=date, speakers=view.speakers)
-            return self.program.method.recall(view.settled, wanted, view.waiting.but(asked)).whole()
+            return self.program.method.recall(view.finalized, wanted, view.pending.without_turns(asked)).full_context()
 
-    def search(self, query: str, k: int = 10, fallback: bool = False, **choice: Unpack[Choice]) -> Found:
+    def search(self, query: str, k: int = 10, fallback: bool = False, **choice: Unpack[EntryChoice]) -> SearchResult:
         """Finds the entries nearest to a query, without an answer and without a language model.
 
         Args:
@@ -285,20 +287,20 @@ class UserMemory(UserEntries):
             UserError: `k` is not a number from 1 to 1000, or a condition is malformed.
             EndpointError: The embedder cannot be reached.
         """
-        within, view = self.memories.within(self.owner, **choice), self.look()
-        with self.memories.at_work(view, asks=True):
+        within, view = self.memories.filter_for(self.owner, **choice), self.view()
+        with self.memories.user_context(view, asks=True):
             found = view.search(query, k, within)
-            return self.memories.part(view, **choice).with_fallback(query, found) if fallback else found
+            return self.memories.filtered_view(view, **choice).with_fallback(query, found) if fallback else found
 
     aadd = _for_asyncio(add)
     asearch = _for_asyncio(search)
 
     def evidence(self, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
         """Hits, each with the turns it rests on; those that were forgotten or deleted are left out."""
-        view = self.look()
-        gone = view.amendments.withheld if view.amendments else frozenset[str]()
+        view = self.view()
+        gone = view.amendments.hidden_turn_ids if view.amendments else frozenset[str]()
         wanted = {id for hit in hits for id in hit.sources} - gone
-        items = view.waiting.items
+        items = view.pending.items
         turns = {turn.id: turn.at(item.time) for item in items for turn in item.turns if turn.id in wanted}
         stored = self.store.turns(self.owner, sorted(wanted - turns.keys()))
         turns |= {id: turn.at(item.time) for id, (turn, item) in stored.items()}
@@ -308,7 +310,7 @@ class UserMemory(UserEntries):
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""
-        return self.look().settled
+        return self.view().finalized
 
     def items(self) -> tuple[Item, ...]:
         """The raw sessions that were not forgotten, oldest first."""
@@ -337,13 +339,13 @@ class UserMemory(UserEntries):
         """
         forgotten = self.store.forget(self.owner)
         self.memories.forget_failures(self.owner)
-        self.memories.notice(self.store.forgets())
+        self.memories.drop_forgotten(self.store.forgets())
         return forgotten
 
     def forget_session(self, id: str, remember: bool = True) -> Receipt:
         """Deletes one session, and writes the memory anew from the others if it was in it; false if unknown."""
         forgotten = self.store.forget_item(self.owner, id)
-        self.memories.notice(self.store.forgets())
+        self.memories.drop_forgotten(self.store.forgets())
         if forgotten and remember:
             self.remember()
         return forgotten
@@ -355,7 +357,7 @@ class UserMemory(UserEntries):
         killed continues with the next call of `remember`, or of this without `force`.
         """
         stamp = self.store.read(self.owner, lambda version: True).stamp
-        if force or (stamp is not None and not stamp.writes_like(self.memories.stamp)):
+        if force or (stamp is not None and not stamp.writes_like(self.memories.writer_fingerprint)):
             self.store.reset(self.owner)
             self.memories.drop(self.owner)
         return self.remember()
@@ -363,11 +365,11 @@ class UserMemory(UserEntries):
     def retry(self) -> WriteCounts:
         """Tries again what could not be written before: failed sessions, and turns that could not be taken in."""
         self.store.requeue(self.owner)
-        return remember_user(self.memories, self.owner, self._lease, self._stop, retry=True)
+        return write_user_queue(self.memories, self.owner, self._lease, self._stop, retry=True)
 
-    def _query(self, view: View, question: str, query: Mapping[str, Any], recent: Sequence[Item]) -> Query:
+    def _query(self, view: MemoryView, question: str, query: Mapping[str, Any], recent: Sequence[Item]) -> Query:
         """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
         task = self.program.task
-        past = view.left(stored.item for stored in self.store.items(self.owner)) if task.shows_history else ()
+        past = view.visible_items(stored.item for stored in self.store.items(self.owner)) if task.shows_history else ()
         fields = {**({"question": question} if question else {}), **query}
         return task.query(fields, past, recent, view.speakers)

@@ -30,7 +30,7 @@ from .writing import WriteCounts, write_claimed
 
 CLAIMED = 8
 """Most users that are claimed at once: what comes to a store is shared among the processes that write it."""
-LOOK = 1.0
+POLL_INTERVAL = 1.0
 """Seconds between two looks for further users, while some are written."""
 WATCH = 2.0
 """Seconds between two looks for users whom another process forgot."""
@@ -38,7 +38,7 @@ LONGEST_PAUSE = 30.0
 """Seconds between two attempts while the store or the language model fails, or while a user cannot be written."""
 
 
-def remember_queued(memories: Memories, lease: float = LEASE, stop: Callable[[], bool] = lambda: False) -> WriteCounts:
+def write_all_queued(memories: Memories, lease: float = LEASE, stop: Callable[[], bool] = lambda: False) -> WriteCounts:
     """Remembers queued items until no unclaimed one is left, those of many users at the same time.
 
     Users whose memory another program wrote are passed over.
@@ -56,7 +56,7 @@ def remember_queued(memories: Memories, lease: float = LEASE, stop: Callable[[],
     writers = Writers(memories, lease, lambda: over.is_set() or stop())
     try:
         while writers.claim() or writers.running:
-            done = sum((one.result() for one in writers.ended(LOOK)), done)
+            done = sum((one.result() for one in writers.ended(POLL_INTERVAL)), done)
     finally:
         over.set()
         wait(writers.running)
@@ -68,7 +68,7 @@ class Writers:
 
     Args:
         memories: What writes.
-        lease: As of `remember_queued`, like `stop`.
+        lease: As of `write_all_queued`, like `stop`.
         stop: When to begin no further user, and no further item.
         most: Users at the same time.
         notify: Called by each thread whose user is through.
@@ -99,7 +99,7 @@ class Writers:
         begun, each = False, max(1, int(self._most * self._share()))
         while (room := self._most - len(self.running)) > 0 and not self._stop():
             claims = self._memories.store.claim(
-                uuid.uuid4().hex, self._lease, self._memories.stamp, most=min(room, CLAIMED), each=each
+                uuid.uuid4().hex, self._lease, self._memories.writer_fingerprint, most=min(room, CLAIMED), each=each
             )
             for claim in claims:
                 future: Future[WriteCounts] = Future()
@@ -217,7 +217,7 @@ class Worker:
     def watch(self) -> None:
         """Drops what this process keeps of users whom any process forgot, and erases what was still to be."""
         forgets = self._store.forgets()
-        self._memories.notice(forgets)
+        self._memories.drop_forgotten(forgets)
         if forgets:
             self._store.erase()
 

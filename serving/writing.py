@@ -22,14 +22,14 @@ from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from pydantic_core import to_json
 
 from ..errors import MempilerError, one_line
-from ..memory.amending import Amendments, active_amendments, writing_under
+from ..memory.amending import Amendments, active_amendments, amendment_scope
 from ..memory.deltas import delta
 from ..memory.memory import Memory
 from ..memory.stored import LONGEST_LEASE, Change, Claim, Document, Log, Owner, StoredItem
-from ..programs.fold import StepResult, Steps, again, close, fold, run_step, take
+from ..programs.fold import StepResult, Steps, finalize_memory, retry_failed, run_step, write_item, write_items
 from ..records import Failure, Item
 from .memories import Memories
-from .memory_view import View
+from .memory_view import MemoryView
 from .settings import LEASE
 
 ATTEMPTS = 3
@@ -55,7 +55,7 @@ class WriteCounts:
         return WriteCounts(self.items + other.items, self.failures + other.failures)
 
 
-def remember_user(
+def write_user_queue(
     memories: Memories,
     owner: Owner,
     lease: float = LEASE,
@@ -79,7 +79,7 @@ def remember_user(
     store, worker, pause, done = memories.store, uuid.uuid4().hex, 0.02, WriteCounts()
     until = time.monotonic() + min(lease, LONGEST_LEASE)
     while not stop():
-        claims = store.claim(worker, lease, memories.stamp, owner, partial=retry)
+        claims = store.claim(worker, lease, memories.writer_fingerprint, owner, partial=retry)
         if claims:
             made, whole = write_claimed(memories, claims[0], lease, stop, retry)
             done, pause, retry = done + made, 0.02, False
@@ -110,8 +110,8 @@ def write_claimed(
         if seen.snapshot.version != claim.version:
             return WriteCounts(), False
         steps = _StoredSteps(memories, claim, seen, lease, stop)
-        with memories.at_work(seen):
-            whole = steps.run(retry)
+        with memories.user_context(seen):
+            whole = steps.write_queue(retry)
         return steps.done, whole
     finally:
         if steps is None or not steps.released:
@@ -121,42 +121,44 @@ def write_claimed(
 class _StoredSteps(Steps):
     """One claimed user's memory while it is being written; what is carried on is whether to continue."""
 
-    def __init__(self, memories: Memories, claim: Claim, seen: View, lease: float, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, memories: Memories, claim: Claim, seen: MemoryView, lease: float, stop: Callable[[], bool]
+    ) -> None:
         self.memories, self.lease, self.stop = memories, lease, stop
         self.store, self.writer = memories.store, memories.program.method.writer
-        self.claim, self.kept = claim, seen.kept
-        self.document, self.memory, self.settled = seen.document, seen.memory, seen.settled
+        self.claim, self.kept = claim, seen.cache
+        self.document, self.memory, self.settled = seen.document, seen.memory, seen.finalized
         self.queued = [stored for stored in seen.snapshot.waiting if stored.state == "queued"]
         self.batch: deque[StoredItem] = deque()
         self.done = WriteCounts()
         self.released = False
         """Whether the last commit gave the claim back."""
 
-    def run(self, retry: bool) -> bool:
+    def write_queue(self, retry: bool) -> bool:
         """Remembers what is queued, a few items at a time; with `retry`, first what could not be taken in before."""
         going = not retry or self._retried()
         for start in range(0, len(self.queued), AHEAD):
             if not going or self.stop():
                 return False
             self.batch = deque(self.queued[start : start + AHEAD])
-            going = fold([stored.item for stored in self.batch], going, self, settle=False)
-        return self.settle(going)
+            going = write_items([stored.item for stored in self.batch], going, self, finalize=False)
+        return self.finalize(going)
 
-    def step(self, work: Callable[[], Any]) -> StepResult:
+    def run(self, work: Callable[[], Any]) -> StepResult:
         return _attempt(work)
 
-    def write(self, state: bool, item: Item, prepared: StepResult) -> bool:
+    def write(self, state: bool, item: Item, extraction: StepResult) -> bool:
         """Writes one item, or gives it up; False if the work is to stop or the claim was lost."""
-        stored, made = self.batch.popleft(), prepared
+        stored, made = self.batch.popleft(), extraction
         if not state or self.stop():
             return False
         for attempt in range(stored.attempts + 1, ATTEMPTS + 1):
-            if attempt > stored.attempts + 1 and self.writer.prepares:
-                [made] = self.prepare([item])
+            if attempt > stored.attempts + 1 and self.writer.needs_extraction:
+                [made] = self.extract([item])
             tried = made if made.error else _attempt(lambda made=made: self._written(stored, made.value))
             if tried.error is None:
                 failures = (*made.failures, *tried.failures)
-                last = stored is self.queued[-1] and not self.writer.settles
+                last = stored is self.queued[-1] and not self.writer.needs_finalizing
                 note = "; ".join(f"{failure.where}: {failure.message}" for failure in failures)
                 whole = self._commit(tried.value, note, last)
                 self.done += WriteCounts(int(whole), failures)
@@ -166,40 +168,40 @@ class _StoredSteps(Steps):
             self.done += WriteCounts(0, (failure,) if given_up else ())
         return True
 
-    def settle(self, state: bool) -> bool:
+    def finalize(self, state: bool) -> bool:
         """Settles what was written; one that cannot be is kept as it is: trying for ever would hold up the queue."""
         if not state or self.document is None or self.document.settled_position >= self.document.position:
             return state
         with self._amended():
-            made = _attempt(lambda: close(self.writer, self.memory))
+            made = _attempt(lambda: finalize_memory(self.writer, self.memory))
         settled = made.value if made.error is None else self.memory
         failures = made.failures if made.error is None else (self._failure("settle", made.error),)
-        memory = self.memory.resumed(settled)
+        memory = self.memory.continue_from(settled)
         if self._commit(self._version(memory, settled, settled_position=self.document.position), last=True):
             self.done += WriteCounts(0, failures)
         return state
 
     def _written(self, stored: StoredItem, prepared: Any) -> _Version:
         with self._amended():
-            memory = take(self.writer, self.memory, stored.item, prepared)
+            memory = write_item(self.writer, self.memory, stored.item, prepared)
         position = max(stored.position, self.document.position if self.document else 0)
         speakers = [turn.speaker for turn in stored.item.turns]
-        if self.writer.settles:
+        if self.writer.needs_finalizing:
             return self._version(memory, self.settled, speakers, position=position)
         return self._version(memory, memory, speakers, position=position, settled_position=position)
 
     def _retried(self) -> bool:
         """Tries once more what could not be taken in; false if the memory is somebody else's by now."""
-        if self.document is None or not (self.memory.unwritten or self.settled.unwritten):
+        if self.document is None or not (self.memory.failed_items or self.settled.failed_items):
             return True
         with self._amended():
-            made = _attempt(lambda: again(self.writer, self.memory, most=sys.maxsize))
+            made = _attempt(lambda: retry_failed(self.writer, self.memory, most=sys.maxsize))
         if made.error is not None:
             self.done += WriteCounts(0, (self._failure("retry", made.error),))
             return True
         self.done += WriteCounts(0, made.failures)
         position, behind = self.document.position, self.document.settled_position
-        if not self.writer.settles:
+        if not self.writer.needs_finalizing:
             return self._commit(self._version(made.value, made.value, settled_position=position))
         # What was taken in now is in no settled memory yet.
         return self._commit(self._version(made.value, self.settled, settled_position=min(behind, position - 1)))
@@ -207,15 +209,17 @@ class _StoredSteps(Steps):
     def _amended(self) -> AbstractContextManager[None]:
         """What the writer shows of the memory is what its user left of it, by now."""
         rows = active_amendments(self.store.amendments(self.claim.owner)) if self.writer.shows_entries else ()
-        return writing_under(Amendments(rows)) if rows else nullcontext()
+        return amendment_scope(Amendments(rows)) if rows else nullcontext()
 
     def _version(self, memory: Memory, settled: Memory, speakers: Sequence[str] = (), **positions: int) -> _Version:
         """What is to be stored next: with what changed since the version before, or with its whole text."""
-        document = self.document or Document("", 0, None, 0, (), self.memories.stamp)
-        partial = dict.fromkeys(each.item.id for one in (memory, settled) for each in one.unwritten)
+        document = self.document or Document("", 0, None, 0, (), self.memories.writer_fingerprint)
+        partial = dict.fromkeys(each.item.id for one in (memory, settled) for each in one.failed_items)
         speakers = tuple(dict.fromkeys((*document.speakers, *speakers)))
-        document = replace(document, speakers=speakers, partial=tuple(partial), stamp=self.memories.stamp, **positions)
-        log, other = document.log, settled if self.writer.settles else None
+        document = replace(
+            document, speakers=speakers, partial=tuple(partial), stamp=self.memories.writer_fingerprint, **positions
+        )
+        log, other = document.log, settled if self.writer.needs_finalizing else None
         if self.document is not None:
             moved = None if other is None or other is self.settled else to_json(delta(memory, other)).decode()
             change = Change(to_json(delta(self.memory, memory)).decode(), moved)
@@ -235,7 +239,7 @@ class _StoredSteps(Steps):
             return False
         self.claim, self.released = claim, last
         self.document, self.memory, self.settled = version
-        self.memories.keep(self.kept, claim.version, *version)
+        self.memories.cache_memory(self.kept, claim.version, *version)
         return True
 
     def _failure(self, where: str, error: Exception) -> Failure:

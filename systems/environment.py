@@ -41,7 +41,7 @@ class Environment:
         return folder() / self.name / hashlib.sha256(self.pins.read_bytes() + version).hexdigest()[:8]
 
     @property
-    def here(self) -> bool:
+    def is_installed(self) -> bool:
         """Whether it was made to its end."""
         return (self.path / STAMP).is_file()
 
@@ -51,7 +51,7 @@ class Environment:
         Raises:
             UserError: It is not installed.
         """
-        if not self.here:
+        if not self.is_installed:
             raise UserError(f"the system {self.name} is not installed; run: mempiler fetch system:{self.name}")
         return self.path / "bin" / "python"
 
@@ -65,7 +65,7 @@ class Environment:
         try:
             folder().mkdir(parents=True, exist_ok=True)
             with FileLock(folder() / f".{self.name}.lock"):
-                if not self.here:
+                if not self.is_installed:
                     shutil.rmtree(self.path, ignore_errors=True)
                     self._run([sys.executable, "-m", "venv", str(self.path)])
                     pip = [str(self.path / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]

@@ -25,7 +25,7 @@ import uvicorn
 from fastapi import FastAPI, Header
 from fastapi.responses import JSONResponse
 
-from ..engines.spending import Spending, measure_usage, note
+from ..engines.spending import Usage, measure_usage, record_usage
 from ..errors import MempilerError, one_line
 from ..memory.index import Embedder
 from ..reading.cut_texts import CutText
@@ -105,8 +105,8 @@ class Proxy:
         with measure_usage() as work:
             outputs: Any = lm(messages=messages, **_settings(lm, body))
         for call in work.calls:
-            note(Spending(1, call.input_tokens, call.output_tokens, call.cost, call.unpriced))
-        sent, generated = work.taken.input_tokens, work.taken.output_tokens
+            record_usage(Usage(1, call.input_tokens, call.output_tokens, call.cost, call.unpriced))
+        sent, generated = work.usage.input_tokens, work.usage.output_tokens
         return {
             "id": f"chatcmpl-{secrets.token_hex(8)}",
             "object": "chat.completion",

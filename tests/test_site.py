@@ -22,7 +22,7 @@ from mempiler.engines.models import language_model
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.programs.catalog import method_class
 from mempiler.programs.names import METHODS, POLICIES
-from mempiler.records.own_code import imported
+from mempiler.records.own_code import import_object
 
 from tests.browser import CHROMIUM, Browser, serious_faults
 from tests.conftest import suite
@@ -95,7 +95,7 @@ def test_methods_benchmarks_and_optimizers_are_all_on_their_pages(hooks: Any) ->
     assert [name for name in METHODS if f"`{name}`" not in own] == []
     assert [name for name in POLICIES if f"`{name}+METHOD`" not in own] == []
     for name, entry in {**METHODS, **POLICIES}.items():
-        model = getattr(imported("method", entry.path), "Settings", None)
+        model = getattr(import_object("method", entry.path), "Settings", None)
         settings = model and f"<!-- settings: {model.__module__}:{model.__name__} -->"
         assert (settings or f"::: {entry.path.replace(':', '.')}\n") in own, name
     for page, names in (("methods/index", METHODS), ("benchmarks", BENCHMARKS), ("optimizers", OPTIMIZERS)):

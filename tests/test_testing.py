@@ -42,10 +42,10 @@ class Alike(Benchmark):
         return alike(cls)
 
 
-def example(n: int, inputs: Sequence[str] = ("history", "question", "focus"), **changes: Any) -> dspy.Example:
+def example(n: int, inputs: Sequence[str] = ("history", "question", "evidence_ids"), **changes: Any) -> dspy.Example:
     """Question n about conversation n."""
     said = {"role": "user", "name": "Ann", "content": f"My dog is called Rex{n}."}
-    fields = {"question": "What is the dog called?", "focus": ("D1:1",), "answer": f"Rex{n}", "category": "pets"}
+    fields = {"question": "What is the dog called?", "evidence_ids": ("D1:1",), "answer": f"Rex{n}", "category": "pets"}
     fields |= {"id": f"q{n}", "history": History.from_messages([said], f"ann{n}"), **changes}
     return dspy.Example(fields).with_inputs(*inputs)
 
@@ -67,7 +67,7 @@ def scoring(change: Callable[[Score], Score]) -> Callable[[], Any]:
 class SaysJudged(TokenF1):
     """Names a judge and scores without it."""
 
-    roles: ClassVar = {"judge": object}
+    judge_roles: ClassVar = {"judge": object}
 
 
 def scored(scorer: type[Scorer]) -> Callable[[], Any]:
@@ -106,9 +106,9 @@ def with_first(**changes: Any) -> Callable[[], Any]:
 
 BENCHMARKS = [
     (with_first(id="q1"), "ids are not unique: q1"),
-    (with_first(inputs=("question",)), "example q0: focus, history is no input; see with_inputs"),
-    (with_first(inputs=("history", "question", "focus", "answer")), "example q0: the gold answer is an input"),
-    (with_first(focus=("D9:9",)), "example q0: focus names D9:9, which is no turn of its history"),
+    (with_first(inputs=("question",)), "example q0: evidence_ids, history is no input; see with_inputs"),
+    (with_first(inputs=("history", "question", "evidence_ids", "answer")), "example q0: the gold answer is an input"),
+    (with_first(evidence_ids=("D9:9",)), "example q0: evidence_ids names D9:9, which is no turn of its history"),
     (with_first(history=example(1).history), "example q1: its history is equal to another one's but no shared"),
     (with_first(question=""), "example q0: task question-answering needs question"),
     (asked_again(lambda seen: seen), "a question is in two parts of the split"),
@@ -147,11 +147,11 @@ class NoteWriter(Writer):
         super().__init__()
         self.take = predictor(NOTE)
 
-    def prepare(self, item: Item) -> Any:
-        return self.attempt(self.take, dialogue="\n".join(item.lines()))
+    def extract(self, item: Item) -> Any:
+        return self.try_call(self.take, dialogue="\n".join(item.lines()))
 
-    def write(self, memory: Any, item: Item, prepared: Any = None) -> Any:
-        note = self.prepare(item) if prepared is None else prepared
+    def update(self, memory: Any, item: Item, prepared: Any = None) -> Any:
+        note = self.extract(item) if prepared is None else prepared
         return type(memory)(notes=(*memory.notes, self.entry(memory, item, note.note if note else "")))
 
     def entry(self, memory: Any, item: Item, note: str) -> Entry:
@@ -167,7 +167,7 @@ class ChoosingReader(EntryReader):
         self.choose = predictor(CHOOSE)
 
     def recall(self, memory: Any, query: Query) -> Context:
-        chosen = self.attempt(self.choose, question=query.text)
+        chosen = self.try_call(self.choose, question=query.text)
         return super().recall(memory, Query(text=chosen.wanted if chosen else query.text))
 
 
@@ -180,8 +180,8 @@ def writing(spoil: Callable[[Any, Item, Any], None]) -> type[NoteWriter]:
     """A writer that does something to the memory before, the item, or the memory after."""
 
     class Writes(NoteWriter):
-        def write(self, memory: Any, item: Item, prepared: Any = None) -> Any:
-            after = super().write(memory, item, prepared)
+        def update(self, memory: Any, item: Item, prepared: Any = None) -> Any:
+            after = super().update(memory, item, prepared)
             spoil(memory, item, after)
             return after
 
@@ -200,7 +200,7 @@ def entering(change: Callable[[Entry], dict[str, Any]]) -> type[NoteWriter]:
 
 
 class SettlesAgain(NoteWriter):
-    def settle(self, memory: Any) -> Any:
+    def finalize(self, memory: Any) -> Any:
         return Notes(notes=(*memory.notes, Entry(id=f"end{len(memory.notes)}", text="the end")))
 
 
@@ -217,19 +217,19 @@ class HidesPrompt(NoteWriter):
     def __init__(self) -> None:
         super().__init__()
         hidden = predictor(CHOOSE)
-        self.ask: Any = lambda question: hidden(question=question)
+        self.call_predictor: Any = lambda question: hidden(question=question)
 
-    def prepare(self, item: Item) -> Any:
-        self.attempt(self.ask, question=item.id)
-        return super().prepare(item)
+    def extract(self, item: Item) -> Any:
+        self.try_call(self.call_predictor, question=item.id)
+        return super().extract(item)
 
 
 class Loses(NoteWriter):
     """Writes nothing where the model's answer cannot be read, and does not say so."""
 
-    def write(self, memory: Any, item: Item, prepared: Any = None) -> Any:
-        note = self.prepare(item) if prepared is None else prepared
-        return super().write(memory, item, note) if note else memory
+    def update(self, memory: Any, item: Item, prepared: Any = None) -> Any:
+        note = self.extract(item) if prepared is None else prepared
+        return super().update(memory, item, note) if note else memory
 
 
 def finding(change: Callable[[Any, list[list[Hit]]], list[list[Hit]]]) -> type[EntryReader]:
@@ -265,7 +265,7 @@ WRITERS = [
     (writing(lambda before, _, after: SET(before, "notes", after.notes)), "write changes the memory it is given"),
     (writing(lambda _, item, after: SET(item, "id", f"{item.id}!")), "write changes the item P"),
     (entering(lambda _: {"id": uuid.uuid4().hex}), "the same history gives another memory the second time; count ids"),
-    (counted, "items one by one give another memory than all at once; prepare and write must depend"),
+    (counted, "items one by one give another memory than all at once; extract and update must depend"),
     (SettlesAgain, "settling twice is not settling once"),
     (entering(lambda _: {"sources": ("session 1",)}), "the memory names sources that are no turns of the history"),
     (Unstored, "the memory read back from its JSON is not the same; every field must have a JSON form"),

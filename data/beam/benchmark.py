@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..benchmark import Benchmark
-from ..dataset import Note, Reading
+from ..dataset import Dataset, FindingListener
 from ..scorer import Scorer
 from .reader import ABILITIES, ABSTENTION, Size, read_chats
-from .scorer import EvidenceShown, RubricFixed, RubricOfficial
+from .scorer import EvidenceRecall, FixedRubricScorer, OfficialRubricScorer
 
 
 class Beam(Benchmark):
@@ -27,24 +27,24 @@ class Beam(Benchmark):
     name = "beam"
     sample = "beam"
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {
-        "fixed": RubricFixed,
-        "official": RubricOfficial,
-        "evidence": EvidenceShown,
+        "fixed": FixedRubricScorer,
+        "official": OfficialRubricScorer,
+        "evidence": EvidenceRecall,
     }
     categories: ClassVar[Mapping[str, str]] = {ability: ability for ability in ABILITIES}
-    expected = ABILITIES
+    expected_categories = ABILITIES
 
     @property
-    def unsaid(self) -> bool:
+    def has_unanswerable(self) -> bool:
         return any(example.category == ABSTENTION for example in self.examples)
 
     @classmethod
-    def read(cls, path: Path, note: Note, *, size: Size | None = None) -> Reading:
+    def read(cls, path: Path, on_finding: FindingListener, *, size: Size | None = None) -> Dataset:
         """Reads chats and their questions.
 
         Args:
             path: The folder of a chat or of many, or a file of the hub's rows (parquet, JSON or JSON lines).
-            note: What findings are told to.
+            on_finding: What findings are told to.
             size: 100K, 500K, 1M or 10M; all that are there if None.
         """
-        return read_chats(path, note, size)
+        return read_chats(path, on_finding, size)

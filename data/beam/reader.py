@@ -23,7 +23,7 @@ from pydantic import AliasChoices, Field, RootModel, model_validator
 from ...errors import DataError, one_line
 from ...records import History, Session, Turn, read_json
 from ...records.text_file import refuse_irregular
-from ..dataset import Note, Reading
+from ..dataset import Dataset, FindingListener
 from ..rows import MONTHS, Location, Parsed, Row, Text, Verbatim, Words, json_rows, natural, stream_list
 
 Size = Literal["100K", "500K", "1M", "10M"]
@@ -108,7 +108,7 @@ class _Found:
     questions: _Questions | None
 
 
-def read_chats(path: Path, note: Note, size: Size | None) -> Reading:
+def read_chats(path: Path, on_finding: FindingListener, size: Size | None) -> Dataset:
     """Reads the chats of a size, or of all sizes if None, one after the other.
 
     Raises:
@@ -117,13 +117,13 @@ def read_chats(path: Path, note: Note, size: Size | None) -> Reading:
     files: list[Path] = []
     histories: dict[str, History] = {}
     examples: list[dspy.Example] = []
-    for found in _found(path, note, size, files):
+    for found in _found(path, on_finding, size, files):
         chat = _Chat(found)
         if chat.history.id in histories:
-            found.place.fault("duplicate id", f"{chat.history.id!r} is the id of two chats")
+            found.place.reject("duplicate id", f"{chat.history.id!r} is the id of two chats")
         histories[chat.history.id] = chat.history
         examples.extend(chat.examples())
-    return Reading(tuple(histories.values()), tuple(examples), tuple(files))
+    return Dataset(tuple(histories.values()), tuple(examples), tuple(files))
 
 
 def parse_date(text: str) -> datetime | None:
@@ -144,7 +144,7 @@ def flattened(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _found(path: Path, note: Note, size: Size | None, files: list[Path]) -> Iterator[_Found]:
+def _found(path: Path, on_finding: FindingListener, size: Size | None, files: list[Path]) -> Iterator[_Found]:
     """Finds the chats; `files` gets the paths of what was read."""
     home = path.parent if path.is_file() and (path.parent / QUESTIONS).is_file() else path
     folders = [file.parent.parent.resolve() for file in home.rglob(str(QUESTIONS))] if home.is_dir() else []
@@ -157,36 +157,36 @@ def _found(path: Path, note: Note, size: Size | None, files: list[Path]) -> Iter
     if not folders and not tables:
         raise DataError(f"{path}: holds no chat of the size {size}; leave the option out, or name another size")
     for folder in sorted(folders, key=lambda folder: natural(str(folder))):
-        yield _in_folder(folder, (path.name,) if path.is_file() else CHATS, note, files)
+        yield _in_folder(folder, (path.name,) if path.is_file() else CHATS, on_finding, files)
     for table in tables:
         files.append(table)
-        for row in _rows(table, note):
+        for row in _rows(table, on_finding):
             id = f"{table.stem.partition('-')[0]}/{row.conversation_id}"
-            yield _Found(id, Location(note, id), row.chat, row.probing_questions)
+            yield _Found(id, Location(on_finding, id), row.chat, row.probing_questions)
 
 
-def _in_folder(folder: Path, names: Sequence[str], note: Note, files: list[Path]) -> _Found:
+def _in_folder(folder: Path, names: Sequence[str], on_finding: FindingListener, files: list[Path]) -> _Found:
     id = f"{folder.parent.name}/{folder.name}"
-    place = Location(note, id)
+    place = Location(on_finding, id)
     chats = [folder / name for name in names if (folder / name).is_file()][:1]
     if not chats:
         chats = sorted(folder.glob("plan-*/chat.json"), key=lambda file: natural(file.parent.name))
-        place.odd("joined plans", f"has no chat.json; the chats of {len(chats)} plans are joined")
+        place.warn("joined plans", f"has no chat.json; the chats of {len(chats)} plans are joined")
     elif chats[0].name == CHATS[0]:
-        place.odd("truncated chat", f"{CHATS[0]} is read, as the official code does")
+        place.warn("truncated chat", f"{CHATS[0]} is read, as the official code does")
     joined = ({file.parent.name: list(stream_list(file))} for file in chats)
     entries = stream_list(chats[0]) if [folder] == [file.parent for file in chats] else joined
     files += [*chats, folder / QUESTIONS]
-    asked = place.at(QUESTIONS.name).read(_Questions, read_json(folder / QUESTIONS))
+    asked = place.at(QUESTIONS.name).validate(_Questions, read_json(folder / QUESTIONS))
     return _Found(id, place, entries, asked)
 
 
-def _rows(table: Path, note: Note) -> Iterator[_HubRow]:
+def _rows(table: Path, on_finding: FindingListener) -> Iterator[_HubRow]:
     if table.suffix == ".jsonl":
-        yield from (row for _, _, row in json_rows(table, _HubRow, note))
+        yield from (row for _, _, row in json_rows(table, _HubRow, on_finding))
         return
     for number, value in enumerate(_parquet(table) if table.suffix == ".parquet" else stream_list(table), 1):
-        row = Location(note, f"entry {number}").read(_HubRow, value)
+        row = Location(on_finding, f"entry {number}").validate(_HubRow, value)
         if row is not None:
             yield row
 
@@ -214,22 +214,22 @@ class _Chat:
         for number, entry in enumerate(found.entries, 1):
             self._add(entry, self.place.at(f"entry {number}"))
         if not self.sessions:
-            self.place.fault("no turns", "holds no turn with words")
+            self.place.reject("no turns", "holds no turn with words")
         self.history = History(id=found.id, items=tuple(self.sessions))
 
     def _add(self, entry: Any, place: Location) -> None:
         """Adds a batch, or the batches of plans: those that are null are in another entry."""
         if not isinstance(entry, dict) or not entry or not all(map(_PLAN.fullmatch, entry)):
-            self._add_batch(place.read(_Batch, entry), place)
+            self._add_batch(place.validate(_Batch, entry), place)
             return
         for plan, batches in entry.items():
             if batches is not None and not isinstance(batches, list):
-                place.field(plan).fault("wrong value", "is no list of batches")
+                place.field(plan).reject("wrong value", "is no list of batches")
                 continue
             base: int | None = None
             for number, value in enumerate(batches or ()):
                 inside = place.field(f"{plan}.{number}")
-                batch = inside.read(_Batch, value)
+                batch = inside.validate(_Batch, value)
                 if base is None and batch is not None:
                     base = self._base(batch)
                 self._add_batch(batch, inside, base or 0)
@@ -255,9 +255,9 @@ class _Chat:
         time, kept = parse_date(told), "the batch keeps the date of the one before it"
         if time is None:
             kind = "malformed date" if told else "batch without date"
-            place.odd(kind, f"{told!r} is not like 'March-15-2024'; {kept}" if told else kept)
+            place.warn(kind, f"{told!r} is not like 'March-15-2024'; {kept}" if told else kept)
         elif self.time and time < self.time:
-            place.odd("dates out of order", f"{told} comes after a later date; the order stays")
+            place.warn("dates out of order", f"{told} comes after a later date; the order stays")
         self.time = time or self.time
 
     def _turn(self, id: str, said: _Message, place: Location, base: int) -> Turn:
@@ -266,15 +266,15 @@ class _Chat:
         if suffix:
             text = text[: suffix.start()]
             if said.role == "assistant":
-                place.odd("arrow of an assistant", "a note of the generator ends it; left out")
+                place.warn("arrow of an assistant", "a note of the generator ends it; left out")
             elif not _PLACE.fullmatch(suffix[1]):
-                place.odd("odd arrow", f"{suffix[1][:80]!r} is no place in the plan; left out")
+                place.warn("odd arrow", f"{suffix[1][:80]!r} is no place in the plan; left out")
         if "->->" in text:
-            place.odd("arrow inside", "a note of the generator is inside the message; it stays")
+            place.warn("arrow inside", "a note of the generator is inside the message; it stays")
         if _LEAKED in text:
-            place.odd("leaked instruction", f"holds {_LEAKED!r}; it stays")
+            place.warn("leaked instruction", f"holds {_LEAKED!r}; it stays")
         if said.id + base in self.turns:
-            place.odd("repeated message id", "was there before; evidence means the first")
+            place.warn("repeated message id", "was there before; evidence means the first")
         self.turns.setdefault(said.id + base, id)
         return Turn(id=id, speaker=said.role, text=text)
 
@@ -284,40 +284,40 @@ class _Chat:
         for ability in ABILITIES:
             rows = asked.get(ability, ())
             if self.found.questions and not rows:
-                self.place.odd("missing ability", f"has no question of {ability}")
+                self.place.warn("missing ability", f"has no question of {ability}")
             for n, row in enumerate(rows):
                 id = f"{self.history.id}:{ability}:{n}"
-                evidence = () if ability == ABSTENTION else self._evidence(row, Location(self.place.note, id))
+                evidence = () if ability == ABSTENTION else self._evidence(row, Location(self.place.on_finding, id))
                 yield dspy.Example(
                     id=id,
                     history=self.history,
                     question=row.question,
-                    focus=evidence,
+                    evidence_ids=evidence,
                     answer=row.answer or "\n".join(row.rubric),
                     category=ability,
                     evidence=evidence,
                     rubric=row.rubric,
-                ).with_inputs("history", "question", "focus")
+                ).with_inputs("history", "question", "evidence_ids")
 
     def _evidence(self, row: _Question, place: Location) -> tuple[str, ...]:
         """The turns that the ids of a question mean."""
         given = row.source_chat_ids
         counts = [row.total_mentions, len(row.ordering_tested) if isinstance(row.ordering_tested, list) else None]
         if any(isinstance(count, int) and count != len(row.rubric) for count in counts):
-            place.odd("length of the rubric", "is another one than the question's; the rubric counts")
+            place.warn("length of the rubric", "is another one than the question's; the rubric counts")
         if isinstance(given, list) and any(isinstance(each, list) for each in given):
-            place.odd("nested evidence", "holds lists among its ids; they are put together")
+            place.warn("nested evidence", "holds lists among its ids; they are put together")
         if isinstance(given, dict) and any(given.values()) and not all(given.values()):
-            place.odd("half of the evidence", "one of its two statements names no message")
+            place.warn("half of the evidence", "one of its two statements names no message")
         ids = list(dict.fromkeys(named := list(flattened(given))))
         if len(ids) < len(named):
-            place.odd("repeated evidence", "names a message twice; it counts once")
+            place.warn("repeated evidence", "names a message twice; it counts once")
         known = [id for id in ids if isinstance(id, int) and not isinstance(id, bool)]
         if len(known) < len(ids):
-            place.odd("malformed evidence", "holds what is no id; passed over")
+            place.warn("malformed evidence", "holds what is no id; passed over")
         turns = tuple(dict.fromkeys(self.turns[id] for id in known if id in self.turns))
         if any(id not in self.turns for id in known):
-            place.odd("dangling evidence", "names a message that is not there; passed over")
+            place.warn("dangling evidence", "names a message that is not there; passed over")
         if not turns:
-            place.odd("empty evidence", "names no message; the question has no recall")
+            place.warn("empty evidence", "names no message; the question has no recall")
         return turns

@@ -25,11 +25,11 @@ from ...errors import one_line
 from ...records import Context
 from ...signatures.judges import JudgeItem, JudgeItemAlone, JudgeSameEvent
 from ..judge import Judge, PromptJudge, Verdict
-from ..scorer import Answered, Score, Scorer, answer_of
-from ..text_metrics import evidence_recall, named
+from ..scorer import Score, ScoredAnswer, Scorer, answer_of
+from ..text_metrics import evidence_recall, format_evidence
 from .reader import ABILITIES, EVENT_ORDERING
 
-RECALLED = 10
+RETRIEVAL_DEPTH = 10
 """Hits of a plain search in which evidence is looked for."""
 _SHOWN = 5
 """Items of a rubric that are named in feedback."""
@@ -110,7 +110,7 @@ def order_scores(events: Sequence[str], aligned: Sequence[str]) -> dict[str, flo
     return {"precision": precision, "recall": recall, "f1": f1, "tau_norm": tau, "final_score": tau * f1}
 
 
-def official_table(rows: Sequence[Answered], part: str) -> dict[str, float]:
+def official_table(rows: Sequence[ScoredAnswer], part: str) -> dict[str, float]:
     """The official figure of each ability: the mean over chats of the mean over their questions of the ability.
 
     An ability with an undefined score has none. A failed question counts 0. Source: `report_llms_accuracies`.
@@ -123,13 +123,13 @@ def official_table(rows: Sequence[Answered], part: str) -> dict[str, float]:
     return {ability: means[ability] for ability in ABILITIES if not isnan(means.get(ability, float("nan")))}
 
 
-class EvidenceShown(Scorer):
+class EvidenceRecall(Scorer):
     """The share of a question's evidence among the turns that the context rests on; needs no judge."""
 
     title = "evidence recall"
-    retrieval_depth = RECALLED
+    retrieval_depth = RETRIEVAL_DEPTH
 
-    def counts(self, example: dspy.Example) -> bool:
+    def in_headline(self, example: dspy.Example) -> bool:
         """False for a question without evidence, which cannot measure retrieval."""
         return bool(example.evidence)
 
@@ -137,25 +137,27 @@ class EvidenceShown(Scorer):
         context = prediction.get("context") or Context()
         value = evidence_recall(example.evidence, [context.without_fallback().sources], 1) or 0.0
         return Score(
-            value, f"{value:.0%} of the evidence was recalled, {named(example.evidence)}.", {"evidence": value}
+            value,
+            f"{value:.0%} of the evidence was recalled, {format_evidence(example.evidence)}.",
+            {"evidence": value},
         )
 
-    def retrieval(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
+    def retrieval_metrics(self, example: dspy.Example, ranked: Sequence[Sequence[str]]) -> dict[str, float]:
         """The recall of evidence by ability."""
-        value = evidence_recall(example.evidence, ranked, RECALLED)
-        return {} if value is None else {f"recall@{RECALLED} {example.category}": value}
+        value = evidence_recall(example.evidence, ranked, RETRIEVAL_DEPTH)
+        return {} if value is None else {f"recall@{RETRIEVAL_DEPTH} {example.category}": value}
 
 
-class RubricFixed(EvidenceShown):
+class FixedRubricScorer(EvidenceRecall):
     """The rule `fixed`; the judge sees the question."""
 
     title = "rubric, fixed"
-    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": RubricJudge, "events": SameEventJudge}
+    judge_roles: ClassVar[Mapping[str, type[Any]]] = {"judge": RubricJudge, "events": SameEventJudge}
     headline: ClassVar[str] = "fixed"
     names: ClassVar[tuple[str, str]] = ("fixed", "official_with_question")
     """What the figures of the two rules are called, fixed and official."""
 
-    def counts(self, example: dspy.Example) -> bool:
+    def in_headline(self, example: dspy.Example) -> bool:
         """True: every question has a rubric."""
         return True
 
@@ -175,15 +177,15 @@ class RubricFixed(EvidenceShown):
         return Score(parts.get(self.headline, 0.0), _feedback(example, grades), parts)
 
 
-class RubricOfficial(RubricFixed):
+class OfficialRubricScorer(FixedRubricScorer):
     """The rule `official`; the judge does not see the question."""
 
     title = "rubric, official"
-    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": BlindRubricJudge, "events": SameEventJudge}
+    judge_roles: ClassVar[Mapping[str, type[Any]]] = {"judge": BlindRubricJudge, "events": SameEventJudge}
     headline = "official"
     names = ("fixed_without_question", "official")
 
-    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
         """The official table: a figure for each ability."""
         return {f"official {name}": value for name, value in official_table(rows, self.headline).items()}
 
@@ -197,5 +199,5 @@ def _feedback(example: dspy.Example, grades: Sequence[Grade]) -> str:
     if not pairs:
         return "Right: every item of the rubric is met."
     missed = "; ".join(f"{item} ({grade.reasoning or 'not met'})" for item, grade in pairs[:_SHOWN])
-    where = f" The answer rests on {named(example.evidence)}." if example.evidence else ""
+    where = f" The answer rests on {format_evidence(example.evidence)}." if example.evidence else ""
     return f"{len(pairs)} of {len(grades)} items of the rubric are not fully met: {missed}.{where}"

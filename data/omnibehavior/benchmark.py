@@ -30,11 +30,11 @@ from pydantic import BeforeValidator, Field
 from ...errors import DataError
 from ...records import Action, History, read_json
 from ...records.context import fitting
-from ..behavior import ChosenOption, RecentRecords, asked, example, records
+from ..behavior import OptionAccuracy, RecentRecords, example, format_question, records
 from ..benchmark import Benchmark
-from ..dataset import Note, Reading
+from ..dataset import Dataset, FindingListener
 from ..rows import Location, Row, Text, read_date
-from ..scorer import Answered, Confusion, Scorer
+from ..scorer import Confusion, ScoredAnswer, Scorer
 from .records import (
     QUESTIONS,
     TABLE_NAMES,
@@ -136,10 +136,10 @@ def _in_turn(bucket: Sequence[int], rows: Sequence[Raw], quota: int, rng: random
     return taken
 
 
-class FieldsPredicted(ChosenOption):
+class FieldAccuracy(OptionAccuracy):
     """The share of fields predicted right, and the table by field and scene."""
 
-    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
         """ACC and F1 of every field, scene and overall, and the number of failed parses.
 
         They leave failed parses out, as the released evaluator does; those overall are also there with them as wrong.
@@ -147,11 +147,13 @@ class FieldsPredicted(ChosenOption):
         official, whole = self._table(rows), self._table(rows, every=True)
         strict = {f"{name}, failed parses wrong": whole[name] for name in whole if name.startswith("Overall")}
         answered = sum(row.failure is None for row in rows)
-        return {**official, **strict, "failed parses": answered - len(self.parsed(rows, OPTIONS))}
+        return {**official, **strict, "failed parses": answered - len(self.label_pairs(rows, OPTIONS))}
 
-    def _table(self, rows: Sequence[Answered], every: bool = False) -> dict[str, float]:
+    def _table(self, rows: Sequence[ScoredAnswer], every: bool = False) -> dict[str, float]:
         matrices = {
-            field: Confusion.of(OPTIONS, self.parsed([row for row in rows if row.category == field], OPTIONS, every))
+            field: Confusion.of(
+                OPTIONS, self.label_pairs([row for row in rows if row.category == field], OPTIONS, every)
+            )
             for field in QUESTIONS
         }
         fields = {field: (found.accuracy, found.f1("Yes")) for field, found in matrices.items() if found.n}
@@ -177,11 +179,11 @@ class OmniBehavior(Benchmark):
     name = "omnibehavior"
     task = "behavior-prediction"
     sample = "omnibehavior"
-    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": FieldsPredicted}
+    metrics: ClassVar[Mapping[str, Callable[[], Scorer]]] = {"accuracy": FieldAccuracy}
     categories: ClassVar[Mapping[str, str]] = {field: field.replace("_", " ") for field in QUESTIONS}
 
     @classmethod
-    def meant(cls, name: str) -> set[str]:
+    def resolve_category(cls, name: str) -> set[str]:
         """A field, or all fields of a scene, e.g. "video"."""
         return {field for field in QUESTIONS if name in (field, field.partition("_")[0])}
 
@@ -189,18 +191,18 @@ class OmniBehavior(Benchmark):
     def read(
         cls,
         path: Path,
-        note: Note,
+        on_finding: FindingListener,
         *,
         test_actions: Many = Periods.test_actions,
         seed: int = Periods.seed,
         users: Many | None = None,
         history_tokens: Many | None = None,
-    ) -> Reading:
+    ) -> Dataset:
         """Reads a folder of raw files, one raw file, or a prepared experiment file.
 
         Args:
             path: The folder or file.
-            note: What findings are told to.
+            on_finding: What findings are told to.
             test_actions: Records asked per user, for raw files.
             seed: Draws them, and the users.
             users: So many of the users of raw files with `test_actions` records to ask (released: 200); None for all.
@@ -211,22 +213,22 @@ class OmniBehavior(Benchmark):
         histories: list[History] = []
         examples: list[dspy.Example] = []
         known: set[str] = set()
-        found: Iterable[_User] = _users(files, periods, note)
+        found: Iterable[_User] = _users(files, periods, on_finding)
         if users:
             found = periods.chosen(list(found), users)
         for user in found:
-            place = Location(note, f"user {user.id}")
+            place = Location(on_finding, f"user {user.id}")
             if user.id in known:
-                place.fault("duplicate user", "is in the data twice")
+                place.reject("duplicate user", "is in the data twice")
                 continue
             known.add(user.id)
             past, made = _questions(user, history_tokens) if user.asked else (None, [])
             if past is None or not made:
-                place.odd("nothing asked", "has no record in the test period that can be asked")
+                place.warn("nothing asked", "has no record in the test period that can be asked")
                 continue
             histories.append(past)
             examples += made
-        return Reading(tuple(histories), tuple(examples), (*files, *([offsets] if offsets else ())))
+        return Dataset(tuple(histories), tuple(examples), (*files, *([offsets] if offsets else ())))
 
 
 class _Record(Row):
@@ -293,21 +295,23 @@ def _offsets(file: Path | None) -> dict[str, int]:
     return raw
 
 
-def _users(files: Sequence[Path], periods: Periods, note: Note) -> Iterator[_User]:
+def _users(files: Sequence[Path], periods: Periods, on_finding: FindingListener) -> Iterator[_User]:
     for file in files:
         raw = read_json(file)
         if not isinstance(raw, dict) or not raw:
             raise DataError(f"{file}: is neither {{user: {{action_history}}}} nor {{users: [...]}}; expected {_WANTED}")
         prepared = raw.get("users")
         if isinstance(prepared, list):
-            made = (_prepared(value, Location(note, f"{file.name}, user {n}")) for n, value in enumerate(prepared, 1))
+            made = (
+                _prepared(value, Location(on_finding, f"{file.name}, user {n}")) for n, value in enumerate(prepared, 1)
+            )
         else:
-            made = (_raw(id, value, periods, Location(note, f"user {id}")) for id, value in raw.items())
+            made = (_raw(id, value, periods, Location(on_finding, f"user {id}")) for id, value in raw.items())
         yield from (user for user in made if user is not None)
 
 
 def _raw(id: str, value: Any, periods: Periods, place: Location) -> _User | None:
-    row = place.read(_RawUser, value)
+    row = place.validate(_RawUser, value)
     if row is None:
         return None
     before, since = periods.cut([row for _, row in _seen(row.action_history, place)])
@@ -315,7 +319,7 @@ def _raw(id: str, value: Any, periods: Periods, place: Location) -> _User | None
 
 
 def _prepared(value: Any, place: Location) -> _User | None:
-    row = place.read(_Prepared, value)
+    row = place.validate(_Prepared, value)
     if row is None:
         return None
     # Places count all records, also those that are dropped.
@@ -325,7 +329,7 @@ def _prepared(value: Any, place: Location) -> _User | None:
     for index in sorted(places):
         if index >= len(row.test_time_all_actions):
             message = f"test_time_index {index} is no place among {len(row.test_time_all_actions)} actions"
-            place.fault("dangling test action", message)
+            place.reject("dangling test action", message)
     base = [each for _, each in _seen(row.base_history, place)]
     asked_of = sorted(kept[index] for index in places if index in kept)
     return _User(row.user_id, row.user_profile, base, [each for _, each in since], asked_of)
@@ -335,12 +339,12 @@ def _seen(values: Sequence[Any], place: Location) -> Iterator[tuple[int, Raw]]:
     unknown: set[str] = set()
     for number, value in enumerate(values):
         at = place.at(f"record {number + 1}")
-        row = at.read(_Record, value)
+        row = at.validate(_Record, value)
         if row is None:
             continue
         if scene_of(row.type) is None and row.type not in unknown:
             unknown.add(row.type)
-            at.odd("unknown scene", f"type {row.type!r} is none of the six; kept as history, never asked")
+            at.warn("unknown scene", f"type {row.type!r} is none of the six; kept as history, never asked")
         if was_seen(value):
             yield number, value
 
@@ -359,7 +363,7 @@ def _questions(user: _User, history_tokens: int | None) -> tuple[History, list[d
         row, recent = rows[place], since.until(place - anchor)
         values = gold(row)
         for field in fields_of(row):
-            question = asked(actions[place], QUESTIONS[field][is_chinese(row.get("type"))])
+            question = format_question(actions[place], QUESTIONS[field][is_chinese(row.get("type"))])
             answer = OPTIONS[not values[field]]
             told = {"id": f"{actions[place].id}:{field}", "question": question, "answer": answer, "category": field}
             made.append(example(history=history, recent=recent, options=OPTIONS, **told))

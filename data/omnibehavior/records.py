@@ -159,11 +159,11 @@ def _open(record: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> dict[
     if scene == "search":
         words = [action["keyword"] for action in done if action["type"] == "search" and action.get("keyword")]
         return {"search_keyword": str(words[0])} if words else {}
-    message = next_message(done) if scene == "service" else None
+    message = last_user_message(done) if scene == "service" else None
     return {"next_user_message": message} if message else {}
 
 
-def next_message(done: Sequence[Mapping[str, Any]]) -> str | None:
+def last_user_message(done: Sequence[Mapping[str, Any]]) -> str | None:
     """The last message of the user to customer service that is their own and more than two letters."""
     for action in done:
         content = action.get("content") if action["type"] == "dialogue" else None

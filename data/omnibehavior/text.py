@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .records import gold, is_chinese, next_message, number, reactions, scene_of, took_place, truth, watch_seconds
+from .records import gold, is_chinese, last_user_message, number, reactions, scene_of, took_place, truth, watch_seconds
 
 DETAIL = 10_000
 """Most characters of one field."""
@@ -63,7 +63,11 @@ def _reactions(record: Mapping[str, Any], chinese: bool) -> Iterator[str]:
 
 
 def _said(kind: str, action: Mapping[str, Any]) -> Any:
-    return next_message([action]) if kind == "dialogue" else action.get("keyword") or action.get("comment_detail_list")
+    return (
+        last_user_message([action])
+        if kind == "dialogue"
+        else action.get("keyword") or action.get("comment_detail_list")
+    )
 
 
 def _value(name: str, value: Any, chinese: bool) -> str:

@@ -6,7 +6,7 @@
     palbench.dialogue   a simulated conversation                       `dialogue`
 
 The genuine files are `input.json` and `input_en.json` of hzp3517/Mem-PAL (Huang et al. 2025); the paper calls the data
-CC BY-NC 4.0, the repository holds no licence. The sample is our own, Chinese and English. `focus` names log entries
+CC BY-NC 4.0, the repository holds no licence. The sample is our own, Chinese and English. `evidence_ids` names log entries
 that the needs rest on; no evidence is known of preferences.
 
 Limits: an S-score is -1 to 1, so that chance gives 0, and a failed question as well. BLEU rewards wording. Scores are
@@ -29,9 +29,9 @@ from ...records.chinese import LONGEST_RUN, chinese_cutter
 from ...signatures.judges import JudgeImplicitNeeds
 from ...signatures.pal import selected
 from ..benchmark import Benchmark
-from ..dataset import Note, Reading
+from ..dataset import Dataset, FindingListener
 from ..judge import PromptJudge
-from ..scorer import Answered, Combined, Score, Scorer, answer_of
+from ..scorer import Combined, Score, ScoredAnswer, Scorer, answer_of
 from ..text_metrics import sentence_bleu
 from .reader import QueryTopic, Topic, files_of, read_palset
 
@@ -69,7 +69,7 @@ def scaled(points: Sequence[float]) -> float:
     return 50 * sum(points) / len(points) if points else 0.0
 
 
-def hundreds(rows: Sequence[Answered], metrics: Mapping[str, str]) -> dict[str, float]:
+def mean_percentages(rows: Sequence[ScoredAnswer], metrics: Mapping[str, str]) -> dict[str, float]:
     """Means of parts over all rows, on 0 to 100, under their names in tables; a failed question counts 0."""
     known = {part for row in rows for part in row.parts}
     return {metrics[name]: scaled([2 * row.parts.get(name, 0.0) for row in rows]) for name in metrics if name in known}
@@ -130,11 +130,11 @@ class RestatementBleu(Scorer):
 
     def feedback(self, topic: Topic) -> str:
         """What a right answer holds."""
-        return unsaid(topic)
+        return omitted_needs(topic)
 
-    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
         """The paper's columns, on 0 to 100."""
-        return hundreds(rows, BLEU)
+        return mean_percentages(rows, BLEU)
 
 
 class GenerationBleu(RestatementBleu):
@@ -152,18 +152,18 @@ class NeedPoints(Scorer):
     """Points of a judge for the implicit needs that a restatement meets, 0 to 2."""
 
     title = "G-score"
-    roles: ClassVar[Mapping[str, type[Any]]] = {"judge": NeedsJudge}
+    judge_roles: ClassVar[Mapping[str, type[Any]]] = {"judge": NeedsJudge}
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         topic: Topic = example.asked.topic
         points, analysis = self.judge()(topic, answer_of(prediction))
         said = f" The judge says: {analysis}" if analysis else ""
-        feedback = "Right: both implicit needs are met." if points >= 2 else unsaid(topic) + said
+        feedback = "Right: both implicit needs are met." if points >= 2 else omitted_needs(topic) + said
         return Score(points / 2, feedback, {"g_score": points / 2})
 
-    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
         """The paper's column, on 0 to 100."""
-        return hundreds(rows, {"g_score": "G-score"})
+        return mean_percentages(rows, {"g_score": "G-score"})
 
 
 class SelectionPoints(Scorer):
@@ -186,13 +186,13 @@ class SelectionPoints(Scorer):
         liked = f"The user likes {' and '.join(example.answer)}."
         return Score(points / 2, f"{said}. {liked}", {"s_score": points / 2, **counts})
 
-    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
         """The paper's column, on -100 to 100, and how many answers named no two candidates."""
         invalid = sum(row.failure is None and not row.parts.get("valid") for row in rows)
         return {"S-score": scaled([2 * row.parts.get("s_score", 0.0) for row in rows]), "invalid selections": invalid}
 
 
-def unsaid(topic: Topic) -> str:
+def omitted_needs(topic: Topic) -> str:
     """What a brief query leaves out."""
     return f"What the query left unsaid: {'; '.join(topic.needs)}. In full: {topic.requirement}"
 
@@ -219,39 +219,39 @@ class PalBench(Benchmark):
     def read(
         cls,
         path: Path,
-        note: Note,
+        on_finding: FindingListener,
         *,
         language: Literal["zh", "en", "all"] | None = None,
         show_logs: bool = False,
-    ) -> Reading:
+    ) -> Dataset:
         """All users, and the topics that this part can ask about.
 
         Args:
             path: `input.json`, `input_en.json`, or the folder of the released data.
-            note: What findings are told to.
+            on_finding: What findings are told to.
             language: Of a folder; the Chinese data, which is the original, if None.
             show_logs: Whether the logs of the current session are shown as they are, beside what is recalled, as the
                 paper does with its baselines ("with log").
         """
         files = tuple(files_of(path, language))
-        histories, topics = read_palset(files, note)
+        histories, topics = read_palset(files, on_finding)
         examples = tuple(example for each in topics if (example := cls._example(each, show_logs)))
-        return Reading(histories, examples, files)
+        return Dataset(histories, examples, files)
 
     @classmethod
     def _example(cls, asked: QueryTopic, show_logs: bool) -> dspy.Example | None:
-        found = cls.asks(asked.topic)
+        found = cls.query_and_gold(asked.topic)
         if found is None:
             return None
         shown = {"recent": (asked.logs,)} if show_logs and asked.logs else {}
         query, gold = found
-        fields = {"history": asked.history, **query, "focus": asked.evidence if cls.by_logs else (), **shown}
+        fields = {"history": asked.history, **query, "evidence_ids": asked.evidence if cls.by_logs else (), **shown}
         labels = {"answer": gold, "category": asked.language, "asked": asked, "id": asked.id}
         return dspy.Example(**fields, **labels).with_inputs(*fields)
 
     @classmethod
     @abstractmethod
-    def asks(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
+    def query_and_gold(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
         """The query fields and the gold answer of a topic; None where it does not hold what this part asks about."""
 
 
@@ -266,7 +266,7 @@ class PalRestate(PalBench):
     }
 
     @classmethod
-    def asks(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
+    def query_and_gold(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
         return {"question": topic.user_query}, topic.requirement
 
 
@@ -281,7 +281,7 @@ class PalGenerate(PalBench):
     by_logs = False
 
     @classmethod
-    def asks(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
+    def query_and_gold(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
         return ({"question": topic.requirement}, topic.positives[0]) if topic.positives else None
 
 
@@ -294,7 +294,7 @@ class PalSelect(PalBench):
     by_logs = False
 
     @classmethod
-    def asks(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
+    def query_and_gold(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
         if len(topic.candidates) < 2:
             return None
         liked = [id for id, kind in topic.feedback.items() if kind == "pos"]

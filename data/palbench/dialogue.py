@@ -25,9 +25,9 @@ from dspy.utils.exceptions import AdapterParseError
 from ...errors import UserError, one_line
 from ...signatures.judges import JudgeNeedUnderstanding, JudgePreferenceUnderstanding
 from ...signatures.pal import USER_ACTIONS, PlayUser, UserAction
-from ..benchmark import Interaction, Program, fitted
+from ..benchmark import Interaction, Program, coerce_options
 from ..judge import AnyJudge, PromptJudge, ask_all
-from ..scorer import Answered, Score, Scorer
+from ..scorer import Score, ScoredAnswer, Scorer
 from .benchmark import Gold, PalBench
 from .plans import Plan, drawn_plan, find_plans, read_plans
 from .reader import Persona, QueryTopic, Topic
@@ -183,7 +183,7 @@ class PairwiseScorer(Scorer):
     """Has both dialogues compared in both dimensions: 1 for a win, .5 for a tie, 0 for a defeat."""
 
     title = "win 1, tie .5, lose 0"
-    roles: ClassVar[Mapping[str, type[Any]]] = dict(
+    judge_roles: ClassVar[Mapping[str, type[Any]]] = dict(
         zip(DIMENSIONS, (NeedUnderstandingJudge, PreferenceUnderstandingJudge), strict=True)
     )
 
@@ -206,7 +206,7 @@ class PairwiseScorer(Scorer):
         value = sum(parts[dimension] for dimension in DIMENSIONS) / len(DIMENSIONS)
         return Score(value, "; ".join(said), parts)
 
-    def aggregate(self, rows: Sequence[Answered]) -> dict[str, float]:
+    def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
         """Wins, ties and defeats in each dimension (Table 3); topics that failed are in none."""
         judged = [row for row in rows if row.failure is None]
         return {
@@ -229,10 +229,10 @@ class PalConversation(Interaction):
     rival: Program | None = None
     replies: ClassVar[float] = 6.0
 
-    def between(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
+    def with_simulated_user(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
         return replace(self, user=SimulatedUser(lm, adapter), rival=rival)
 
-    def hold(self, program: Program, example: dspy.Example) -> dspy.Prediction:
+    def converse(self, program: Program, example: dspy.Example) -> dspy.Prediction:
         """Lets the user talk with the program and with the rival.
 
         Returns:
@@ -249,7 +249,7 @@ class PalConversation(Interaction):
         recent = {"recent": (asked.logs,)} if logs and asked.logs else {}
 
         def reply(**query: Any) -> dspy.Prediction:
-            return program(history=asked.history, focus=example.focus, **recent, **query)
+            return program(history=asked.history, evidence_ids=example.evidence_ids, **recent, **query)
 
         turns = self.plans.get(asked.id) or drawn_plan(asked.id, self.seed)
         return converse(self.user, reply, asked.persona, turns, asked.topic.user_query)
@@ -286,7 +286,7 @@ class PalDialogue(PalBench):
         Raises:
             DataError: As `Benchmark.load`, or the plans cannot be read.
         """
-        fitted(cls.name, cls.load, {"against_logs": against_logs, "seed": seed, "plans": plans})
+        coerce_options(cls.name, cls.load, {"against_logs": against_logs, "seed": seed, "plans": plans})
         made = super().load(path, **options)
         file = Path(plans) if plans is not None else None
         if file is None and path is not None:
@@ -295,5 +295,5 @@ class PalDialogue(PalBench):
         return made
 
     @classmethod
-    def asks(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
+    def query_and_gold(cls, topic: Topic) -> tuple[dict[str, Any], Gold] | None:
         return {"question": topic.user_query}, topic.requirement

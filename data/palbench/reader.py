@@ -29,7 +29,7 @@ from pydantic import AliasChoices, AliasPath, BeforeValidator, Field
 
 from ...errors import DataError
 from ...records import AnyItem, History, Logs, Record, Session, Turn, read_json
-from ..dataset import Note
+from ..dataset import FindingListener
 from ..rows import Date, Listed, Location, Row, Text, Words, natural
 
 Language = Literal["zh", "en"]
@@ -70,11 +70,11 @@ class Topic(Row):
     def checked(self, place: Location) -> Topic:
         """The topic, after a word on what it lacks."""
         if len(self.needs) != 2:
-            place.odd("number of needs", f"has {len(self.needs)} implicit needs, not 2")
+            place.warn("number of needs", f"has {len(self.needs)} implicit needs, not 2")
         kinds = list(self.feedback.values())
         if (len(kinds), kinds.count("pos"), kinds.count("neg")) != (8, 2, 2):
             counted = f"{len(kinds)} candidates, {kinds.count('pos')} liked, {kinds.count('neg')} disliked"
-            place.odd("number of candidates", f"has {counted}; expected 8, 2 and 2")
+            place.warn("number of candidates", f"has {counted}; expected 8, 2 and 2")
         return self
 
 
@@ -218,7 +218,9 @@ def files_of(path: Path, language: Literal["zh", "en", "all"] | None = None) -> 
     return chosen if language == "all" else chosen[:1]
 
 
-def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...], tuple[QueryTopic, ...]]:
+def read_palset(
+    files: Sequence[Path], on_finding: FindingListener
+) -> tuple[tuple[History, ...], tuple[QueryTopic, ...]]:
     """Reads data files, telling `note` everything that is odd about them.
 
     A user with a fatal finding is skipped if `note` does not raise.
@@ -234,18 +236,18 @@ def read_palset(files: Sequence[Path], note: Note) -> tuple[tuple[History, ...],
     for file in files:
         value, sides = read_json(file), _SideFiles(file)
         if not isinstance(value, dict):
-            Location(note, file.name).fault("wrong value", "expected an object with user ids")
+            Location(on_finding, file.name).reject("wrong value", "expected an object with user ids")
             continue
         for name, record in value.items():
-            place = Location(note, name)
-            row = place.read(_Record, record)
+            place = Location(on_finding, name)
+            row = place.validate(_Record, record)
             if row is None:
                 continue
             id = name if name not in histories else f"{name}-{'en' if file.stem.endswith('_en') else file.stem}"
             items: list[AnyItem] = []
             for each in _user(row, name, id, items, place, sides):
                 if asked.setdefault(each.id, each) is not each:
-                    place.odd("repeated topic", f"{each.id} was there before; this one is passed over")
+                    place.warn("repeated topic", f"{each.id} was there before; this one is passed over")
             histories[id] = History(id=id, items=tuple(items))
     return tuple(histories.values()), tuple(asked.values())
 
@@ -259,13 +261,13 @@ def _user(
         where, time = sample.sample_id or f"sample {number}", sample.dialogue_timestamp
         at = place.at(where)
         if time is None:
-            at.odd("unreadable date", "dialogue_timestamp is no date such as 2024-01-12 20:30:00")
+            at.warn("unreadable date", "dialogue_timestamp is no date such as 2024-01-12 20:30:00")
         elif last is not None and time <= last:
-            at.odd("samples out of order", "is not later than the sample before it; kept in its place")
+            at.warn("samples out of order", "is not later than the sample before it; kept in its place")
         logs = _logs(sample, number, at)
         items += [logs] if logs else []
         if number > len(row.history) and not sample.topics:
-            at.odd("no topics", "nothing is asked about this sample")
+            at.warn("no topics", "nothing is asked about this sample")
         elif number > len(row.history):
             history, known = (
                 History(id=id, items=tuple(items)),
@@ -294,7 +296,7 @@ def _logs(row: _Sample, number: int, place: Location) -> Logs | None:
     for n, log in enumerate(row.logs, 1):
         time = log.timestamp
         if time and end and time.replace(second=0) > end:
-            place.at(f"log {n}").odd("log after its dialogue", f"{time} is after the dialogue; passed over")
+            place.at(f"log {n}").warn("log after its dialogue", f"{time} is after the dialogue; passed over")
         elif log.content:
             turns.append(Turn(id=f"L{number}:{len(turns) + 1}", speaker="log", text=log.content, time=time))
     times = [turn.time for turn in turns if turn.time]

@@ -35,21 +35,21 @@ from ...signatures.synthesis_memoryquest import (
     WriteDialogue,
     WriteQueries,
 )
-from ..dataset import refuse_fatal
+from ..dataset import raise_on_fatal
 from ..rows import Location, Row, day, natural
-from .runner import Checked, Runner, Step, whole, write_json
+from .runner import CheckResult, Runner, Step, accept_if_valid, write_json
 
 THRESHOLD = 0.3
 """Highest mean cosine between a request and its references (section 4.2, gamma)."""
-MOST = 15
+MAX_QUERIES = 15
 """Most requests of a user (section 4.2, n_q)."""
 ROUNDS, BATCH = 3, 10
 REFERENCES = (3, 5)
 EVENTS = (5, 10)
 TURNS = (5, 30)
-SHORTLY = timedelta(days=31)
+MAX_LEAD_DAYS = timedelta(days=31)
 """Most days from the first event to the earliest reference: the paper says "shortly before", the number is ours."""
-TOLD = 0.5
+MIN_STATED_SHARE = 0.5
 """Share of a fact's words that the user has to say in its dialogue; ours."""
 
 _NOTHING = {"", "n/a", "none"}
@@ -117,7 +117,7 @@ def read_profiles(folder: str | Path) -> list[Profile]:
         raise DataError(f"{folder}: no such folder, or none with a user's profile.json in it; is it PersonaLens?")
     profiles: dict[str, Profile] = {}
     for path in files:
-        profile = Location(refuse_fatal(path), "profile").read(Profile, read_json(path))
+        profile = Location(raise_on_fatal(path), "profile").validate(Profile, read_json(path))
         if profile is not None and profiles.setdefault(profile.user_id, profile) is not profile:
             raise DataError(f"{path}: a second profile of {profile.user_id!r}; remove one")
     return list(profiles.values())
@@ -140,7 +140,7 @@ class _Plan:
 
 
 def make_memoryquest(
-    profiles: Sequence[Profile], out: Path, runner: Runner, embedder: Embeds, note: Callable[[str], None] = print
+    profiles: Sequence[Profile], out: Path, runner: Runner, embedder: Embeds, on_progress: Callable[[str], None] = print
 ) -> list[Path]:
     """Writes one file per user, as soon as the user is complete, under the language model of `dspy.context`.
 
@@ -149,7 +149,7 @@ def make_memoryquest(
         out: Folder of the files; made if missing.
         runner: Runs the steps; its report says what was refused.
         embedder: Measures how near requests are to their references; not the offline one, which compares spelling.
-        note: Told a line per user.
+        on_progress: Told a line per user.
 
     Returns:
         The files written; a user without a single request gets none.
@@ -168,7 +168,9 @@ def make_memoryquest(
     for profile, queries in zip(profiles, drafts, strict=True):
         content = _user(profile, queries, runner)
         made, sessions = len(content["queries"]), len(content["sessions"])
-        note(f"{profile.user_id}: {made} requests, {sessions} sessions, of {len(queries)} requests through the gate")
+        on_progress(
+            f"{profile.user_id}: {made} requests, {sessions} sessions, of {len(queries)} requests through the gate"
+        )
         if made:
             written.append(write_json(out / f"{profile.user_id}.json", content))
         else:
@@ -189,10 +191,12 @@ def _queries(profile: Profile, runner: Runner, embedder: Embeds) -> list[DraftQu
         drafts += found
     ranked = sorted(((cosine(draft, embedder), n) for n, draft in enumerate(drafts)))
     for place, (value, n) in enumerate(ranked):
-        problem = f"mean cosine {value:.3f} is over {THRESHOLD}" if value > THRESHOLD else f"{MOST} others are lower"
-        if value > THRESHOLD or place >= MOST:
+        problem = (
+            f"mean cosine {value:.3f} is over {THRESHOLD}" if value > THRESHOLD else f"{MAX_QUERIES} others are lower"
+        )
+        if value > THRESHOLD or place >= MAX_QUERIES:
             runner.reject("gate", f"{profile.user_id}: {drafts[n].query:.60}", [problem])
-    return [drafts[n] for value, n in ranked[:MOST] if value <= THRESHOLD]
+    return [drafts[n] for value, n in ranked[:MAX_QUERIES] if value <= THRESHOLD]
 
 
 def cosine(draft: DraftQuery, embedder: Embeds) -> float:
@@ -201,7 +205,7 @@ def cosine(draft: DraftQuery, embedder: Embeds) -> float:
     return round(float(np.mean(vectors[1:] @ vectors[0])), 6)
 
 
-def _check_queries(earlier: Sequence[str], answer: Any) -> Checked:
+def _check_queries(earlier: Sequence[str], answer: Any) -> CheckResult:
     kept: list[DraftQuery] = []
     problems: list[str] = [] if answer.queries else ["no request was written"]
     for draft in answer.queries:
@@ -209,7 +213,7 @@ def _check_queries(earlier: Sequence[str], answer: Any) -> Checked:
         problems += [f"{draft.query:.60}: {problem}" for problem in found]
         if not found:
             kept.append(draft)
-    return Checked(kept or None, problems)
+    return CheckResult(kept or None, problems)
 
 
 def _user(profile: Profile, queries: Sequence[DraftQuery], runner: Runner) -> dict[str, Any]:
@@ -230,7 +234,9 @@ def _user(profile: Profile, queries: Sequence[DraftQuery], runner: Runner) -> di
 def _timeline(profile: Profile, id: str, query: DraftQuery, runner: Runner) -> list[DraftEvent] | None:
     facts = [f"r{n} ({one.date}): {one.text}" for n, one in enumerate(query.references, start=1)]
     inputs = _about(profile) | {"query": query.query, "query_date": query.date, "references": facts}
-    return runner.ask(TIMELINE, id, inputs, whole("events", timeline_problems, query, profile.domain_summaries))
+    return runner.ask(
+        TIMELINE, id, inputs, accept_if_valid("events", timeline_problems, query, profile.domain_summaries)
+    )
 
 
 def _dialogue(profile: Profile, plan: _Plan, n: int, runner: Runner) -> list[DraftTurn] | None:
@@ -245,7 +251,7 @@ def _dialogue(profile: Profile, plan: _Plan, n: int, runner: Runner) -> list[Dra
         "facts": facts,
         "earlier_chats": [f"{one.date}: {one.summary}" for one in plan.events[:n]],
     }
-    return runner.ask(DIALOGUE, f"{plan.id}/{event.date}", inputs, whole("turns", dialogue_problems, facts))
+    return runner.ask(DIALOGUE, f"{plan.id}/{event.date}", inputs, accept_if_valid("turns", dialogue_problems, facts))
 
 
 def _assemble(profile: Profile, plans: Sequence[_Plan]) -> dict[str, Any]:
@@ -310,7 +316,10 @@ def dialogue_problems(turns: Sequence[DraftTurn], facts: Sequence[str]) -> list[
         (not all(turn.text.strip() for turn in turns), "a turn is empty"),
     ]
     told = [(_words(fact), fact) for fact in facts]
-    rules += [(len(words & said) < TOLD * len(words), f"the user does not tell this: {fact}") for words, fact in told]
+    rules += [
+        (len(words & said) < MIN_STATED_SHARE * len(words), f"the user does not tell this: {fact}")
+        for words, fact in told
+    ]
     return [problem for broken, problem in rules if broken]
 
 
@@ -321,8 +330,8 @@ def _order_problems(days: Sequence[date], query: DraftQuery) -> list[str]:
     asked, first = date.fromisoformat(query.date), min(date.fromisoformat(one.date) for one in query.references)
     if days and max(days) >= asked:
         found.append(f"an event is not before the request of {query.date}")
-    if days and not first - SHORTLY <= min(days) < first:
-        found.append(f"the first event is not shortly (at most {SHORTLY.days} days) before {first}")
+    if days and not first - MAX_LEAD_DAYS <= min(days) < first:
+        found.append(f"the first event is not shortly (at most {MAX_LEAD_DAYS.days} days) before {first}")
     return found
 
 

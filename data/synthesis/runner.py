@@ -47,7 +47,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """The result of checking an answer."""
 
     value: Any
@@ -56,7 +56,7 @@ class Checked:
     """What is wrong, in words for the model; beside a kept value, what was left out of it."""
 
 
-Check = Callable[[dspy.Prediction], Checked]
+Check = Callable[[dspy.Prediction], CheckResult]
 
 
 def write_json(path: Path, content: Any) -> Path:
@@ -67,7 +67,7 @@ def write_json(path: Path, content: Any) -> Path:
     return path
 
 
-def whole(output: str, problems: Callable[..., Sequence[str]], *about: Any) -> Check:
+def accept_if_valid(output: str, problems: Callable[..., Sequence[str]], *about: Any) -> Check:
     """Keeps an output as it is where nothing is wrong with it, else nothing.
 
     Args:
@@ -76,9 +76,9 @@ def whole(output: str, problems: Callable[..., Sequence[str]], *about: Any) -> C
         *about: What that is told besides.
     """
 
-    def check(answer: dspy.Prediction) -> Checked:
+    def check(answer: dspy.Prediction) -> CheckResult:
         found = problems(answer[output], *about)
-        return Checked(None if found else answer[output], found)
+        return CheckResult(None if found else answer[output], found)
 
     return check
 
@@ -162,7 +162,7 @@ class Runner:
         """Runs a job for every item on the runner's threads, results in order; see `ask_all`."""
         return ask_all(job, items, self._threads)
 
-    def _attempt(self, step: Step, inputs: Mapping[str, Any], complaints: Sequence[str], check: Check) -> Checked:
+    def _attempt(self, step: Step, inputs: Mapping[str, Any], complaints: Sequence[str], check: Check) -> CheckResult:
         predictor = dspy.Predict(step.prompt)
         try:
             return check(predictor(**inputs, complaints="\n".join(f"- {problem}" for problem in complaints)))
@@ -170,4 +170,4 @@ class Runner:
             if not concerns_prompt(error):
                 raise
             first = one_line(error, 300)
-            return Checked(None, [f"no answer that can be read: {first}"])
+            return CheckResult(None, [f"no answer that can be read: {first}"])

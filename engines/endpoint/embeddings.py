@@ -25,14 +25,14 @@ from dspy.utils.exceptions import LMAuthError, LMError, LMInvalidRequestError
 from ...errors import EndpointError, MempilerError, UserError, one_line
 from ...records import estimate_tokens, fewest_tokens
 from ...secret_values import Secrets, secrets_of_address, secrets_of_environment
-from ..spending import Spending, Usage, computing, litellm_module, needed_prices, token_prices
+from ..spending import Usage, UsageReport, computing, litellm_module, needed_prices, token_prices
 from ..token_counts import believable_count
 from . import Waits
 from .loop import AbandonedCallError, run
 from .retry import with_retries
 
 if TYPE_CHECKING:
-    from ..guard import Guard
+    from ..guard import BudgetGuard
     from ..meter import Meter
     from .http import Transport
 
@@ -57,7 +57,7 @@ class Accounting:
     """Who counts the requests of an embedder, and may refuse them."""
 
     meter: Meter
-    guard: Guard
+    guard: BudgetGuard
     price: float | None
     """US dollars per token; None if it is not known."""
 
@@ -88,7 +88,7 @@ class EndpointEmbedding:
         self.accounting: Accounting | None = None
         """Who counts the requests; None before it was opened."""
 
-    def open(self, meter: Meter, guard: Guard) -> None:
+    def open(self, meter: Meter, guard: BudgetGuard) -> None:
         """Count each request as a call from here on, and let the guard refuse it.
 
         Raises:
@@ -169,21 +169,21 @@ class EndpointEmbedding:
         estimated_tokens = sum(map(estimate_tokens, texts))
         most_tokens = RESERVED * estimated_tokens
 
-        with guard.reserving(Spending(0, most_tokens, cost=most_tokens * (price or 0.0))):
+        with guard.reserving(Usage(0, most_tokens, cost=most_tokens * (price or 0.0))):
             guard.admit()
             try:
                 answer = self._ask(texts)
             except LMError as error:
-                meter.include(Usage(failed=1))
+                meter.include(UsageReport(failed=1))
                 # The guard raises what ends a run. The error of this request says more; the guard refuses the next one.
                 with suppress(MempilerError):
-                    guard.failed(error)
+                    guard.record_failure(error)
                 raise
 
             reported_tokens = believable_count(answer.tokens or None, sum(map(_fewest_tokens, texts)))
             tokens = estimated_tokens if reported_tokens is None else reported_tokens
             cost = None if price is None else tokens * price
-            used = Usage(
+            used = UsageReport(
                 Counter(embedding=1),
                 input_tokens=tokens,
                 cost=cost or 0.0,
@@ -191,7 +191,7 @@ class EndpointEmbedding:
                 estimated=int(reported_tokens is None),
             )
             meter.include(used)
-            guard.worked(tokens, cost)
+            guard.record_success(tokens, cost)
         return answer.vectors
 
     @computing()

@@ -39,7 +39,7 @@ from dspy.utils.exceptions import LMAuthError, LMTransportError
 
 from ...errors import one_line
 from ...records import estimate_tokens, fewest_tokens
-from ...records.scope import SharedByCopies, holding
+from ...records.scope import SharedByCopies, set_context
 from ...secret_values import Secrets, secrets_of_address, secrets_of_environment
 from ..spending import litellm_module
 from ..token_counts import believable_count, text_of_messages
@@ -58,12 +58,12 @@ BODY = "metadata"
 ADDRESS_OPTION = "--api-base"
 """The option that says where a server is; other roles have options such as `--prompt-api-base`."""
 
-Take = Callable[[str], None]
+ChunkCallback = Callable[[str], None]
 """Takes the next piece of the text of one attempt; it must not block."""
-_begin: contextvars.ContextVar[Callable[[], Take] | None] = contextvars.ContextVar("pieces", default=None)
+_begin: contextvars.ContextVar[Callable[[], ChunkCallback] | None] = contextvars.ContextVar("pieces", default=None)
 
 
-def in_pieces(begin: Callable[[], Take]) -> AbstractContextManager[None]:
+def stream_chunks(begin: Callable[[], ChunkCallback]) -> AbstractContextManager[None]:
     """Lets the attempts of the block's calls give their text while it comes.
 
     Models of this process and answers from a cache give no pieces.
@@ -71,7 +71,7 @@ def in_pieces(begin: Callable[[], Take]) -> AbstractContextManager[None]:
     Args:
         begin: Called at the beginning of each attempt, in the thread of the endpoints.
     """
-    return holding(_begin, begin)
+    return set_context(_begin, begin)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Client:
                     yield event
 
     async def complete(self, request: Request) -> Response:
-        """One answer; its pieces are handed on while they come, where they are wanted (`in_pieces`).
+        """One answer; its pieces are handed on while they come, where they are wanted (`stream_chunks`).
 
         Raises:
             LM15Error: There is none.
@@ -150,7 +150,7 @@ class Engine(SharedByCopies, RemoteEngine):
     """Up to and including its /v1; None takes the provider's own."""
     key: str | None = None
     """What it is shown; None takes the provider's variable."""
-    silence: float = TIMEOUT
+    timeout: float = TIMEOUT
     """Seconds without a byte after which an attempt has failed."""
     seconds: float = DEADLINE
     """For a call, its retries and waits included."""
@@ -267,7 +267,7 @@ class Engine(SharedByCopies, RemoteEngine):
         address = self._address_of(provider)
         keys = {provider: self.key} if self.key else None
         addresses = {provider: address} if address else None
-        transport = UsageFilter(Transport(self.silence, self._secrets))
+        transport = UsageFilter(Transport(self.timeout, self._secrets))
         router = _router(transport=transport, api_keys=keys, base_urls=addresses)
         return Client(provider, model, router.lm(f"{provider}:{model}"), self._secrets)
 
@@ -275,7 +275,7 @@ class Engine(SharedByCopies, RemoteEngine):
         from dspy.clients.engines import AsyncLiteLLMEngine
 
         litellm_module()  # here, lest its import hold up the loop
-        settings = {"api_key": self.key, "api_base": self.address, "timeout": self.silence}
+        settings = {"api_key": self.key, "api_base": self.address, "timeout": self.timeout}
         given = {setting: value for setting, value in settings.items() if value is not None}
         return Client(name.partition("/")[0], name, AsyncLiteLLMEngine(**given), self._secrets)
 
@@ -284,7 +284,7 @@ class Engine(SharedByCopies, RemoteEngine):
         """What the endpoint may be sent: a key that is not given here is one of the environment."""
         return Secrets([self.key, *secrets_of_address(self.address), *secrets_of_environment()])
 
-    def settle(self, result: CallResult) -> None:
+    def add_cost(self, result: CallResult) -> None:
         """Gives a result what DSPy cannot tell without the provider: its cost, and how usage is counted there."""
         parts, client = [], self.client(self.model)
         for response in result.responses:
@@ -303,7 +303,7 @@ class Engine(SharedByCopies, RemoteEngine):
         return found
 
     def __reduce__(self) -> tuple[type[Engine], tuple[Any, ...]]:
-        return Engine, (self.model, self.address, self.key, self.silence, self.seconds, self.retries)
+        return Engine, (self.model, self.address, self.key, self.timeout, self.seconds, self.retries)
 
 
 @dataclass(frozen=True)
@@ -355,7 +355,7 @@ class Upstream:
 
         client = lm.engine.client(lm.model)
         self.lm, self._client, self._secrets = lm, client.lm, client.secrets
-        self._transport = Transport(lm.engine.silence, client.secrets)
+        self._transport = Transport(lm.engine.timeout, client.secrets)
         self.model: str = client.model
         """What the endpoint calls the model."""
 
@@ -369,7 +369,7 @@ class Upstream:
         """
         guard = self.lm.guard
         with (
-            guard.lane(self.lm.endpoint).place(),
+            guard.slots(self.lm.endpoint).slot(),
             self.lm.admitted(),
             error_boundary(self.model),
             self._secrets.hiding(),
@@ -378,7 +378,7 @@ class Upstream:
             status, headers = next(parts)
             yield status, headers, self._without_secrets(_lines(parts), status)
         if status >= 500:
-            guard.failed(LMTransportError(f"status {status}", model=self.model))
+            guard.record_failure(LMTransportError(f"status {status}", model=self.model))
 
     def _without_secrets(self, lines: Iterator[bytes], status: int) -> Iterator[bytes]:
         """Return lines of a reply, those that speak of an error without what the endpoint was sent."""

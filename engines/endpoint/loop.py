@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import LMTimeoutError
 
-from ...records.scope import holding
+from ...records.scope import set_context
 
 T = TypeVar("T")
 
@@ -41,15 +41,15 @@ class Deadline:
         self._outer = _current.get()
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds until then; never below 0."""
         own = max(0.0, self._at - time.monotonic())
-        return own if self._outer is None else min(own, self._outer.left)
+        return own if self._outer is None else min(own, self._outer.remaining)
 
     @property
     def passed(self) -> bool:
         """Whether the time is over, or nobody waits for the work any more."""
-        return self.left <= 0
+        return self.remaining <= 0
 
     def cancel(self) -> None:
         """Ends it now."""
@@ -61,7 +61,7 @@ _current: contextvars.ContextVar[Deadline | None] = contextvars.ContextVar("memp
 
 def within(deadline: Deadline) -> AbstractContextManager[None]:
     """Puts what the block does under a deadline."""
-    return holding(_current, deadline)
+    return set_context(_current, deadline)
 
 
 class AbandonedCallError(LMTimeoutError):
@@ -141,7 +141,7 @@ async def _bounded(work: Awaitable[T], seconds: float, end: float, deadline: Dea
         if deadline is not None and deadline.passed:
             limit.reschedule(loop.time())
         elif deadline is not None:
-            looking = loop.call_later(min(SLICE, deadline.left), look)
+            looking = loop.call_later(min(SLICE, deadline.remaining), look)
 
     try:
         async with limit:

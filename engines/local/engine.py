@@ -14,14 +14,14 @@ from dspy.clients.provider import TrainingJob
 from dspy.lm15 import ContextLengthError, Message, Request, Response, Usage, response_to_events
 
 from ...records.scope import SharedByCopies
-from ..call import going_on
+from ..call import CURRENT_CALL
 from ..meter import Meter, MeteredLM
 from . import processes
 from .batching import LIMIT, WINDOW, Batcher
 from .memory import release_memory
 from .model import MAX_NEW_TOKENS, LocalModel
 from .prompt_counts import PromptCounts
-from .sampling import Asked, Sample, row_seed
+from .sampling import Sample, SampleRequest, row_seed
 from .sft import LocalProvider, finetuned
 
 
@@ -37,7 +37,7 @@ class LocalEngine(SharedByCopies):
 
     def __init__(self, model: LocalModel, seed: int = 0, window: float = WINDOW) -> None:
         self.seed, self.model = seed, model
-        self.sampler: Any = Batcher[Asked, Sample](model.sample, window, LIMIT)
+        self.sampler: Any = Batcher[SampleRequest, Sample](model.sample, window, LIMIT)
         """What samples: its `call` takes one row; by default the model, in batches."""
         self._prompt_counts = PromptCounts()
 
@@ -59,7 +59,7 @@ class LocalEngine(SharedByCopies):
         heat = config.temperature or 0.0
         row = (prompt, heat, config.max_tokens or MAX_NEW_TOKENS, self._seed(prompt, config.seed, heat))
         sample = self.sampler.call(row)
-        if (call := going_on.get()) is not None:
+        if (call := CURRENT_CALL.get()) is not None:
             call.samples.append(sample)
         return Response(
             id=None,
@@ -134,7 +134,7 @@ def local_lm(
     return made
 
 
-def follow() -> bool:
+def run_follower() -> bool:
     """Do this process's part of a training, unless it is the first one of the training; see `processes`.
 
     Returns:
@@ -146,20 +146,20 @@ def follow() -> bool:
     if processes.rank() == 0:
         return False
     processes.connect()
-    _repeat_training(processes.told())
+    _repeat_training(processes.receive_broadcast())
     return True
 
 
 def follow_all() -> bool:
     """Do this process's part of one training after the other, until the first process calls `processes.dismiss`.
 
-    Returns and raises as `follow`.
+    Returns and raises as `run_follower`.
     """
     if processes.rank() == 0:
         return False
     for number in itertools.count(1):
         processes.connect(number)
-        training = processes.told()
+        training = processes.receive_broadcast()
         if training is None:
             break
         _repeat_training(training)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
-from ..tokenizer_cache import forget_words
+from ..tokenizer_cache import clear_word_cache
 from .batching import buckets, in_halves
 from .fingerprint import frozen_tensors, settings_digest, tensors_digest
-from .sampling import Asked, Sample, computing, draw, is_plain, token_logprobs
+from .sampling import Sample, SampleRequest, computing, draw, is_plain, token_logprobs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -175,7 +175,7 @@ class LocalModel:
         self._prompt_ids.cache_clear()
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is not None:
-            forget_words(backend)
+            clear_word_cache(backend)
 
     def encode_completion(self, text: str) -> list[int]:
         """Token ids of an answer, with the token that ends it: for training on texts."""
@@ -189,7 +189,7 @@ class LocalModel:
         """The text of a completion, without special tokens."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-    def sample(self, rows: Sequence[Asked]) -> list[Sample]:
+    def sample(self, rows: Sequence[SampleRequest]) -> list[Sample]:
         """Completes prompts, those of similar length as one batch; answers end where the context is full.
 
         Raises:
@@ -240,7 +240,7 @@ class LocalModel:
 
         done: dict[int, list[float]] = {}
         lengths = [len(prompt) + len(answer) for prompt, answer in zip(prompts, completions, strict=True)]
-        with self.lock, torch.no_grad(), self.weights_of(reference):
+        with self.lock, torch.no_grad(), self.use_reference(reference):
             for rows in buckets(lengths, batch):
                 done |= zip(rows, in_halves(scored, rows), strict=True)
         return [done[n] for n in range(len(prompts))]
@@ -263,7 +263,7 @@ class LocalModel:
             self._reference = [(p, p.detach().clone()) for p in self.model.parameters() if p.requires_grad]
 
     @contextmanager
-    def weights_of(self, reference: bool) -> Iterator[None]:
+    def use_reference(self, reference: bool) -> Iterator[None]:
         """The model has the reference's weights inside, if they are wanted; the caller holds the lock.
 
         They are exchanged in place: of a sharded model the shards are known by their memory.

@@ -44,7 +44,7 @@ def count() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def share(rows: Sequence[Row]) -> Sequence[Row]:
+def local_shard(rows: Sequence[Row]) -> Sequence[Row]:
     """This process's part of rows."""
     return rows[rank() :: count()] if count() > 1 else rows
 
@@ -86,13 +86,13 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def tell(said: Any) -> None:
+def broadcast(said: Any) -> None:
     """Says something to the other processes, where this one leads."""
     if count() > 1 and rank() == 0:
         _broadcast([said])
 
 
-def told() -> Any:
+def receive_broadcast() -> Any:
     """What the first process says next."""
     return _broadcast([None])[0]
 
@@ -101,17 +101,17 @@ def dismiss() -> None:
     """Tell the other processes that no further training comes, where this one leads."""
     if rank() == 0 and started_processes() > 1:
         connect()
-        tell(None)
+        broadcast(None)
         leave()
 
 
-def everywhere(method: Callable[Concatenate[Any, Given], Result]) -> Callable[Concatenate[Any, Given], Result]:
+def on_all_ranks(method: Callable[Concatenate[Any, Given], Result]) -> Callable[Concatenate[Any, Given], Result]:
     """A method of the first process's job that those of the others repeat; where it fails, all end."""
 
     @functools.wraps(method)
     def done(job: Any, *given: Given.args, **named: Given.kwargs) -> Result:
         try:
-            tell((method.__name__, given, named))
+            broadcast((method.__name__, given, named))
             return method(job, *given, **named)
         except BaseException:
             leave()
@@ -128,11 +128,11 @@ def repeat(job: Any) -> None:
     """
     command = ""
     while command != "terminate":
-        command, given, named = told()
+        command, given, named = receive_broadcast()
         getattr(job, command)(*given, **named)
 
 
-def summed(tensors: Sequence[Tensor]) -> None:
+def all_reduce_sum(tensors: Sequence[Tensor]) -> None:
     """Replaces tensors by their sums over all processes."""
     import torch.distributed as dist
 
@@ -140,11 +140,11 @@ def summed(tensors: Sequence[Tensor]) -> None:
         _together(dist.all_reduce, tensor)
 
 
-def shared(rows: Sequence[Row], work: Callable[[Sequence[Row]], Sequence[Result]]) -> Sequence[Result]:
+def distributed_map(rows: Sequence[Row], work: Callable[[Sequence[Row]], Sequence[Result]]) -> Sequence[Result]:
     """The results of rows, in order; each process works on its share of them."""
     import torch.distributed as dist
 
-    own = work(share(rows))
+    own = work(local_shard(rows))
     if count() == 1:
         return own
     parts: list[Any] = [None] * count()

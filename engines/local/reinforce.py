@@ -63,11 +63,11 @@ class LocalReinforceJob(ReinforceJob):
         self.settings = Reinforcement.parse(train_kwargs)
         self.model: LocalModel = lm.engine.model
         processes.connect()
-        processes.tell((self.model.origin, train_kwargs))
+        processes.broadcast((self.model.origin, train_kwargs))
         self.steps = 0
         self._update: Update | None = None
 
-    @processes.everywhere
+    @processes.on_all_ranks
     def initialize(self) -> None:
         """Begins anew: a new optimizer, and the weights of now as reference, where the KL term needs one."""
         self._update = self._new_update()
@@ -87,7 +87,7 @@ class LocalReinforceJob(ReinforceJob):
             raise UserError("the job does not run; call initialize() first, and terminate() last")
         return self._update
 
-    @processes.everywhere
+    @processes.on_all_ranks
     def step(
         self, train_data: Sequence[Mapping[str, Any]], train_data_format: TrainDataFormat | str | None = None
     ) -> Step:
@@ -109,7 +109,7 @@ class LocalReinforceJob(ReinforceJob):
         self._changed()
         return done
 
-    @processes.everywhere
+    @processes.on_all_ranks
     def save_checkpoint(self, checkpoint_name: str) -> None:
         """Writes weights, optimizer and counters to `output_dir`/`checkpoint_name`.pt, in one piece.
 
@@ -135,7 +135,7 @@ class LocalReinforceJob(ReinforceJob):
             state = {"weights": self.model.state(), "optimizer": update.optimizer.state_dict(), "steps": self.steps}
             torch.save(state, path)
 
-    @processes.everywhere
+    @processes.on_all_ranks
     def load_checkpoint(self, path: str | Path) -> None:
         """Continues from a checkpoint; the reference stays the one of `initialize`.
 
@@ -161,7 +161,7 @@ class LocalReinforceJob(ReinforceJob):
         update.optimizer.load_state_dict(optimizer)
         self.steps = steps
 
-    @processes.everywhere
+    @processes.on_all_ranks
     def terminate(self) -> None:
         """Releases the optimizer; the trained weights stay in the model, and are written to `output_dir`/model."""
         if self._update is not None and self.settings.output_dir is not None:
@@ -203,10 +203,10 @@ class LocalReinforceJob(ReinforceJob):
     def _compared(self, rows: list[Row]) -> list[Row]:
         """Return the rows with the log-probabilities that they are compared with, where these are computed here."""
         if self.settings.old_logprobs == "recomputed":
-            old = processes.shared(rows, functools.partial(self._logprobs, by_reference=False))
+            old = processes.distributed_map(rows, functools.partial(self._logprobs, by_reference=False))
             rows = [replace(row, old=values) for row, values in zip(rows, old, strict=True)]
         if self.settings.beta > 0:
-            frozen = processes.shared(rows, functools.partial(self._logprobs, by_reference=True))
+            frozen = processes.distributed_map(rows, functools.partial(self._logprobs, by_reference=True))
             rows = [replace(row, reference=values) for row, values in zip(rows, frozen, strict=True)]
         return rows
 

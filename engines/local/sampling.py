@@ -44,7 +44,7 @@ class Sample:
     """Whether the model ended it, rather than the limit of tokens."""
 
 
-Asked = tuple[Sequence[int], float, int, int]
+SampleRequest = tuple[Sequence[int], float, int, int]
 """A call to sample: token ids of the prompt, temperature (0: the likeliest token), most new tokens, `row_seed`."""
 
 
@@ -55,7 +55,7 @@ def row_seed(seed: int, prompt: Sequence[int], occurrence: int) -> int:
 
 
 def draw(
-    model: Any, asked: Sequence[Asked], ends: frozenset[int], pad: int, half: bool = False
+    model: Any, asked: Sequence[SampleRequest], ends: frozenset[int], pad: int, half: bool = False
 ) -> list[tuple[list[int], list[float]]]:
     """Completes prompts as one batch; rows are filled up with `pad`, and end with one of `ends`.
 
@@ -101,7 +101,7 @@ def draw(
     return drawn
 
 
-def _uniforms(asked: Sequence[Asked]) -> Tensor:
+def _uniforms(asked: Sequence[SampleRequest]) -> Tensor:
     # Made on the CPU, so that every device draws alike.
     import torch
 

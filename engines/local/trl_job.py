@@ -125,7 +125,7 @@ class TRLJob(LocalReinforceJob):
         if not self.sharded:
             return super()._logprobs(rows, by_reference)
         logprobs: list[list[float]] = []
-        with torch.no_grad(), self.model.weights_of(reference=by_reference):
+        with torch.no_grad(), self.model.use_reference(reference=by_reference):
             for part in chunks(rows, self.settings.micro_batch_size):
                 values = self._scores(part)[0].tolist()
                 logprobs += [each[: len(row.completion)] for each, row in zip(values, part, strict=True)]

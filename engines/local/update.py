@@ -98,14 +98,14 @@ class Update:
         """The loss of a batch, with its gradient in the weights."""
         import torch
 
-        share = self._of(processes.share(sorted(rows, key=lambda row: -row.size)), loss)
+        share = self._of(processes.local_shard(sorted(rows, key=lambda row: -row.size)), loss)
         if processes.count() == 1:
             return share
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         found = torch.tensor([share])
-        processes.summed([found, *(parameter.grad for parameter in self._parameters)])
+        processes.all_reduce_sum([found, *(parameter.grad for parameter in self._parameters)])
         return float(found)
 
     def _of(self, rows: Sequence[Row], loss: Callable[[Sequence[Row]], Tensor]) -> float:
@@ -148,7 +148,7 @@ class Sharded(Update):
 
         accelerator, found = self.job.accelerator, torch.zeros(1)
         order = self.job.filled(sorted(rows, key=lambda row: -row.size))
-        parts = chunks(processes.share(order), self.micro_batch)
+        parts = chunks(processes.local_shard(order), self.micro_batch)
         accelerator.gradient_accumulation_steps, accelerator.step = len(parts), 0
         # Gradients are averaged over processes, and by accelerate, but not by DeepSpeed, over passes.
         scale = processes.count() * (1 if self.job.trl.is_deepspeed_enabled else len(parts))
@@ -165,7 +165,7 @@ class Sharded(Update):
             # The other processes wait in the middle of a pass.
             smaller = f"; train with micro_batch_size = {self.micro_batch // 2}" if self.micro_batch > 1 else ""
             raise UserError(f"memory ran out in training on {self.micro_batch} sharded completions{smaller}") from error
-        processes.summed([found])
+        processes.all_reduce_sum([found])
         return float(found)
 
     def _clipped(self) -> float:

@@ -14,7 +14,7 @@ from dspy.lm15 import TransportError
 from ...errors import UserError, one_line
 from .batching import Batcher
 from .model import LocalModel
-from .sampling import Asked, Sample
+from .sampling import Sample, SampleRequest
 
 
 def sampler(generation: Any, model: LocalModel) -> Any:
@@ -27,7 +27,7 @@ def sampler(generation: Any, model: LocalModel) -> Any:
         return ServerSampler(generation.vllm_client, model)
     if generation.tensor_parallel_size > 1:
         raise UserError("vLLM in this process takes vllm_tensor_parallel_size 1; use a server for more")
-    return Batcher[Asked, Sample](lambda rows: _colocated(generation.llm, model, rows))
+    return Batcher[SampleRequest, Sample](lambda rows: _colocated(generation.llm, model, rows))
 
 
 class ServerSampler:
@@ -36,7 +36,7 @@ class ServerSampler:
     def __init__(self, client: Any, model: LocalModel) -> None:
         self.client, self.model = client, model
 
-    def call(self, row: Asked) -> Sample:
+    def call(self, row: SampleRequest) -> Sample:
         """Samples one completion.
 
         Raises:
@@ -53,7 +53,7 @@ class ServerSampler:
         return self.model.completion(prompt, ids, [value for (value,) in values])
 
 
-def _colocated(llm: Any, model: LocalModel, rows: Sequence[Asked]) -> list[Sample]:
+def _colocated(llm: Any, model: LocalModel, rows: Sequence[SampleRequest]) -> list[Sample]:
     from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
 
     how = {"top_k": 0, "logprobs": 0, "stop_token_ids": sorted(model.ends)}

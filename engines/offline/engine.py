@@ -23,7 +23,7 @@ from .view import (
     Schema,
     Unit,
     View,
-    forget_texts,
+    clear_text_cache,
     is_date,
     parse_date,
     read_prompt,
@@ -44,7 +44,7 @@ class OfflineEngine(SharedByCopies):
     supports_response_schema: ClassVar[bool] = True
     supported_params: ClassVar[tuple[str, ...]] = ("temperature", "max_tokens", "response_format", "seed")
     seedable: ClassVar[bool] = True
-    clear = staticmethod(forget_texts)
+    clear = staticmethod(clear_text_cache)
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,7 +53,7 @@ class OfflineEngine(SharedByCopies):
     def reply(self, request: lm15.Request) -> str:
         """The text that answers a request; at temperature 0 a pure function of the prompt."""
         temperature = request.config.temperature or 0.0
-        seed = self._seed("\0".join(said(request)), request.config.seed) if temperature else 0
+        seed = self._seed("\0".join(request_texts(request)), request.config.seed) if temperature else 0
         prompt = read_prompt(request)
         view = View(prompt, temperature, seed)
         if prompt.style == "plain":
@@ -63,7 +63,9 @@ class OfflineEngine(SharedByCopies):
     def complete(self, request: lm15.Request) -> lm15.Response:
         """Answers one request; tokens are estimated, four characters each, and `max_tokens` is ignored."""
         text = self.reply(request)
-        usage = lm15.Usage(input_tokens=(sum(map(len, said(request))) + 3) // 4, output_tokens=(len(text) + 3) // 4)
+        usage = lm15.Usage(
+            input_tokens=(sum(map(len, request_texts(request))) + 3) // 4, output_tokens=(len(text) + 3) // 4
+        )
         return lm15.Response(None, request.model, lm15.Message.assistant(text), finish_reason="stop", usage=usage)
 
     def stream(self, request: lm15.Request) -> Iterator[Any]:
@@ -92,7 +94,7 @@ class OfflineEngine(SharedByCopies):
         return type(self), ()
 
 
-def said(request: lm15.Request) -> list[str]:
+def request_texts(request: lm15.Request) -> list[str]:
     """The texts of a request: that of the system, and every message."""
     return [str(request.system or ""), *(message.text or "" for message in request.messages)]
 

@@ -165,7 +165,7 @@ def parse_date(text: str) -> date | None:
     return None
 
 
-def forget_texts() -> None:
+def clear_text_cache() -> None:
     """Drops the texts seen so far: a forgotten user's may be among them."""
     for kept in (_line, stems, sentences, parse_date):
         kept.cache_clear()

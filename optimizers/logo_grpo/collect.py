@@ -20,12 +20,12 @@ import dspy
 from ...programs.program import MemoryProgram
 from ...records import History
 from .groups import END, Group, Roles, grouped
-from .policy import Counts
-from .reward import Answered, Metric, SessionReward, answer, chosen, reward, session_rewards
-from .rollout import Rollout, head, rerun, roll_out, together
+from .policy import CompletionStats
+from .reward import Metric, QuestionScores, SessionReward, answer, chosen, reward, session_rewards
+from .rollout import Rollout, rerun, roll_out, run_parallel, truncate_history
 from .settings import TrainingSettings
 
-Questions = Callable[[History, int], Sequence[dspy.Example]]
+QuestionsAfter = Callable[[History, int], Sequence[dspy.Example]]
 """The questions that can be asked after so many sessions of a training history."""
 
 
@@ -43,7 +43,7 @@ class ScoredRollout:
     """A rollout with what its memory answered."""
 
     rollout: Rollout
-    answered: Answered
+    question_scores: QuestionScores
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Collector:
 
     program: MemoryProgram
     histories: Sequence[History]
-    questions: Questions
+    questions: QuestionsAfter
     metric: Metric
     settings: TrainingSettings
 
@@ -78,11 +78,13 @@ class Collector:
         s = self.settings
 
         def one(whole: History, n: int) -> ScoredRollout:
-            rollout = roll_out(self.program.method.writer, head(whole, horizon), f"{s.seed}/{step}/{whole.id}/{n}")
+            rollout = roll_out(
+                self.program.method.writer, truncate_history(whole, horizon), f"{s.seed}/{step}/{whole.id}/{n}"
+            )
             return self._answered(rollout, whole, s.reward.questions, step, reader)
 
         work = [lambda whole=whole, n=n: one(whole, n) for whole in drawn for n in range(s.num_rollouts)]
-        found = together(work, s.threads)
+        found = run_parallel(work, s.threads)
         return {whole: found[n * s.num_rollouts : (n + 1) * s.num_rollouts] for n, whole in enumerate(drawn)}
 
     def _reruns(
@@ -106,7 +108,7 @@ class Collector:
                     source = members[rng.randrange(len(members))].rollout
                     keys.append((whole.id, t))
                     work += [lambda w=whole, source=source, t=t, n=n: one(w, source, t, n) for n in range(s.local_n)]
-        found = together(work, s.threads)
+        found = run_parallel(work, s.threads)
         return {key: found[n * s.local_n : (n + 1) * s.local_n] for n, key in enumerate(keys)}
 
     def _answered(self, rollout: Rollout, whole: History, most: int, step: int, reader: Any) -> ScoredRollout:
@@ -136,9 +138,9 @@ class Collector:
 
     def _session_rewards(self, taken: ScoredRollout, kind: SessionReward) -> dict[str, float]:
         rollout, settings = taken.rollout, self.settings.reward
-        rewards = session_rewards(taken.answered, rollout, settings, kind)
+        rewards = session_rewards(taken.question_scores, rollout, settings, kind)
         named = {run.item.id: reward for run, reward in zip(rollout.sessions, rewards, strict=True)}
-        return {END: reward(taken.answered, rollout, settings), **named}
+        return {END: reward(taken.question_scores, rollout, settings), **named}
 
     def _numbers(
         self,
@@ -148,12 +150,12 @@ class Collector:
         kept: list[Group],
     ) -> dict[str, float]:
         trajectories = [each for members in taken.values() for each in members]
-        counts = Counts.of([call for each in everything for call in each.rollout.calls])
-        rewards = [reward(each.answered, each.rollout, self.settings.reward) for each in trajectories]
+        counts = CompletionStats.of([call for each in everything for call in each.rollout.calls])
+        rewards = [reward(each.question_scores, each.rollout, self.settings.reward) for each in trajectories]
         made, left = Counter(group.kind for group in groups), Counter(group.kind for group in kept)
         return {
             "reward": sum(rewards) / len(rewards),
-            "score": sum(each.answered.mean for each in trajectories) / len(trajectories),
+            "score": sum(each.question_scores.mean for each in trajectories) / len(trajectories),
             "format_failures": counts.format_failures,
             "refused": float(counts.refused),
             "completions": float(counts.completions),

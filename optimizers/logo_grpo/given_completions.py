@@ -77,7 +77,7 @@ class CompletionsScorer:
         with self._context(lm):
             return roll_out(self.program.method.writer, past, "export")
 
-    def written(self, past: History, said: Sequence[str]) -> Rollout:
+    def replay(self, past: History, said: Sequence[str]) -> Rollout:
         """A history written with given completions.
 
         Raises:

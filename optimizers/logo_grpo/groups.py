@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from ...programs.recording import Call, Completion
+from ...programs.recording import Completion, PredictorCall
 from .reward import FLAWLESS, Faults, RewardSettings, faults_of
 from .rollout import Rollout
 
@@ -97,7 +97,7 @@ def grouped(
     """
     members: dict[tuple[Any, ...], list[Member]] = {}
     for rollout, reward in zip(rollouts, rewards, strict=True):
-        for where, calls in [*((run.item.id, run.calls) for run in rollout.sessions), (END, rollout.last)]:
+        for where, calls in [*((run.item.id, run.calls) for run in rollout.sessions), (END, rollout.settle_calls)]:
             counts: Counter[str] = Counter()
             for call in calls:
                 role = roles.get(id(call.predictor))
@@ -111,6 +111,6 @@ def grouped(
     return sorted(found, key=lambda group: tuple(map(str, group.key)))
 
 
-def _members(call: Call, reward: float) -> list[Member]:
+def _members(call: PredictorCall, reward: float) -> list[Member]:
     last = len(call.completions) - 1
     return [Member(completion, reward, faults_of(call, n == last)) for n, completion in enumerate(call.completions)]

@@ -47,7 +47,7 @@ class Progress:
     """Tokens generated for training."""
     checkpoint: str | None = None
     """Where training resumes: a path, or a name where the trainer keeps it."""
-    checked: int = -1
+    saved_step: int = -1
     """The step of the last checkpoint that was saved."""
     stage_start: str | None = None
     """The checkpoint that the stage began from."""

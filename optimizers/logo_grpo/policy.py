@@ -13,14 +13,14 @@ from typing import Any
 import dspy
 
 from ...programs.program import MemoryProgram
-from ...programs.recording import Call
+from ...programs.recording import PredictorCall
 from ...records import History, estimate_tokens
 from .reward import Metric, answer
-from .rollout import Rollout, roll_out, single_attempt, together
+from .rollout import Rollout, roll_out, run_parallel, single_attempt
 
 
 @dataclass(frozen=True)
-class Counts:
+class CompletionStats:
     """What some calls of writing predictors amounted to."""
 
     completions: int
@@ -36,11 +36,11 @@ class Counts:
         return self.malformed / self.completions if self.completions else 0.0
 
     @classmethod
-    def of(cls, calls: Sequence[Call]) -> Counts:
+    def of(cls, calls: Sequence[PredictorCall]) -> CompletionStats:
         """Counts calls; a completion that another one had to follow is malformed too."""
         made = [completion for call in calls for completion in call.completions]
         bad = sum(len(call.completions) - (call.error is None) for call in calls if call.completions)
-        return cls(len(made), bad, sum(call.refused for call in calls), sum(_length(each) for each in made))
+        return cls(len(made), bad, sum(call.rejected_operations for call in calls), sum(_length(each) for each in made))
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PolicyScore:
     """Scores of a policy."""
 
     scores: tuple[float, ...]
-    counts: Counts
+    counts: CompletionStats
 
     @property
     def score(self) -> float:
@@ -90,8 +90,8 @@ def score_policy(
             return taken, list(answer(program, history, taken.memory, asked, metric).scores)
 
     with dspy.context(adapter=single_attempt(program), trace=None, disable_history=True):
-        found = together([lambda part=part, n=n: one(*part, n) for part in parts for n in range(samples)], threads)
-    counts = Counts.of([call for taken, _ in found for call in taken.calls])
+        found = run_parallel([lambda part=part, n=n: one(*part, n) for part in parts for n in range(samples)], threads)
+    counts = CompletionStats.of([call for taken, _ in found for call in taken.calls])
     again = [[scores for _, scores in found[n : n + samples]] for n in range(0, len(found), samples)]
     return PolicyScore(
         tuple(fmean(each) for many in again for each in zip(*many, strict=True)),

@@ -38,7 +38,7 @@ from ...data.text_metrics import squad_words
 from ...memory.memory import Memory
 from ...memory.words import count_words, memory_words
 from ...programs.program import MemoryProgram
-from ...programs.recording import Call, failure_of, record_failure
+from ...programs.recording import PredictorCall, failure_of, record_failure
 from ...programs.threads import gather
 from ...reading.failures import concerns_prompt
 from ...records import History
@@ -87,7 +87,7 @@ FLAWLESS = Faults()
 
 
 @dataclass(frozen=True)
-class Answered:
+class QuestionScores:
     """The questions that a memory was asked, with their scores."""
 
     examples: tuple[dspy.Example, ...]
@@ -98,15 +98,15 @@ class Answered:
         """Mean score; 0 without questions, as in the released code."""
         return sum(self.scores) / len(self.scores) if self.scores else 0.0
 
-    def touching(self, turns: Iterable[str], last: bool = False) -> Answered:
+    def with_evidence_in(self, turns: Iterable[str], last: bool = False) -> QuestionScores:
         """The questions with evidence in some turns; of the last session, those without any evidence, too."""
         own = set(turns)
         kept = [
             (example, score)
             for example, score in zip(self.examples, self.scores, strict=True)
-            if (own & set(example.focus) if example.get("focus") else last)
+            if (own & set(example.evidence_ids) if example.get("evidence_ids") else last)
         ]
-        return Answered(tuple(example for example, _ in kept), tuple(score for _, score in kept))
+        return QuestionScores(tuple(example for example, _ in kept), tuple(score for _, score in kept))
 
 
 def chosen(examples: Sequence[dspy.Example], most: int, seed: str) -> list[dspy.Example]:
@@ -119,7 +119,7 @@ def chosen(examples: Sequence[dspy.Example], most: int, seed: str) -> list[dspy.
 
 def answer(
     program: MemoryProgram, history: History, memory: Memory, examples: Sequence[dspy.Example], metric: Metric
-) -> Answered:
+) -> QuestionScores:
     """Asks a settled memory questions about its history, under the reader's model.
 
     A question scores 0 if its answer, or that of its metric's judge, cannot be read, or its prompt is refused.
@@ -134,10 +134,10 @@ def answer(
             record_failure(failure_of(str(example.get("id") or example.question), error))
             return 0.0
 
-    return Answered(tuple(examples), tuple(gather([lambda each=each: one(each) for each in examples])))
+    return QuestionScores(tuple(examples), tuple(gather([lambda each=each: one(each) for each in examples])))
 
 
-def reward(answered: Answered, rollout: Rollout, settings: RewardSettings) -> float:
+def reward(answered: QuestionScores, rollout: Rollout, settings: RewardSettings) -> float:
     """R of a rollout: the mean score of what its memory answered minus lambda c."""
     said = sum(count_words(turn.content) for item in rollout.history.items for turn in item.turns)
     return answered.mean - settings.compression * compression_excess(
@@ -146,25 +146,25 @@ def reward(answered: Answered, rollout: Rollout, settings: RewardSettings) -> fl
 
 
 def session_rewards(
-    answered: Answered, rollout: Rollout, settings: RewardSettings, kind: SessionReward = "session"
+    answered: QuestionScores, rollout: Rollout, settings: RewardSettings, kind: SessionReward = "session"
 ) -> list[float]:
     """What the calls of each session are rewarded by: the questions about it, these and all later ones, or all."""
     if kind == "trajectory":
         return [reward(answered, rollout, settings)] * len(rollout.sessions)
     last = len(rollout.sessions) - 1
     found = [
-        reward(answered.touching((turn.id for turn in run.item.turns), n == last), rollout, settings)
+        reward(answered.with_evidence_in((turn.id for turn in run.item.turns), n == last), rollout, settings)
         for n, run in enumerate(rollout.sessions)
     ]
     return [fmean(found[n:]) for n in range(len(found))] if kind == "cumulative" else found
 
 
-def faults_of(call: Call, last: bool) -> Faults:
+def faults_of(call: PredictorCall, last: bool) -> Faults:
     """Return what is wrong with a completion of a call; only an unreadable completion is followed by another one."""
-    return Faults(unreadable=not last or call.error is not None, refused=last and call.refused > 0)
+    return Faults(unreadable=not last or call.error is not None, refused=last and call.rejected_operations > 0)
 
 
-def penalty(call: Call, last: bool, settings: RewardSettings) -> float:
+def penalty(call: PredictorCall, last: bool, settings: RewardSettings) -> float:
     """Return what the faults of a completion cost, for trainers elsewhere that take one reward and no further terms."""
     faults = faults_of(call, last)
     return settings.format_penalty * faults.unreadable + settings.unknown_id_penalty * faults.refused

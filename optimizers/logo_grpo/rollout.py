@@ -3,7 +3,7 @@
     memory 0 ── session 1 ──> memory 1 ── session 2 ──> memory 2 ...      `roll_out`: one whole trajectory
                               memory 1 ── session 2 ──> memory 2'         `rerun`: that session once more
 
-`write` never changes its argument, so the memory before a session is its own snapshot. An adapter asks for no
+`update` never changes its argument, so the memory before a session is its own snapshot. An adapter asks for no
 correction here, so that one call is one sample. A writer that waits for several sessions (PGR's facts) is credited in
 the session that ends the wait, or at the end of the history.
 """
@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 import dspy
 
 from ...memory.memory import Memory
-from ...programs.fold import StepResult, Steps, bare, fold, run_step
+from ...programs.fold import StepResult, Steps, run_step, without_failed, write_items
 from ...programs.identity import rollout
 from ...programs.method import Writer
 from ...programs.program import MemoryProgram
-from ...programs.recording import Call
+from ...programs.recording import PredictorCall
 from ...programs.threads import in_order
 from ...records import History, Item
 
@@ -39,7 +39,7 @@ class SessionRun:
     before: Memory
     """The memory the session was written into: the snapshot that reruns start from."""
     after: Memory
-    calls: tuple[Call, ...]
+    calls: tuple[PredictorCall, ...]
     """Calls of the writing predictors, in program order."""
 
 
@@ -52,13 +52,13 @@ class Rollout:
     sessions: tuple[SessionRun, ...]
     memory: Memory
     """The settled memory at the end: what questions are asked of."""
-    last: tuple[Call, ...] = ()
-    """Calls of `settle`."""
+    settle_calls: tuple[PredictorCall, ...] = ()
+    """Calls of `finalize`."""
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[PredictorCall, ...]:
         """All calls in order."""
-        return (*(call for session in self.sessions for call in session.calls), *self.last)
+        return (*(call for session in self.sessions for call in session.calls), *self.settle_calls)
 
 
 def roll_out(writer: Writer, history: History, name: str) -> Rollout:
@@ -66,30 +66,30 @@ def roll_out(writer: Writer, history: History, name: str) -> Rollout:
     return _sampled(writer, writer.Memory(), history.items, history, name)
 
 
-def rerun(writer: Writer, taken: Rollout, session: int, name: str) -> Rollout:
+def rerun(writer: Writer, rollout: Rollout, session: int, name: str) -> Rollout:
     """Writes one session of a rollout, by its index, once more, from the memory that was there before it.
 
     The rollout that is returned is of that session alone; its history ends with it.
     """
-    past = head(taken.history, session + 1)
-    return _sampled(writer, taken.sessions[session].before, past.items[-1:], past, name)
+    past = truncate_history(rollout.history, session + 1)
+    return _sampled(writer, rollout.sessions[session].before, past.items[-1:], past, name)
 
 
-def head(history: History, sessions: int) -> History:
+def truncate_history(history: History, sessions: int) -> History:
     """The first sessions of a history; the history itself where it is no longer than that."""
     return history if sessions >= len(history) else History(id=history.id, items=history.items[:sessions])
 
 
 def single_attempt(program: MemoryProgram) -> dspy.Adapter:
     """The adapter of the context, or else the program's, without retries."""
-    chosen = copy.copy(program.asking())
+    chosen = copy.copy(program.current_adapter())
     for name, value in (("corrections", 0), ("use_json_adapter_fallback", False)):
         if hasattr(chosen, name):
             setattr(chosen, name, value)
     return chosen
 
 
-def together(work: Sequence[Callable[[], T]], threads: int) -> list[T]:
+def run_parallel(work: Sequence[Callable[[], T]], threads: int) -> list[T]:
     """Runs independent rollouts at the same time, so that an engine can batch their calls; results in order.
 
     With one thread nothing runs at the same time, the calls within a rollout neither: then what is computed does not
@@ -111,24 +111,24 @@ def together(work: Sequence[Callable[[], T]], threads: int) -> list[T]:
 
 def _sampled(writer: Writer, before: Memory, items: Sequence[Item], past: History, name: str) -> Rollout:
     with rollout(name):
-        return fold(items, Rollout(past, (), before), _SampledSteps(writer))
+        return write_items(items, Rollout(past, (), before), _SampledSteps(writer))
 
 
 class _SampledSteps(Steps):
     """Steps whose calls are kept with their raw completions, and the memory before each."""
 
-    def step(self, work: Callable[[], Any]) -> StepResult:
+    def run(self, work: Callable[[], Any]) -> StepResult:
         return run_step(work, raw=True)
 
-    def write(self, state: Rollout, item: Item, prepared: StepResult) -> Rollout:
-        done = prepared.then(
-            self.step(lambda: self.writer.write(state.memory, self.writer.given(item), prepared.value))
+    def write(self, state: Rollout, item: Item, extraction: StepResult) -> Rollout:
+        done = extraction.merge(
+            self.run(lambda: self.writer.update(state.memory, self.writer.preprocess(item), extraction.value))
         )
         # What an action failed to take in is not shown to the answer: its reward is to tell.
-        memory = bare(done.value)
+        memory = without_failed(done.value)
         run = SessionRun(item, state.memory, memory, done.calls)
         return replace(state, sessions=(*state.sessions, run), memory=memory)
 
-    def settle(self, state: Rollout) -> Rollout:
-        done = self.step(lambda: self.writer.settle(state.memory))
-        return replace(state, memory=bare(done.value), last=done.calls)
+    def finalize(self, state: Rollout) -> Rollout:
+        done = self.run(lambda: self.writer.finalize(state.memory))
+        return replace(state, memory=without_failed(done.value), settle_calls=done.calls)

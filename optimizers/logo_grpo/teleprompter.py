@@ -24,11 +24,11 @@ from typing import Any
 import dspy
 from dspy.teleprompt.bootstrap_finetune import FinetuneTeleprompter
 
-from ...data.dataset import askable
+from ...data.dataset import questions_after
 from ...errors import UserError
 from ...programs.program import MemoryProgram
 from ...records import History
-from .collect import Collector, Questions
+from .collect import Collector, QuestionsAfter
 from .journal import Best, Journal, Progress
 from .policy import by_history, score_policy
 from .reward import Metric, released_f1
@@ -36,11 +36,11 @@ from .rollout import single_attempt
 from .settings import TrainingSettings
 from .trainer import Trainer
 
-Askable = Callable[[History, int, Sequence[dspy.Example]], Sequence[dspy.Example]]
+QuestionFilter = Callable[[History, int, Sequence[dspy.Example]], Sequence[dspy.Example]]
 """Which of the questions about a history can be asked after so many of its sessions."""
-Counts = Callable[[dspy.Example], bool]
+InHeadline = Callable[[dspy.Example], bool]
 """Whether a question is part of the headline score."""
-Note = Callable[[Mapping[str, Any]], None]
+OnRow = Callable[[Mapping[str, Any]], None]
 """Told every row: of a step its numbers, of a validation its score."""
 
 
@@ -67,11 +67,11 @@ class LoGoGRPO(FinetuneTeleprompter):
         metric: Metric,
         settings: TrainingSettings | None = None,
         train_kwargs: Mapping[str, Any] | None = None,
-        questions: Askable | None = None,
+        questions: QuestionFilter | None = None,
         reader: Any = None,
         folder: Path | None = None,
-        note: Note = lambda row: None,
-        counts: Counts = lambda example: True,
+        note: OnRow = lambda row: None,
+        counts: InHeadline = lambda example: True,
     ) -> None:
         super().__init__(train_kwargs=dict(train_kwargs or {}))
         self.settings = settings or TrainingSettings()
@@ -178,8 +178,8 @@ class _Run:
 
     def _step(self, progress: Progress, horizon: int) -> Progress:
         started, number = time.perf_counter(), progress.step + 1
-        policy = fresh(self.lm, temperature=self.settings.temperature)
-        reader = self.owner.reader if self.owner.reader is not None else fresh(self.lm)
+        policy = uncached_lm(self.lm, temperature=self.settings.temperature)
+        reader = self.owner.reader if self.owner.reader is not None else uncached_lm(self.lm)
         batch = self.collector.collect(number, horizon, policy, reader)
         losses = self.trainer.train(batch.groups)
         row = {"step": number, "stage": progress.stage, "horizon": horizon, **batch.numbers}
@@ -195,11 +195,11 @@ class _Run:
         return replace(progress, stopped=self._collapsed(progress))
 
     def _checked(self, progress: Progress) -> Progress:
-        if progress.checked == progress.step:
+        if progress.saved_step == progress.step:
             return progress
         name = self.trainer.save(f"step-{progress.step}")
         start = progress.stage_start or name
-        before, progress = progress, replace(progress, checkpoint=name, checked=progress.step, stage_start=start)
+        before, progress = progress, replace(progress, checkpoint=name, saved_step=progress.step, stage_start=start)
         if self.valset:
             row = {"step": progress.step, **self._validated()}
             self.owner.note(row)
@@ -209,7 +209,7 @@ class _Run:
 
     def _validated(self) -> dict[str, float]:
         """How good the weights are now, on the questions that choose a checkpoint."""
-        what: Any = (self.student, self.valset, self.owner.metric, fresh(self.lm))
+        what: Any = (self.student, self.valset, self.owner.metric, uncached_lm(self.lm))
         how: Any = {"name": "validate", "threads": self.settings.threads, "reader": self.owner.reader}
         score = partial(score_policy, *what, **how)
         greedy = score(temperature=0.0)
@@ -264,7 +264,7 @@ def single_lm(program: MemoryProgram) -> Any:
     return lms[0]
 
 
-def fresh(lm: Any, temperature: float = 0.0) -> Any:
+def uncached_lm(lm: Any, temperature: float = 0.0) -> Any:
     """A copy of a language model that bypasses caches and answers of earlier runs."""
     changes = {"answers": None} if hasattr(lm, "answers") else {}
     return lm.copy(temperature=temperature, cache=False, **changes)
@@ -280,7 +280,7 @@ def _better(old: Best | None, new: Best) -> Best:
     return new if old is None or new.score >= old.score else old
 
 
-def _asked(trainset: Sequence[dspy.Example], can_be: Askable, counts: Counts) -> Questions:
+def _asked(trainset: Sequence[dspy.Example], can_be: QuestionFilter, counts: InHeadline) -> QuestionsAfter:
     """What can be asked of the training questions, and when; of those that a benchmark makes up, what counts."""
     asked = dict(by_history(trainset))
 
@@ -291,4 +291,4 @@ def _asked(trainset: Sequence[dspy.Example], can_be: Askable, counts: Counts) ->
 
 
 def _by_evidence(history: History, sessions: int, examples: Sequence[dspy.Example]) -> Sequence[dspy.Example]:
-    return askable(examples, history, sessions)
+    return questions_after(examples, history, sessions)

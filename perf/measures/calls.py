@@ -28,7 +28,7 @@ from mempiler.programs.remember import MemoryCache
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.run_store import RunStore
 from mempiler.serving.memories import Memories
-from mempiler.serving.writers import remember_queued
+from mempiler.serving.writers import write_all_queued
 from mempiler.signatures.answering import AnswerFromContext
 
 from measures.scripted import ScriptedEngine, asking, cpu_ms, scripted, timed
@@ -164,7 +164,7 @@ def _queued(count: int, latency: float) -> tuple[float, float, int]:
                 store.add(Owner(f"user {user}"), session)
         program = build("memory-r2", embedder=embedder())
         with asking(scripted(engine)) as lm:
-            wall, cpu = timed(lambda: remember_queued(Memories(program, store, lm)))
+            wall, cpu = timed(lambda: write_all_queued(Memories(program, store, lm)))
         assert not any(one.queued for one in store.users())
     return wall, cpu, engine.calls
 

@@ -34,7 +34,7 @@ def facts(size: int, mem0: str) -> Found:
         found = _asked(memory, 3)
         writer = memory.program.method.writer
         with asking(memory.memories.lm, adapter=memory.program.asking()):
-            calls = _median(lambda n: writer.write(writer.Memory(), one := _session(n, 3), writer.prepare(one)))
+            calls = _median(lambda n: writer.update(writer.Memory(), one := _session(n, 3), writer.extract(one)))
     return {**found, "rest": found["add"] - calls, **_mem0(size, mem0)}
 
 

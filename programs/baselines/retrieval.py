@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
-from ...memory.amending import Amend
+from ...memory.amending import EntryEdits
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...memory.memory import Memory, Stored, TurnMemory, turn_entries
@@ -30,8 +30,8 @@ from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
 from ...signatures.baselines import UpdateLogSummary
 from ..fallback import FEW, as_fallback
 from ..method import ANY_COSINE, EntryCount, EntryReader, Method, Policy, Reader, Settings, Writer
-from ..predictor import of_meaning, predictor
-from ..relative_dates import dated, dated_text
+from ..predictor import predictor, semantic_embedder
+from ..relative_dates import resolve_item_dates, resolve_line_dates
 from .written import LONGEST_ACCOUNT, SummaryMemory
 
 _PRESETS: Mapping[str, Mapping[str, Any]] = {"palbench": {"k": 3, "hybrid": False}}
@@ -43,7 +43,7 @@ class TurnWriter(Writer):
 
     Memory = TurnMemory
 
-    def write(self, memory: TurnMemory, item: Item, prepared: Any = None) -> TurnMemory:
+    def update(self, memory: TurnMemory, item: Item, extraction: Any = None) -> TurnMemory:
         return memory.with_session(item)
 
 
@@ -59,7 +59,7 @@ class TurnRAG(Method):
     presets = _PRESETS
 
     def __init__(self, k: EntryCount = 10, hybrid: bool = True, embedder: Embedder | None = None) -> None:
-        near = of_meaning(embedder)
+        near = semantic_embedder(embedder)
         super().__init__(TurnWriter(), EntryReader(k, ANY_COSINE, near, hybrid=hybrid), near)
 
 
@@ -77,18 +77,18 @@ class NewestReader(EntryReader):
         task shows them.
         """
         room = self.max_tokens
-        for item in query.shown:
-            shown = dated(item) if self.resolve_dates else item
+        for item in query.shown_items:
+            shown = resolve_item_dates(item) if self.resolve_dates else item
             room -= sum(estimate_tokens(line) + 1 for line in shown.lines())
 
-        for item in query.since:
+        for item in query.new_items:
             memory = memory.with_session(item)
-        already_shown = query.shown_ids
+        already_shown = query.shown_turn_ids
         newest_first = (entry.hit() for entry in reversed(memory.turns) if entry.id not in already_shown)
 
         hits: list[Hit] = []
         for hit in newest_first:
-            shown_hit = dated_text(hit) if self.resolve_dates else hit
+            shown_hit = resolve_line_dates(hit) if self.resolve_dates else hit
             room -= estimate_tokens(shown_hit.line()) + 1
             if room < 0:
                 break
@@ -122,14 +122,14 @@ class Truncation(FullContext):
         super().__init__(max_tokens)
 
 
-class Nothing(Memory):
+class EmptyMemory(Memory):
     """An empty memory."""
 
 
 class _NothingWriter(Writer):
-    Memory = Nothing
+    Memory = EmptyMemory
 
-    def write(self, memory: Nothing, item: Item, prepared: Any = None) -> Nothing:
+    def update(self, memory: EmptyMemory, item: Item, extraction: Any = None) -> EmptyMemory:
         return memory
 
 
@@ -166,13 +166,13 @@ class SessionWriter(Writer):
 
     Memory = SessionMemory
 
-    def write(self, memory: SessionMemory, item: Item, prepared: Any = None) -> SessionMemory:
+    def update(self, memory: SessionMemory, item: Item, extraction: Any = None) -> SessionMemory:
         turns, taken = turn_entries(item), {session.id for session in memory.sessions}
         if not turns:
             return memory
         id = item.id if item.id not in taken else f"{item.id}#{len(memory.sessions) + 1}"
         new = StoredSession(id=id, time=item.time, turns=turns)
-        return memory.changed(sessions=(*memory.sessions, new))
+        return memory.replace(sessions=(*memory.sessions, new))
 
 
 class SessionReader(EntryReader):
@@ -182,16 +182,16 @@ class SessionReader(EntryReader):
         """Sessions, which are searched, and their turns, which are shown."""
         return [*super().entries(memory), *(turn for session in memory.sessions for turn in session.turns)]
 
-    def amended(self, memory: SessionMemory, amend: Amend) -> SessionMemory:
+    def with_edits(self, memory: SessionMemory, amend: EntryEdits) -> SessionMemory:
         """A turn that is gone is gone from its session; the text of a session is that of its turns."""
         kept: list[StoredSession] = []
         for session in memory.sessions:
             if any(amend.touches(turn.id, turn.sources) for turn in session.turns):
-                turns = amend.entries(session.turns) if amend.own(memory.entry(session)) is not None else ()
-                session = session.changed(turns=turns)
+                turns = amend.amended_entries(session.turns) if amend.edited(memory.entry(session)) is not None else ()
+                session = session.replace(turns=turns)
             if session.turns:
                 kept.append(session)
-        return memory.changed(sessions=tuple(kept))
+        return memory.replace(sessions=tuple(kept))
 
     def fallback(self, memory: SessionMemory, query: Query) -> Iterable[Hit]:
         """The turns, newest first: a whole session is much for a question that found nothing."""
@@ -215,7 +215,7 @@ class SessionRAG(Method):
     presets = _PRESETS
 
     def __init__(self, k: EntryCount = 3, hybrid: bool = True, embedder: Embedder | None = None) -> None:
-        near = of_meaning(embedder)
+        near = semantic_embedder(embedder)
         super().__init__(SessionWriter(), SessionReader(k, ANY_COSINE, near, hybrid=hybrid), near)
 
 
@@ -246,18 +246,18 @@ class LoggedMemory(Memory):
         """The memory with the logs of one more item; `keep` says whether those of earlier sessions are kept."""
         new = turn_entries(item)
         if not self.answered:
-            return self.changed(current=(*self.current, *new))
+            return self.replace(current=(*self.current, *new))
         earlier = (*self.earlier, *self.current) if keep else ()
-        return self.changed(earlier=earlier, current=new, answered=False)
+        return self.replace(earlier=earlier, current=new, answered=False)
 
-    def holding(self, **parts: Any) -> LoggedMemory:
+    def with_parts(self, **parts: Any) -> LoggedMemory:
         """The memory with other parts; what they could not take in is told by the whole."""
-        lost = tuple(each for part in parts.values() for each in part.unwritten)
-        bare = {name: part.changed(unwritten=()) for name, part in parts.items()}
-        return self.changed(**bare, unwritten=(*self.unwritten, *lost))
+        lost = tuple(each for part in parts.values() for each in part.failed_items)
+        bare = {name: part.replace(failed_items=()) for name, part in parts.items()}
+        return self.replace(**bare, failed_items=(*self.failed_items, *lost))
 
-    def resumed(self, settled: Any) -> LoggedMemory:
-        return self.changed(inner=self.inner.resumed(settled.inner))
+    def continue_from(self, finalized: Any) -> LoggedMemory:
+        return self.replace(inner=self.inner.continue_from(finalized.inner))
 
 
 @functools.cache
@@ -271,10 +271,10 @@ class LoggedWriter(Writer):
 
     longest_text = LONGEST_ACCOUNT
     embedder: Any = property(lambda self: getattr(self.inner, "embedder", None))
-    recent: Any = property(lambda self: self.inner.recent)
+    recent_mode: Any = property(lambda self: self.inner.recent_mode)
     shows_entries: Any = property(lambda self: self.inner.shows_entries)
-    prepares: Any = property(lambda self: self.inner.prepares)
-    settles: Any = property(lambda self: self.inner.settles)
+    needs_extraction: Any = property(lambda self: self.inner.needs_extraction)
+    needs_finalizing: Any = property(lambda self: self.inner.needs_finalizing)
 
     def __init__(self, inner: Writer, earlier: str, max_words: int) -> None:
         super().__init__()
@@ -283,32 +283,32 @@ class LoggedWriter(Writer):
         if earlier == "summary":
             self.update_logs = predictor(UpdateLogSummary)
 
-    def prepare(self, item: Item) -> Any:
-        return None if isinstance(item, Logs) else self.inner.prepare(item)
+    def extract(self, item: Item) -> Any:
+        return None if isinstance(item, Logs) else self.inner.extract(item)
 
-    def write(self, memory: LoggedMemory, item: Item, prepared: Any = None) -> LoggedMemory:
+    def update(self, memory: LoggedMemory, item: Item, extraction: Any = None) -> LoggedMemory:
         if isinstance(item, Logs):
             return self._summed_up(memory.with_logs(item, keep=self.earlier == "search"), item)
         if isinstance(item, Session):
-            memory = memory.changed(answered=True)
-        return memory.holding(inner=self.inner.write(memory.inner, item, prepared))
+            memory = memory.replace(answered=True)
+        return memory.with_parts(inner=self.inner.update(memory.inner, item, extraction))
 
-    def write_piece(self, memory: LoggedMemory, piece: Item) -> LoggedMemory:
+    def update_with_part(self, memory: LoggedMemory, piece: Item) -> LoggedMemory:
         """Takes a piece in; logs are kept already, and lack only in their summary."""
         if isinstance(piece, Logs):
             return self._summed_up(memory, piece)
-        return memory.holding(inner=self.inner.write_piece(memory.inner, piece))
+        return memory.with_parts(inner=self.inner.update_with_part(memory.inner, piece))
 
-    def settle(self, memory: LoggedMemory) -> LoggedMemory:
-        return memory.holding(inner=self.inner.settle(memory.inner))
+    def finalize(self, memory: LoggedMemory) -> LoggedMemory:
+        return memory.with_parts(inner=self.inner.finalize(memory.inner))
 
     def _summed_up(self, memory: LoggedMemory, item: Logs) -> LoggedMemory:
         lines = [turn.line(item.time) for turn in item.spoken]
         if self.earlier != "summary" or not lines:
             return memory
         before, asked = memory.log_summary, {"new_logs": "\n".join(lines), "max_words": self.max_words}
-        found = self.attempt(self.update_logs, logs_known_before=before.summary, **asked)
-        return memory.holding(log_summary=before.after(found, "log_summary", "update_logs", item, self.max_words))
+        found = self.try_call(self.update_logs, logs_known_before=before.summary, **asked)
+        return memory.with_parts(log_summary=before.after(found, "log_summary", "update_logs", item, self.max_words))
 
 
 class LoggedReader(Reader):
@@ -334,14 +334,14 @@ class LoggedReader(Reader):
     def entries(self, memory: LoggedMemory) -> Sequence[Entry]:
         return [*self.inner.entries(memory.inner), *self.indexes.entries(memory)]
 
-    def amended(self, memory: LoggedMemory, amend: Amend) -> LoggedMemory:
-        told = memory.log_summary.changed(sentences=amend.entries(memory.log_summary.sentences))
-        inner = self.inner.amended(memory.inner, amend)
-        return super().amended(memory, amend).changed(inner=inner, log_summary=told)
+    def with_edits(self, memory: LoggedMemory, amend: EntryEdits) -> LoggedMemory:
+        told = memory.log_summary.replace(sentences=amend.amended_entries(memory.log_summary.sentences))
+        inner = self.inner.with_edits(memory.inner, amend)
+        return super().with_edits(memory, amend).replace(inner=inner, log_summary=told)
 
     def recall(self, memory: LoggedMemory, query: Query) -> Context:
         found = self.inner.recall(memory.inner, query)
-        there, earlier = query.shown_ids, {entry.id for entry in memory.earlier}
+        there, earlier = query.shown_turn_ids, {entry.id for entry in memory.earlier}
         current = (entry.hit() for entry in memory.current if entry.id not in there)
         told = found.hits
         if not told:
@@ -349,7 +349,9 @@ class LoggedReader(Reader):
             told = as_fallback(islice(others, FEW))
         nearest: list[Hit] = []
         if earlier:
-            nearest = self.indexes.search(memory, [query.probe], self.k, self.low, lambda entry: entry.id in earlier)[0]
+            nearest = self.indexes.search(
+                memory, [query.search_text], self.k, self.low, lambda entry: entry.id in earlier
+            )[0]
         return found.model_copy(update={"hits": (*told, *memory.log_summary.hits("log_summary"), *nearest, *current)})
 
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
-from ...memory.amending import Amend
+from ...memory.amending import EntryEdits
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...memory.memory import Memory, Stored, turn_entries
@@ -35,7 +35,7 @@ from ...signatures.baselines import (
     RecordConditions,
     UpdateSummary,
 )
-from ..method import EntryCount, EntryReader, Lost, Method, Settings, Writer
+from ..method import EntryCount, EntryReader, ExtractionFailed, Method, Settings, Writer
 from ..predictor import predictor
 from ..recording import record_failure
 from ..threads import gather
@@ -81,14 +81,14 @@ class SummaryMemory(Memory):
             if found is not None:
                 message = f"the {field} after session {item.id} is empty; the one before it was kept"
                 record_failure(Failure(kind="parse", where=where, message=message))
-            return self.left(item)
+            return self.mark_failed(item)
         turns = tuple(turn.id for turn in item.spoken)
         known = {sentence.text: sentence.sources for sentence in self.sentences}
         sentences = tuple(
             Entry(id=f"s{n}", text=part, kind="sentence", sources=known.get(part, turns))
             for n, part in enumerate(_within(text, max_words), 1)
         )
-        return self.changed(sentences=sentences, sources=tuple(dict.fromkeys((*turns, *self.sources))))
+        return self.replace(sentences=sentences, sources=tuple(dict.fromkeys((*turns, *self.sources))))
 
 
 class SummaryWriter(Writer):
@@ -100,15 +100,15 @@ class SummaryWriter(Writer):
     def __init__(self, max_words: int) -> None:
         super().__init__()
         self.max_words = max_words
-        self.update = predictor(UpdateSummary)
+        self.update_summary = predictor(UpdateSummary)
 
-    def write(self, memory: SummaryMemory, item: Item, prepared: Any = None) -> SummaryMemory:
+    def update(self, memory: SummaryMemory, item: Item, extraction: Any = None) -> SummaryMemory:
         if not item.spoken:
             return memory
         lines, most = "\n".join(turn.line() for turn in item.spoken), self.max_words
         about = {"session_date": item.date, "dialogue": lines, "max_words": most}
-        found = self.attempt(self.update, known_before=memory.summary, **about)
-        return memory.after(found, "summary", "update", item, most)
+        found = self.try_call(self.update_summary, known_before=memory.summary, **about)
+        return memory.after(found, "summary", "update_summary", item, most)
 
 
 class SummaryReader(EntryReader):
@@ -145,7 +145,7 @@ def _within(text: str, max_words: int) -> list[str]:
 class RecordSettings(Settings):
     """What can be set of `ConditionMem`."""
 
-    retired: ClassVar = {"reflection": False}
+    deprecated: ClassVar = {"reflection": False}
 
     k: EntryCount = Field(3, description="records recalled per query; Mem-PAL's number")
 
@@ -169,17 +169,17 @@ class RecordWriter(Writer):
         super().__init__()
         self.record = predictor(RecordConditions)
 
-    def prepare(self, item: Item) -> list[ConditionalRecord] | Lost:
+    def extract(self, item: Item) -> list[ConditionalRecord] | ExtractionFailed:
         """The records of a dialogue."""
         if not item.spoken:
             return []
-        found = self.attempt(self.record, past_dialogue="\n".join(turn.line(item.time) for turn in item.spoken))
-        return Lost() if found is None else found.records
+        found = self.try_call(self.record, past_dialogue="\n".join(turn.line(item.time) for turn in item.spoken))
+        return ExtractionFailed() if found is None else found.records
 
-    def write(self, memory: RecordMemory, item: Item, prepared: Any = None) -> RecordMemory:
-        found = self.prepare(item) if prepared is None else prepared
-        if isinstance(found, Lost):
-            return memory.left(item)
+    def update(self, memory: RecordMemory, item: Item, extraction: Any = None) -> RecordMemory:
+        found = self.extract(item) if extraction is None else extraction
+        if isinstance(found, ExtractionFailed):
+            return memory.mark_failed(item)
         turns, kept = tuple(turn.id for turn in item.turns), {entry.text: entry for entry in memory.records}
         for record in found:
             condition, content = one_line(record.condition), one_line(record.content)
@@ -188,7 +188,7 @@ class RecordWriter(Writer):
                 id = record.turn_id.strip("[]() ")
                 sources = (id,) if id in turns else turns
                 kept[text] = Entry(id=f"r{len(kept) + 1}", text=text, kind="lesson", sources=sources, time=item.time)
-        return memory.changed(records=tuple(kept.values()))
+        return memory.replace(records=tuple(kept.values()))
 
 
 class ConditionMem(Method):
@@ -203,7 +203,7 @@ class ConditionMem(Method):
 class BankSettings(Settings):
     """What can be set of `MemoryBank`."""
 
-    retired: ClassVar = {"seed": 0, "portrait": True}
+    deprecated: ClassVar = {"seed": 0, "portrait": True}
 
     k: EntryCount = Field(3, description="pieces recalled per query, and per utterance while dialogues are written")
     forgetting: bool = Field(True, description="whether pieces fade")
@@ -280,22 +280,24 @@ class BankWriter(Writer):
         self.digest, self.infer = predictor(DigestEvents), predictor(InferPersonality)
         self.merge_events, self.merge_personality = predictor(MergeEvents), predictor(MergePersonality)
 
-    def prepare(self, item: Item) -> Digest:
+    def extract(self, item: Item) -> Digest:
         """The digest of a dialogue, and what it shows of the user."""
         entries = turn_entries(item)
         digest = Digest(session=item.id, time=item.time, sources=tuple(entry.id for entry in entries))
         if not entries:
             return digest
         about = {"session_date": item.date, "spoken": "\n".join(entry.text for entry in entries)}
-        events, note = gather([lambda: self.ask("digest", **about), lambda: self.ask("infer", **about)])
-        return digest.changed(events=_said(events, "event_digest"), personality=_said(note, "personality_note"))
+        events, note = gather(
+            [lambda: self.call_predictor("digest", **about), lambda: self.call_predictor("infer", **about)]
+        )
+        return digest.replace(events=_said(events, "event_digest"), personality=_said(note, "personality_note"))
 
-    def write(self, memory: BankMemory, item: Item, prepared: Digest | None = None) -> BankMemory:
+    def update(self, memory: BankMemory, item: Item, extraction: Digest | None = None) -> BankMemory:
         """Recalls older pieces by the user's messages, then writes the dialogue."""
-        digest = self.prepare(item) if prepared is None else prepared
+        digest = self.extract(item) if extraction is None else extraction
         entries, now = turn_entries(item), latest(memory.now, item.time)
         if not entries:
-            return memory.changed(now=now)
+            return memory.replace(now=now)
         recalled, recalls = dict(memory.recalled), self._recalls(memory, now, entries)
         for piece in memory.pieces:
             if piece.id in recalls:
@@ -305,9 +307,9 @@ class BankWriter(Writer):
         if digest.events:
             about = {"kind": "digest", "sources": digest.sources, "time": item.time}
             entries = (*entries, Entry(id=f"digest-{len(digests)}", text=digest.events, **about))
-        return memory.changed(now=now, pieces=(*memory.pieces, *entries), recalled=recalled, digests=digests)
+        return memory.replace(now=now, pieces=(*memory.pieces, *entries), recalled=recalled, digests=digests)
 
-    def settle(self, memory: BankMemory) -> BankMemory:
+    def finalize(self, memory: BankMemory) -> BankMemory:
         """Writes both accounts anew where there are digests that they do not cover."""
         if memory.settled == len(memory.digests):
             return memory
@@ -315,13 +317,13 @@ class BankWriter(Writer):
         notes = "\n".join(_dated(one, one.personality) for one in memory.digests if one.personality)
         account, drawn = gather(
             [
-                lambda: self.ask("merge_events", event_digests=events) if events else None,
-                lambda: self.ask("merge_personality", personality_notes=notes) if notes else None,
+                lambda: self.call_predictor("merge_events", event_digests=events) if events else None,
+                lambda: self.call_predictor("merge_personality", personality_notes=notes) if notes else None,
             ]
         )
         events, portrait = _said(account, "overall_events"), _said(drawn, "user_portrait")
         kept = {"events": events or memory.events, "portrait": portrait or memory.portrait}
-        return memory.changed(**kept, settled=len(memory.digests))
+        return memory.replace(**kept, settled=len(memory.digests))
 
     def _recalls(self, memory: BankMemory, now: datetime | None, entries: Sequence[Entry]) -> dict[str, int]:
         """How often each piece is recalled while a dialogue takes place; nothing fades without forgetting."""
@@ -350,7 +352,7 @@ class BankReader(EntryReader):
     def recall(self, memory: BankMemory, query: Query) -> Context:
         """The context of a query at its date, or else at the time of the latest item; the memory stays as it is."""
         there = self._remembered(memory, query)
-        found = self.indexes.search(memory, [query.probe], self.k, 0.0, lambda entry: entry.id in there)[0]
+        found = self.indexes.search(memory, [query.search_text], self.k, 0.0, lambda entry: entry.id in there)[0]
         notes = {"what happened": memory.events, "the user": memory.portrait}
         counts = {"pieces": len(found), "forgotten": len(memory.pieces) - len(there)}
         return Context(hits=tuple(found), notes=notes, counts=counts)
@@ -358,9 +360,9 @@ class BankReader(EntryReader):
     def fallback(self, memory: BankMemory, query: Query) -> Iterable[Hit]:
         """The newest of what is not forgotten at the date of the query."""
         there = self._remembered(memory, query)
-        return super().fallback(memory.changed(pieces=tuple(p for p in memory.pieces if p.id in there)), query)
+        return super().fallback(memory.replace(pieces=tuple(p for p in memory.pieces if p.id in there)), query)
 
-    def amended(self, memory: BankMemory, amend: Amend) -> BankMemory:
+    def with_edits(self, memory: BankMemory, amend: EntryEdits) -> BankMemory:
         # An account rests on all dialogues.
         every = tuple(turn for digest in memory.digests for turn in digest.sources)
 
@@ -368,7 +370,7 @@ class BankReader(EntryReader):
             after = amend(Entry(id="", text=text, kind="summary", sources=every)) if text else None
             return after.text if after else ""
 
-        return super().amended(memory, amend).changed(events=left(memory.events), portrait=left(memory.portrait))
+        return super().with_edits(memory, amend).replace(events=left(memory.events), portrait=left(memory.portrait))
 
     def _remembered(self, memory: BankMemory, query: Query) -> frozenset[str]:
         return memory.remembered(latest(memory.now, query.moment), self.settings)

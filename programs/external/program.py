@@ -25,19 +25,19 @@ from ...memory.index import Embedder, Entry
 from ...memory.indexes import timed
 from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
-from ...records.own_code import imported
+from ...records.own_code import import_object
 from ..method import EntryCount, Method, Reader, RecentItems, Settings, Writer
 from ..pending import PendingItems, Recalled
 from ..program import MemoryProgram
 from ..recording import ExternalError
 from ..remember import MemoryCache
-from ..tasks.task import Task, parted
+from ..tasks.task import Task, split_config
 from ..tasks.task import task as task_class
 from .stores import CallThread, Endpoint, Stores, call_parameters, parameters
 
 WEB = ("http://", "https://")
 UNKNOWN = "has neither add and search nor the parameters (history, question)"
-GIVEN = "given"
+ANSWER_KEY = "given"
 """Where a query has what a thing answered, for a task that gives it on."""
 TEXTS = ("text", "memory", "content", "page_content")
 """What systems call the text of what they recalled."""
@@ -59,7 +59,7 @@ class _AtEndpoint(_Answering):
     model: str = Field("", min_length=1, validate_default=True, description="which of its models answers (`--model`)")
 
 
-def thing_of(name: str) -> Any | None:
+def load_target(name: str) -> Any | None:
     """What a name stands for that is no method of ours; None for a method.
 
     Raises:
@@ -70,15 +70,15 @@ def thing_of(name: str) -> Any | None:
         return Endpoint
     if ":" not in name or "+" in name:
         return None
-    found = imported("method", name)
+    found = import_object("method", name)
     if inspect.isclass(found) and issubclass(found, Method):
         return None
-    if kind_of(found) is None:
+    if target_kind(found) is None:
         raise ProgramError(f"method {name!r} is not a subclass of mempiler.Method, and {UNKNOWN}")
     return found
 
 
-def kind_of(thing: Any) -> Literal["search", "ask", "answer"] | None:
+def target_kind(thing: Any) -> Literal["search", "ask", "answer"] | None:
     """How something is asked; None for what cannot be scored.
 
     "search" and "ask" are stores, or classes and factories of such, which are given sessions; a factory of stores that
@@ -95,10 +95,10 @@ def kind_of(thing: Any) -> Literal["search", "ask", "answer"] | None:
 
 def takes_embedder(thing: Any) -> bool:
     """Whether a store asks for the run's embedder."""
-    return kind_of(thing) in ("search", "ask") and "embedder" in parameters(thing)
+    return target_kind(thing) in ("search", "ask") and "embedder" in parameters(thing)
 
 
-def program_of(
+def build_external_program(
     thing: Any,
     name: str,
     task: str,
@@ -113,16 +113,16 @@ def program_of(
     Raises:
         UserError: It cannot be scored, or has no such setting.
     """
-    kind = kind_of(thing)
+    kind = target_kind(thing)
     if kind is None:
         raise UserError(f"{name}: {UNKNOWN}")
     at_endpoint: bool = thing is Endpoint
     form = _AtEndpoint if at_endpoint else _Searching if kind == "search" else _Answering
-    own, of_task = parted(config or {}, task)
+    own, of_task = split_config(config or {}, task)
     known = set(form.model_fields)
     if kind == "answer" and isinstance(thing, type):
-        form = form.of(thing)
-    read = form.read(name, own)
+        form = form.for_class(thing)
+    read = form.from_values(name, own)
     settings = read.model_dump(include=known | own.keys())
     if kind == "answer":
         made = thing(**read.model_dump(include=own.keys() - known)) if isinstance(thing, type) else thing
@@ -138,7 +138,11 @@ def program_of(
     if kind != "search":
         if of_task.reasoning:
             raise UserError(f"{name} answers by itself: task.reasoning does not reach it")
-        asked = type(asked.__name__, (asked,), {"prompt": None, "forward": given, "__module__": asked.__module__})
+        asked = type(
+            asked.__name__,
+            (asked,),
+            {"prompt": None, "forward": return_precomputed_answer, "__module__": asked.__module__},
+        )
     return MemoryProgram(method, asked().configured(of_task), cache, adapter, name)
 
 
@@ -177,18 +181,18 @@ class HistoryWriter(Writer):
     def __init__(self, system: str, stores: Stores | None, recent: RecentItems = "left out") -> None:
         super().__init__()
         self.stores = stores
-        self.recent = recent
+        self.recent_mode = recent
 
-    def write(self, memory: HistoryMemory, item: Item, prepared: Any = None) -> HistoryMemory:
+    def update(self, memory: HistoryMemory, item: Item, extraction: Any = None) -> HistoryMemory:
         return memory.model_copy(update={"items": (*memory.items, item)})
 
-    def settle(self, memory: HistoryMemory) -> HistoryMemory:
+    def finalize(self, memory: HistoryMemory) -> HistoryMemory:
         if self.stores is not None:
             self.stores.write(memory.history)
         return memory
 
     @cached_property
-    def asks(self) -> bool:
+    def calls_model(self) -> bool:
         return self.stores is not None
 
     @property
@@ -200,7 +204,7 @@ class HistoryWriter(Writer):
 class ExternalReader(Reader):
     """Recalls what a system finds; its `thing` is what answers instead."""
 
-    free = False
+    is_search_free = False
 
     def __init__(self, name: str, settings: Mapping[str, Any], stores: Stores | None, thing: Any) -> None:
         super().__init__()
@@ -251,17 +255,17 @@ class External(Method):
 
         # The memory's own history is shared with questions about earlier moments: newer items go into a copy.
         history = memory.history
-        newer_items = (*(waiting.items if waiting else ()), *query.since)
+        newer_items = (*(waiting.items if waiting else ()), *query.new_items)
         if newer_items:
             history = history.model_copy(update={"items": (*history.items, *newer_items)})
 
         outputs, recalled = _read(self._answer(memory, history, query))
-        answered = query.model_copy(update={"more": {**query.more, GIVEN: outputs}})
+        answered = query.model_copy(update={"extra": {**query.extra, ANSWER_KEY: outputs}})
         context = Context(hits=hits_of(recalled, history), is_reported=recalled is not None)
         return Recalled(answered, context, ())
 
     def _answer(self, memory: HistoryMemory, history: History, query: Query) -> Any:
-        text = query.line if query.modality == "question" else query.probe
+        text = query.dated_text if query.modality == "question" else query.search_text
         whole = "\n".join([text, *query.options])
         if self.stores is not None:
             # A store was given the items of the memory; what came after them is not in it.
@@ -278,9 +282,9 @@ class External(Method):
             self.stores.close()
 
 
-def given(self: Task, context: Context, query: Query) -> dspy.Prediction:
+def return_precomputed_answer(self: Task, context: Context, query: Query) -> dspy.Prediction:
     """What was answered already: the `forward` of a task that has no prompt."""
-    return dspy.Prediction(**query.more[GIVEN])
+    return dspy.Prediction(**query.extra[ANSWER_KEY])
 
 
 def hits_of(found: Any, history: History) -> tuple[Hit, ...]:

@@ -25,16 +25,16 @@ from typing import Any
 
 import dspy
 
-from ...engines.spending import Spending, measure_usage, note
+from ...engines.spending import Usage, measure_usage, record_usage
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...records import Failure, History, Item
 from ...records.scope import SharedByCopies
 from ..recording import ExternalError, failure_of, record_failure
 from ..threads import SingleFlight
 
-OPEN = 64
+MAX_OPEN_STORES = 64
 """Stores of a system that are open at a time; one that is asked after it was closed is written anew."""
-RUN_ENDS = (BudgetError, EndpointError, UserError)
+FATAL_ERRORS = (BudgetError, EndpointError, UserError)
 """Errors that are no fault of what is called: a limit, an endpoint that is gone, a mistake of the user's."""
 CLOSING = 10.0
 """Seconds that a system has to end by itself."""
@@ -70,7 +70,7 @@ class CallThread:
                     self.system.kill()
                 raise ExternalError(f"{self.name}: {self.dead}")
         value, error = future.result()
-        if isinstance(error, RUN_ENDS):
+        if isinstance(error, FATAL_ERRORS):
             raise error
         if isinstance(error, MempilerError):
             raise ExternalError(str(error)) from error
@@ -78,7 +78,7 @@ class CallThread:
             raise ExternalError(f"{self.name}: {what}: {failure_of(what, error).message}") from error
         return value
 
-    def ask(self, name: str, *args: Any) -> Any:
+    def call_method(self, name: str, *args: Any) -> Any:
         """Calls one of the system's methods; errors as of `call`."""
         return self.call(name, partial(getattr(self.system, name), *args))
 
@@ -98,7 +98,7 @@ class _Store:
     """A system that is given one history; it ends with whoever used it last."""
 
     calls: CallThread
-    taken: Spending = field(default_factory=Spending)
+    taken: Usage = field(default_factory=Usage)
     """What writing its history took."""
     failures: list[Failure] = field(default_factory=list[Failure])
     """What it did not take of it."""
@@ -115,18 +115,18 @@ class Stores(SharedByCopies):
         self._folder = folder or Path(tempfile.mkdtemp(prefix="mempiler-"))
         if folder is None:
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._stores = SingleFlight(OPEN)
+        self._stores = SingleFlight(MAX_OPEN_STORES)
 
     def write(self, history: History) -> None:
         """Writes the store of a history, if it is not there; tells what that took, and what the system did not take."""
         store = self._of(history)
-        note(store.taken)
+        record_usage(store.taken)
         for failure in store.failures:
             record_failure(failure)
 
     def ask(self, history: History, name: str, *args: Any) -> Any:
         """Asks the system of a history: calls one of its methods."""
-        return self._of(history).calls.ask(name, *args)
+        return self._of(history).calls.call_method(name, *args)
 
     def close(self) -> None:
         """Ends every system; one that is asked again is opened again."""
@@ -134,7 +134,7 @@ class Stores(SharedByCopies):
 
     def _of(self, history: History) -> _Store:
         # What cannot be opened once never can: no question waits twice for what hangs.
-        found = self._stores.once(history.digest, lambda: self._written(history))
+        found = self._stores.get_or_compute(history.digest, lambda: self._written(history))
         if isinstance(found, ExternalError):
             raise ExternalError(str(found)) from found
         return found
@@ -150,7 +150,7 @@ class Stores(SharedByCopies):
                 store.calls.system = store.calls.call("make", partial(self._make, **given))
                 for item in history.items:
                     try:
-                        store.calls.ask("add", item)
+                        store.calls.call_method("add", item)
                     except ExternalError as error:
                         if store.calls.dead:
                             raise
@@ -159,7 +159,7 @@ class Stores(SharedByCopies):
             return error
         if history.items and len(store.failures) == len(history.items):
             return ExternalError(f"{self.name}: took none of {len(history)} sessions: {store.failures[-1].message}")
-        store.taken = work.taken
+        store.taken = work.usage
         return store
 
 
@@ -244,5 +244,5 @@ class Endpoint:
         except openai.APIConnectionError as error:
             raise EndpointError(f"{self.url}: cannot be reached") from error
         usage = found.usage
-        note(Spending(1, usage.prompt_tokens if usage else 0, usage.completion_tokens if usage else 0, unpriced=1))
+        record_usage(Usage(1, usage.prompt_tokens if usage else 0, usage.completion_tokens if usage else 0, unpriced=1))
         return found

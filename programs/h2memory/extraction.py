@@ -9,8 +9,8 @@ from itertools import accumulate
 from ...memory.index import Embedder, Entry, Index
 from ...records import Item, Turn, latest, one_line
 from ...signatures.h2memory import AspectSummary, DraftOutline, LogLinks
-from ..method import Lost
-from ..predictor import Ask
+from ..method import ExtractionFailed
+from ..predictor import CallPredictor
 from ..threads import gather
 from .memory import ASPECTS, KINDS, Aspect, HeterogeneousMemory, Link, Situation, Solution, Topic, earliest
 
@@ -44,7 +44,7 @@ def components(ids: Sequence[str], links: Iterable[Link]) -> list[list[str]]:
     return [sorted(group, key=ids.index) for group in distinct]
 
 
-def situations_of(item: Item, size: int, ask: Ask) -> tuple[list[Situation], set[str]]:
+def situations_of(item: Item, size: int, ask: CallPredictor) -> tuple[list[Situation], set[str]]:
     """M_G of one session: a situation for every group of linked logs, and the logs of groups that got none."""
     logs = item.spoken
     ids = [log.id for log in logs]
@@ -60,7 +60,7 @@ def situations_of(item: Item, size: int, ask: Ask) -> tuple[list[Situation], set
     return [situation for situation in drawn if situation is not None], lost
 
 
-def updated(memory: HeterogeneousMemory, situations: Sequence[Situation], ask: Ask) -> dict[Aspect, str]:
+def updated(memory: HeterogeneousMemory, situations: Sequence[Situation], ask: CallPredictor) -> dict[Aspect, str]:
     """M_B(j) from M_B(j-1) and the situations of session j: the new sentence of each aspect that changes."""
     until = latest(*(situation.time for situation in situations))
     known = {aspect: background.text for aspect, background in memory.background.items()}
@@ -75,7 +75,7 @@ def updated(memory: HeterogeneousMemory, situations: Sequence[Situation], ask: A
     return {part.aspect: one_line(part.summary) for part in written if part.summary.strip()}
 
 
-def _linked(logs: Sequence[Turn], first: int, time: datetime | None, ask: Ask) -> list[Link]:
+def _linked(logs: Sequence[Turn], first: int, time: datetime | None, ask: CallPredictor) -> list[Link]:
     """The links of the logs from one on, to all that are shown; none where the output stays unparseable."""
     said = ask(
         "link",
@@ -87,7 +87,7 @@ def _linked(logs: Sequence[Turn], first: int, time: datetime | None, ask: Ask) -
 
 
 def _described(
-    logs: Sequence[Turn], time: datetime | None, group: Sequence[str], links: Sequence[Link], ask: Ask
+    logs: Sequence[Turn], time: datetime | None, group: Sequence[str], links: Sequence[Link], ask: CallPredictor
 ) -> Situation | None:
     chosen = [log for log in logs if log.id in group]
     own = [link for link in links if link.later in group]
@@ -113,14 +113,14 @@ def _span(since: datetime | None, until: datetime | None) -> str:
     return f"{since:%Y-%m-%d} to {until:%Y-%m-%d}"
 
 
-def topics_of(item: Item, ask: Ask) -> list[Topic] | Lost:
+def topics_of(item: Item, ask: CallPredictor) -> list[Topic] | ExtractionFailed:
     """T of one dialogue; outlines without a need are left out."""
     turns = item.spoken
     if not turns:
         return []
     said = ask("outline", conversation="\n".join(turn.line(item.time) for turn in turns))
     if said is None:
-        return Lost()
+        return ExtractionFailed()
     drafts: Sequence[DraftOutline] = said.outlines or []
     kept = [draft for draft in drafts if draft.requirement.strip()]
     sources = tiled([draft.turn_span for draft in kept], [turn.id for turn in turns])
@@ -128,7 +128,7 @@ def topics_of(item: Item, ask: Ask) -> list[Topic] | Lost:
 
 
 def refined(
-    memory: HeterogeneousMemory, topics: Sequence[Topic], ask: Ask, embedder: Embedder, k: int, situated: bool
+    memory: HeterogeneousMemory, topics: Sequence[Topic], ask: CallPredictor, embedder: Embedder, k: int, situated: bool
 ) -> dict[str, str]:
     """The needs of topics in full, all at once, by topic id; a topic of an unknown session keeps its need.
 

@@ -141,9 +141,9 @@ class HeterogeneousMemory(Memory):
     ended: datetime | None = None
     """The latest time of any item."""
 
-    def resumed(self, settled: Any) -> HeterogeneousMemory:
+    def continue_from(self, finalized: Any) -> HeterogeneousMemory:
         """Principles are made once; later topics join them."""
-        return settled
+        return finalized
 
     @property
     def recent(self) -> tuple[Situation, ...]:
@@ -185,14 +185,14 @@ class HeterogeneousMemory(Memory):
     def at(self, item: Item) -> HeterogeneousMemory:
         """The memory that knows when its latest item was."""
         times = [turn.time for turn in item.turns if turn.time] + [item.time]
-        return self.changed(ended=latest(self.ended, *times))
+        return self.replace(ended=latest(self.ended, *times))
 
     def with_situations(self, batch: str, situations: Sequence[Situation]) -> HeterogeneousMemory:
         """The memory with the situations of one more item of logs, which get their ids."""
         first = len(self.situations) + 1
-        new = [situation.changed(id=f"s{n}", batch=batch) for n, situation in enumerate(situations, first)]
+        new = [situation.replace(id=f"s{n}", batch=batch) for n, situation in enumerate(situations, first)]
         batches = (batch,) if self.answered else (*self.batches, batch)
-        return self.changed(situations=(*self.situations, *new), batches=batches, answered=False)
+        return self.replace(situations=(*self.situations, *new), batches=batches, answered=False)
 
     def with_background(self, texts: Mapping[Aspect, str], situations: Sequence[Situation]) -> HeterogeneousMemory:
         """The memory whose background has new sentences for some aspects, made from further situations."""
@@ -201,7 +201,7 @@ class HeterogeneousMemory(Memory):
             before = changed[aspect].situations if aspect in changed else ()
             new = [situation.id for situation in situations if aspect in situation.aspects]
             changed[aspect] = Background(text=text, situations=tuple(dict.fromkeys((*before, *new))))
-        return self.changed(
+        return self.replace(
             background={aspect: changed[aspect] for aspect in ASPECTS if aspect in changed},
             since=self.since or earliest(situation.since or situation.time for situation in situations),
             until=latest(self.until, *(situation.time for situation in situations)),
@@ -212,16 +212,16 @@ class HeterogeneousMemory(Memory):
         own = () if self.answered else self.batches
         first = len(self.topics) + 1
         new = [
-            topic.changed(id=f"t{n}", dialogue=dialogue, own=own, stated=topic.need)
+            topic.replace(id=f"t{n}", dialogue=dialogue, own=own, stated=topic.need)
             for n, topic in enumerate(topics, first)
         ]
         waiting = (*self.waiting, *(topic.id for topic in new))
-        return self.changed(topics=(*self.topics, *new), waiting=waiting, answered=True)
+        return self.replace(topics=(*self.topics, *new), waiting=waiting, answered=True)
 
     def with_needs(self, needs: Mapping[str, str]) -> HeterogeneousMemory:
         """The memory with refined needs, by topic id; no topic is pending."""
-        topics = (topic.changed(need=needs[topic.id]) if needs.get(topic.id) else topic for topic in self.topics)
-        return self.changed(topics=tuple(topics), waiting=())
+        topics = (topic.replace(need=needs[topic.id]) if needs.get(topic.id) else topic for topic in self.topics)
+        return self.replace(topics=tuple(topics), waiting=())
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:

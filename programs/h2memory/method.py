@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 import dspy
 
-from ...memory.amending import Amend
+from ...memory.amending import EntryEdits
 from ...memory.index import Embedder, Entry, entry_of
 from ...memory.indexes import Indexes
 from ...records import Behavior, Context, Hit, Item, Logs, Profile, Query, one_line
@@ -47,20 +47,20 @@ from ...signatures.h2memory import (
     SummarizeNeed,
     UpdateBackground,
 )
-from ..method import EntryReader, Lost, Method, Writer
+from ..method import EntryReader, ExtractionFailed, Method, Writer
 from ..predictor import Predictor, predictor
 from ..threads import gather
 from .extraction import refined, situations_of, topics_of, updated
 from .memory import HeterogeneousMemory, Situation
-from .principles import Principles, UserSettings
-from .recall import RecallSettings, amended, entries_of, recalled, searched, whole
+from .principles import H2WriterSettings, Principles
+from .recall import RecallSettings, entries_of, recalled, searched, whole, with_edits
 
 
 class H2MemorySettings(RecallSettings):
     """What can be set of `H2Memory`."""
 
-    retired: ClassVar[Mapping[str, Any]] = {"need_summary": True}
-    one_of = ("use_situations", "use_background", "use_topics", "use_principles")
+    deprecated: ClassVar[Mapping[str, Any]] = {"need_summary": True}
+    at_least_one_of = ("use_situations", "use_background", "use_topics", "use_principles")
 
 
 class UserWriter(Writer):
@@ -72,7 +72,7 @@ class UserWriter(Writer):
 
     Memory = HeterogeneousMemory
 
-    def __init__(self, embedder: Embedder, settings: UserSettings, dialogues: bool) -> None:
+    def __init__(self, embedder: Embedder, settings: H2WriterSettings, dialogues: bool) -> None:
         super().__init__()
         self.embedder, self.settings = embedder, settings
         self._reads_logs = settings.use_situations or settings.use_background
@@ -98,31 +98,35 @@ class UserWriter(Writer):
             self.adjust_need = prompt(AdjustNeedType)
             self.adjust_preference = prompt(AdjustPrinciple)
 
-    def prepare(self, item: Item) -> Any:
+    def extract(self, item: Item) -> Any:
         """What is extracted from one item: situations of logs and the logs without one, topics of a dialogue."""
         if isinstance(item, Profile):
             return None
         if isinstance(item, Logs | Behavior):
-            return situations_of(item, self.settings.window, self.ask) if self._reads_logs else ([], set())
-        return topics_of(item, self.ask) if self._reads_dialogues else []
+            return situations_of(item, self.settings.window, self.call_predictor) if self._reads_logs else ([], set())
+        return topics_of(item, self.call_predictor) if self._reads_dialogues else []
 
-    def write(self, memory: HeterogeneousMemory, item: Item, prepared: Any = None) -> HeterogeneousMemory:
+    def update(self, memory: HeterogeneousMemory, item: Item, extraction: Any = None) -> HeterogeneousMemory:
         """Writes logs, which may change the background and refine pending needs, or a dialogue's topics."""
-        found = self.prepare(item) if prepared is None else prepared
+        found = self.extract(item) if extraction is None else extraction
         memory = memory.at(item)
         if isinstance(item, Profile):
             return memory
         if isinstance(item, Logs | Behavior):
             situations, lost = found
-            return self._with_logs(memory, item.id, situations).left(item, lost)
-        if isinstance(found, Lost):
-            return memory.with_topics(item.id, ()).left(item)
+            return self._with_logs(memory, item.id, situations).mark_failed(item, lost)
+        if isinstance(found, ExtractionFailed):
+            return memory.with_topics(item.id, ()).mark_failed(item)
         return memory.with_topics(item.id, found)
 
-    def settle(self, memory: HeterogeneousMemory) -> HeterogeneousMemory:
+    def finalize(self, memory: HeterogeneousMemory) -> HeterogeneousMemory:
         """Refines the needs that wait, and gives every topic its principle."""
         memory = memory.with_needs(self._needs(memory)) if memory.waiting else memory
-        return Principles(self.ask, self.embedder, self.settings).of(memory) if self.settings.use_principles else memory
+        return (
+            Principles(self.call_predictor, self.embedder, self.settings).of(memory)
+            if self.settings.use_principles
+            else memory
+        )
 
     def _with_logs(
         self, memory: HeterogeneousMemory, batch: str, situations: Sequence[Situation]
@@ -131,7 +135,7 @@ class UserWriter(Writer):
         new = after.situations[len(memory.situations) :]
         calls: list[Callable[[], Any]] = [partial(self._needs, memory)]
         if self.settings.use_background and new:
-            calls.append(partial(updated, memory, new, self.ask))
+            calls.append(partial(updated, memory, new, self.call_predictor))
         needs, *updates = gather(calls)
         after = after.with_needs(needs)
         for texts in updates:
@@ -143,7 +147,7 @@ class UserWriter(Writer):
         if not (waiting and self._reads_dialogues and self._reads_logs):
             return {}
         most, situated = self.settings.situations, self.settings.use_situations
-        return refined(memory, waiting, self.ask, self.embedder, most, situated)
+        return refined(memory, waiting, self.call_predictor, self.embedder, most, situated)
 
 
 class UserReader(EntryReader):
@@ -172,8 +176,8 @@ class UserReader(EntryReader):
         hits = [entry.hit() for entry in super().entries(memory) if entry.tags["shown"]]
         return list(map(entry_of, whole(memory, hits)))
 
-    def amended(self, memory: HeterogeneousMemory, amend: Amend) -> HeterogeneousMemory:
-        return amended(memory, amend)
+    def with_edits(self, memory: HeterogeneousMemory, amend: EntryEdits) -> HeterogeneousMemory:
+        return with_edits(memory, amend)
 
     def recall(self, memory: HeterogeneousMemory, query: Query) -> Context:
         """The context of a query; empty, without a call, for an empty memory.
@@ -186,9 +190,9 @@ class UserReader(EntryReader):
         """
         if not (memory.situations or memory.topics):
             return Context()
-        calls, probe = 0, query.probe
+        calls, probe = 0, query.search_text
         if query.modality == "dialogue":
-            calls, said = 1, self.attempt(self.summarize_need, dialogue_so_far=probe)
+            calls, said = 1, self.try_call(self.summarize_need, dialogue_so_far=probe)
             probe = one_line(said and said.current_need) or probe
         found = recalled(memory, self.indexes, probe, self.settings, query.about or "solutions")
         return found.model_copy(update={"counts": {**found.counts, "calls": calls}})
@@ -205,5 +209,5 @@ class H2Memory(Method):
 
     def __init__(self, embedder: Embedder, settings: H2MemorySettings) -> None:
         dialogues = settings.use_topics or settings.use_principles
-        writer = UserWriter(embedder, settings.only(UserSettings), dialogues)
+        writer = UserWriter(embedder, settings.restrict_to(H2WriterSettings), dialogues)
         super().__init__(writer, UserReader(embedder, settings), embedder)

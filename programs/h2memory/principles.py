@@ -17,7 +17,7 @@ from ...errors import one_line
 from ...memory.index import Embedder
 from ...signatures.chinese import PromptLanguage
 from ..method import Settings
-from ..predictor import Ask
+from ..predictor import CallPredictor
 from ..threads import gather
 from .memory import HeterogeneousMemory, Principle, Topic
 
@@ -26,7 +26,7 @@ RESTARTS = 10
 """Starts of KMeans, of which the best counts."""
 
 
-class UserSettings(Settings):
+class H2WriterSettings(Settings):
     """How the memory is written, and which parts of it there are."""
 
     clusters: int = Field(8, ge=1, description="most clusters of needs (appendix C)")
@@ -49,7 +49,7 @@ class UserSettings(Settings):
 class Principles:
     """Makes and updates the principles of memories."""
 
-    def __init__(self, ask: Ask, embedder: Embedder, settings: UserSettings) -> None:
+    def __init__(self, ask: CallPredictor, embedder: Embedder, settings: H2WriterSettings) -> None:
         self._ask, self._embedder, self._settings = ask, embedder, settings
 
     def of(self, memory: HeterogeneousMemory) -> HeterogeneousMemory:
@@ -61,7 +61,7 @@ class Principles:
             return self._abstracted(memory, [[topic] for topic in new])
         if memory.clustered < self._settings.clusters:
             first = self._first(memory)
-            memory = memory.changed(principles=(), clustered=len(first))
+            memory = memory.replace(principles=(), clustered=len(first))
             groups = clusters(self._vectors(first), self._settings.clusters, self._settings.seed)
             memory = self._abstracted(memory, [[first[n] for n in group] for group in groups])
         return self._joined(memory, memory.unassigned())
@@ -80,8 +80,8 @@ class Principles:
     def _abstracted(self, memory: HeterogeneousMemory, groups: Sequence[Sequence[Topic]]) -> HeterogeneousMemory:
         made = gather([lambda group=group: self._abstract(group) for group in groups])
         first = len(memory.principles) + 1
-        new = [principle.changed(id=f"p{n}") for n, principle in enumerate(made, first)]
-        return memory.changed(principles=(*memory.principles, *new))
+        new = [principle.replace(id=f"p{n}") for n, principle in enumerate(made, first)]
+        return memory.replace(principles=(*memory.principles, *new))
 
     def _abstract(self, group: Sequence[Topic]) -> Principle:
         shown = sampled(group, self._settings.sample_per_cluster, self._settings.seed)
@@ -92,7 +92,7 @@ class Principles:
         if not liked:
             return principle
         said = self._ask("abstract_preference", type_of_need=kind, preference_experiences=liked)
-        return principle.changed(preference=one_line(said and said.general_preference))
+        return principle.replace(preference=one_line(said and said.general_preference))
 
     def _joined(self, memory: HeterogeneousMemory, topics: Sequence[Topic]) -> HeterogeneousMemory:
         if not topics:
@@ -113,14 +113,14 @@ class Principles:
         principles = list(memory.principles)
         for n, principle in zip(touched, made, strict=True):
             principles[n] = principle
-        return memory.changed(principles=tuple(principles))
+        return memory.replace(principles=tuple(principles))
 
     def _adjust(self, principle: Principle, topics: Sequence[Topic]) -> Principle:
         members = (*principle.members, *(topic.id for topic in topics))
         said = self._ask("adjust_need", type_so_far=principle.need_type, needs_since=[topic.need for topic in topics])
         kind = _revised(said and said.type_verdict) or principle.need_type
         liked = [topic.preference for topic in topics if topic.preference]
-        principle = principle.changed(need_type=kind, members=members)
+        principle = principle.replace(need_type=kind, members=members)
         if not liked:
             return principle
         if not principle.preference:
@@ -131,7 +131,7 @@ class Principles:
             known = {"kind_of_need": kind, "principle_so_far": principle.preference}
             said = self._ask("adjust_preference", **known, experiences_since=liked)
             text = _revised(said and said.principle_verdict) or principle.preference
-        return principle.changed(preference=text)
+        return principle.replace(preference=text)
 
 
 def _revised(verdict: Any) -> str:

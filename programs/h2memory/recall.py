@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import Field
 
-from ...memory.amending import Amend
+from ...memory.amending import EntryEdits
 from ...memory.index import Entry, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, estimate_tokens, in_blocks
 from .memory import Aspect, Background, Content, HeterogeneousMemory, Principle, Situation, Topic
-from .principles import UserSettings
+from .principles import H2WriterSettings
 
 BLOCKS = {
     "situation": "Recent situations of the user",
@@ -26,7 +26,7 @@ BLOCKS = {
 """The headings of the four parts: a need of before must not read like the one at hand."""
 
 
-class RecallSettings(UserSettings):
+class RecallSettings(H2WriterSettings):
     """The same, and what can be set of recall alone."""
 
     use_topics: bool = Field(True, description="show topics (w/o M_T: they still lead to principles)")
@@ -98,17 +98,17 @@ def whole(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]:
     return [hit_of(memory, parts.get(hit.id, hit.id), None, hit.score) for hit in hits]
 
 
-def amended(memory: HeterogeneousMemory, amend: Amend) -> HeterogeneousMemory:
+def with_edits(memory: HeterogeneousMemory, amend: EntryEdits) -> HeterogeneousMemory:
     """The memory with what is left of its four parts; of a topic or principle that was reworded, the need alone."""
 
     def whole_entry(part: Situation | Topic | Principle) -> Entry:
         return entry_of(hit_of(memory, part))
 
     def topic(part: Topic, text: str) -> Topic:
-        return part.changed(need=text.removeprefix("Need: "), solutions=(), preference="")
+        return part.replace(need=text.removeprefix("Need: "), solutions=(), preference="")
 
     def principle(part: Principle, text: str) -> Principle:
-        return part.changed(need_type=text.removeprefix("Type of need: "), preference="")
+        return part.replace(need_type=text.removeprefix("Type of need: "), preference="")
 
     background: dict[Aspect, Background] = {}
     for aspect, one in memory.background.items():
@@ -116,11 +116,11 @@ def amended(memory: HeterogeneousMemory, amend: Amend) -> HeterogeneousMemory:
         after = amend(before)
         if after is not None:
             text = one.text if after.text == before.text else after.text.removeprefix(f"{aspect}: ")
-            background[aspect] = one.changed(text=text)
-    return memory.changed(
-        situations=amend.parts(memory.situations, whole_entry, lambda part, text: part.changed(text=text)),
-        topics=amend.parts(memory.topics, whole_entry, topic),
-        principles=amend.parts(memory.principles, whole_entry, principle),
+            background[aspect] = one.replace(text=text)
+    return memory.replace(
+        situations=amend.amended_parts(memory.situations, whole_entry, lambda part, text: part.replace(text=text)),
+        topics=amend.amended_parts(memory.topics, whole_entry, topic),
+        principles=amend.amended_parts(memory.principles, whole_entry, principle),
         background=background,
     )
 

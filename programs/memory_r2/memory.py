@@ -82,7 +82,7 @@ class FactMemory(Memory):
         draft = _Draft(self, set(shown), time)
         for edit in edits:
             draft.apply(edit)
-        after = self.changed(
+        after = self.replace(
             facts=tuple(draft.facts),
             removed=(*self.removed, *draft.removed),
             issued=draft.issued,
@@ -111,8 +111,8 @@ class FactMemory(Memory):
     def parts(self) -> tuple[StoredFact, ...]:
         return self.facts
 
-    def reworded(self, part: StoredFact, text: str) -> StoredFact:
-        return part.changed(content=text, earlier=())
+    def with_text(self, part: StoredFact, text: str) -> StoredFact:
+        return part.replace(content=text, earlier=())
 
     def entry(self, part: StoredFact) -> Entry:
         about = {"kind": "fact", "sources": part.sources, "time": part.time, "speaker": part.speaker}
@@ -174,7 +174,7 @@ class _Draft:
 
     def _put(self, place: int, **changes: Any) -> None:
         fact = self.facts[place]
-        self.facts[place] = fact.changed(**changes, updated=latest(fact.updated, self._time))
+        self.facts[place] = fact.replace(**changes, updated=latest(fact.updated, self._time))
         self._say(self.facts[place])
 
     def _say(self, fact: StoredFact) -> None:

@@ -19,7 +19,7 @@ import dspy
 import numpy as np
 from pydantic import Field
 
-from ...memory.amending import edited_entry
+from ...memory.amending import amended_entry
 from ...memory.index import Embedder, SpeakerIs, query_vectors
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Item, Query, Turn, comparable, format_time, one_line
@@ -41,7 +41,7 @@ from ...signatures.memory_r2 import (
 )
 from ..method import EntryCount, EntryReader, Method, SearchSettings, Settings, Writer
 from ..predictor import predictor
-from ..recording import refuse
+from ..recording import record_rejected
 from ..tasks.task import QuestionAnswering, with_items
 from ..threads import gather
 from .memory import Edit, FactMemory
@@ -67,7 +67,7 @@ class FactSettings(Settings):
 class MemoryR2Settings(SearchSettings, FactSettings):
     """What can be set of `MemoryR2`."""
 
-    retired: ClassVar[Mapping[str, Any]] = {"abstain": False}
+    deprecated: ClassVar[Mapping[str, Any]] = {"abstain": False}
     read_top: EntryCount = Field(30, description="memories per speaker that are read (code: 50 from 16 sessions on)")
 
 
@@ -87,23 +87,23 @@ class FactWriter(Writer):
         if settings.single_agent:
             self.edit = predictor(EditMemory)
         else:
-            self.extract = predictor(ExtractFactsInContext if settings.earlier else ExtractFacts)
+            self.extract_facts = predictor(ExtractFactsInContext if settings.earlier else ExtractFacts)
             self.manage = predictor(ManageMemoryInContext if settings.earlier else ManageMemory)
         if settings.examples:
             self._show_examples()
 
     @property
-    def prepares(self) -> bool:
+    def needs_extraction(self) -> bool:
         return not self.settings.single_agent
 
-    def prepare(self, item: Item) -> list[list[Fact] | None]:
+    def extract(self, item: Item) -> list[list[Fact] | None]:
         """Extracts the facts of every part of a session, all parts at once; None of a part that could not be."""
         return self._extracted(item, self._chunks(item))
 
-    def write(self, memory: FactMemory, item: Item, prepared: list[list[Fact] | None] | None = None) -> FactMemory:
-        return self._written(memory, item, self._chunks(item), prepared)
+    def update(self, memory: FactMemory, item: Item, extraction: list[list[Fact] | None] | None = None) -> FactMemory:
+        return self._written(memory, item, self._chunks(item), extraction)
 
-    def write_piece(self, memory: FactMemory, piece: Item) -> FactMemory:
+    def update_with_part(self, memory: FactMemory, piece: Item) -> FactMemory:
         """Takes in a piece, which is not cut into parts once more."""
         return self._written(memory, piece, [piece.spoken])
 
@@ -123,7 +123,7 @@ class FactWriter(Writer):
             known = np.stack([vectors[text] for text in texts]) if vectors else None
             found = self.indexes.search(memory, texts, settings.related, settings.min_score, where, known)
             near = memory.having({hit.id for each in found for hit in each})
-            there = {fact.id for fact in near if edited_entry(fact, memory.entry) is not None}
+            there = {fact.id for fact in near if amended_entry(fact, memory.entry) is not None}
             for n, each in zip(own, found, strict=True):
                 hits[n] = [hit for hit in each if hit.id in there]
         ranked = sorted((hit for found in hits for hit in found), key=lambda hit: -hit.score)
@@ -137,7 +137,7 @@ class FactWriter(Writer):
             return
 
         in_context = self.settings.earlier
-        self.extract.demos = extraction_examples() if in_context else without_context(extraction_examples())
+        self.extract_facts.demos = extraction_examples() if in_context else without_context(extraction_examples())
         self.manage.demos = management_examples() if in_context else without_context(management_examples())
 
     def _chunks(self, item: Item) -> list[Sequence[Turn]]:
@@ -152,7 +152,7 @@ class FactWriter(Writer):
         if self.settings.single_agent:
             return [Fact(speaker=turn.speaker, turn_id=turn.id, fact=turn.content) for turn in chunks[n]]
         context = {"earlier": _lines(item, chunks[:n])} if self.settings.earlier else {}
-        found = self.attempt(self.extract, **context, dialogue=_lines(item, [chunks[n]]))
+        found = self.try_call(self.extract_facts, **context, dialogue=_lines(item, [chunks[n]]))
         ids = {turn.id for turn in chunks[n]}
         return None if found is None else [_grounded(fact, ids, chunks[n]) for fact in found.facts if fact.fact.strip()]
 
@@ -161,9 +161,9 @@ class FactWriter(Writer):
         memory: FactMemory,
         item: Item,
         chunks: Sequence[Sequence[Turn]],
-        prepared: list[list[Fact] | None] | None = None,
+        extraction: list[list[Fact] | None] | None = None,
     ) -> FactMemory:
-        found = self._extracted(item, chunks) if prepared is None else prepared
+        found = self._extracted(item, chunks) if extraction is None else extraction
         texts = list(dict.fromkeys(fact.fact for each in found for fact in each or ()))
         # Those of all parts with one call, of an embedder that keeps nothing too.
         vectors = dict(zip(texts, query_vectors(self.embedder, texts) if texts else (), strict=True))
@@ -174,7 +174,7 @@ class FactWriter(Writer):
                 earlier = _lines(item, chunks[:n]) if self.settings.earlier else ""
                 about = {"earlier": earlier, "dialogue": _lines(item, [chunk])}
             after = self._managed(memory, item, facts, about, vectors) if facts else None if facts is None else memory
-            memory = memory.left(item, {turn.id for turn in chunk}) if after is None else after
+            memory = memory.mark_failed(item, {turn.id for turn in chunk}) if after is None else after
         return memory
 
     def _managed(
@@ -192,12 +192,12 @@ class FactWriter(Writer):
         if not self.settings.single_agent:
             rows = zip(facts, related, strict=True)
             about = {**about, "new_facts": [NewFact(**fact.model_dump(), related_memory_ids=ids) for fact, ids in rows]}
-        managed = self.attempt(asked, session_date=item.date, memories=_stored(memory, shown), **about)
+        managed = self.try_call(asked, session_date=item.date, memories=_stored(memory, shown), **about)
         if managed is None:
             return None
         edits = [_edit(operation, facts) for operation in managed.operations]
         after = memory.apply(edits, sorted(shown), item.time)
-        refuse(asked, after.counts.get("refused", 0) - memory.counts.get("refused", 0))
+        record_rejected(asked, after.counts.get("refused", 0) - memory.counts.get("refused", 0))
         return after
 
 
@@ -209,24 +209,24 @@ class FactReader(EntryReader):
         speakers = query.speakers or tuple(dict.fromkeys(fact.speaker for fact in memory.facts))
         first = speakers[0] if speakers else ""
         sides = SpeakerIs(first), SpeakerIs(first, same=False)
-        found = [self.indexes.search(memory, [query.probe], self.k, self.min_score, side)[0] for side in sides]
+        found = [self.indexes.search(memory, [query.search_text], self.k, self.min_score, side)[0] for side in sides]
         hits = sorted((hit for side in found for hit in side), key=lambda hit: -hit.score)
         return Context(hits=tuple(hits), notes={FIRST: first})
 
 
-class MemoryReader(QuestionAnswering):
+class SpeakerAnswering(QuestionAnswering):
     """The paper's answer prompt: memories of both sides, grouped by session date."""
 
     prompt = AnswerFromMemories
 
-    def asked(self, context: Context, query: Query) -> dict[str, Any]:
+    def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
         first = context.notes.get(FIRST, "")
         mine = [hit for hit in context.hits if hit.speaker == first]
         others = [hit for hit in context.hits if hit.speaker != first]
         return {
             "first_speaker_memories": _grouped(mine),
-            "second_speaker_memories": with_items(_grouped(others), query.shown),
-            "question": query.line,
+            "second_speaker_memories": with_items(_grouped(others), query.shown_items),
+            "question": query.dated_text,
         }
 
 
@@ -234,7 +234,7 @@ class MemoryR2(Method):
     """Writes facts by learned operations, reads the nearest ones per speaker."""
 
     Settings = MemoryR2Settings
-    tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": MemoryReader}
+    tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": SpeakerAnswering}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "memory-env": {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False},
         **{name: {"hybrid": False} for name in ("locomo", "longmemeval", "membench", "msc")},
@@ -242,8 +242,8 @@ class MemoryR2(Method):
     """Prompts short enough for a model of half a million weights, and the paper's benchmarks, read by cosine."""
 
     def __init__(self, embedder: Embedder, settings: MemoryR2Settings) -> None:
-        indexes, hybrid = Indexes(embedder), settings.fused(embedder)
-        writer = FactWriter(embedder, settings.only(FactSettings), indexes)
+        indexes, hybrid = Indexes(embedder), settings.uses_fusion(embedder)
+        writer = FactWriter(embedder, settings.restrict_to(FactSettings), indexes)
         read = Indexes(embedder, hybrid=True) if hybrid else indexes
         reader = FactReader(settings.read_top, settings.min_score, indexes=read, hybrid=hybrid)
         super().__init__(writer, reader, embedder)
@@ -262,7 +262,7 @@ def _stored(memory: FactMemory, shown: set[str]) -> list[StoredMemory]:
             date=format_time(fact.time) if fact.time else None,
         )
         for fact in memory.having(shown)
-        if (left := edited_entry(fact, memory.entry)) is not None
+        if (left := amended_entry(fact, memory.entry)) is not None
     ]
 
 

@@ -86,10 +86,10 @@ class PersonalMemory(Memory):
                 if known is None:
                     added += 1
                 else:
-                    new = _updated(facts.pop(known), new).changed(id=new.id, earlier=())
+                    new = _updated(facts.pop(known), new).replace(id=new.id, earlier=())
                 facts[new.id], known = new, new.id
             wordings[_plain(info)] = known
-        return self.changed(facts=tuple(facts.values()), pending=(), fresh=self.fresh + added, issued=issued)
+        return self.replace(facts=tuple(facts.values()), pending=(), fresh=self.fresh + added, issued=issued)
 
     def merge(self, ids: Sequence[str], info: str, type: str, entities: Sequence[str] = ()) -> PersonalMemory:
         """Puts one fact in the place of several; without words nothing is merged.
@@ -116,13 +116,13 @@ class PersonalMemory(Memory):
         )
         gone = {fact.id for fact in parts}
         kept = [new if fact.id == new.id else fact for fact in self.facts if fact.id == new.id or fact.id not in gone]
-        return self.changed(facts=tuple(kept))
+        return self.replace(facts=tuple(kept))
 
     def parts(self) -> tuple[PersonalFact, ...]:
         return self.facts
 
-    def reworded(self, part: PersonalFact, text: str) -> PersonalFact:
-        return part.changed(info=text, earlier=())
+    def with_text(self, part: PersonalFact, text: str) -> PersonalFact:
+        return part.replace(info=text, earlier=())
 
     def entry(self, part: PersonalFact) -> Entry:
         """A fact: the text is the info, shown with the type before it; the time is the most recent date."""
@@ -189,7 +189,7 @@ def _updated(old: PersonalFact, new: PersonalFact) -> PersonalFact:
     both = ("entities", "dates", "sessions", "sources")
     united = {name: _united((*getattr(old, name), *getattr(new, name))) for name in both}
     earlier = _united((*old.earlier, *replaced))
-    return old.changed(info=new.info, type=new.type, frequency=old.frequency + 1, earlier=earlier, **united)
+    return old.replace(info=new.info, type=new.type, frequency=old.frequency + 1, earlier=earlier, **united)
 
 
 def _plain(text: str) -> str:

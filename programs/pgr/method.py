@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ...memory.amending import Amend, edited_entry, is_as_written
+from ...memory.amending import EntryEdits, amended_entry, is_as_written
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...records import Context, Failure, Hit, Item, Query, Turn, format_time
@@ -78,23 +78,23 @@ class PersonalFactWriter(Writer):
         super().__init__()
         self.embedder, self.indexes = embedder, Indexes(embedder)
         self.settings = settings
-        self.update = predictor(UpdateFacts)
-        self.update.demos = update_examples()
+        self.update_facts = predictor(UpdateFacts)
+        self.update_facts.demos = update_examples()
         self.merge = predictor(MergeFacts)
 
-    def write(self, memory: PersonalMemory, item: Item, prepared: Any = None) -> PersonalMemory:
+    def update(self, memory: PersonalMemory, item: Item, extraction: Any = None) -> PersonalMemory:
         for part in session_parts(item, self.settings.exchanges):
-            memory = memory.changed(pending=(*memory.pending, part))
+            memory = memory.replace(pending=(*memory.pending, part))
             if len(memory.pending) >= self.settings.every:
                 memory = self._upserted(memory)
         return memory
 
-    def settle(self, memory: PersonalMemory) -> PersonalMemory:
+    def finalize(self, memory: PersonalMemory) -> PersonalMemory:
         return self._upserted(memory) if memory.pending else memory
 
-    def write_piece(self, memory: PersonalMemory, piece: Item) -> PersonalMemory:
+    def update_with_part(self, memory: PersonalMemory, piece: Item) -> PersonalMemory:
         """Takes a piece in by itself: it does not wait for others."""
-        return self._upserted(memory.changed(pending=(piece,))).changed(pending=memory.pending)
+        return self._upserted(memory.replace(pending=(piece,))).replace(pending=memory.pending)
 
     def _upserted(self, memory: PersonalMemory) -> PersonalMemory:
         said = [(session, turn) for session in memory.pending for turn in session.spoken]
@@ -102,11 +102,11 @@ class PersonalFactWriter(Writer):
         if said:
             known = self._near(memory, [turn for _, turn in said])
             lines = [turn.line(session.time) for session, turn in said]
-            found = self.attempt(self.update, existing_facts=known, dialogue="\n".join(lines))
+            found = self.try_call(self.update_facts, existing_facts=known, dialogue="\n".join(lines))
             if found is None:
-                after = memory.changed(pending=())
+                after = memory.replace(pending=())
                 for session in memory.pending:
-                    after = after.left(session)
+                    after = after.mark_failed(session)
                 return after
             # An update of a fact that was not shown is a new one.
             shown, new = {each.fact_id for each in known}, {"state": "add"}
@@ -125,7 +125,7 @@ class PersonalFactWriter(Writer):
             best = sorted((hit for hits in found for hit in hits), key=lambda hit: -hit.score)
             near = set(list(dict.fromkeys(hit.id for hit in best))[:most])
             facts = tuple(fact for fact in facts if fact.id in near)
-        left = [(fact, edited_entry(fact, memory.entry)) for fact in facts]
+        left = [(fact, amended_entry(fact, memory.entry)) for fact in facts]
         return [_shown(fact, entry.text) for fact, entry in left if entry is not None]
 
     def _consolidated(self, memory: PersonalMemory) -> PersonalMemory:
@@ -139,13 +139,13 @@ class PersonalFactWriter(Writer):
         shown = {fact.id: _shown(fact, fact.info) for fact in facts}
 
         def merged(ids: Sequence[str]) -> Any:
-            return self.attempt(self.merge, similar_facts=[shown[id] for id in ids])
+            return self.try_call(self.merge, similar_facts=[shown[id] for id in ids])
 
         for ids, said in zip(groups, gather([lambda ids=ids: merged(ids) for ids in groups]), strict=True):
             new = said.merged_fact if said else None
             if new is not None:
                 memory = memory.merge(ids, new.info, new.type, new.related_entities)
-        return memory.changed(fresh=0)
+        return memory.replace(fresh=0)
 
 
 class ProspectiveReader(Reader):
@@ -165,12 +165,12 @@ class ProspectiveReader(Reader):
     def entries(self, memory: Any) -> Sequence[Entry]:
         return self.inner.entries(memory)
 
-    def amended(self, memory: Any, amend: Amend) -> Any:
-        return self.inner.amended(memory, amend)
+    def with_edits(self, memory: Any, amend: EntryEdits) -> Any:
+        return self.inner.with_edits(memory, amend)
 
     def fallback(self, memory: Any, query: Query) -> Iterable[Hit]:
         """What is nearest to the query, below any threshold; then what the inner method shows where nothing is."""
-        nearest = self.search(memory, [query.probe], FEW, ANY_COSINE)[0]
+        nearest = self.search(memory, [query.search_text], FEW, ANY_COSINE)[0]
         yield from nearest
 
         near_ids = {hit.id for hit in nearest}
@@ -182,7 +182,9 @@ class ProspectiveReader(Reader):
         """What the policy finds; nothing, without a call, in an empty memory."""
         if memory == type(memory)():
             return Context()
-        return self.policy.recall(lambda texts, k, low: self.search(memory, texts, k, low), query.probe, query.date)
+        return self.policy.recall(
+            lambda texts, k, low: self.search(memory, texts, k, low), query.search_text, query.date
+        )
 
 
 def session_parts(item: Item, exchanges: int) -> list[Item]:
@@ -202,12 +204,12 @@ def session_parts(item: Item, exchanges: int) -> list[Item]:
         cuts_an_exchange = turns[end - 1].speaker == opener and turns[end].speaker != opener
         if cuts_an_exchange:
             end -= 1
-        parts.append(item.only({turn.id for turn in turns[start:end]}))
+        parts.append(item.select_turns({turn.id for turn in turns[start:end]}))
         start = end
 
     if not parts:
         return [item]
-    return [*parts, item.only({turn.id for turn in turns[start:]})]
+    return [*parts, item.select_turns({turn.id for turn in turns[start:]})]
 
 
 class FactStore(Method):
@@ -217,8 +219,8 @@ class FactStore(Method):
     presets = _FACT_STORE_PRESETS
 
     def __init__(self, embedder: Embedder, settings: FactStoreSettings) -> None:
-        reader = EntryReader(settings.k, embedder=embedder, hybrid=settings.fused(embedder))
-        super().__init__(PersonalFactWriter(embedder, settings.only(FactSettings)), reader, embedder)
+        reader = EntryReader(settings.k, embedder=embedder, hybrid=settings.uses_fusion(embedder))
+        super().__init__(PersonalFactWriter(embedder, settings.restrict_to(FactSettings)), reader, embedder)
 
 
 class PGR(Method):
@@ -228,9 +230,9 @@ class PGR(Method):
     presets = _PGR_PRESETS
 
     def __init__(self, embedder: Embedder, settings: PGRSettings) -> None:
-        policy = Prospection(settings.only(ProspectionSettings))
-        reader = ProspectiveReader(EntryReader(embedder=embedder, hybrid=settings.fused(embedder)), policy)
-        super().__init__(PersonalFactWriter(embedder, settings.only(FactSettings)), reader, embedder)
+        policy = Prospection(settings.restrict_to(ProspectionSettings))
+        reader = ProspectiveReader(EntryReader(embedder=embedder, hybrid=settings.uses_fusion(embedder)), policy)
+        super().__init__(PersonalFactWriter(embedder, settings.restrict_to(FactSettings)), reader, embedder)
 
 
 class PGROver(Policy):

@@ -33,8 +33,8 @@ from ...signatures.pgr import (
     tree_examples,
 )
 from ..method import EntryCount, Settings
-from ..predictor import Part, predictor
-from ..relative_dates import dated_text
+from ..predictor import Component, predictor
+from ..relative_dates import resolve_line_dates
 
 Search = Callable[[Sequence[str], int, float], list[list[Hit]]]
 """Searches a memory: queries, most hits per query, lowest score; one list of hits per query."""
@@ -63,7 +63,7 @@ class ProspectionSettings(Settings):
     summary: bool = Field(True, description="whether the context ends with a prospection summary (Table 5)")
 
 
-class Prospection(Part):
+class Prospection(Component):
     """The retrieval policy; it works over any search."""
 
     def __init__(self, settings: ProspectionSettings) -> None:
@@ -144,7 +144,7 @@ class Prospection(Part):
     def _asked(self, walk: _Walk, prompt: dspy.Predict, **inputs: Any) -> dspy.Prediction | None:
         """Ask a prompt and count the call; None where it was refused, or its answer cannot be read."""
         walk.counts["calls"] += 1
-        prediction = self.attempt(prompt, **inputs)
+        prediction = self.try_call(prompt, **inputs)
         if prediction is None:
             walk.counts["malformed"] += 1
         return prediction
@@ -187,8 +187,8 @@ class _Walk:
     def lines(self, hits: Iterable[Hit]) -> str:
         """Return hits as prompts show them, a line each."""
         if self.resolve_dates:
-            hits = map(dated_text, hits)
-        return "\n".join(hit.said for hit in hits)
+            hits = map(resolve_line_dates, hits)
+        return "\n".join(hit.dated_text for hit in hits)
 
     def context(self, summary: str) -> Context:
         names = ("calls", "rounds", "probes", "first", "malformed", "repaired")

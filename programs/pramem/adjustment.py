@@ -13,7 +13,7 @@ from typing import Literal
 from ...reading.spelling import is_null_like
 from ...records import one_line
 from ...signatures.pramem import ExperienceChange, PooledProposal
-from ..predictor import Ask
+from ..predictor import CallPredictor
 from .memory import Experience, ExperienceMemory, Kind, Proposal
 from .samples import PracticeSettings, known
 
@@ -22,7 +22,7 @@ ADDED_KIND: dict[str, Kind] = {"add pattern": "pattern", "add alert": "alert"}
 """The kind of the entry that an action adds."""
 
 
-def adjust(ask: Ask, settings: PracticeSettings, memory: ExperienceMemory) -> ExperienceMemory:
+def adjust(ask: CallPredictor, settings: PracticeSettings, memory: ExperienceMemory) -> ExperienceMemory:
     """Return the memory after one adjustment.
 
     A pool of fewer supporters than a change needs is left alone without a call. An answer that stays unreadable leaves
@@ -60,7 +60,7 @@ def _every_proposal_adopted(memory: ExperienceMemory, settings: PracticeSettings
         )
         for proposal in memory.pool
     ]
-    return adjusted(memory, changes, settings.model_copy(update={"needed": 1})).changed(pool=())
+    return adjusted(memory, changes, settings.model_copy(update={"needed": 1})).replace(pool=())
 
 
 def adjusted(
@@ -85,7 +85,7 @@ def adjusted(
         memory, outcome = _applied(memory, change, supporters)
         spent.update(proposal.id for proposal in supporters)
         memory = memory.counted({outcome: 1})
-    return memory.changed(pool=tuple(proposal for proposal in memory.pool if proposal.id not in spent))
+    return memory.replace(pool=tuple(proposal for proposal in memory.pool if proposal.id not in spent))
 
 
 def _support(proposals: Sequence[Proposal], settings: PracticeSettings) -> int:
@@ -126,7 +126,7 @@ def _applied(
     assert target is not None
     if change.action == "modify":
         earlier = (*target.earlier, target.text) if text != target.text else target.earlier
-        return _with(memory, _supported(target, sources, ids).changed(text=text, earlier=earlier)), "modified"
+        return _with(memory, _supported(target, sources, ids).replace(text=text, earlier=earlier)), "modified"
 
     others = [entry for entry in memory.of(target.kind) if entry.id != target.id]
     memory = memory.replaced(target.kind, others)
@@ -143,7 +143,7 @@ def _pooled(memory: ExperienceMemory, entry: Experience) -> ExperienceMemory:
 def _supported(entry: Experience, sources: tuple[str, ...], ids: tuple[str, ...]) -> Experience:
     all_sources = tuple(dict.fromkeys((*entry.sources, *sources)))
     all_ids = tuple(dict.fromkeys((*entry.support, *ids)))
-    return entry.changed(sources=all_sources, support=all_ids)
+    return entry.replace(sources=all_sources, support=all_ids)
 
 
 def _with(memory: ExperienceMemory, entry: Experience) -> ExperienceMemory:

@@ -108,9 +108,9 @@ class ExperienceMemory(Memory):
     def entry(self, part: Experience) -> Entry:
         return Entry(id=part.id, text=part.text, kind=part.kind, sources=part.sources)
 
-    def resumed(self, settled: Any) -> ExperienceMemory:
+    def continue_from(self, finalized: Any) -> ExperienceMemory:
         """Records are practised on once; later ones continue the practice."""
-        return settled
+        return finalized
 
     def parts(self) -> tuple[Experience, ...]:
         """Patterns, then alerts."""
@@ -123,7 +123,7 @@ class ExperienceMemory(Memory):
 
     def with_records(self, records: Iterable[Action]) -> ExperienceMemory:
         """The memory with more records that wait for practice."""
-        return self.changed(records=(*self.records, *records))
+        return self.replace(records=(*self.records, *records))
 
     def with_entries(self, kind: Kind, texts: Iterable[tuple[str, tuple[str, ...]]]) -> ExperienceMemory:
         """The memory with new entries, by text and sources; one with a text that is there is skipped."""
@@ -152,7 +152,7 @@ class ExperienceMemory(Memory):
 
     def replaced(self, kind: Kind, entries: Sequence[Experience]) -> ExperienceMemory:
         """The memory with other entries of a kind."""
-        return self.changed(**{"patterns" if kind == "pattern" else "alerts": tuple(entries)})
+        return self.replace(**{"patterns" if kind == "pattern" else "alerts": tuple(entries)})
 
     def find(self, id: str | None) -> Experience | None:
         """The entry of an id."""
@@ -161,23 +161,23 @@ class ExperienceMemory(Memory):
     def next_id(self, name: str) -> tuple[str, ExperienceMemory]:
         """A fresh id, and the memory that knows it is taken."""
         number = self.issued.get(name, 0) + 1
-        return f"{name}-{number}", self.changed(issued={**self.issued, name: number})
+        return f"{name}-{number}", self.replace(issued={**self.issued, name: number})
 
     def with_proposals(self, round: int, accepted: Iterable[Proposal]) -> ExperienceMemory:
         """The memory whose pool has the proposals of a round, under ids of their own."""
         memory = self
         for proposal in accepted:
             id, memory = memory.next_id("p")
-            memory = memory.changed(pool=(*memory.pool, proposal.changed(id=id, round=round)))
+            memory = memory.replace(pool=(*memory.pool, proposal.replace(id=id, round=round)))
         return memory
 
     def after_adjustment(self, round: int, keep: bool = False) -> ExperienceMemory:
         """Return the memory after the adjustment that followed a round; `keep` keeps the experience as it is then."""
-        after = self.changed(rounds=round, adjusted=(*self.adjusted, round))
+        after = self.replace(rounds=round, adjusted=(*self.adjusted, round))
         if not keep:
             return after
         present = RoundExperience(round=round, patterns=self.patterns, alerts=self.alerts)
-        return after.changed(kept_rounds=(*self.kept_rounds, present))
+        return after.replace(kept_rounds=(*self.kept_rounds, present))
 
     def at_round(self, round: int) -> ExperienceMemory:
         """Return the memory with the experience that it had after so many rounds, for a memory that keeps rounds.
@@ -187,16 +187,16 @@ class ExperienceMemory(Memory):
         until_then = [kept_round for kept_round in self.kept_rounds if kept_round.round <= round]
         if not until_then:
             return self
-        return self.changed(patterns=until_then[-1].patterns, alerts=until_then[-1].alerts)
+        return self.replace(patterns=until_then[-1].patterns, alerts=until_then[-1].alerts)
 
-    def covered(self, max_tokens: int) -> ExperienceMemory:
+    def mark_practised(self, max_tokens: int) -> ExperienceMemory:
         """The memory at the end of a practice run: t' = t, and only records that later samples show are kept."""
         gone = len(self.records) - len(suffix(self.records, max_tokens))
-        return self.changed(records=self.records[gone:], dropped=self.dropped + gone, practised=self.total)
+        return self.replace(records=self.records[gone:], dropped=self.dropped + gone, practised=self.total)
 
     def counted(self, more: Mapping[str, int]) -> ExperienceMemory:
         """The memory with more counted."""
-        return self.changed(counts=dict(Counter(self.counts) + Counter(dict(more))))
+        return self.replace(counts=dict(Counter(self.counts) + Counter(dict(more))))
 
 
 def suffix(records: Sequence[Action], max_tokens: int) -> tuple[Action, ...]:

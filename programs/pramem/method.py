@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 import dspy
 from pydantic import Field, model_validator
 
-from ...memory.amending import Amend
+from ...memory.amending import EntryEdits
 from ...memory.index import Entry
 from ...records import Behavior, Context, Hit, Item, Profile, Query, estimate_tokens, in_blocks
 from ...signatures.pramem import (
@@ -68,7 +68,7 @@ class PracticeWriter(Writer):
     """Practises on a user's records where the past ends."""
 
     Memory = ExperienceMemory
-    recent = "left out"
+    recent_mode = "left out"
     """As in the released evaluator, experience is what practice before the first question gave."""
 
     def __init__(self, settings: PracticeSettings) -> None:
@@ -86,17 +86,17 @@ class PracticeWriter(Writer):
         if settings.consensus:
             self.adjust = predictor(AdjustExperience)
 
-    def write(self, memory: ExperienceMemory, item: Item, prepared: Any = None) -> ExperienceMemory:
+    def update(self, memory: ExperienceMemory, item: Item, extraction: Any = None) -> ExperienceMemory:
         """Takes behaviour records, which then wait for practice, or a profile; other items are ignored."""
         if isinstance(item, Behavior):
             return memory.with_records(item.actions)
         if not isinstance(item, Profile):
             return memory
-        memory = memory.changed(profile=(*memory.profile, *item.turns))
+        memory = memory.replace(profile=(*memory.profile, *item.turns))
         known = [(turn.content, (turn.id,)) for turn in item.turns]
         return memory.with_entries("pattern", known) if self.settings.patterns else memory
 
-    def settle(self, memory: ExperienceMemory) -> ExperienceMemory:
+    def finalize(self, memory: ExperienceMemory) -> ExperienceMemory:
         if not memory.waiting:
             return memory
         if not memory.practised:
@@ -110,24 +110,24 @@ class PracticeWriter(Writer):
 
         for _, batch in groupby(draw(memory, self.settings), key=run):
             memory = self._practised(memory, list(batch))
-        return memory.covered(self.settings.practice_tokens)
+        return memory.mark_practised(self.settings.practice_tokens)
 
-    def write_piece(self, memory: ExperienceMemory, piece: Item) -> ExperienceMemory:
+    def update_with_part(self, memory: ExperienceMemory, piece: Item) -> ExperienceMemory:
         """Practises once more on records of which practice came to nothing; the proposals wait for an adjustment."""
         places = {action.id: n for n, action in enumerate(memory.records)}
         for action in piece.actions if isinstance(piece, Behavior) else ():
             place = places.get(action.id, len(places))
             sample = sample_of(memory, action, place, memory.rounds, self.settings.practice_tokens)
-            memory = self._after(memory, sample, Practice(self.ask, self.settings, sample).run(memory))
+            memory = self._after(memory, sample, Practice(self.call_predictor, self.settings, sample).run(memory))
         return memory
 
     def _practised(self, memory: ExperienceMemory, batch: list[Sample]) -> ExperienceMemory:
         before, settings = memory, self.settings
-        outcomes = gather([lambda one=one: Practice(self.ask, settings, one).run(before) for one in batch])
+        outcomes = gather([lambda one=one: Practice(self.call_predictor, settings, one).run(before) for one in batch])
         for sample, outcome in zip(batch, outcomes, strict=True):
             memory = self._after(memory, sample, outcome)
         if any(outcome.proposals for outcome in outcomes):
-            memory = adjust(self.ask, settings, memory)
+            memory = adjust(self.call_predictor, settings, memory)
         return memory.after_adjustment(batch[-1].round, settings.keep_rounds)
 
     def _after(self, memory: ExperienceMemory, sample: Sample, outcome: PracticeResult) -> ExperienceMemory:
@@ -136,7 +136,7 @@ class PracticeWriter(Writer):
         memory = memory.with_proposals(sample.round, accepted).counted(fates)
         # Proposals that nobody could judge are no judgement of the record.
         lost = fates["failed"] or (fates["malformed"] and not accepted)
-        return memory.left(Behavior.of(sample.target.id, [sample.target])) if lost else memory
+        return memory.mark_failed(Behavior.from_actions(sample.target.id, [sample.target])) if lost else memory
 
 
 BLOCKS = {
@@ -178,15 +178,15 @@ class ExperienceReader(EntryReader):
         counts = {"patterns": len(memory.patterns), "alerts": len(memory.alerts), "tokens": tokens}
         return Context(hits=in_blocks((*found, *rest), BLOCKS), counts=counts)
 
-    def amended(self, memory: ExperienceMemory, amend: Amend) -> ExperienceMemory:
+    def with_edits(self, memory: ExperienceMemory, amend: EntryEdits) -> ExperienceMemory:
         kept_rounds = tuple(
-            kept_round.changed(
-                patterns=amend.parts(kept_round.patterns, memory.entry, memory.reworded),
-                alerts=amend.parts(kept_round.alerts, memory.entry, memory.reworded),
+            kept_round.replace(
+                patterns=amend.amended_parts(kept_round.patterns, memory.entry, memory.with_text),
+                alerts=amend.amended_parts(kept_round.alerts, memory.entry, memory.with_text),
             )
             for kept_round in memory.kept_rounds
         )
-        return super().amended(memory, amend).changed(kept_rounds=kept_rounds)
+        return super().with_edits(memory, amend).replace(kept_rounds=kept_rounds)
 
     def _as_read(self, memory: ExperienceMemory) -> ExperienceMemory:
         """Return the memory with the experience that `at_round` asks for."""
@@ -201,12 +201,12 @@ class ExperiencedPrediction(BehaviorPrediction):
 
     prompt = PredictWithExperience
 
-    def asked(self, context: Context, query: Query) -> dict[str, Any]:
+    def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
         hits = unseen(context, query).hits
         return {
             "patterns": [hit.text for hit in hits if hit.kind != "alert"],
             "alerts": [hit.text for hit in hits if hit.kind == "alert"],
-            "records": with_items("", query.shown),
+            "records": with_items("", query.shown_items),
             "question": query.text,
             "options": list(query.options),
         }
@@ -220,8 +220,8 @@ class PraMem(Method):
 
     def __init__(self, settings: PraMemSettings) -> None:
         self.predict_tokens, self.two_step = settings.predict_tokens, settings.two_step
-        super().__init__(PracticeWriter(settings.only(PracticeSettings)), ExperienceReader(settings.at_round))
+        super().__init__(PracticeWriter(settings.restrict_to(PracticeSettings)), ExperienceReader(settings.at_round))
 
-    def answering(self, task: str) -> dspy.Module:
+    def make_task(self, task: str) -> dspy.Module:
         """The task with its budget of newest records, by the prompt of all methods (section 4.1) or in two steps."""
         return (ExperiencedPrediction if self.two_step else BehaviorPrediction)(self.predict_tokens)

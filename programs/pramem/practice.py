@@ -21,7 +21,7 @@ from ...signatures.pramem import (
     ReviewedProposal,
     SceneChoice,
 )
-from ..predictor import Ask
+from ..predictor import CallPredictor
 from ..threads import gather
 from .memory import ExperienceMemory, Proposal
 from .samples import PracticeSettings, Sample, known
@@ -34,14 +34,14 @@ class PracticeResult(NamedTuple):
     """What came of a trial, or of a whole round."""
 
     proposals: Sequence[Proposal]
-    fates: Counter[str]
+    outcome_counts: Counter[str]
     """Other proposals by outcome; failed: 1 for an unreadable trial."""
 
 
 class Practice:
     """One round with the prompts and settings of a writer, on one sample."""
 
-    def __init__(self, ask: Ask, settings: PracticeSettings, sample: Sample) -> None:
+    def __init__(self, ask: CallPredictor, settings: PracticeSettings, sample: Sample) -> None:
         self._ask, self._settings, self._sample = ask, settings, sample
 
     def run(self, memory: ExperienceMemory) -> PracticeResult:
@@ -49,7 +49,7 @@ class Practice:
         calls = [lambda: self.tried(memory), self._perturbations, self._virtual_scenes]
         tried, perturbed, scenes = gather(calls)
         accepted, fates = self.reviewed(tried.proposals, perturbed, scenes)
-        return PracticeResult(accepted, fates + tried.fates + Counter(pooled=len(accepted)))
+        return PracticeResult(accepted, fates + tried.outcome_counts + Counter(pooled=len(accepted)))
 
     def tried(self, memory: ExperienceMemory) -> PracticeResult:
         """The trial and the reflection on it."""

@@ -30,8 +30,8 @@ class PracticeSettings(Settings):
     Defaults suit a user's own records; `mempiler reproduce pramem` sets what the paper, or else its released code, has.
     """
 
-    retired: ClassVar = {"start": "profile", "parallel": True}
-    one_of = ("patterns", "alerts")
+    deprecated: ClassVar = {"start": "profile", "parallel": True}
+    at_least_one_of = ("patterns", "alerts")
     rounds: int = Field(20, ge=1, description="most practice rounds of a run (section 4.1: 80)")
     samples: int = Field(1, ge=1, description="samples of a round (q), each tried and reviewed on its own")
     adjust_every: int = Field(5, ge=1, description="rounds between two adjustments (T), and at most before the last")

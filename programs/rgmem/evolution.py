@@ -10,7 +10,7 @@ from typing import Any
 
 from ...records import Failure, format_time
 from ...signatures.rgmem import SubSummary
-from ..predictor import Ask
+from ..predictor import CallPredictor
 from ..recording import record_failure
 from ..threads import gather
 from .extraction import conclusion_line
@@ -48,7 +48,7 @@ def _fired(memory: GraphMemory, due: Sequence[Any], operator: Callable[..., Any]
 class Operators:
     """The operators by a language model; each makes a theory, or None where no usable answer came."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: CallPredictor) -> None:
         self._ask = ask
 
     def relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
@@ -211,30 +211,30 @@ def _raw_events(memory: GraphMemory, relation: Relation, units: Sequence[str]) -
 
 def inferred(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
     """R_K1 fired on an event edge (Eq. 6): its mentions are processed, and every concept above has fresh evidence."""
-    relation = memory.relations[id].changed(theory=theory, count=0)
+    relation = memory.relations[id].replace(theory=theory, count=0)
     nodes = dict(memory.nodes)
     for concept, edges in memory.below().items():
         if id in edges:
             node = nodes[concept]
             fresh = tuple(dict.fromkeys((*node.fresh_relations, id)))
-            nodes[concept] = node.changed(score=node.score + 1, fresh_relations=fresh)
-    return memory.changed(nodes=nodes, relations={**memory.relations, id: relation})
+            nodes[concept] = node.replace(score=node.score + 1, fresh_relations=fresh)
+    return memory.replace(nodes=nodes, relations={**memory.relations, id: relation})
 
 
 def abstracted(memory: GraphMemory, id: str, theory: Theory, flows: bool = True) -> GraphMemory:
     """R_K2 fired on a concept (Eq. 10): its evidence is processed; if it `flows`, those above are dirty."""
-    processed = memory.nodes[id].changed(own=theory, fresh=(), fresh_relations=(), score=0)
+    processed = memory.nodes[id].replace(own=theory, fresh=(), fresh_relations=(), score=0)
     nodes = {**memory.nodes, id: processed}
     if flows:
         below = any(nodes[child].theory for child in memory.children(id))
         nodes = _dirty(nodes, (*memory.parents(id), *([id] if below else ())))
-    return memory.changed(nodes=nodes)
+    return memory.replace(nodes=nodes)
 
 
 def flowed(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
     """R_K3 fired on a parent concept (Eq. 13): it is clean, its own parents are dirty."""
-    nodes = {**memory.nodes, id: memory.nodes[id].changed(flow=theory, dirty=False)}
-    return memory.changed(nodes=_dirty(nodes, memory.parents(id)))
+    nodes = {**memory.nodes, id: memory.nodes[id].replace(flow=theory, dirty=False)}
+    return memory.replace(nodes=_dirty(nodes, memory.parents(id)))
 
 
 def levels(memory: GraphMemory) -> list[list[str]]:
@@ -262,5 +262,5 @@ def joined(memory: GraphMemory, *parts: Iterable[str]) -> tuple[str, ...]:
 
 def _dirty(nodes: dict[str, Node], ids: Iterable[str]) -> dict[str, Node]:
     for id in ids:
-        nodes[id] = nodes[id].changed(dirty=True)
+        nodes[id] = nodes[id].replace(dirty=True)
     return nodes

@@ -20,8 +20,8 @@ import numpy as np
 from ...memory.bm25 import tokens
 from ...records import Item, Turn, format_time, one_line
 from ...signatures.rgmem import DrawnConclusion, EntityPath, PathSegment, SegmentLabel
-from ..method import Lost
-from ..predictor import Ask
+from ..method import ExtractionFailed
+from ..predictor import CallPredictor
 from .memory import USER, ClassEdge, Conclusion, Evidence, GraphMemory, Mention, Node, Relation, Tier, new_graph
 
 _DIGITS = re.compile(r"\d+")
@@ -57,8 +57,8 @@ def segments(item: Item, most: int) -> list[list[Turn]]:
 
 
 def synthesized(
-    turns: Sequence[Turn], time: datetime | None, ask: Ask, users: str = USER, people: Sequence[str] = ()
-) -> Evidence | Lost | None:
+    turns: Sequence[Turn], time: datetime | None, ask: CallPredictor, users: str = USER, people: Sequence[str] = ()
+) -> Evidence | ExtractionFailed | None:
     """Turn one segment into a unit of evidence without an id (f_synth).
 
     Args:
@@ -74,7 +74,7 @@ def synthesized(
     ids = tuple(turn.id for turn in turns)
     said = ask("synthesize", users=users, dialogue="\n".join(turn.line(time) for turn in turns))
     if said is None:
-        return Lost(frozenset(ids))
+        return ExtractionFailed(frozenset(ids))
     conclusions: list[DrawnConclusion] = said.conclusions or []
     drawn = [_conclusion(one, turns, people) for one in conclusions if one.text.strip()]
     fact = one_line(said.fact)
@@ -86,7 +86,7 @@ def synthesized(
 
 
 def placed(
-    unit: Evidence, ask: Ask, person: str = USER, user: str | None = None, linked: bool = True
+    unit: Evidence, ask: CallPredictor, person: str = USER, user: str | None = None, linked: bool = True
 ) -> tuple[GraphPath, ...]:
     """Return the labelled paths of a unit in one person's graph (f_extract); none where the model gave none.
 
@@ -94,7 +94,7 @@ def placed(
     `linked`. `user` is what the prompts call the person, if that is not the name.
     """
     user = user or person
-    said = ask("extract", user=user, fragment=fragment(unit, person))
+    said = ask("extract_paths", user=user, fragment=fragment(unit, person))
     drawn: list[EntityPath] = said.entity_paths or [] if said else []
     paths = tuple(path for path in dict.fromkeys(_path(one, person) for one in drawn) if path.events)
     if not paths:
@@ -200,7 +200,7 @@ def _segments(paths: Sequence[GraphPath], user: str) -> list[list[PathSegment]]:
     ]
 
 
-def taken_in(
+def add_units(
     memory: GraphMemory,
     units: Sequence[tuple[Evidence, Sequence[GraphPath]]],
     vectors: Mapping[str, np.ndarray] | None = None,
@@ -219,7 +219,7 @@ def taken_in(
         draft.evidence = evidence
         for path in paths:
             draft.walk(path)
-    return memory.changed(
+    return memory.replace(
         evidence={**memory.evidence, **{evidence.id: evidence for evidence, _ in units}},
         nodes=draft.nodes,
         classes=tuple(draft.classes),
@@ -229,7 +229,7 @@ def taken_in(
 
 
 class _Draft:
-    """The mutable state of one `taken_in`."""
+    """The mutable state of one `add_units`."""
 
     evidence: Evidence
 
@@ -320,7 +320,7 @@ class _Draft:
             self._above[id] = set()
         node = self.nodes[id]
         higher = tier if (node.tier, tier) == ("instance", "general") else node.tier
-        self.nodes[id] = node.changed(tier=higher, aliases=(*node.aliases, name) if near else node.aliases)
+        self.nodes[id] = node.replace(tier=higher, aliases=(*node.aliases, name) if near else node.aliases)
         self._name(self.nodes[id])
         return id
 
@@ -346,7 +346,7 @@ class _Draft:
         node, unit = self.nodes[id], self.evidence.id
         if unit not in node.evidence:
             new = {"fresh": (*node.fresh, unit), "score": node.score + 1} if lowest else {}
-            self.nodes[id] = node.changed(evidence=(*node.evidence, unit), **new)
+            self.nodes[id] = node.replace(evidence=(*node.evidence, unit), **new)
 
     def _mention(self, source: str, target: str, label: str, linked: tuple[int, ...] | None) -> None:
         id = self._edges.get((source, target))
@@ -359,10 +359,10 @@ class _Draft:
         if last and last.evidence == unit:
             whole = last.conclusions is None or linked is None
             both = None if whole else tuple(sorted({*(last.conclusions or ()), *(linked or ())}))
-            self.relations[id] = relation.changed(mentions=(*relation.mentions[:-1], last.changed(conclusions=both)))
+            self.relations[id] = relation.replace(mentions=(*relation.mentions[:-1], last.replace(conclusions=both)))
             return
         mention = Mention(evidence=unit, label=one_line(label) or self.evidence.fact, conclusions=linked)
-        self.relations[id] = relation.changed(mentions=(*relation.mentions, mention), count=relation.count + 1)
+        self.relations[id] = relation.replace(mentions=(*relation.mentions, mention), count=relation.count + 1)
 
 
 def normal(name: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import dspy
 from pydantic import Field
 
-from ...memory.amending import Amend
+from ...memory.amending import EntryEdits
 from ...memory.index import Embedder
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Item, Query, Turn, in_blocks
@@ -44,14 +44,14 @@ from ...signatures.rgmem import (
     SynthesizeEvidence,
 )
 from ..fallback import FEW
-from ..method import ANY_COSINE, EntryReader, Lost, Method, Settings, Writer
+from ..method import ANY_COSINE, EntryReader, ExtractionFailed, Method, Settings, Writer
 from ..predictor import predictor
 from ..tasks.task import QuestionAnswering
 from ..threads import gather
 from .evolution import Operators, evolve, single_scale
-from .extraction import GraphPath, people_in, placed, segments, synthesized, taken_in
+from .extraction import GraphPath, add_units, people_in, placed, segments, synthesized
 from .memory import USER, Evidence, GraphMemory, name_of_user, people_of
-from .retrieval import BLOCKS, RecallSettings, amended, entries_of, name_entries, recalled, searched
+from .retrieval import BLOCKS, RecallSettings, entries_of, name_entries, recalled, searched, with_edits
 
 Unit = tuple[Evidence, tuple[GraphPath, ...]]
 """A unit of evidence, and where it belongs."""
@@ -73,7 +73,7 @@ class GraphSettings(Settings):
 class RGMemSettings(RecallSettings, GraphSettings):
     """What can be set of `RGMem`."""
 
-    one_of = ("use_l0", "use_l1")
+    at_least_one_of = ("use_l0", "use_l1")
 
 
 class GraphWriter(Writer):
@@ -87,7 +87,7 @@ class GraphWriter(Writer):
         # Only what the settings use, so that an optimizer does not tune unused prompts.
         self.synthesize = predictor(SynthesizeEvidence)
         if settings.use_l1:
-            self.extract = predictor(ExtractEntityPaths)
+            self.extract_paths = predictor(ExtractEntityPaths)
             self.label = predictor(LabelSegments)
         if settings.use_l1 and settings.use_rg:
             self.infer = predictor(InferRelation)
@@ -96,52 +96,54 @@ class GraphWriter(Writer):
         elif settings.use_l1:
             self.rewrite = predictor(RewriteConceptSummary)
 
-    def prepare(self, item: Item) -> list[Unit | Lost]:
+    def extract(self, item: Item) -> list[Unit | ExtractionFailed]:
         """The units of an item with their places in the graph; all segments at once."""
         pieces = segments(item, self.settings.segment_turns)
         found = gather([lambda turns=turns: self._unit(item, turns) for turns in pieces])
         return [unit for unit in found if unit is not None]
 
-    def write(self, memory: GraphMemory, item: Item, prepared: list[Unit | Lost] | None = None) -> GraphMemory:
+    def update(
+        self, memory: GraphMemory, item: Item, extraction: list[Unit | ExtractionFailed] | None = None
+    ) -> GraphMemory:
         """One step: the item's units come in, then the operators that are due fire."""
-        found = self.prepare(item) if prepared is None else prepared
+        found = self.extract(item) if extraction is None else extraction
         step, known = memory.step + 1, len(memory.evidence)
         if self.settings.merged_graph:
             people = dict.fromkeys((*memory.shared_by, *people_of(item)))
-            memory = memory.changed(shared_by=tuple(people))
-        lost = {id for each in found if isinstance(each, Lost) for id in each.turns or ()}
-        memory = memory.changed(step=step).left(item, lost)
-        made = [unit for unit in found if not isinstance(unit, Lost)]
-        units = [(unit.changed(id=f"e{n}", step=step), paths) for n, (unit, paths) in enumerate(made, known + 1)]
+            memory = memory.replace(shared_by=tuple(people))
+        lost = {id for each in found if isinstance(each, ExtractionFailed) for id in each.turns or ()}
+        memory = memory.replace(step=step).mark_failed(item, lost)
+        made = [unit for unit in found if not isinstance(unit, ExtractionFailed)]
+        units = [(unit.replace(id=f"e{n}", step=step), paths) for n, (unit, paths) in enumerate(made, known + 1)]
         if not self.settings.use_l1:
-            return memory.changed(evidence={**memory.evidence, **{unit.id: unit for unit, _ in units}})
-        memory = taken_in(memory, units, self._vectors(memory, units), self.settings.merge_cosine)
+            return memory.replace(evidence={**memory.evidence, **{unit.id: unit for unit, _ in units}})
+        memory = add_units(memory, units, self._vectors(memory, units), self.settings.merge_cosine)
         if not self.settings.use_rg:
-            return single_scale(memory, Operators(self.ask))
-        return evolve(memory, Operators(self.ask), self.settings.theta_inf, self.settings.theta_sum)
+            return single_scale(memory, Operators(self.call_predictor))
+        return evolve(memory, Operators(self.call_predictor), self.settings.theta_inf, self.settings.theta_sum)
 
-    def _unit(self, item: Item, turns: Sequence[Turn]) -> Unit | Lost | None:
+    def _unit(self, item: Item, turns: Sequence[Turn]) -> Unit | ExtractionFailed | None:
         people = people_of(item)
         if self.settings.merged_graph:
             return self._unit_of_shared_graph(item, turns, name_of_user(people))
 
-        unit = synthesized(turns, item.time, self.ask, ", ".join(people) or USER, people)
+        unit = synthesized(turns, item.time, self.call_predictor, ", ".join(people) or USER, people)
         if not isinstance(unit, Evidence):
             return unit
         if not self.settings.use_l1:
             return unit, ()
         owners = people_in(unit, people or [USER])
         linked = self.settings.linked
-        paths_by_owner = gather([partial(placed, unit, self.ask, owner, linked=linked) for owner in owners])
+        paths_by_owner = gather([partial(placed, unit, self.call_predictor, owner, linked=linked) for owner in owners])
         return unit, tuple(path for paths in paths_by_owner for path in paths)
 
-    def _unit_of_shared_graph(self, item: Item, turns: Sequence[Turn], user: str) -> Unit | Lost | None:
-        unit = synthesized(turns, item.time, self.ask, user)
+    def _unit_of_shared_graph(self, item: Item, turns: Sequence[Turn], user: str) -> Unit | ExtractionFailed | None:
+        unit = synthesized(turns, item.time, self.call_predictor, user)
         if not isinstance(unit, Evidence):
             return unit
         if not self.settings.use_l1:
             return unit, ()
-        return unit, placed(unit, self.ask, user=user, linked=self.settings.linked)
+        return unit, placed(unit, self.call_predictor, user=user, linked=self.settings.linked)
 
     def _vectors(self, memory: GraphMemory, units: Sequence[Unit]) -> dict[str, Any]:
         """Embeddings of all names that may have to be compared; one call."""
@@ -159,7 +161,7 @@ class GraphReader(EntryReader):
     """
 
     def __init__(self, embedder: Embedder, settings: RGMemSettings) -> None:
-        hybrid = settings.fused(embedder)
+        hybrid = settings.uses_fusion(embedder)
         indexes = Indexes(
             embedder if hybrid else None,
             hybrid=hybrid,
@@ -177,8 +179,8 @@ class GraphReader(EntryReader):
         found = [entry.hit() for part in parts for entry in reversed(entries_of(part))]
         return in_blocks(sorted(found, key=lambda hit: not hit.is_evidence)[:FEW], BLOCKS)
 
-    def amended(self, memory: GraphMemory, amend: Amend) -> GraphMemory:
-        return amended(memory, amend)
+    def with_edits(self, memory: GraphMemory, amend: EntryEdits) -> GraphMemory:
+        return with_edits(memory, amend)
 
     def recall(self, memory: GraphMemory, query: Query) -> Context:
         """The context of section 3.4; empty, without a call, for an empty memory.
@@ -188,14 +190,14 @@ class GraphReader(EntryReader):
         """
         if not memory.evidence:
             return Context()
-        asked = "\n".join([query.probe, *(["Options:", *query.options] if query.options else [])])
-        said = self.attempt(self.plan, question=asked)
+        asked = "\n".join([query.search_text, *(["Options:", *query.options] if query.options else [])])
+        said = self.try_call(self.plan, question=asked)
         planned: list[Keyword] = said.keywords or [] if said else []
         keywords = [keyword for keyword in planned if keyword.name.strip()] or [
-            Keyword(name=query.probe, retrieve=["summary"])
+            Keyword(name=query.search_text, retrieve=["summary"])
         ]
         names = self.names if self.settings.use_l1 else None
-        found = recalled(memory, self.indexes, names, self.settings, query.probe, keywords)
+        found = recalled(memory, self.indexes, names, self.settings, query.search_text, keywords)
         return found.model_copy(update={"counts": {**found.counts, "calls": 1}})
 
 
@@ -214,5 +216,5 @@ class RGMem(Method):
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": ScaleAnswering}
 
     def __init__(self, embedder: Embedder, settings: RGMemSettings) -> None:
-        writer = GraphWriter(embedder, settings.only(GraphSettings))
+        writer = GraphWriter(embedder, settings.restrict_to(GraphSettings))
         super().__init__(writer, GraphReader(embedder, settings), embedder)

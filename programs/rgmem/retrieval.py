@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import Field
 
-from ...memory.amending import Amend
-from ...memory.index import Entry, Where, entry_of
+from ...memory.amending import EntryEdits
+from ...memory.index import Entry, EntryFilter, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, estimate_tokens, in_blocks
 from ...signatures.rgmem import Keyword
@@ -140,7 +140,7 @@ def _mentions(question: str, name: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", question) is not None
 
 
-def _passes(layer: str, kind: str, people: frozenset[str]) -> Where:
+def _passes(layer: str, kind: str, people: frozenset[str]) -> EntryFilter:
     def passes(entry: Entry) -> bool:
         tags = entry.tags
         return tags["kind"] == kind and layer in tags["has"].split() and tags["person"] in people
@@ -247,7 +247,7 @@ def _history(memory: GraphMemory, edges: Sequence[Relation], score: float, facts
     ]
 
 
-def amended(memory: GraphMemory, amend: Amend) -> GraphMemory:
+def with_edits(memory: GraphMemory, amend: EntryEdits) -> GraphMemory:
     """The memory with what is left of its evidence and theories.
 
     A fact or conclusion is reworded, or without words; its unit stays, for theories and nodes name it. A theory is
@@ -257,26 +257,26 @@ def amended(memory: GraphMemory, amend: Amend) -> GraphMemory:
     changed = {id for id, unit in evidence.items() if unit.fact != memory.evidence[id].fact}
     relations, nodes = dict(memory.relations), dict(memory.nodes)
     for id, relation in memory.relations.items():
-        mentions = tuple(m.changed(label="") if m.evidence in changed else m for m in relation.mentions)
-        relations[id] = relation.changed(mentions=mentions, theory=_theory(memory, relation, amend))
+        mentions = tuple(m.replace(label="") if m.evidence in changed else m for m in relation.mentions)
+        relations[id] = relation.replace(mentions=mentions, theory=_theory(memory, relation, amend))
     for id, node in memory.nodes.items():
         theory = _theory(memory, node, amend)
         # What flowed up has taken the node's own theory in.
-        nodes[id] = node if theory is node.theory else node.changed(own=None, flow=theory)
-    return memory.changed(evidence=evidence, relations=relations, nodes=nodes)
+        nodes[id] = node if theory is node.theory else node.replace(own=None, flow=theory)
+    return memory.replace(evidence=evidence, relations=relations, nodes=nodes)
 
 
-def _unit(unit: Evidence, amend: Amend) -> Evidence:
+def _unit(unit: Evidence, amend: EntryEdits) -> Evidence:
     entries = entries_of(unit)
-    said = {entry.id: entry.text for entry in amend.entries(entries)}
+    said = {entry.id: entry.text for entry in amend.amended_entries(entries)}
     if said == {entry.id: entry.text for entry in entries}:
         return unit
     texts = [said.get(f"{unit.id}.{n}", "") for n in range(1, len(unit.conclusions) + 1)]
-    conclusions = tuple(one.changed(text=text) for one, text in zip(unit.conclusions, texts, strict=True))
-    return unit.changed(fact=said.get(unit.id, ""), conclusions=conclusions)
+    conclusions = tuple(one.replace(text=text) for one, text in zip(unit.conclusions, texts, strict=True))
+    return unit.replace(fact=said.get(unit.id, ""), conclusions=conclusions)
 
 
-def _theory(memory: GraphMemory, part: Node | Relation, amend: Amend) -> Theory | None:
+def _theory(memory: GraphMemory, part: Node | Relation, amend: EntryEdits) -> Theory | None:
     theory = part.theory
     if theory is None:
         return None
@@ -285,8 +285,8 @@ def _theory(memory: GraphMemory, part: Node | Relation, amend: Amend) -> Theory 
     if whole is None:
         return None
     if None in apart:
-        return theory.changed(delta="")
+        return theory.replace(delta="")
     if whole.text == before.text:
         return theory
     said = whole.text.removeprefix(before.text.partition(": ")[0]).removeprefix(": ")
-    return theory.changed(sigma=said, delta="")
+    return theory.replace(sigma=said, delta="")

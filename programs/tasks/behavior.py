@@ -43,16 +43,16 @@ class BehaviorPrediction(Task):
         super().__init__()
         self.suffix_tokens = suffix_tokens
 
-    def shown(self, past: Sequence[Item], recent: Sequence[Item]) -> list[Item]:
+    def shown_items(self, past: Sequence[Item], recent: Sequence[Item]) -> list[Item]:
         """Profiles, and the newest records of history and `recent` within the budget."""
-        candidates = newest([*past, *recent], self.suffix_tokens)
+        candidates = newest_actions([*past, *recent], self.suffix_tokens)
         # Resolved dates make lines longer: what does not fit with them is cut off too.
-        return newest(self.items_as_shown(candidates), self.suffix_tokens)
+        return newest_actions(self.items_as_shown(candidates), self.suffix_tokens)
 
-    def asked(self, context: Context, query: Query) -> dict[str, Any]:
+    def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
         return {
             "context": unseen(context, query).text(),
-            "records": with_items("", query.shown),
+            "records": with_items("", query.shown_items),
             "question": query.text,
             "options": list(query.options),
         }
@@ -65,15 +65,15 @@ class BehaviorPrediction(Task):
                 break
             # Sampled, and under an id of its own: the same request would have the same answer from a cache.
             config = {"rollout_id": f"{rollout}/again {n + 1}", "temperature": 1.0}
-            found = self.made(self.answer(**self.given(context, query), config=config), query)
+            found = self.build_outputs(self.answer(**self.prompt_inputs(context, query), config=config), query)
         return found
 
-    def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
+    def build_outputs(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
         chosen = chosen_option(str(found.get("answer") or ""), query.options) if query.options else None
         return dspy.Prediction(**{**dict(found.items()), "answer": chosen}) if chosen else found
 
 
-def newest(items: Sequence[Item], max_tokens: int) -> list[Item]:
+def newest_actions(items: Sequence[Item], max_tokens: int) -> list[Item]:
     """The newest turns whose lines fit, in time order and within their items; profiles first, all of them and for free.
 
     An item that does not fit as a whole is cut at its beginning.
@@ -85,13 +85,13 @@ def newest(items: Sequence[Item], max_tokens: int) -> list[Item]:
     while others and room > 0:
         item = others.pop()
         whole = len(item.turns) <= room
-        kept.append(item if whole else item.only({turn.id for turn in item.turns[-room:]}))
+        kept.append(item if whole else item.select_turns({turn.id for turn in item.turns[-room:]}))
         room -= len(item.turns)
     return [*profiles, *reversed(kept)]
 
 
 def unseen(context: Context, query: Query) -> Context:
     """The context without the turns that the task shows as they are."""
-    shown = query.shown_ids
+    shown = query.shown_turn_ids
     hits = tuple(hit for hit in context.hits if not (hit.id in shown and hit.sources == (hit.id,)))
     return context.model_copy(update={"hits": hits})

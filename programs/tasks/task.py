@@ -21,14 +21,14 @@ from ...engines.endpoint.loop import in_thread
 from ...errors import UnknownNameError, UserError
 from ...records import Context, Hit, Item, Query, comparable
 from ...records.query import About, Modality
-from ...records.scope import holding
+from ...records.scope import set_context
 from ...signatures import pal
 from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFromContext, RespondPersonally
 from ...signatures.chinese import PromptLanguage, action_meaning, has_chinese, in_language
 from ..method import Settings
 from ..predictor import predictor
-from ..relative_dates import dated, dated_text
-from ..streaming import ANSWERING, WANTED
+from ..relative_dates import resolve_item_dates, resolve_line_dates
+from ..streaming import ANSWER_LISTENER, PREDICTOR_LISTENER
 
 
 class TaskSettings(Settings):
@@ -52,8 +52,8 @@ class TaskSettings(Settings):
     )
 
     @property
-    def named(self) -> dict[str, Any]:
-        """What is no default, by the names that `parted` takes, and `dates` in any case.
+    def non_defaults(self) -> dict[str, Any]:
+        """What is no default, by the names that `split_config` takes, and `dates` in any case.
 
         `dates` is off in programs that were saved before it was on by default, and do not name it.
         """
@@ -140,53 +140,60 @@ class Task(dspy.Module):
             dialogue=str(fields.get("dialogue") or ""),
             modality=self.modality,
             about=self.about,
-            shown=tuple(self.shown(past, recent)),
-            since=tuple(recent),
-            more=more,
+            shown_items=tuple(self.shown_items(past, recent)),
+            new_items=tuple(recent),
+            extra=more,
         )
 
-    def shown(self, past: Sequence[Item], recent: Sequence[Item]) -> Sequence[Item]:
+    def shown_items(self, past: Sequence[Item], recent: Sequence[Item]) -> Sequence[Item]:
         """The raw items that are shown beside the recalled context. Default: those after the history."""
         return recent
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
         """Answers a query, with the raw items that it shows, from what the memory recalled."""
-        with holding(ANSWERING, WANTED.get() if type(self).made is Task.made else None):
-            found = self.answer(**self.given(context, query))
-        return self.made(found, query)
+        with set_context(
+            PREDICTOR_LISTENER, ANSWER_LISTENER.get() if type(self).build_outputs is Task.build_outputs else None
+        ):
+            found = self.answer(**self.prompt_inputs(context, query))
+        return self.build_outputs(found, query)
 
     async def aforward(self, context: Context, query: Query) -> dspy.Prediction:
         """`forward` for asyncio; no thread waits for the language model."""
         if type(self).forward is not Task.forward:
             # By the class: DSPy logs a warning whenever `forward` is read from a module itself.
             return await in_thread(lambda: type(self).forward(self, context, query))
-        with holding(ANSWERING, WANTED.get() if type(self).made is Task.made else None):
-            found = await self.answer.acall(**self.given(context, query))
-        return self.made(found, query)
+        with set_context(
+            PREDICTOR_LISTENER, ANSWER_LISTENER.get() if type(self).build_outputs is Task.build_outputs else None
+        ):
+            found = await self.answer.acall(**self.prompt_inputs(context, query))
+        return self.build_outputs(found, query)
 
-    def given(self, context: Context, query: Query) -> dict[str, Any]:
+    def prompt_inputs(self, context: Context, query: Query) -> dict[str, Any]:
         """`asked`, of what is shown to a model of a context and of the query's raw items."""
-        shown = tuple(self.items_as_shown(query.shown))
-        return self.asked(self.context_as_shown(context), query.model_copy(update={"shown": shown}))
+        shown = tuple(self.items_as_shown(query.shown_items))
+        return self.build_inputs(self.context_as_shown(context), query.model_copy(update={"shown_items": shown}))
 
     def context_as_shown(self, context: Context) -> Context:
         """The context with the date beside each relative date, where that is set."""
         if not self.settings.dates:
             return context
-        return context.model_copy(update={"hits": tuple(dated_text(hit) for hit in context.hits)})
+        return context.model_copy(update={"hits": tuple(resolve_line_dates(hit) for hit in context.hits)})
 
     def items_as_shown(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items with the date beside each relative date, where that is set."""
-        return [dated(item) for item in items] if self.settings.dates else items
+        return [resolve_item_dates(item) for item in items] if self.settings.dates else items
 
-    def asked(self, context: Context, query: Query) -> dict[str, Any]:
+    def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
         """The inputs of `prompt`. Default: context, question with its date, and the options of a task that has any."""
-        inputs: dict[str, Any] = {"context": with_items(context.text(), query.shown), "question": query.line}
+        inputs: dict[str, Any] = {
+            "context": with_items(context.text(), query.shown_items),
+            "question": query.dated_text,
+        }
         if "options" in self.inputs:
             inputs["options"] = list(query.options)
         return inputs
 
-    def made(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
+    def build_outputs(self, found: dspy.Prediction, query: Query) -> dspy.Prediction:
         """The outputs of the task, of those of its prompt. Default: the same."""
         return found
 
@@ -223,8 +230,8 @@ class PersonalResponse(Task):
     name = "personal-response"
     prompt = RespondPersonally
 
-    def asked(self, context: Context, query: Query) -> dict[str, Any]:
-        return {"context": with_items(context.text(), query.shown), "date": query.when, "question": query.text}
+    def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
+        return {"context": with_items(context.text(), query.shown_items), "date": query.when, "question": query.text}
 
 
 class MemoryLookup(Task):
@@ -293,12 +300,12 @@ class DialogueReply(Task):
         about = "needs" if _action(query) == "requirement prediction" else self.about
         return query.model_copy(update={"about": about})
 
-    def asked(self, context: Context, query: Query) -> dict[str, Any]:
+    def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
         action = _action(query)
         if action not in pal.ASSISTANT_ACTIONS:
             raise UserError(f"{action!r} is no kind of reply; one of: {', '.join(pal.ASSISTANT_ACTIONS)}")
         return {
-            "context": with_items(context.text(), query.shown),
+            "context": with_items(context.text(), query.shown_items),
             "dialogue": "\n".join(line for line in query.dialogue.split("\n") if line),
             "action": action,
             "action_meaning": action_meaning(action, self.settings.language),
@@ -307,7 +314,7 @@ class DialogueReply(Task):
 
 
 def _action(query: Query) -> Any:
-    return query.more.get("action") or ("solution proposal" if query.dialogue.strip() else "requirement prediction")
+    return query.extra.get("action") or ("solution proposal" if query.dialogue.strip() else "requirement prediction")
 
 
 def _words(text: str) -> list[str]:
@@ -325,7 +332,7 @@ def with_items(text: str, items: Sequence[Item]) -> str:
     return "\n".join([text, *lines]) if text else "\n".join(lines)
 
 
-def parted(config: Mapping[str, Any], task: str) -> tuple[dict[str, Any], TaskSettings]:
+def split_config(config: Mapping[str, Any], task: str) -> tuple[dict[str, Any], TaskSettings]:
     """The settings of a program as those of its method and those of its task.
 
     Raises:
@@ -333,7 +340,7 @@ def parted(config: Mapping[str, Any], task: str) -> tuple[dict[str, Any], TaskSe
     """
     own = {name: value for name, value in config.items() if not name.startswith(TASK)}
     asked = {name.removeprefix(TASK): value for name, value in config.items() if name.startswith(TASK)}
-    return own, TaskSettings.read(task, asked)
+    return own, TaskSettings.from_values(task, asked)
 
 
 TASKS: dict[str, type[Task] | str] = {

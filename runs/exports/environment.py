@@ -18,14 +18,14 @@ from typing import Any
 import dspy
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...engines.guard import Guard
+from ...engines.guard import BudgetGuard
 from ...engines.meter import Meter, MeteredLM
 from ...engines.models import language_model
 from ...errors import DataError, ProgramError, UserError, misfit
 from ...optimizers.logo_grpo.given_completions import CompletionsScorer, RolloutReward
 from ...optimizers.logo_grpo.policy import by_history
 from ...optimizers.logo_grpo.reward import RewardSettings, released_f1
-from ...optimizers.logo_grpo.rollout import head
+from ...optimizers.logo_grpo.rollout import truncate_history
 from ...optimizers.metric_views import MetricViews
 from ...programs.identity import program_digest
 from ...programs.program import MemoryProgram
@@ -35,9 +35,9 @@ from ..experiment import Part
 from ..folder import RunFolder
 from ..home import make_folder
 from ..runtime import Runtime
-from ..setup import Setup
+from ..setup import RunConfig
 
-_SETUP = "benchmark data options config allow_code lm api_base lm_settings embedder embedder_api_base reranker"
+_SETUP = "benchmark data options method_settings allow_code lm api_base lm_settings embedder embedder_api_base reranker"
 _SETUP = (*_SETUP.split(), "adapter", "train", "dev", "test", "seed", "timeout", "retries", "lm_deadline")
 """Fields of a setup that an export keeps."""
 
@@ -58,7 +58,7 @@ class Export(BaseModel):
     """Digest of the method's prompts and settings."""
 
     @classmethod
-    def of(cls, method: str, setup: Setup, **more: Any) -> Export:
+    def of(cls, method: str, setup: RunConfig, **more: Any) -> Export:
         """An export of a method under a setup, of which it keeps what a trainer elsewhere needs.
 
         Raises:
@@ -84,11 +84,11 @@ class Environment:
 
     def __init__(self, export: Export, folder: Path) -> None:
         self.export = export
-        self.setup = Setup(**export.setup)
+        self.setup = RunConfig(**export.setup)
         self.benchmark = benchmark = self.setup.load(compiling=True)
-        if benchmark.scorer.asked:
+        if benchmark.scorer.required_judges:
             raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
-        runtime = Runtime(self.setup, Meter(), Guard(), RunFolder(folder))
+        runtime = Runtime(self.setup, Meter(), BudgetGuard(), RunFolder(folder))
         made = runtime.program(export.method, benchmark, MemoryCache())
         adapter = self.setup.adapter or made.adapter
         adapter = "chat" if adapter == "auto" else adapter
@@ -105,7 +105,7 @@ class Environment:
             reward = RewardSettings(**export.reward)
         except ValidationError as error:
             raise UserError(f"--reward-set: {misfit(error)}; it has: {', '.join(vars(RewardSettings()))}") from error
-        metric = released_f1 if reward.metric == "released" else MetricViews(benchmark).number
+        metric = released_f1 if reward.metric == "released" else MetricViews(benchmark).score
         reader = self._reader() if self.program.task.predictors() else None
         self.rewarded = CompletionsScorer(self.program, metric, self._questions, reader, reward, self.setup.seed)
 
@@ -133,13 +133,13 @@ class Environment:
             raise ProgramError(f"{path}: {export.method} has other prompts or settings than were exported; export anew")
         return found
 
-    def past(self, id: str) -> History:
+    def history(self, id: str) -> History:
         """The sessions of a history that are written."""
-        return head(self.histories[id], self.export.sessions or len(self.histories[id]))
+        return truncate_history(self.histories[id], self.export.sessions or len(self.histories[id]))
 
     def score(self, id: str, said: Sequence[str]) -> RolloutReward:
         """Scores a history that was written with given completions."""
-        return self.rewarded.score(self.rewarded.written(self.past(id), said), self.histories[id])
+        return self.rewarded.score(self.rewarded.replay(self.history(id), said), self.histories[id])
 
     def _reader(self) -> MeteredLM:
         setup = self.setup
@@ -149,7 +149,7 @@ class Environment:
 
     def _questions(self, history: History, sessions: int) -> Sequence[dspy.Example]:
         found = self.benchmark.questions_after(history, sessions, self._asked[history])
-        return [example for example in found if self.benchmark.counts(example)]
+        return [example for example in found if self.benchmark.in_headline(example)]
 
 
 def write(export: Export, folder: Path) -> dict[str, str | int]:

@@ -22,7 +22,7 @@ from ...data.benchmark import Benchmark
 from ...data.catalog import benchmark as load_benchmark
 from ...errors import DataError, UserError
 from ...records.atomic_file import atomic_write
-from ..compare import Recorded
+from ..compare import FinishedRun
 from ..external import harness_id
 from ..pages.page import heading
 from ..results import mean
@@ -49,7 +49,7 @@ _NARROWING = ("metric", "categories", "evidenced", "limit")
 _Asked = Sequence[tuple[Row, dspy.Example]]
 
 
-def write_results(run: Recorded, form: str, path: Path, overwrite: bool = False) -> list[Path]:
+def write_results(run: FinishedRun, form: str, path: Path, overwrite: bool = False) -> list[Path]:
     """Writes the questions of a run in the form of a harness; returns the files.
 
     Args:
@@ -67,7 +67,7 @@ def write_results(run: Recorded, form: str, path: Path, overwrite: bool = False)
         raise UserError(f"{form} has no benchmark {found.benchmark}; it has {', '.join(known)}")
     options = {name: value for name, value in (run.settings.get("options") or {}).items() if name not in _NARROWING}
     benchmark = load_benchmark(found.benchmark, run.settings.get("data"), **options)
-    rows = {(row.id, row.question): row for row in found.counted}
+    rows = {(row.id, row.question): row for row in found.headline_rows}
     keys = [(str(each.id), str(each.question)) for each in benchmark.examples]
     asked = [(rows[key], each) for key, each in zip(keys, benchmark.examples, strict=True) if key in rows]
     if len(asked) < len(rows):
@@ -94,12 +94,12 @@ def write_results(run: Recorded, form: str, path: Path, overwrite: bool = False)
 
 
 def _amb(
-    run: Recorded, benchmark: Benchmark, asked: _Asked, binary: bool, options: Mapping[str, Any]
+    run: FinishedRun, benchmark: Benchmark, asked: _Asked, binary: bool, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     found, source, (unit, kind) = run.evaluation, benchmark.source, _AMB[benchmark.name]
     results = []
     for row, example in asked:
-        seen = row.seen or QuestionTrace()
+        seen = row.trace or QuestionTrace()
         name = _LOCOMO[row.category] if benchmark.name == "locomo" else row.category
         results.append(
             {

@@ -82,7 +82,7 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
         def load(self) -> list[HistoryTask]:
             environment, found = opened(), []
             for id in environment.histories:
-                told = f"{len(environment.past(id))} sessions of {environment.benchmark.name}"
+                told = f"{len(environment.history(id))} sessions of {environment.benchmark.name}"
                 data = HistoryData(name=id, prompt=f"Write the memory of {id}, {told}.", history=id)
                 found.append(HistoryTask(data, self.config.task, environment))
             return found
@@ -113,7 +113,7 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
             name = f"openai/{ctx.model}"
             engine = Engine(name, endpoint, secret, setup.timeout, setup.lm_deadline, 0)
             lm = MeteredLM(name, Meter(), cache=False, **engines(engine))
-            past = environment.past(data.model_dump()["history"])
+            past = environment.history(data.model_dump()["history"])
 
             def write() -> None:
                 with endpoint_errors():

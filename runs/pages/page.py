@@ -48,7 +48,7 @@ _FACTS = {
 
 
 @dataclass(frozen=True)
-class Measured:
+class ScoreEstimate:
     """A mean, how sure it is, and over how many."""
 
     value: float | None
@@ -65,8 +65,8 @@ class Category:
 
     key: str
     name: str
-    counts: bool
-    scores: tuple[Measured, ...]
+    in_headline: bool
+    scores: tuple[ScoreEstimate, ...]
     differences: tuple[Difference, ...]
     """Each further phase minus the first, paired; the first minus itself where it is the only one."""
 
@@ -103,7 +103,7 @@ class Question(BaseModel, frozen=True):
     def plain(self, text: Callable[[str], Any] = str, line: Callable[[str], Any] = str) -> dict[str, Any]:
         """Plain JSON; `text` stands for a prompt or an answer to it, `line` for a recalled entry or a turn."""
         row = self.last
-        evidence = next((each.seen.evidence for each in self.rows if each and each.seen), {})
+        evidence = next((each.trace.evidence for each in self.rows if each and each.trace), {})
         first, last = self.rows[0], self.rows[-1]
         change = ""
         if len(self.rows) > 1 and first is not None and last is not None:
@@ -113,7 +113,7 @@ class Question(BaseModel, frozen=True):
             "id": shortened(row.id, ANSWER),
             "group": shortened(row.group, ANSWER),
             "category": row.category,
-            "counts": row.counts,
+            "counts": row.in_headline,
             "question": shortened(row.question, ANSWER),
             "gold": shortened(row.gold, ANSWER),
             "evidence": {turn: line(said) for turn, said in evidence.items()},
@@ -123,7 +123,7 @@ class Question(BaseModel, frozen=True):
 
 
 def _answered(row: Row, text: Callable[[str], Any], line: Callable[[str], Any]) -> dict[str, Any]:
-    seen = row.seen or QuestionTrace()
+    seen = row.trace or QuestionTrace()
     return {
         "answer": shortened(row.answer, ANSWER),
         "score": round(row.score, 4),
@@ -151,7 +151,7 @@ def _answered(row: Row, text: Callable[[str], Any], line: Callable[[str], Any]) 
         "feedback": seen.feedback,
         "failure": None if row.failure is None else f"{row.failure.kind}: {shortened(row.failure.message, ANSWER)}",
         "left_out": seen.left_out,
-        "kept": row.seen is not None,
+        "kept": row.trace is not None,
     }
 
 
@@ -191,7 +191,7 @@ class Page(Frozen):
     def total(self) -> Category | None:
         """The headline score."""
         found = list(self.phases.values())
-        return _category("", "score", [each.counted for each in found], self.min_n) if found else None
+        return _category("", "score", [each.headline_rows for each in found], self.min_n) if found else None
 
     @cached_property
     def categories(self) -> list[Category]:
@@ -230,7 +230,7 @@ class Page(Frozen):
             "total": total and total.to_dict(),
             "categories": [each.to_dict() for each in self.categories],
             "retrieval": self.retrieval,
-            "calls": {phase: each.answers for phase, each in self.phases.items()},
+            "calls": {phase: each.call_outcomes for phase, each in self.phases.items()},
             "faults": {phase: each.faults for phase, each in self.phases.items()},
         }
 
@@ -320,7 +320,7 @@ def spent_facts(phases: Mapping[str, Evaluation]) -> list[tuple[str, str]]:
     facts = []
     for phase, found in phases.items():
         of = f", {phase}" if len(phases) > 1 else ""
-        facts.append((f"LM calls{of}", f"{spent_line(found.spent)}; {found.seconds:.1f} s"))
+        facts.append((f"LM calls{of}", f"{spent_line(found.metered_usage)}; {found.seconds:.1f} s"))
         if any(row.search is not None for row in found.rows):
             facts.append(
                 (f"Retrieval{of}", "p50 {p50:.1f} ms, p95 {p95:.1f} ms, CPU {cpu:.1f} ms".format(**found.search_ms()))
@@ -358,13 +358,13 @@ def open_page(folder: RunFolder) -> Page:
 
 
 def _category(key: str, name: str, rows: Sequence[Sequence[Row]], min_n: int) -> Category:
-    counts = all(row.counts for some in rows for row in some)
+    counts = all(row.in_headline for some in rows for row in some)
     gaps = tuple(difference(rows[0], each, min_n) for each in rows[1:] or rows)
     return Category(key, name, counts, tuple(map(_measured, rows)), gaps)
 
 
-def _measured(rows: Sequence[Row]) -> Measured:
+def _measured(rows: Sequence[Row]) -> ScoreEstimate:
     values = [row.score for row in rows]
     span = bootstrap_interval(values, [row.group for row in rows])
     ends = {} if span is None else {"low": span.low, "high": span.high, "unit": span.unit}
-    return Measured(mean(values), len(values), **ends)
+    return ScoreEstimate(mean(values), len(values), **ends)

@@ -35,7 +35,7 @@ def page_lines(page: Page) -> Iterator[RenderableType]:
         rows = [(REASONS[key], *map(str, counts)) for key, counts in page.reasons.items()]
         yield table(("questions", *page.phases), rows)
     for phase, found in page.phases.items():
-        for predictor, ended in found.answers.items():
+        for predictor, ended in found.call_outcomes.items():
             lost, again = ended.get("lost", 0), ended.get("retried", 0)
             if lost or again:
                 yield f"{predictor}, {phase}: {lost} lost, {again} retried"
@@ -67,7 +67,7 @@ def _scores(page: Page, total: Category) -> WideTable:
 
 
 def _scored(found: Category) -> tuple[str, ...]:
-    name = found.name if found.counts else f"{found.name} (not in score)"
+    name = found.name if found.in_headline else f"{found.name} (not in score)"
     return name, str(found.scores[-1].n), *(spanned(each.value, each) for each in found.scores)
 
 

@@ -159,13 +159,13 @@ def _each(column: Column) -> Each | None:
     kinds: dict[str, Each] = {
         "score": _counted,
         "category": lambda row: row.score if row.category == key else None,
-        "part": lambda row: row.parts.get(key) if row.counts and column.category in ("", row.category) else None,
+        "part": lambda row: row.parts.get(key) if row.in_headline and column.category in ("", row.category) else None,
         "count": lambda row: float(row.recall_counts.get(key, 0)),
-        "tokens": lambda row: float(row.context_tokens) if row.counts else None,
+        "tokens": lambda row: float(row.context_tokens) if row.in_headline else None,
         "calls": lambda row: float(row.calls),
     }
     return kinds.get(column.of)
 
 
 def _counted(row: Row) -> float | None:
-    return row.score if row.counts else None
+    return row.score if row.in_headline else None

@@ -169,7 +169,7 @@ class Section(BaseModel, frozen=True, extra="forbid"):
     title: str
     benchmark: str
     variants: tuple[str, ...]
-    own: str
+    baseline: str
     """The variant that the others are compared with."""
     columns: tuple[Column, ...]
     printed: tuple[str, ...] = ()
@@ -251,7 +251,7 @@ class Paper(BaseModel, frozen=True, extra="forbid"):
         """The printed tables of a section."""
         return tuple(table for key in section.printed for table in self.printed[key])
 
-    def beside(self, section: Section, label: str, column: Column) -> tuple[Cell, ...]:
+    def printed_cells(self, section: Section, label: str, column: Column) -> tuple[Cell, ...]:
         """Return the printed cells that stand beside one of ours, in the order of the section's tables.
 
         Tables that name a layer are sources of the same number that disagree: the first one that has a cell is taken,

@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from ...data.judge import PreferenceJudge
-from ...engines.guard import Guard
+from ...engines.guard import BudgetGuard
 from ...engines.local.memory import release_memory
 from ...engines.meter import Meter
 from ...engines.models import endpoint_errors
-from ...errors import BudgetError, EndpointError, MempilerError, Stopped, UserError, one_line
-from ...optimizers.compile import Compilation
+from ...errors import BudgetError, EndpointError, MempilerError, RunInterrupted, UserError, one_line
+from ...optimizers.compile import CompileConfig
 from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import digest, jsonable
 from ...programs.remember import MemoryCache
 from ...records.atomic_file import atomic_write
-from ..compare import Preferences, preferences, recorded
+from ..compare import Preferences, load_run, preferences
 from ..compile import run_compile
-from ..experiment import Note, run_evaluate
+from ..experiment import ProgressFactory, run_evaluate
 from ..folder import RunFolder, plain_name
 from ..manifest import read_manifest
 from ..pages.page import heading
 from ..results import Evaluation
 from ..runtime import Parent, Runtime
-from ..setup import RoleModel, Setup
+from ..setup import RoleModel, RunConfig
 from ..statistics import Difference
 from ..tracking import Tracker
 from ..train import check_processes, reward_reader, run_train
@@ -60,17 +60,17 @@ class SectionResult:
         """Return the cells of a variant, the paper's beside them; shares are in points, from 0 to 100."""
         cells: list[Cell] = []
         for column in self.section.columns:
-            cell = row.cell(column, self.paper.beside(self.section, row.label, column))
+            cell = row.cell(column, self.paper.printed_cells(self.section, row.label, column))
             cells.append(cell.in_points() if column.is_share else cell)
         return cells
 
     def printed_cells(self, row: NotRun) -> list[tuple[PrintedCell, ...]]:
         """Return what the paper prints in each column of a row that was not run."""
-        return [self.paper.beside(self.section, row.label, column) for column in self.section.columns]
+        return [self.paper.printed_cells(self.section, row.label, column) for column in self.section.columns]
 
     def difference(self, row: VariantResult) -> Difference | None:
         """Of a variant to the section's own one, on shared questions; None for the own one, or without it."""
-        own = next((each for each in self.rows if each.label == self.section.own), None)
+        own = next((each for each in self.rows if each.label == self.section.baseline), None)
         return None if own is None or row is own else row.difference(own)
 
     @property
@@ -110,11 +110,11 @@ class SectionResult:
             "runs": [path.name for path in row.runs],
             "n": row.evaluation.n,
             "cells": {name: asdict(cell) for name, cell in zip(names, self.cells(row), strict=True)},
-            "difference": None if found is None else {"to": self.section.own, **_in_points(found)},
-            "takes": asdict(row.evaluation.taken),
+            "difference": None if found is None else {"to": self.section.baseline, **_in_points(found)},
+            "takes": asdict(row.evaluation.usage),
             "search_ms": row.evaluation.search_ms(),
             "failures": sum(each.failures for each in row.evaluations),
-            "lost": max(each.lost for each in row.evaluations),
+            "lost": max(each.failure_rate for each in row.evaluations),
         }
 
 
@@ -161,11 +161,11 @@ class Reproduced:
 
 def reproduce(
     paper: Paper,
-    setup: Setup,
+    setup: RunConfig,
     names: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
     seeds: int | None = None,
-    note: Note = lambda phase: None,
+    progress: ProgressFactory = lambda phase: None,
     meter: Meter | None = None,
     choices: TrainingChoices | None = None,
 ) -> Reproduced:
@@ -177,7 +177,7 @@ def reproduce(
         names: Of the sections; all if empty.
         files: By benchmark; the setup's own is that of the only benchmark.
         seeds: Repetitions; those of the paper if None.
-        note: Called with the name of each variant.
+        progress: Called with the name of each variant.
         meter: Counts the calls; a new one if None.
         choices: Settings of the trainings, beside those of the rows. Rewards are given by the model that answers in the
             tables, unless they name another.
@@ -201,7 +201,9 @@ def reproduce(
         tracker.params(asked)
         folder.update(run_id=tracker.run_id)
         cache = MemoryCache(folder.store.nodes)
-        work = _Work(paper, folder, tracker.run_id, meter or Meter(), Guard(setup.limits), note, cache, choices)
+        work = _Work(
+            paper, folder, tracker.run_id, meter or Meter(), BudgetGuard(setup.limits), progress, cache, choices
+        )
         done = tuple(map(work.section, resolved))
         result = Reproduced(paper, done, folder.path, tracker.run_id, notes, work.guard.limit_hit)
         for each in done:
@@ -221,8 +223,8 @@ class _Work:
     parent: str
     """MLflow run that the others are nested in."""
     meter: Meter
-    guard: Guard
-    note: Note
+    guard: BudgetGuard
+    note: ProgressFactory
     cache: MemoryCache
     choices: TrainingChoices
 
@@ -233,7 +235,7 @@ class _Work:
         for label in resolved.labels:
             try:
                 result = self._variant(label, resolved, aggregate)
-            except (EndpointError, Stopped):
+            except (EndpointError, RunInterrupted):
                 raise
             except BudgetError:
                 continue
@@ -254,7 +256,7 @@ class _Work:
     def _variant(self, label: str, resolved: ResolvedSection, aggregate: Aggregate) -> VariantResult | None:
         variant, found, runs = self.paper.variants[label], list[Evaluation](), list[Path]()
         for setup in repeated(variant, resolved):
-            program, setup = variant.program, replace(setup, config=settings_of(variant, setup))
+            program, setup = variant.program, replace(setup, method_settings=settings_of(variant, setup))
             settings = _settings("evaluate", program, setup, part=resolved.part)
             if variant.tuned is not None:
                 tuned = self._tuned(label, resolved)
@@ -263,13 +265,13 @@ class _Work:
                 settings |= {"tuned": tuned.path.name}
                 program = str(tuned.program)
                 # A saved program has its settings.
-                setup = replace(setup, config={}, lm=read_manifest(program).lms.get("task", setup.lm))
+                setup = replace(setup, method_settings={}, lm=read_manifest(program).lms.get("task", setup.lm))
             folder = self._part(variant.program, settings)
             if folder is None:
                 return None
             if not folder.finished:
                 run_evaluate(program, setup, resolved.part, *self._shared(label, resolved, folder, self.cache))
-            found.append(recorded(str(folder.path)).evaluation)
+            found.append(load_run(str(folder.path)).evaluation)
             runs.append(folder.path)
         return VariantResult(label, tuple(found), tuple(runs), aggregate)
 
@@ -287,16 +289,16 @@ class _Work:
                 return None
             settings |= {"begun": begun.path.name}
             program = str(begun.program)
-            setup = replace(setup, config={}, lm=read_manifest(program).lms.get("task", setup.lm))
+            setup = replace(setup, method_settings={}, lm=read_manifest(program).lms.get("task", setup.lm))
         folder = self._part(f"{how.optimizer}-{variant.program}", settings)
         if folder is None or folder.finished:
             return folder
         shared = self._shared(label, resolved, folder)
         if command == "train":
-            run_train(program, setup, self.choices.course(how, setup.lm), None, *shared)
+            run_train(program, setup, self.choices.config(how, setup.lm), None, *shared)
             release_memory()
         else:
-            compilation = Compilation(how.optimizer, how.stage, settings=dict(how.settings))
+            compilation = CompileConfig(how.optimizer, how.stage, settings=dict(how.settings))
             run_compile(program, setup, compilation, None, False, *shared)
         if folder.finished or self.guard.limit_hit is not None:
             return folder if folder.finished else None
@@ -304,7 +306,7 @@ class _Work:
 
     def _shared(
         self, label: str, resolved: ResolvedSection, folder: RunFolder, cache: MemoryCache | None = None
-    ) -> tuple[Note, Meter, Parent]:
+    ) -> tuple[ProgressFactory, Meter, Parent]:
         told = f"{resolved.section.name}/{label}"
         tags = {"mlflow.parentRunId": self.parent, "variant": told}
         return lambda phase: self.note(f"{told}: {phase}"), self.meter, Parent(folder, self.guard, tags, cache)
@@ -312,10 +314,10 @@ class _Work:
     def _part(self, name: str, settings: dict[str, Any]) -> RunFolder | None:
         name = f"{plain_name(name)[:60]}-{digest(settings)[:12]}"
         if self.guard.limit_hit is not None and not (
-            self.folder.has(name) and self.folder.part(name, settings).finished
+            self.folder.has(name) and self.folder.child(name, settings).finished
         ):
             return None
-        return self.folder.part(name, settings)
+        return self.folder.child(name, settings)
 
     def _win_rates(self, resolved: ResolvedSection, found: Mapping[str, VariantResult]) -> dict[str, Preferences]:
         setup, rates = resolved.setup, dict[str, Preferences]()
@@ -325,7 +327,7 @@ class _Work:
         model = Runtime(setup, self.meter, self.guard, self.folder).model("judge")
         judge = PreferenceJudge(model, make_adapter(setup.adapter or "chat"))
         for pair in pairs:
-            ends = [recorded(str(found[label].runs[0])) for label in (pair.other, pair.one)]
+            ends = [load_run(str(found[label].runs[0])) for label in (pair.other, pair.one)]
             try:
                 with endpoint_errors():
                     rates[pair.label] = preferences(ends[0], ends[1], judge, setup.threads)
@@ -334,20 +336,20 @@ class _Work:
         return rates
 
 
-def _settings(command: str, program: str, setup: Setup, **values: Any) -> dict[str, Any]:
+def _settings(command: str, program: str, setup: RunConfig, **values: Any) -> dict[str, Any]:
     """What decides a part, as its folder keeps it: tuples are lists then."""
     asked = {"command": command, "part_of": "reproduce", "program": program, **setup.resume_key, **values}
     return json.loads(json.dumps(asked, default=jsonable))
 
 
-def _check_trainings(paper: Paper, resolved: ResolvedSection, setup: Setup, choices: TrainingChoices) -> None:
+def _check_trainings(paper: Paper, resolved: ResolvedSection, setup: RunConfig, choices: TrainingChoices) -> None:
     """Refuse, before anything is paid for, what a training would refuse: its reader, and the number of processes."""
     readers: list[RoleModel] = []
     for label in resolved.labels:
         tuning = paper.variants[label].tuned
         if tuning is None or tuning.optimizer != LOGO:
             continue
-        course = choices.course(tuning, resolved.setup.lm)
+        course = choices.config(tuning, resolved.setup.lm)
         check_processes(course)
         reader = reward_reader(resolved.setup, course)
         if reader not in readers:
@@ -360,7 +362,7 @@ def _check_trainings(paper: Paper, resolved: ResolvedSection, setup: Setup, choi
 def _asked(
     paper: Paper,
     resolved: Sequence[ResolvedSection],
-    setup: Setup,
+    setup: RunConfig,
     files: Mapping[str, str],
     choices: TrainingChoices,
 ) -> dict[str, Any]:

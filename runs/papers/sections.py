@@ -10,13 +10,13 @@ from typing import Any
 from ...data.catalog import benchmark_class
 from ...engines.models import OFFLINE, is_local, is_offline
 from ...errors import UnknownNameError, UserError
-from ...optimizers.compile import Compilation
+from ...optimizers.compile import CompileConfig
 from ...programs.catalog import method_class, settings_model
 from ...systems.catalog import shipped
 from ..experiment import Part
 from ..external import SYSTEM, plannable
 from ..planning import Plan, plan_compile, plan_evaluate, plan_train
-from ..setup import Setup
+from ..setup import RunConfig
 from .paper import LOGO, Paper, Section, Variant
 from .trainings import TrainingChoices
 
@@ -29,25 +29,25 @@ class ResolvedSection:
     """A section with what it runs on."""
 
     section: Section
-    setup: Setup
+    setup: RunConfig
     """With the section's benchmark, data and options."""
     labels: tuple[str, ...]
     """The variants that can be run."""
     part: Part
     """Which questions are asked: where a variant is tuned on the benchmark, those that nothing learned from."""
     seeds: int
-    learning_setups: Mapping[str, Setup]
+    learning_setups: Mapping[str, RunConfig]
     """What variants learn on, by the benchmark that `Tuning.on` names. None has a judge: its word is no reward."""
 
-    def learning(self, variant: Variant) -> Setup:
+    def learning(self, variant: Variant) -> RunConfig:
         """Return what a variant learns on, with its settings; the same in all sections that learn alike."""
         setup = self.learning_setups[variant.tuned.on if variant.tuned else ""]
-        return replace(setup, options={**setup.options, **variant.options}, config=variant.config)
+        return replace(setup, options={**setup.options, **variant.options}, method_settings=variant.config)
 
 
 def resolve_sections(
     paper: Paper,
-    setup: Setup,
+    setup: RunConfig,
     names: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
     seeds: int | None = None,
@@ -106,14 +106,14 @@ def _settings_kept(paper: Paper, resolved: ResolvedSection, choices: TrainingCho
         tuning = paper.variants[label].tuned
         if tuning is None or tuning.optimizer != LOGO:
             continue
-        choices.course(tuning, resolved.setup.lm)
+        choices.config(tuning, resolved.setup.lm)
         for name in choices.kept_by(tuning):
             own = tuning.settings[name]
             sentences.append(f"{label} is trained with its own {name} = {own}: that is what the row is about")
     return sentences
 
 
-def _runnable(paper: Paper, section: Section, setup: Setup) -> tuple[tuple[str, ...], list[str]]:
+def _runnable(paper: Paper, section: Section, setup: RunConfig) -> tuple[tuple[str, ...], list[str]]:
     """Return the labels of the rows of a section that can be run, and a sentence on each of the others."""
     labels: list[str] = []
     left_out: list[str] = []
@@ -130,7 +130,7 @@ def _resolved(
     paper: Paper,
     section: Section,
     labels: tuple[str, ...],
-    setup: Setup,
+    setup: RunConfig,
     files: Mapping[str, str],
     seeds: int | None,
 ) -> ResolvedSection:
@@ -155,7 +155,7 @@ def _resolved(
 
 def plan_paper(
     paper: Paper,
-    setup: Setup,
+    setup: RunConfig,
     names: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
     seeds: int | None = None,
@@ -177,7 +177,7 @@ def plan_paper(
                 told[f"not counted: what {label} ({variant.program}) takes, which is not known before"] = None
                 continue
             for repeat in repeated(variant, each):
-                repeat = replace(repeat, config=settings_of(variant, repeat))
+                repeat = replace(repeat, method_settings=settings_of(variant, repeat))
                 key = json.dumps([repeat.resume_key, variant.program, variant.tuned, each.part], default=str)
                 if key in known:
                     continue
@@ -196,34 +196,36 @@ def plan_paper(
     return replace(total, phases={name: part.calls for name, part in parts.items()}), tuple(told)
 
 
-def repeated(variant: Variant, resolved: ResolvedSection) -> list[Setup]:
+def repeated(variant: Variant, resolved: ResolvedSection) -> list[RunConfig]:
     """The setups in which a variant is evaluated, one for each repetition that could differ."""
     setup = replace(resolved.setup, options={**resolved.setup.options, **variant.options})
     return [replace(setup, repeat=n) for n in range(resolved.seeds if _draws(variant, setup) else 1)]
 
 
-def settings_of(variant: Variant, setup: Setup) -> dict[str, Any]:
+def settings_of(variant: Variant, setup: RunConfig) -> dict[str, Any]:
     """The settings that a variant is built with: a repetition has a seed of its own, where the method draws."""
     drawn = {"seed": setup.seed + setup.repeat} if setup.repeat and _has_seed(variant.program) else {}
     return {**drawn, **variant.config}
 
 
-def _tuning(label: str, variant: Variant, setup: Setup, choices: TrainingChoices, told: dict[str, None]) -> list[Plan]:
+def _tuning(
+    label: str, variant: Variant, setup: RunConfig, choices: TrainingChoices, told: dict[str, None]
+) -> list[Plan]:
     """The plan of a variant's compile or training; none, and a note, where it cannot be planned."""
     tuned, program = variant.tuned, variant.program
     if tuned is None:
         return []
     try:
         if tuned.optimizer == LOGO:
-            return [plan_train(program, setup, choices.course(tuned, setup.lm))]
-        how = Compilation(tuned.optimizer, tuned.stage, settings=dict(tuned.settings))
+            return [plan_train(program, setup, choices.config(tuned, setup.lm))]
+        how = CompileConfig(tuned.optimizer, tuned.stage, settings=dict(tuned.settings))
         return [plan_compile(program, setup, how)]
     except UserError as error:
         told[f"not counted: the tuning of {label}: {error}"] = None
         return []
 
 
-def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str]) -> Setup:
+def _setup(paper: Paper, section: Section, setup: RunConfig, files: Mapping[str, str]) -> RunConfig:
     name = section.benchmark
     data = files.get(name) or files.get(name.partition(".")[0]) or setup.data
     suited = (paper.judged if setup.judge_lm else paper.unjudged).get(name, {})
@@ -249,7 +251,7 @@ def _setup(paper: Paper, section: Section, setup: Setup, files: Mapping[str, str
     )
 
 
-def _needs(section: Section, setup: Setup) -> str:
+def _needs(section: Section, setup: RunConfig) -> str:
     if section.needs == "judge" and not setup.judge_lm and not is_offline(setup.lm):
         return "is scored by a judge; name its model with --judge-lm"
     if section.needs == "answers" and not setup.answer_lm and not is_offline(setup.lm):
@@ -259,11 +261,11 @@ def _needs(section: Section, setup: Setup) -> str:
     return ""
 
 
-def _cannot_train(setup: Setup) -> str:
+def _cannot_train(setup: RunConfig) -> str:
     return f"trains a model in this process, which {setup.lm} is not; use --lm local:NAME"
 
 
-def _missing(paper: Paper, variant: Variant, setup: Setup) -> str:
+def _missing(paper: Paper, variant: Variant, setup: RunConfig) -> str:
     """Return why a row cannot be run with these models; "" if it can."""
     if variant.lm and _weights(setup.lm) != variant.lm.lower():
         return f"it is a row of {variant.lm}; name that with --lm"
@@ -290,16 +292,16 @@ def _trains(paper: Paper, variant: Variant) -> bool:
     return bool(variant.tuned.start) and _trains(paper, paper.variants[variant.tuned.start])
 
 
-def _system_missing(program: str, setup: Setup) -> str:
+def _system_missing(program: str, setup: RunConfig) -> str:
     system = shipped(program.removeprefix(SYSTEM))
-    if not system.environment.here:
+    if not system.environment.is_installed:
         return f"{program} is not installed; run: mempiler fetch system:{system.name}"
     if is_offline(setup.lm):
         return f"{program} writes with a language model, which the offline engine is not; name one with --lm"
     return ""
 
 
-def _check_files(benchmarks: Sequence[str], setup: Setup, files: Mapping[str, str]) -> None:
+def _check_files(benchmarks: Sequence[str], setup: RunConfig, files: Mapping[str, str]) -> None:
     names = list(dict.fromkeys(benchmarks))
     # "palbench" of "palbench.select".
     data_sets = list(dict.fromkeys(name.partition(".")[0] for name in names))
@@ -311,7 +313,7 @@ def _check_files(benchmarks: Sequence[str], setup: Setup, files: Mapping[str, st
         raise UserError(f"{setup.data} is one file for {len(data_sets)} benchmarks; say {told}, or choose a --section")
 
 
-def _draws(variant: Variant, setup: Setup) -> bool:
+def _draws(variant: Variant, setup: RunConfig) -> bool:
     sampling = not is_offline(setup.lm) and setup.lm_settings.get("temperature") != 0
     return sampling or (_has_seed(variant.program) and "seed" not in variant.settings)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...optimizers.logo_grpo.training_config import TrainingConfig
-from ..setup import Setup
+from ..setup import RunConfig
 from ..train import FREE_ON_RESUME
 from .paper import Tuning
 
@@ -19,14 +19,14 @@ class TrainingChoices:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """As `train --train-set` takes them."""
 
-    def rewarded_by(self, setup: Setup) -> TrainingChoices:
+    def rewarded_by(self, setup: RunConfig) -> TrainingChoices:
         """Return the choices with the run's answering model as what gives rewards, where they name no other."""
         if not setup.answer_lm or "answer_lm" in self.settings:
             return self
         reader = {"answer_lm": setup.answer_lm, "answer_api_base": setup.answer_api_base}
         return replace(self, settings={**reader, **self.settings})
 
-    def course(self, tuning: Tuning, lm: str) -> TrainingConfig:
+    def config(self, tuning: Tuning, lm: str) -> TrainingConfig:
         """Return how a row's model is trained: what the row is about is kept.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import needing
-from ..prompt_text import found_in
+from ..prompt_text import search_hits
 
 with needing("langchain-core", "langchain"):
     from langchain_core.documents import Document  # pyright: ignore[reportMissingImports]
@@ -24,7 +24,7 @@ class MemoryRetriever(BaseRetriever):
     k: int = 5
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Any]:
-        return [_document(entry) for entry in found_in(self.memory, query, self.k)]
+        return [_document(entry) for entry in search_hits(self.memory, query, self.k)]
 
 
 def _document(entry: Any) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import needing
-from ..prompt_text import Memory, beside, lines, recalled_by
+from ..prompt_text import Memory, hits_with_fallback, lines, prepend_text
 
 with needing("langgraph", "langgraph"):
     from langchain_core.runnables import RunnableConfig  # pyright: ignore[reportMissingImports]
@@ -37,7 +37,7 @@ def recall(memory_of: Callable[[str], Memory], k: int = 5) -> Callable[[Any, Any
 
     def node(state: Any, config: RunnableConfig) -> dict[str, str]:
         said = [message.text for message in state["messages"] if message.type == "human"]
-        found = recalled_by(memory_of(config["configurable"][USER]), said[-1], k) if said else []
+        found = hits_with_fallback(memory_of(config["configurable"][USER]), said[-1], k) if said else []
         return {"memory": lines(found) if found else ""}
 
     return node
@@ -49,7 +49,7 @@ def with_memory(state: Any) -> list[Any]:
     last = max((n for n, message in enumerate(messages) if message.type == "human"), default=None)
     if last is None or not state.get("memory"):
         return messages
-    told = beside(state["memory"], messages[last].content)
+    told = prepend_text(state["memory"], messages[last].content)
     messages[last] = messages[last].model_copy(update={"content": told})
     return messages
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...errors import needing
-from ..prompt_text import found_in
+from ..prompt_text import search_hits
 
 with needing("langgraph", "langgraph"):
     from langgraph.store import base, memory  # pyright: ignore[reportMissingImports]
@@ -62,7 +62,7 @@ class MempilerStore(base.BaseStore):
             items = _items(user, namespace)
             scores = dict.fromkeys(reversed(items))
             if op.query:
-                hits = found_in(user, op.query, max(1, min(1000, 4 * (op.offset + op.limit))))
+                hits = search_hits(user, op.query, max(1, min(1000, 4 * (op.offset + op.limit))))
                 # A session has the score of the best entry that rests on it.
                 scores = {source.rpartition(":")[0]: hit.score for hit in reversed(hits) for source in hit.sources}
             for key, score in scores.items():

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import needing
 from ...reading.markers import escape_markers_and_tags
-from ..prompt_text import ABOUT, lines, recalled_by
+from ..prompt_text import ABOUT, hits_with_fallback, lines
 
 with needing("llama-index-core", "llamaindex"):
     from llama_index.core.memory import BaseMemoryBlock  # pyright: ignore[reportMissingImports]
@@ -33,7 +33,7 @@ class MempilerBlock(BaseMemoryBlock[str]):
         said = [text for role, text in _texts(messages or []) if role == "user"]
         if not said:
             return ""
-        found = await asyncio.to_thread(recalled_by, self.memory, said[-1], self.k)
+        found = await asyncio.to_thread(hits_with_fallback, self.memory, said[-1], self.k)
         # The framework's template puts it between tags.
         return f"{ABOUT}\n{escape_markers_and_tags(lines(found))}" if found else ""
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...errors import needing
-from ..prompt_text import Memory, beside, lines, recalled_by
+from ..prompt_text import Memory, hits_with_fallback, lines, prepend_text
 
 with needing("openai-agents", "openai-agents"):
     from agents import Session  # pyright: ignore[reportMissingImports]
@@ -55,7 +55,7 @@ class MempilerSession:
         await self._inside.clear_session()
 
 
-def recalling(memory: Memory, k: int = 5) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
+def recall_filter(memory: Memory, k: int = 5) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
     """Makes the `call_model_input_filter` of a run: it puts what is remembered into the user's last message.
 
     Args:
@@ -67,9 +67,12 @@ def recalling(memory: Memory, k: int = 5) -> Callable[[CallModelData[Any]], Awai
         items = list(data.model_data.input)
         last = max((n for n, item in enumerate(items) if item.get("role") == "user" and _text(item)), default=None)
         if last is not None:
-            found = await asyncio.to_thread(recalled_by, memory, _text(items[last]), k)
+            found = await asyncio.to_thread(hits_with_fallback, memory, _text(items[last]), k)
             if found:
-                items[last] = {**items[last], "content": beside(lines(found), items[last]["content"], "input_text")}
+                items[last] = {
+                    **items[last],
+                    "content": prepend_text(lines(found), items[last]["content"], "input_text"),
+                }
         return ModelInputData(input=items, instructions=data.model_data.instructions)
 
     return filtered

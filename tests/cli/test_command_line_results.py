@@ -14,14 +14,14 @@ from mempiler import build, load, save
 from mempiler.cli import COMMANDS, main
 from mempiler.cli.progress import progress
 from mempiler.engines.guard import Limits
-from mempiler.engines.meter import Usage
-from mempiler.optimizers.compile import Compilation
+from mempiler.engines.meter import UsageReport
+from mempiler.optimizers.compile import CompileConfig
 from mempiler.runs.announce import announce
 from mempiler.runs.compile import run_compile
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.progress import spending_line
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 from mempiler.signatures.judges import JudgeAnswer, judge_hash
 from rich.console import Console
 
@@ -108,7 +108,7 @@ def test_the_first_line_prefers_an_embedder_that_knows_the_language_of_the_quest
     words = ["--benchmark", "jsonl", "--data", tmp_path / "own.jsonl", "--embedder", "minilm"]
     code, _, err = cli("evaluate", "turn-rag", *words)
     assert (code, "the weights of minilm are not in" in err) == (2, True)
-    announce(Setup("jsonl", data=str(tmp_path / "own.jsonl"), embedder="minilm"), part="all")
+    announce(RunConfig("jsonl", data=str(tmp_path / "own.jsonl"), embedder="minilm"), part="all")
     assert said in " ".join(capsys.readouterr().err.split())
 
 
@@ -168,9 +168,9 @@ def test_data_check_ends_with_one_if_the_file_cannot_be_used(cli, tmp_path, rows
     assert (ended, words in out) == (code, True)
     ended, out, _ = cli(*asked, "--json")
     assert (ended, json.loads(out)["ok"]) == (code, code == 0)
-    about_words = {"languages", "metric", "words", "advice"}
+    about_words = {"languages", "metric", "splitter_description", "advice"}
     split = {"split"} if code == 0 else set()
-    assert set(json.loads(out)) == {"path", "benchmark", "counts", "rows", "ok", "kinds"} | about_words | split
+    assert set(json.loads(out)) == {"path", "benchmark", "counts", "findings", "ok", "kinds"} | about_words | split
 
 
 def test_data_check_names_languages_and_the_metric_and_advises_a_judge_in_one_line(cli, tmp_path):
@@ -251,13 +251,15 @@ def test_what_optimizers_print_and_log_is_not_shown(capsys, caplog):
 
 
 def test_what_is_spent_stands_beside_its_limit() -> None:
-    usage = Usage(calls=Counter(task=1200), cost=0.5, failed=2, answers=Counter({("p", "lost"): 3, ("p", "ok"): 9}))
+    usage = UsageReport(
+        calls=Counter(task=1200), cost=0.5, failed=2, answers=Counter({("p", "lost"): 3, ("p", "ok"): 9})
+    )
     assert spending_line(usage, None) == "1,200 calls, $0.5000, 3 lost, 2 failed"
     assert (
         spending_line(usage, Limits(max_usd=5, max_calls=2000))
         == "1,200 of 2,000 calls, $0.5000 of $5, 3 lost, 2 failed"
     )
-    assert spending_line(Usage(), Limits(max_tokens=9000)) == "0 calls, 0 of 9,000 tokens"
+    assert spending_line(UsageReport(), Limits(max_tokens=9000)) == "0 calls, 0 of 9,000 tokens"
 
 
 def test_a_file_has_a_line_a_phase_now_and_then() -> None:
@@ -273,7 +275,7 @@ def test_a_file_has_a_line_a_phase_now_and_then() -> None:
     assert lines[:2] == [["test", "questions", "1/40"], ["0", "calls"]]
 
 
-def heard(setup: Setup, run: Any) -> dict[str, list[tuple[int, int]]]:
+def heard(setup: RunConfig, run: Any) -> dict[str, list[tuple[int, int]]]:
     """What a run tells, by phase."""
     told: dict[str, list[tuple[int, int]]] = {}
     run(lambda phase: lambda done, total: told.setdefault(phase, []).append((done, total)))
@@ -281,8 +283,8 @@ def heard(setup: Setup, run: Any) -> dict[str, list[tuple[int, int]]]:
 
 
 def test_sessions_are_counted_while_memories_are_written() -> None:
-    setup = Setup(benchmark="locomo", test=6, embedder="offline", threads=2)
-    told = heard(setup, lambda note: run_evaluate("memory-r2", setup, note=note))
+    setup = RunConfig(benchmark="locomo", test=6, embedder="offline", threads=2)
+    told = heard(setup, lambda note: run_evaluate("memory-r2", setup, progress=note))
     sessions = told["evaluating, sessions remembered"]
     total = sessions[0][1]
     assert sessions[0] == (0, total)
@@ -293,8 +295,8 @@ def test_sessions_are_counted_while_memories_are_written() -> None:
 
 
 def test_an_optimizer_says_how_many_questions_it_has_asked() -> None:
-    setup = Setup(benchmark="locomo", train=8, dev=2, test=2, embedder="offline", threads=1)
-    told = heard(setup, lambda note: run_compile("turn-rag", setup, Compilation("bootstrap"), note=note))
+    setup = RunConfig(benchmark="locomo", train=8, dev=2, test=2, embedder="offline", threads=1)
+    told = heard(setup, lambda note: run_compile("turn-rag", setup, CompileConfig("bootstrap"), progress=note))
     asked = told["compiling with bootstrap"]
     assert [done for done, _ in asked] == sorted(done for done, _ in asked)
     assert 0 < asked[-1][0] <= asked[-1][1]

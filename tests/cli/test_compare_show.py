@@ -217,7 +217,7 @@ def test_of_a_program_that_reports_no_recall_only_its_prompts_are_told(
     folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
     evidence = {"D1:1": "[D1:1] Ann: Here.", "D4:2": "[D4:2] Ann: Elsewhere."}
     seen = QuestionTrace(evidence=evidence, in_prompts=("D1:1",))
-    row = seen_row(1, score=0.0, recall={"shown": 0.0}, sources=(), seen=seen)
+    row = seen_row(1, score=0.0, recall={"shown": 0.0}, sources=(), trace=seen)
     keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": seen_evaluation(row)}))
     assert "wrong; the program does not report which evidence it recalled" in call("show", "last", "--wrong")[1]
     out = call("show", "last", "--question", "q1")[1]
@@ -230,9 +230,9 @@ def test_entries_that_were_not_found_are_marked(call: Call, tmp_path: Path, monk
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path / "home"))
     folder = RunFolder.create("evaluate-x", {"command": "evaluate"})
     found = seen_row(1)
-    assert found.seen is not None
+    assert found.trace is not None
     newest = Entry(line="[D9:9] Ann: Good night.", kind="turn", sources=(), fallback=True)
-    missed = found.model_copy(update={"seen": found.seen.model_copy(update={"entries": (newest,)})})
+    missed = found.model_copy(update={"trace": found.trace.model_copy(update={"entries": (newest,)})})
     keep_page(folder.path, run_page("evaluate", folder.path.name, {"score": seen_evaluation(seen_row(), missed)}))
     out = call("show", folder.path.name, "--question", "q1")[1]
     assert "recalled, 1 entries (* gold evidence, ~ shown because nothing was found):\n~ [D9:9] Ann: Good night." in out

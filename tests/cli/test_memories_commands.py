@@ -141,7 +141,7 @@ def test_entries_are_found_listed_and_read(filled: Run) -> None:
     assert out.endswith("  [chat-2:1] (2 April 2024, Tuesday) Ada: My sister Grace visits me in June.\n")
     found = json.loads(filled("memories", "search", "program", "Grace", *ADA, "--json")[1])
     assert [hit["id"] for hit in found["entries"]] == ["chat-2:1"]
-    assert found["waiting"] == []
+    assert found["pending"] == []
 
     lines = filled("memories", "search", "program", *ADA)[1].splitlines()
     assert [line.partition(" ")[0] for line in lines] == ["[chat-1:1]", "[chat-1:2]", "[chat-2:1]"]
@@ -260,9 +260,9 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Any:
     from mempiler.serving import writing
 
     counted: Counter[str] = Counter()
-    most, real, lock = [10**9], writing.take, threading.Lock()
+    most, real, lock = [10**9], writing.write_item, threading.Lock()
 
-    def take(writer: Any, memory: Any, item: Any, prepared: Any) -> Any:
+    def write_item(writer: Any, memory: Any, item: Any, prepared: Any) -> Any:
         with lock:  # users are written at the same time
             if sum(counted.values()) >= most[0]:
                 raise Killed
@@ -270,7 +270,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Any:
             counted[item.turns[0].text] += 1
             return done
 
-    monkeypatch.setattr(writing, "take", take)
+    monkeypatch.setattr(writing, "write_item", write_item)
     return counted, most
 
 

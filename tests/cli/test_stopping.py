@@ -17,14 +17,14 @@ from typing import Any
 import psutil
 import pytest
 from mempiler.cli import stop_line
-from mempiler.errors import Stopped
+from mempiler.errors import RunInterrupted
 from mempiler.runs.tracking import Tracker, client
 
 from ..conftest import within
 
 
 def test_what_is_kept_and_how_to_go_on() -> None:
-    said = stop_line(Stopped("it is kept", ("--resume", "run-1")), ["train"])
+    said = stop_line(RunInterrupted("it is kept", ("--resume", "run-1")), ["train"])
     assert said == "stopped; it is kept; the same command with --resume run-1 goes on"
     said = stop_line(KeyboardInterrupt(), ["memories", "rebuild", "program", "--force"])
     assert said.endswith("the others stay queued; the same command without --force goes on")

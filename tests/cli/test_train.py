@@ -207,7 +207,7 @@ def test_mlflow_and_the_page_have_it(result: dict[str, Any]) -> None:
     assert [each.value for each in page.total.scores] == [result["before"]["score"], result["after"]["score"]]
     asked = [row for question in page.questions for row in question.rows if row is not None]
     # The memory itself is looked up in this world: nothing is asked to answer.
-    assert all(row.seen is not None and not row.seen.calls for row in asked)
+    assert all(row.trace is not None and not row.trace.calls for row in asked)
     assert f"of {result['after']['n']} questions" in printed("show", result["run"], "--wrong")[1]
 
 

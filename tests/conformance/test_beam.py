@@ -12,7 +12,7 @@ from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.beam.reader import ABILITIES
 from mempiler.data.beam.scorer import (
     BlindRubricJudge,
-    RubricOfficial,
+    OfficialRubricScorer,
     SameEventJudge,
     align,
     official_table,
@@ -60,7 +60,7 @@ def test_an_answer(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
     lm = scripted(lambda kind, text, n: given["replies"][n - 1] if n <= len(given["replies"]) else "")
     same = same_of(case, rubric, answer.split("\n"), []) if "same" in given else None
     made = {BlindRubricJudge: BlindRubricJudge(lm, adapter()), SameEventJudge: same}
-    scorer = RubricOfficial().bound(made.__getitem__)
+    scorer = OfficialRubricScorer().with_judges(made.__getitem__)
     example = dspy.Example(question="?", rubric=rubric, category=given.get("ability", "event_ordering"), evidence=())
     try:
         parts = dict(scorer.score(example, dspy.Prediction(answer=answer)).parts)
@@ -121,7 +121,7 @@ def reward(example: Example, answer: str) -> float:
 def test_reward_and_recall_of_target_steps(case: dict[str, Any], agrees: Agrees, read: Any) -> None:
     (example,), done = read(["word"] * 40, case["input"]["target_step_id"]), case["input"].get("action", case["input"])
     hits = [[f"D1:{step + 1}"] for step in done["memory_index"] or ()]
-    recall = MemBenchAccuracy().retrieval(example, hits).get("target steps@10")
+    recall = MemBenchAccuracy().retrieval_metrics(example, hits).get("target steps@10")
     if "action" in case["input"]:
         ours = {"reward": reward(example, done["response"]), "recall": recall}
         agrees(ours, {name: case["expected"][name] for name in ours})

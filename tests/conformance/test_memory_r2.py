@@ -12,7 +12,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler import History, Session, Turn
-from mempiler.data.dataset import askable
+from mempiler.data.dataset import questions_after
 from mempiler.data.locomo import Locomo, LocomoF1, evidence_ids
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.loss import advantages
@@ -21,7 +21,7 @@ from mempiler.memory.words import count_words, memory_words
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector
 from mempiler.optimizers.logo_grpo.groups import grouped
 from mempiler.optimizers.logo_grpo.reward import (
-    Answered,
+    QuestionScores,
     RewardSettings,
     compression_excess,
     released_f1,
@@ -32,7 +32,7 @@ from mempiler.optimizers.logo_grpo.rollout import Rollout, SessionRun, single_at
 from mempiler.optimizers.logo_grpo.settings import TrainingSettings
 from mempiler.programs.catalog import build
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
-from mempiler.programs.recording import Call, Completion
+from mempiler.programs.recording import Completion, PredictorCall
 from mempiler.reading.answer import read_answer
 from mempiler.reading.repairs import UnreadableError
 from mempiler.signatures.memory_r2 import AnswerFromMemories, ManageMemory
@@ -119,7 +119,7 @@ def _written(scripted: Any, memory: FactMemory, command: Any) -> tuple[FactMemor
 
     made = build("memory-r2", embedder=embedder(), parts=1, related=25, min_score=-1.0)
     with dspy.context(lm=scripted(reply)):
-        after: FactMemory = made.method.writer.write(memory, item)
+        after: FactMemory = made.method.writer.update(memory, item)
     gained = {name: n - memory.counts.get(name, 0) for name, n in after.counts.items()}
     done = [name for name, n in gained.items() for _ in range(n)]
     return after, ["error" if name == "refused" else "success" for name in done] or ([] if listed else ["error"])
@@ -149,8 +149,8 @@ def test_rewards(case: dict[str, Any], agrees: Callable[..., None]) -> None:
     sizes = given["memory_words"]
     whole: dict[str, list[Any]] = {"terminal": [], "per_session": [], "cumulative_per_session": []}
     for n, scores in enumerate(given["scores_by_rollout"]):
-        examples = tuple(dspy.Example(focus=evidence_ids(found)) for found in given["evidence_by_question"])
-        answered = Answered(examples, tuple(map(float, scores)))
+        examples = tuple(dspy.Example(evidence_ids=evidence_ids(found)) for found in given["evidence_by_question"])
+        answered = QuestionScores(examples, tuple(map(float, scores)))
         rollout = _rollout(
             given["last_session"], given["session_words"], sizes[n] if isinstance(sizes, list) else sizes
         )
@@ -195,7 +195,7 @@ def test_advantages(case: dict[str, Any], agrees: Callable[..., None]) -> None:
 def test_the_reward_of_every_turn_of_a_session(case: dict[str, Any], agrees: Callable[..., None]) -> None:
     given = case["input"]
     role, turns = object(), given["turns"]
-    calls = tuple(Call(role, {}, completions=[Completion((), "")]) for _ in range(turns))
+    calls = tuple(PredictorCall(role, {}, completions=[Completion((), "")]) for _ in range(turns))
     item = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ann", text="said"),))
     taken = Rollout(
         History(id="h", items=(item,)), (SessionRun(item, FactMemory(), FactMemory(), calls),), FactMemory()
@@ -236,8 +236,8 @@ def _first_asked(made: Locomo) -> int | None:
     """After how many sessions the question can be asked; None where only the end of the conversation brings it."""
     (example,) = made.examples
     history = example.history
-    found = next(n for n in range(1, len(history) + 1) if askable([example], history, n))
-    return found if made.counts(example) and example.evidence else None
+    found = next(n for n in range(1, len(history) + 1) if questions_after([example], history, n))
+    return found if made.in_headline(example) and example.evidence else None
 
 
 @pytest.mark.vectors("memory_r2", "latest-session-*")
@@ -250,12 +250,12 @@ def test_the_evidence_of_each_session(case: dict[str, Any], agrees: Callable[...
     given = case["input"]
     made = asked(*given["evidence_by_question"])
     history = made.examples[0].history
-    whole = Answered(tuple(made.examples), (0.0,) * len(made.examples))
+    whole = QuestionScores(tuple(made.examples), (0.0,) * len(made.examples))
     found = {}
     for item in history.items[: given["sessions"]]:
         own = [turn.id for turn in item.turns]
-        touching = whole.touching(own).examples
-        found[item.id[1:]] = [id for example in touching for id in example.focus if id in own]
+        touching = whole.with_evidence_in(own).examples
+        found[item.id[1:]] = [id for example in touching for id in example.evidence_ids if id in own]
     agrees(found)
 
 
@@ -280,8 +280,8 @@ def test_the_split(case: dict[str, Any], agrees: Callable[..., None], asked: Any
         "train": sorted(train),
         "validation": sorted(validation),
         "test": sorted(test),
-        "skip_category_5": not made.counts(fifth),
-        "cumulative_training_questions": bool(askable([example], example.history, 9)),
+        "skip_category_5": not made.in_headline(fifth),
+        "cumulative_training_questions": bool(questions_after([example], example.history, 9)),
     }
     agrees(ours, {key: sorted(v) if isinstance(v, list) else v for key, v in case["expected"].items()})
 
@@ -311,8 +311,8 @@ def collected(scripted: Any, fact_replies: Any, make_history: Any) -> Callable[.
         worth = itertools.count()
 
         def question(history: History, n: int) -> list[dspy.Example]:
-            example = dspy.Example(id="q", history=history, question="What?", focus=())
-            return [example.with_inputs("history", "question", "focus")]
+            example = dspy.Example(id="q", history=history, question="What?", evidence_ids=())
+            return [example.with_inputs("history", "question", "evidence_ids")]
 
         given = TrainingSettings(histories=people, threads=1, session_reward="trajectory", **settings)
         collector = Collector(program, histories, question, lambda e, p: next(worth) % 7, given)

@@ -10,11 +10,11 @@ import dspy
 import pytest
 from dspy import Example, Prediction
 from dspy.utils.exceptions import AdapterParseError
-from mempiler.data.implexconv import AnswerJudged, WordsAndSessions, rouge_l
+from mempiler.data.implexconv import AnswerJudgeScorer, WordsAndSessions, rouge_l
 from mempiler.data.locomo import LocomoF1
 from mempiler.data.longmemeval import TYPES, LongMemEval, LongMemEvalJudge, dcg, retrieval_metrics
-from mempiler.data.personamem import RightLetter
-from mempiler.data.personamem_v2 import FinalLetter
+from mempiler.data.personamem import LetterAccuracy
+from mempiler.data.personamem_v2 import FinalLetterAccuracy
 from mempiler.data.text_metrics import evidence_recall, exact_match, words
 from mempiler.errors import DataError
 from mempiler.programs.adapter import adapter
@@ -64,7 +64,7 @@ def test_the_prompt_of_a_question(case: dict[str, Any], agrees: Agrees, tmp_path
     lm, systems = scripted(lambda *call: {"verdict": "yes"}), list[str]()
     complete = lm.engine.complete
     lm.engine.complete = lambda request: (systems.append(str(request.system)), complete(request))[1]
-    loaded = loaded.bound(lambda kind: kind(lm, adapter()))
+    loaded = loaded.with_judges(lambda kind: kind(lm, adapter()))
     loaded.score(loaded.examples[0], Prediction(answer="In May."))
     # The rule of time comes with that of every step.
     agrees(next(name for rule, name in reversed(RULES.items()) if rule in systems[0]))
@@ -159,7 +159,7 @@ def test_scores_of_words(case: dict[str, Any], agrees: Agrees) -> None:
 @pytest.mark.vectors("implexconv_metrics", "judge-reply-*")
 def test_the_verdict_of_an_acknowledgement(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
     lm = scripted(lambda *call: f"[[ ## reasoning ## ]]\n-\n[[ ## verdict ## ]]\n{case['input']['reply']}")
-    scorer = AnswerJudged().bound(lambda kind: kind(lm, adapter()))
+    scorer = AnswerJudgeScorer().with_judges(lambda kind: kind(lm, adapter()))
     try:
         verdict = scorer.score(example("Archery."), Prediction(answer="Bowls.")).value
     except AdapterParseError:
@@ -171,7 +171,7 @@ LETTERS = ["a", "b", "c", "d"]
 OPTIONS = ["(a) a walk", "(b) a swim", "(c) a nap", "(d) a book"]
 
 
-def right(scorer: RightLetter, answer: str, gold: str) -> bool:
+def right(scorer: LetterAccuracy, answer: str, gold: str) -> bool:
     """Whether an answer counts."""
     found = scorer.score(Example(options=OPTIONS, answer=gold), Prediction(answer=answer))
     return bool(found.value)
@@ -194,25 +194,25 @@ def one(letters: list[str]) -> str | None:
 @pytest.mark.vectors("personamem_parse", "v1-[0-9]*")
 def test_letters_of_v1(case: dict[str, Any], agrees: Agrees, taken: Callable[[str], str]) -> None:
     answer = taken(case["input"]["response"])
-    agrees({"right_for": [letter for letter in LETTERS if right(RightLetter(), answer, f"({letter})")]})
+    agrees({"right_for": [letter for letter in LETTERS if right(LetterAccuracy(), answer, f"({letter})")]})
 
 
 @pytest.mark.vectors("personamem_parse", "v1-gold-*")
 def test_gold_letters_of_v1(case: dict[str, Any], agrees: Agrees) -> None:
-    agrees(right(RightLetter(), case["input"]["response"], case["input"]["gold"]))
+    agrees(right(LetterAccuracy(), case["input"]["response"], case["input"]["gold"]))
 
 
 @pytest.mark.parametrize("taken", [str, read], ids=["whole", "read"])
 @pytest.mark.vectors("personamem_parse", "v2-[0-9]*")
 def test_final_answers_of_v2(case: dict[str, Any], agrees: Agrees, taken: Callable[[str], str]) -> None:
     answer = taken(case["input"]["response"])
-    agrees(one([letter for letter in LETTERS if right(FinalLetter(), answer, f"({letter})")]))
+    agrees(one([letter for letter in LETTERS if right(FinalLetterAccuracy(), answer, f"({letter})")]))
 
 
 @pytest.mark.vectors("personamem_parse", "v2-boxed-*")
 def test_boxed_letters_of_v2(case: dict[str, Any], agrees: Agrees) -> None:
     gold = case["input"]["gold"].partition(" ")[0]  # there the text of the option follows its letter
-    agrees(float(right(FinalLetter(), read(case["input"]["response"]), gold)))
+    agrees(float(right(FinalLetterAccuracy(), read(case["input"]["response"]), gold)))
 
 
 HERE = Path(__file__).parent

@@ -24,7 +24,7 @@ from mempiler.programs.pramem.memory import ExperienceMemory, Proposal, suffix
 from mempiler.programs.pramem.method import PraMemSettings
 from mempiler.programs.pramem.practice import Practice
 from mempiler.programs.pramem.samples import DRAWS, SHUFFLE, PracticeSettings, Sample, draw, shuffled
-from mempiler.programs.tasks.behavior import newest
+from mempiler.programs.tasks.behavior import newest_actions
 from mempiler.records import Action, Behavior, estimate_tokens
 from mempiler.runs.papers.paper import read_paper
 from mempiler.signatures.pramem import ExperienceChange, Perturbation, PractiseWithExperience, ReflectOnPractice
@@ -36,7 +36,7 @@ def writer(**settings: Any) -> Any:
 
 def practice(**settings: Any) -> Practice:
     made = writer(**settings)
-    return Practice(made.ask, made.settings, SAMPLE)
+    return Practice(made.call_predictor, made.settings, SAMPLE)
 
 
 def actions(count: int, **fields: Any) -> list[Action]:
@@ -108,7 +108,7 @@ def test_the_newest_records_that_fit_are_shown_up_to_the_first_that_does_not(cas
     sizes, budget = case["input"]["sizes_oldest_first"], case["input"]["budget"] * SCALE
     records = [sized(n, size * SCALE) for n, size in enumerate(sizes)]
     used = places(suffix(records, budget))
-    in_answers = newest([Behavior.of("b", records)], budget)
+    in_answers = newest_actions([Behavior.from_actions("b", records)], budget)
     assert [place for item in in_answers for place in places(item.actions)] == used
     agrees({"used": used, "tokens": sum(sizes[place] for place in used)})
 
@@ -284,7 +284,7 @@ def test_experience_is_adjusted_after_the_released_rounds(case, agrees, scripted
     )
     memory = ExperienceMemory().with_records(actions(given["items"] + practising.settings.min_history))
     with dspy.context(lm=scripted(lambda kind, text, n: "no")):
-        found = practising.settle(memory)
+        found = practising.finalize(memory)
     agrees({"reviewed_after_round": [round for round in found.adjusted if round]})
 
 
@@ -296,7 +296,7 @@ def test_a_reply_that_rewrites_the_lists_is_read_as_released(case, agrees, scrip
     pool = [Proposal(id=f"p-{n}", action="add pattern", content=text) for n, text in enumerate(before["proposal"])]
     with dspy.context(lm=scripted(lambda kind, text, n: case["input"]["reply"])):
         made = writer(needed=1)
-        found = adjust(made.ask, made.settings, memory.changed(pool=tuple(pool)))
+        found = adjust(made.call_predictor, made.settings, memory.replace(pool=tuple(pool)))
     ours = {"user_exp": [part.text for part in found.patterns], "model_exp": [part.text for part in found.alerts]}
     agrees({**ours, "proposal": [proposal.content for proposal in found.pool]})
 
@@ -307,7 +307,7 @@ def test_an_entry_changes_with_the_released_support(case, agrees):
         Proposal(id=f"p-{n}", action="add pattern", content="x", sources=(f"a{n}",))
         for n in range(case["input"]["supporting_proposals"])
     ]
-    memory = ExperienceMemory().with_entries("pattern", [("Likes jazz", ())]).changed(pool=tuple(pool))
+    memory = ExperienceMemory().with_entries("pattern", [("Likes jazz", ())]).replace(pool=tuple(pool))
     cited = tuple(proposal.id for proposal in pool)
     add = ExperienceChange(action="add pattern", text="Likes rock", proposal_ids=list(cited))
     remove = ExperienceChange(action="remove", experience_id="pattern-1", proposal_ids=list(cited))

@@ -11,7 +11,7 @@ import pytest
 from dspy import Example, Prediction
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.catalog import benchmark
-from mempiler.data.omnibehavior.benchmark import OPTIONS, FieldsPredicted
+from mempiler.data.omnibehavior.benchmark import OPTIONS, FieldAccuracy
 from mempiler.data.omnibehavior.records import QUESTIONS, TABLE_NAMES
 from mempiler.data.palbench.benchmark import GenerationBleu, NeedPoints, NeedsJudge, RestatementBleu, SelectionPoints
 from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, compare
@@ -81,7 +81,7 @@ def test_g_score(case: dict[str, Any], agrees: Agrees, scripted: Any) -> None:
     points = [found for user in case["input"]["points_by_user"].values() for found in user]
     given = iter(points)
     judge = NeedsJudge(scripted(lambda *call: json.dumps({"analysis": "-", "score": next(given)})), adapter())
-    scorer = NeedPoints().bound(lambda kind: judge)
+    scorer = NeedPoints().with_judges(lambda kind: judge)
     found = [scorer.score(about(), Prediction(answer="to sleep well")).parts for _ in points]
     agrees(scorer.aggregate(rows(found))["G-score"])
 
@@ -185,7 +185,7 @@ def test_fields_scenes_and_the_table_are_the_released_ones(case, agrees):
         if not record.get("filtered")
         for question in record["questions"]
     ]
-    found = FieldsPredicted().aggregate(rows)
+    found = FieldAccuracy().aggregate(rows)
     fields = {field for field in QUESTIONS if f"{field.replace('_', ' ')} ACC" in found}
     ours = {
         field: {theirs: found[f"{field.replace('_', ' ')} {own}"] for theirs, own in NAMES.items()} for field in fields
@@ -217,7 +217,7 @@ def test_an_empty_and_a_sparse_table_are_the_released_ones(case, agrees):
             answered({"field": field, "true_value": g, "predicted_value": p}, False, n)
             for n, (g, p) in enumerate(pairs)
         ]
-    agrees(table(FieldsPredicted().aggregate(rows)), within=0.006)
+    agrees(table(FieldAccuracy().aggregate(rows)), within=0.006)
 
 
 @pytest.mark.vectors("behavior_metrics", "read-*")

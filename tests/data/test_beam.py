@@ -26,7 +26,7 @@ FLAT = [[message for turn in batch["turns"] for message in turn] for batch in BA
 
 def test_a_size_is_a_folder_and_answers_may_be_unsaid(tmp_path: Path) -> None:
     loaded = benchmark("beam", write(tmp_path, FORMS["beam"]).parents[2], size="100K")
-    assert (loaded.unsaid, set(loaded.source.files)) == (True, {CHAT, ASKED})
+    assert (loaded.has_unanswerable, set(loaded.source.files)) == (True, {CHAT, ASKED})
     with pytest.raises(DataError, match="no chat of the size 10M"):
         benchmark("beam", tmp_path, size="10M")
 
@@ -56,7 +56,11 @@ def test_plans_are_joined_and_evidence_counts_through_all_of_them(tmp_path: Path
         files = {f"10M/1/plan-{n}/chat.json": plan for n, plan in enumerate((BATCHES, second))}
     write(tmp_path, {**files, "10M/1/probing_questions/probing_questions.json": asked})
     (example,) = benchmark("beam", tmp_path, size="10M").examples
-    assert (example.focus, len(example.history), lines(example)[9]) == (("D4:2",), 6, "[D4:2] assistant: Water it.")
+    assert (example.evidence_ids, len(example.history), lines(example)[9]) == (
+        ("D4:2",),
+        6,
+        "[D4:2] assistant: Water it.",
+    )
 
 
 FIRST, LATER = (CHAT, 0, "turns", 0), (CHAT, 1, "turns", 0)
@@ -117,8 +121,8 @@ def test_two_rules_score_the_same_replies(ability: str, answer: str, fixed: floa
     judges: dict[str, Any] = {"SameEventJudge": lambda event, line: event.lower() == line}
     example = dspy.Example(question="?", rubric=("A fern", "A cat"), category=ability, evidence=("D1:1",))
     for metric, value in (("fixed", fixed), ("official", official)):
-        scorer: Any = Beam.scored_by(metric)
-        scorer = scorer.bound(lambda kind: judges.get(kind.__name__, lambda _, item, __: replies[item]))
+        scorer: Any = Beam.make_scorer(metric)
+        scorer = scorer.with_judges(lambda kind: judges.get(kind.__name__, lambda _, item, __: replies[item]))
         found = scorer.score(example, dspy.Prediction(answer=answer))
         assert found.value == pytest.approx(value)
         assert [found.parts[name] for name in scorer.names] == pytest.approx([fixed, official])
@@ -131,6 +135,8 @@ def test_the_sample_has_all_abilities_and_evidence_is_measured_by_ability_withou
     assert {loaded.group(each) for each in loaded.examples} == {"100K/1", "100K/2"}
     assert judge_of("beam").__name__ == "RubricJudge"
     example = loaded.examples[2]
-    hits = (Hit(id="f", text="t", sources=example.focus[:1]),)
+    hits = (Hit(id="f", text="t", sources=example.evidence_ids[:1]),)
     assert loaded.score(example, dspy.Prediction(answer="", context=Context(hits=hits))).value == 0.5
-    assert loaded.scorer.retrieval(example, [example.focus]) == {"recall@10 contradiction_resolution": 1.0}
+    assert loaded.scorer.retrieval_metrics(example, [example.evidence_ids]) == {
+        "recall@10 contradiction_resolution": 1.0
+    }

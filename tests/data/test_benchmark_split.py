@@ -198,7 +198,7 @@ def test_a_bundled_sample_is_large_enough_fit_to_load_and_can_be_split(name: str
     assert loaded.source.sample
     assert len(loaded.examples) >= 24
     assert len({loaded.group(example) for example in loaded.examples}) >= 6
-    assert all(set(example.focus) <= set(example.history.turns) for example in loaded.examples)
+    assert all(set(example.evidence_ids) <= set(example.history.turns) for example in loaded.examples)
     absent = set(loaded.categories) - {example.category for example in loaded.examples}
     assert absent == ({"acknowledge_latest_user_preferences"} if name == "personamem" else set())
     report = check(name, loaded.source.path)

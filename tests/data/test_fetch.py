@@ -72,7 +72,7 @@ def test_a_file_is_fetched_byte_by_byte_and_its_licence_told(offer: Any, tmp_pat
     offer(path)
     told: list[str] = []
     found = fetch("set", tmp_path, told.append)
-    assert (found.path, found.sha256, found.verified, found.fresh) == (tmp_path / "set.jsonl", DIGEST, True, True)
+    assert (found.path, found.sha256, found.verified, found.downloaded) == (tmp_path / "set.jsonl", DIGEST, True, True)
     assert found.path.read_bytes() == CONTENT
     assert told == ["set.jsonl: licence CC0"]
     assert [path.name for path in tmp_path.iterdir()] == ["set.jsonl"]
@@ -144,4 +144,4 @@ def test_the_command_puts_the_file_into_the_results_folder(offer, tmp_path, monk
     assert cli("fetch", "set") == (0, told, "set.jsonl: licence CC0\n")
     found = json.loads(cli("fetch", "set", "--json")[1])
     assert (found["address"], found["state"]) == (wanted.address, "was there, sha256 verified")
-    assert (found["path"], found["use"], found["fresh"]) == (str(path), f"--benchmark set --data {path}", False)
+    assert (found["path"], found["use"], found["downloaded"]) == (str(path), f"--benchmark set --data {path}", False)

@@ -22,8 +22,8 @@ from mempiler.data.judge import (
     ReferenceVerdict,
     StrictAcknowledgementJudge,
     Verdict,
-    informed,
     preference,
+    with_user_facts,
 )
 from mempiler.errors import DataError, UserError
 from mempiler.programs.adapter import adapter
@@ -59,12 +59,12 @@ def test_a_full_row_and_a_bare_one_that_is_named_by_its_past_and_line(tmp_path):
     full, bare = rows(
         tmp_path, {"evidence": ["D1:1"], "category": "taste", "id": 7, "user": "ada", "answer": "a\u2028b"}, {}
     ).examples
-    assert set(full.inputs().keys()) == {"history", "question", "focus"}
+    assert set(full.inputs().keys()) == {"history", "question", "evidence_ids"}
     # A line separator inside a text does not cut the line.
     assert (full.id, full.category, full.answer) == ("7", "taste", "a\u2028b")
-    assert (full.history.id, full.focus, full.evidence) == ("ada", ("D1:1",), ("D1:1",))
+    assert (full.history.id, full.evidence_ids, full.evidence) == ("ada", ("D1:1",), ("D1:1",))
     assert bare.id == f"{bare.history.digest[:12]}:2"
-    assert (bare.category, bare.focus) == ("all", ())
+    assert (bare.category, bare.evidence_ids) == ("all", ())
 
 
 def test_equal_pasts_are_one_history_and_pasts_of_one_user_one_conversation(tmp_path):
@@ -79,7 +79,7 @@ def test_equal_pasts_are_one_history_and_pasts_of_one_user_one_conversation(tmp_
 def test_evidence_that_is_no_turn_is_told_in_the_order_of_the_line(tmp_path):
     evidence = ["D9:9", "D1:1", "D8:1", "D7:7", "D6:1", "D5:5"]
     path = write(tmp_path, {"own.jsonl": [{**ROW, "evidence": evidence}]})
-    told = [row.message.partition(" ")[0] for row in check("jsonl", path).rows]
+    told = [row.message.partition(" ")[0] for row in check("jsonl", path).findings]
     assert told == ["'D9:9'", "'D8:1'", "'D7:7'", "'D6:1'", "'D5:5'"]
 
 
@@ -166,7 +166,7 @@ EXAMPLE = dspy.Example(question="Plan my week", answer="Has a bad knee")
 
 def test_the_judge_that_was_set_decides(tmp_path: Path) -> None:
     judge = Fixed(Verdict(False, "Another drink."))
-    benchmark = load(tmp_path, "jsonl", metric="judge").bound(lambda kind: judge)
+    benchmark = load(tmp_path, "jsonl", metric="judge").with_judges(lambda kind: judge)
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="tea"))
     assert (found.value, dict(found.parts)) == (0.0, {"f1": 1.0, "exact": 1.0, "judge": 0.0})
     assert found.feedback == "Wrong: the gold answer is 'tea'. The judge says: Another drink."
@@ -251,7 +251,7 @@ def test_the_judge_of_pairs_sees_neutral_labels(scripted: Any, choice: str, side
 @pytest.mark.parametrize("name", ["memoryquest", "personamem-v2", "implexconv"])
 def test_the_judge_of_pairs_knows_all_that_is_said_of_the_user(scripted: Any, name: str) -> None:
     found = load_benchmark(name)
-    examples = informed(found.examples, found.group)
+    examples = with_user_facts(found.examples, found.group)
     mine = [each for each in examples if found.group(each) == found.group(examples[0])]
     references = {line for each in mine for line in str(each.get("reference") or each.answer).splitlines()}
     last = max(mine, key=lambda each: len(each.facts))
@@ -285,7 +285,7 @@ def json_lines(folder, text, name="own.jsonl"):
 def test_a_json_array_is_told_in_one_line_and_the_command_it_names_converts_it(tmp_path):
     path = json_lines(tmp_path, json.dumps([ROW] * 40, indent=1), "array.json")
     report = check("jsonl", path)
-    assert [row.where for row in report.rows] == ["whole file"]
+    assert [row.where for row in report.findings] == ["whole file"]
     with pytest.raises(DataError, match="is a JSON array; expected JSON lines, one object per line") as refusal:
         JsonlBenchmark.load(path)
     command = str(refusal.value).partition("convert it: ")[2].replace("python", sys.executable, 1)
@@ -297,7 +297,7 @@ def test_a_csv_file_is_told_in_one_line_and_the_command_it_names_converts_it(tmp
     path = json_lines(tmp_path, 'question,answer\n"Where, now?",Lisbon\n' * 20, "rows.jsonl")
     with pytest.raises(DataError, match=r"is a CSV file \(its first line: question, answer\)") as refusal:
         JsonlBenchmark.load(path)
-    assert len(check("jsonl", path).rows) == 1
+    assert len(check("jsonl", path).findings) == 1
     command = str(refusal.value).partition("convert it: ")[2].replace("python", sys.executable, 1)
     subprocess.run(command, shell=True, check=True)
     first_line = (tmp_path / "rows.converted.jsonl").read_text().splitlines()[0]
@@ -328,4 +328,4 @@ def test_misnamed_fields_are_named_at_once(tmp_path, names, message):
 
 def test_lines_that_are_lists_are_told_line_by_line(tmp_path):
     report = check("jsonl", json_lines(tmp_path, "[1]\n[2]\n"))
-    assert [row.where for row in report.rows][:2] == ["line 1", "line 2"]
+    assert [row.where for row in report.findings][:2] == ["line 1", "line 2"]

@@ -22,7 +22,7 @@ def test_a_check_counts_what_a_file_holds(tmp_path):
     report = check("locomo", write(tmp_path, FORMS["locomo"]))
     numbers = {"conversations": 1, "sessions": 2, "turns": 3, "image turns": 1, "questions": 1}
     assert report.counts.items() >= {**numbers, "category 1 multi-hop": 0, "category 4 single-hop": 1}.items()
-    assert (report.rows, len(report.counts)) == ((), 10)
+    assert (report.findings, len(report.counts)) == ((), 10)
 
 
 def test_an_adversarial_row_without_answer_gets_the_refusal_as_gold(tmp_path):
@@ -74,7 +74,7 @@ def test_no_answer_scores_0_and_bleu1_has_the_same_gold_as_f1(tmp_path):
 def test_the_label_is_the_score_and_the_judge_sees_the_whole_gold_answer():
     """Token F1 cuts category 3 at the first semicolon; the judge reads the reason behind it too."""
     judge = Fixed(Verdict(True))
-    found = Locomo.load(metric="judge").bound(lambda kind: judge)
+    found = Locomo.load(metric="judge").with_judges(lambda kind: judge)
     example = next(example for example in found.examples if example.category == "3").copy(answer="Yes; she paints")
     score = found.score(example, dspy.Prediction(answer="never"))
     assert (score.value, score.parts["judge"], score.parts["f1"]) == (1.0, 1.0, 0.0)
@@ -82,7 +82,7 @@ def test_the_label_is_the_score_and_the_judge_sees_the_whole_gold_answer():
 
 
 def test_category_five_is_left_out_of_the_headline_and_no_judge_is_asked_about_it():
-    assert {each.category for each in filter(LocomoF1().counts, Locomo.load().examples)} == {"1", "2", "3", "4"}
+    assert {each.category for each in filter(LocomoF1().in_headline, Locomo.load().examples)} == {"1", "2", "3", "4"}
     assert {example.category for example in Locomo.load(metric="judge").examples} == {"1", "2", "3", "4"}
     with pytest.raises(UserError, match="category 5 has no gold answer"):
         Locomo.load(metric="judge", categories="4,5")

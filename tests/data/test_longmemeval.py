@@ -24,7 +24,7 @@ def unmark(row: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "focus"),
+    ("change", "evidence_ids"),
     [
         (unanswerable, ()),
         (unmark, ("D2:1", "D3:1", "D3:2")),  # all turns of the evidence sessions
@@ -32,9 +32,13 @@ def unmark(row: Any) -> None:
         (put("haystack_dates", 1, value="2023/03/04 22:00"), ("D1:1", "D3:1")),  # a weekday may be missing
     ],
 )
-def test_the_evidence_of_a_question(tmp_path: Path, change: Change, focus: tuple[str, ...]) -> None:
+def test_the_evidence_of_a_question(tmp_path: Path, change: Change, evidence_ids: tuple[str, ...]) -> None:
     (example,) = load(tmp_path, "longmemeval", change).examples
-    assert (example.focus, example.evidence, example.abstention) == (focus, focus, not focus)
+    assert (example.evidence_ids, example.evidence, example.abstention) == (
+        evidence_ids,
+        evidence_ids,
+        not evidence_ids,
+    )
 
 
 def test_types_and_limit_choose_and_end_the_reading(tmp_path: Path) -> None:
@@ -49,7 +53,7 @@ def test_types_and_limit_choose_and_end_the_reading(tmp_path: Path) -> None:
 
 def test_an_empty_answer_is_wrong_without_a_call(scripted: Any) -> None:
     lm = scripted(lambda kind, text, n: {"verdict": "yes"})
-    loaded = LongMemEval.load().bound(lambda kind: kind(lm))
+    loaded = LongMemEval.load().with_judges(lambda kind: kind(lm))
     assert loaded.score(loaded.examples[0], dspy.Prediction(answer=" ")).value == 0.0
     assert lm.engine.prompts == []
 
@@ -72,22 +76,22 @@ def test_token_f1_asks_nobody_and_declining_is_right_where_there_is_no_answer(tm
 def test_retrieval_of_a_question_is_by_sessions_of_its_hits(tmp_path: Path) -> None:
     loaded = load(tmp_path, "longmemeval")
     hits = [("D1:2",), ("D3:2", "D3:1"), ("D3:1",), ("D2:1",)]
-    found = loaded.scorer.retrieval(loaded.examples[0], hits)
+    found = loaded.scorer.retrieval_metrics(loaded.examples[0], hits)
     assert (found["recall_any@5"], found["recall_all@5"]) == (1.0, 1.0)
     # D1, D3, D2: 1/log2(2) + 1/log2(3), over 2.
     assert found["ndcg@5"] == pytest.approx(1.630930 / 2, abs=1e-6)
     # Facts that rest on the same turns: as sessions D2 and D3, the best order; as turns they would fill more places.
-    found = loaded.scorer.retrieval(loaded.examples[0], [("D2:1",), ("D2:1",), ("D3:1",), ("D2:1",), ("D3:1",)])
+    found = loaded.scorer.retrieval_metrics(loaded.examples[0], [("D2:1",), ("D2:1",), ("D3:1",), ("D2:1",), ("D3:1",)])
     assert (found["ndcg@5"], found["recall_all@5"]) == (1.0, 1.0)
     loaded = load(tmp_path, "longmemeval", unanswerable)
-    assert loaded.scorer.retrieval(loaded.examples[0], [("D2:1",)]) == {}
+    assert loaded.scorer.retrieval_metrics(loaded.examples[0], [("D2:1",)]) == {}
 
 
 def test_preferences_alone_want_a_personal_response() -> None:
     loaded = benchmark("longmemeval.preference")
     assert isinstance(loaded, LongMemEvalPreference)
-    assert (loaded.task, all(map(loaded.counts, loaded.examples))) == ("personal-response", True)
-    assert not any(map(LongMemEvalPreference.load(metric="f1").counts, loaded.examples))
+    assert (loaded.task, all(map(loaded.in_headline, loaded.examples))) == ("personal-response", True)
+    assert not any(map(LongMemEvalPreference.load(metric="f1").in_headline, loaded.examples))
     assert {example.category for example in loaded.examples} == {"single-session-preference"}
     with pytest.raises(UnknownNameError):
         LongMemEvalPreference.load(categories="multi-session")

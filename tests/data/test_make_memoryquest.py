@@ -19,9 +19,9 @@ from mempiler.data.synthesis.palset.make import make_palset
 from mempiler.data.synthesis.palset.people import Setting
 from mempiler.data.synthesis.runner import Runner
 from mempiler.engines.embedders import embedder
-from mempiler.engines.guard import Guard, Limits
+from mempiler.engines.guard import BudgetGuard, Limits
 from mempiler.errors import BudgetError, DataError, UserError
-from mempiler.optimizers.demonstrations import UNSEEN, demonstrate
+from mempiler.optimizers.demonstrations import SEED_OFFSET, demonstrate
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
@@ -130,7 +130,7 @@ def test_the_benchmark_reads_a_user_file_of_the_form_that_is_promised(made, tmp_
     loaded = MemoryQuest.load(tmp_path / "quest")
     assert [example.question for example in loaded.examples] == [query["query"] for query in user["queries"]]
     assert len(loaded.examples) == 6
-    assert all(example.focus for example in loaded.examples)
+    assert all(example.evidence_ids for example in loaded.examples)
 
 
 def test_requests_over_the_threshold_go_and_the_lowest_fifteen_come_first(made):
@@ -238,7 +238,7 @@ def quest(profiles, folder, runner):
 
 
 def palset(profiles, folder, runner):
-    return make_palset(1, folder, Setting("en", 2, 0, runner, 0), note=lambda line: None)
+    return make_palset(1, folder, Setting("en", 2, 0, runner, 0), on_progress=lambda line: None)
 
 
 @pytest.mark.parametrize(("make", "reply"), [(quest, good), (palset, good_palset)])
@@ -246,7 +246,7 @@ def test_a_spent_budget_keeps_what_was_answered(profiles, scripted, tmp_path, ma
     store, asked = RunStore(tmp_path / "answers.sqlite"), []
 
     def made(**limits):
-        guard, runner = Guard(Limits(**limits)), Runner(threads=2)
+        guard, runner = BudgetGuard(Limits(**limits)), Runner(threads=2)
         lm = scripted(lambda *call: asked.append(call) or reply(*call), guard=guard, answers=store.answers, cache=True)
         with dspy.context(lm=lm):
             return make(profiles, tmp_path / "out", runner), runner.report
@@ -387,6 +387,6 @@ def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> 
     lm = scripted(lambda kind, asked, n: next(known[prompt] for prompt in known if prompt in asked))
     memory = method.writer.Memory()
     with dspy.context(lm=lm, adapter=CompactAdapter()):
-        for item in Conversation.make(UNSEEN, 0, 8).history.items:
-            memory = method.writer.write(memory, item)
+        for item in Conversation.make(SEED_OFFSET, 0, 8).history.items:
+            memory = method.writer.update(memory, item)
     assert memory.counts["inserted"] > 1

@@ -61,7 +61,7 @@ def test_the_time_of_a_question_is_in_the_prompt_and_in_what_the_memory_is_searc
     program, lm = build(method, loaded.task), scripted(lambda kind, text, n: {kind: "(a)"})
     with dspy.context(lm=lm):
         program(**example.inputs())
-    assert program.query_of(example).probe == asked
+    assert program.query_of(example).search_text == asked
     assert f"[[ ## question ## ]]\n{asked}\n" in lm.engine.prompts[-1][1]
 
 

@@ -51,7 +51,7 @@ def test_a_reference_that_names_only_its_session_rests_on_all_of_it_and_focuses_
     references = [{"text": "Her knee hurts", "session_id": "a"}]
     (example,) = load(tmp_path, "memoryquest", put("queries", 0, "references", value=references)).examples
     assert example.references[0].turns == ("D1:1", "D1:2", "D1:3")
-    assert example.focus == ("D1:3",)
+    assert example.evidence_ids == ("D1:3",)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_judged_recall_of_two_references(tmp_path, levels, recall, exact, explic
     ):
         loaded = load(tmp_path, "memoryquest", metric=metric)
         judge = fixed_levels(*levels)
-        loaded = loaded.bound(lambda kind, judge=judge: judge)
+        loaded = loaded.with_judges(lambda kind, judge=judge: judge)
         found = loaded.score(loaded.examples[0], retrieved("D1:3", summary="Notes are not judged."))
         assert judge.asked == [("Plan my week", loaded.examples[0].answer.splitlines(), "[f0] fact 0")]
         assert dict(found.parts) == {"evidence": 0.5, "evidence_exact": 0.0, **judged}
@@ -132,7 +132,7 @@ def test_without_a_reasoning_the_name_of_the_file_decides(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize(
-    ("gold", "focus"),
+    ("gold", "evidence_ids"),
     [
         ([GOLD, OTHER], ("D2:1", "D2:2", "D1:1", "D1:2")),
         (["My ankle is torn and in plaster."], ("D2:1",)),
@@ -140,8 +140,11 @@ def test_without_a_reasoning_the_name_of_the_file_decides(tmp_path: Path, name: 
         ("words of another conversation", ()),
     ],
 )
-def test_gold_sessions_are_found_again(tmp_path: Path, gold: Any, focus: tuple[str, ...]) -> None:
-    assert load(tmp_path, "implexconv", put("qa", 0, "retrieved_conv", value=gold)).examples[0].focus == focus
+def test_gold_sessions_are_found_again(tmp_path: Path, gold: Any, evidence_ids: tuple[str, ...]) -> None:
+    assert (
+        load(tmp_path, "implexconv", put("qa", 0, "retrieved_conv", value=gold)).examples[0].evidence_ids
+        == evidence_ids
+    )
 
 
 def test_a_kind_is_kept_and_numbers_stay_where_a_session_is_passed_over(tmp_path: Path) -> None:
@@ -163,7 +166,7 @@ CONTEXT = Context(hits=(Hit(id="D2:1", text="torn", sources=("D2:1",)),), notes=
 
 def test_the_judge_sees_the_answer_and_its_reason(tmp_path: Path) -> None:
     judge = Fixed(Verdict(True, "why not"))
-    benchmark = load(tmp_path, "implexconv", metric="answer").bound(lambda kind: judge)
+    benchmark = load(tmp_path, "implexconv", metric="answer").with_judges(lambda kind: judge)
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Golf.", context=CONTEXT))
     assert judge.asked == [("Which sport?", "Archery. (The reason: The ankle is torn.)", "Golf.")]
     assert (found.value, found.parts) == (1.0, {**dict.fromkeys(WORDS, 0.0), "evidence": 1.0, "judge": 1.0})
@@ -188,7 +191,7 @@ def test_the_retrieved_context_is_judged(
     tmp_path: Path, metric: str, level: str, value: float, judged: dict[str, float]
 ) -> None:
     judge = fixed_levels(level)
-    benchmark = load(tmp_path, "implexconv", metric=metric).bound(lambda kind: judge)
+    benchmark = load(tmp_path, "implexconv", metric=metric).with_judges(lambda kind: judge)
     found = benchmark.score(benchmark.examples[0], dspy.Prediction(answer="Archery.", context=CONTEXT))
     assert judge.asked == [("Which sport?", ["The ankle is torn."], "[D2:1] torn")]
     assert found.value == value
@@ -200,7 +203,7 @@ def test_the_retrieved_context_is_judged(
 
 def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: Path) -> None:
     judge = fixed_levels("not")
-    unreasoned = load(tmp_path, "implexconv", UNREASONED).bound(lambda kind: judge)
+    unreasoned = load(tmp_path, "implexconv", UNREASONED).with_judges(lambda kind: judge)
     assert "evidence" not in unreasoned.score(unreasoned.examples[0], dspy.Prediction(answer="Archery.")).parts
     assert judge.asked == [("Which sport?", ["Archery."], "")]
 
@@ -218,7 +221,7 @@ def test_without_a_reasoning_the_answer_is_what_is_to_be_acknowledged(tmp_path: 
 )
 def test_what_was_shown_for_want_of_a_hit_counts_in_no_benchmarks_recall(name: str, metric: str, part: str) -> None:
     loaded = load_benchmark(name, metric=metric)
-    example = next(example for example in loaded.examples if loaded.scorer.counts(example))
+    example = next(example for example in loaded.examples if loaded.scorer.in_headline(example))
     every_turn = tuple(example.history.turns)
 
     class FindsWhatIsThere:
@@ -227,7 +230,7 @@ def test_what_was_shown_for_want_of_a_hit_counts_in_no_benchmarks_recall(name: s
         def __call__(self, question: str, references: Any, context: str) -> Any:
             return tuple(ReferenceVerdict(present=bool(context)) for _ in references)
 
-    scorer = loaded.scorer.bound(lambda kind: FindsWhatIsThere())
+    scorer = loaded.scorer.with_judges(lambda kind: FindsWhatIsThere())
     values = {}
     for fallback in (False, True):
         hit = Hit(id="f1", text="something", sources=every_turn, fallback=fallback)

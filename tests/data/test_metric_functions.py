@@ -8,12 +8,12 @@ import dspy
 import numpy as np
 import pytest
 from mempiler.data.metric_functions import FunctionScorer
-from mempiler.data.scorer import Combined, ExactMatch, JudgedStep, Score
+from mempiler.data.scorer import Combined, ExactMatch, OptimizerStep, Score
 from mempiler.errors import UserError
 
 EXAMPLE = dspy.Example(id="q1", question="Where?", answer="Lisbon")
 PREDICTION = dspy.Prediction(answer="In Lisbon")
-STEP = JudgedStep(trace=["whole"], pred_name="task.answer", pred_trace=["part"])
+STEP = OptimizerStep(trace=["whole"], pred_name="task.answer", pred_trace=["part"])
 
 
 def score_of(result: Any) -> Score:

@@ -11,7 +11,7 @@ from mempiler import Behavior, DataError, Profile
 from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.movielens import RATINGS, MovieLens
-from mempiler.data.omnibehavior.benchmark import FieldsPredicted, OmniBehavior, Periods
+from mempiler.data.omnibehavior.benchmark import FieldAccuracy, OmniBehavior, Periods
 from mempiler.data.omnibehavior.records import OPEN, QUESTIONS, fields_of, questions_of
 from mempiler.data.omnibehavior.text import DETAIL, reaction, situation
 from mempiler.records import Failure, estimate_tokens
@@ -195,7 +195,7 @@ def test_failed_parses_are_left_out_as_published_and_wrong_in_figures_beside_it(
         SimpleNamespace(id=str(n), category="video_liked", gold=gold, answer=answer, parts={}, failure=None)
         for n, (gold, answer) in enumerate(said)
     ]
-    found = FieldsPredicted().aggregate(rows)
+    found = FieldAccuracy().aggregate(rows)
     assert (found["Overall ACC"], found["Overall F1"], found["failed parses"]) == (1.0, 1.0, 2)
     strict = {name: value for name, value in found.items() if name.endswith("failed parses wrong")}
     assert strict == {"Overall ACC, failed parses wrong": 0.5, "Overall F1, failed parses wrong": 0.5}
@@ -228,7 +228,7 @@ def test_the_newest_ratings_are_asked_memory_is_frozen_at_the_first_and_what_fol
     assert first.history is second.history is third.history
     recent = [[action.id for action in actions(example.recent)] for example in (first, second, third)]
     assert recent == [[], ["u1:8"], ["u1:8", "u1:9"]]
-    assert set(first.inputs().keys()) == {"history", "recent", "question", "options", "focus"}
+    assert set(first.inputs().keys()) == {"history", "recent", "question", "options", "evidence_ids"}
     assert second.options == list(RATINGS)
 
 
@@ -291,7 +291,7 @@ def test_unknown_users_are_told_in_the_order_of_their_ratings(folder):
     users = ("80", "9", "70", "8", "60", "7")
     with (folder / "ratings.dat").open("a", encoding="latin-1") as file:
         file.writelines(f"{user}::1::4::{n}\n" for n, user in enumerate(users))
-    told = [row.where for row in check("movielens", folder).rows if row.kind == "unknown user"]
+    told = [row.where for row in check("movielens", folder).findings if row.kind == "unknown user"]
     assert told == [f"user {user}" for user in users]
 
 

@@ -154,13 +154,13 @@ def test_dialogues_follow_the_released_plans_of_their_topics(tmp_path: Path, bes
         actions.append(query["action"])
         return dspy.Prediction(answer="well")
 
-    interaction = found.interaction.between(
+    interaction = found.interaction.with_simulated_user(
         language_model(meter=Meter()), adapter(), lambda **_: dspy.Prediction(answer="-")
     )
-    interaction.hold(reply, found.examples[0])
+    interaction.converse(reply, found.examples[0])
     assert actions == [assistant for _, assistant in RELEASED_ACTIONS]
     actions.clear()
-    interaction.hold(reply, found.examples[1])
+    interaction.converse(reply, found.examples[1])
     assert actions == [assistant for _, assistant in drawn_plan(other)]
 
 
@@ -220,7 +220,7 @@ def test_judges_see_their_own_measure_samples_differ_and_equal_dialogues_tie_wit
 def _set_up(rival: Any = None, **options: Any) -> Any:
     found = benchmark("palbench.dialogue", **options)
     lm = language_model(meter=Meter())
-    return found.accompanied(lm, adapter(), rival).bound(lambda kind: kind(lm, adapter())), lm
+    return found.with_simulated_user(lm, adapter(), rival).with_judges(lambda kind: kind(lm, adapter())), lm
 
 
 @pytest.mark.parametrize("logs", [False, True])

@@ -128,7 +128,7 @@ def test_cells_may_be_a_python_dict_json_or_text_and_rows_that_are_not_asked_are
 )
 def test_a_history_that_cannot_be_read_is_a_finding(tmp_path, talk, kind):
     report = check("personamem-v2", write(tmp_path, {**SECOND, TALK: talk}))
-    assert kind in [row.kind for row in report.rows if row.fatal]
+    assert kind in [row.kind for row in report.findings if row.fatal]
 
 
 def test_a_symbolic_link_that_leads_out_is_refused(tmp_path):
@@ -163,7 +163,7 @@ def test_the_cache_of_the_hub_where_all_files_are_links_is_read(tmp_path):
 )
 def test_the_judge_sees_the_retrieved_context_and_the_preference(tmp_path, metric, level, recall, parts):
     judge = fixed_levels(level)
-    found = load(tmp_path, "personamem-v2", metric=metric).bound(lambda kind: judge)
+    found = load(tmp_path, "personamem-v2", metric=metric).with_judges(lambda kind: judge)
     (example,) = found.examples
     context = Context(hits=(Hit(id="D1:2", text="user: I sleep best in a tent."),), notes={"summary": "unjudged"})
     score = found.score(example, dspy.Prediction(answer="In a hotel.", context=context))
@@ -179,10 +179,14 @@ def test_a_request_is_answered_with_a_response_to_the_user(tmp_path):
 def test_multiple_choice_has_all_replies_once_in_the_same_order_each_time(tmp_path):
     changes = [{}, *({"correct_answer": f"Reply {n}."} for n in range(30))]
     first, second = (rows_of(tmp_path, *changes, metric="mcq") for _ in range(2))
-    assert (first.task, bool(first.scorer.asked), first.scorer.title) == ("multiple-choice", False, "accuracy")
+    assert (first.task, bool(first.scorer.required_judges), first.scorer.title) == (
+        "multiple-choice",
+        False,
+        "accuracy",
+    )
     assert [example.options for example in first.examples] == [example.options for example in second.examples]
     example = first.examples[0]
-    assert set(example.inputs().keys()) == {"history", "question", "options", "focus"}
+    assert set(example.inputs().keys()) == {"history", "question", "options", "evidence_ids"}
     replies = [*json.loads(ASKED["incorrect_answers"]), ASKED["correct_answer"]]
     assert sorted(option[4:] for option in example.options) == sorted(replies)
     for each, change in zip(first.examples[1:], changes[1:], strict=True):

@@ -69,7 +69,7 @@ def test_what_is_broken_is_refused_in_one_line_and_a_check_says_the_same(tmp_pat
         benchmark(name, path)
     assert message in str(refusal.value)
     report = check(name, path)
-    fatal = next(row for row in report.rows if row.fatal)
+    fatal = next(row for row in report.findings if row.fatal)
     assert not report.ok
     assert fatal.message in str(refusal.value) or fatal.kind == "no questions"
 
@@ -192,7 +192,7 @@ def test_a_line_without_an_end_is_refused_and_a_check_says_the_same(tmp_path, mo
     path = write(tmp_path, {"own.jsonl": f"{row}\n{'x' * 20_000}".encode()})
     with pytest.raises(DataError, match=r"own\.jsonl: line 2 has more than 10,000 characters"):
         benchmark("jsonl", path)
-    assert check("jsonl", path).rows[-1].message.startswith("line 2 has more than 10,000 characters")
+    assert check("jsonl", path).findings[-1].message.startswith("line 2 has more than 10,000 characters")
 
 
 TEXTS = ("", "9" * 400, "a\x00b", "line\nbreak", "\u2028", "../../etc/passwd", "x" * 100_000, "2024-02-30", "[" * 500)

@@ -95,7 +95,7 @@ def test_a_long_text_without_a_space_takes_no_longer_than_its_length() -> None:
 @pytest.mark.parametrize("name", ["locomo", "longmemeval", "msc", "implexconv"])
 def test_benchmarks_with_a_metric_of_their_own_keep_its_words(name: str) -> None:
     # Only ASCII punctuation is removed there, as released; TokenF1 would find the two answers equal.
-    words = [make().splitter for make in benchmark_class(name).metrics.values() if not make().asked]
+    words = [make().splitter for make in benchmark_class(name).metrics.values() if not make().required_judges]
     assert BY_SCRIPT not in words
     assert any(splitter is not None and splitter.split("“Rome”") == ["“rome”"] for splitter in words)
 
@@ -162,6 +162,6 @@ def test_feedback_names_what_was_wrong(answer: str, gold: str, value: float, sai
 
 
 def test_feedback_compares_the_words_of_its_metric_and_long_evidence_is_cut_short() -> None:
-    feedback = explain("cat and dog", "cat dog", 0.8, [f"D1:{n}" for n in range(19)], cut=squad_words)
+    feedback = explain("cat and dog", "cat dog", 0.8, [f"D1:{n}" for n in range(19)], split=squad_words)
     assert "without: and." in feedback
     assert feedback.endswith("D1:5 and 13 more.")

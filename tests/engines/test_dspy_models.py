@@ -9,7 +9,7 @@ import dspy
 import pytest
 from dspy.utils.dummies import DummyLM
 from mempiler.engines.dspy_models import metered_copy
-from mempiler.engines.guard import Guard, Limits
+from mempiler.engines.guard import BudgetGuard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.errors import BudgetError
 
@@ -63,7 +63,7 @@ def test_a_dspy_model_of_a_server_is_asked_at_its_address_with_its_key_and_setti
 def test_a_limit_stops_a_dspy_model(stub: Any) -> None:
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key", cache=False)
-    metered = metered_copy(lm, Meter(), guard=Guard(Limits(max_calls=1)))
+    metered = metered_copy(lm, Meter(), guard=BudgetGuard(Limits(max_calls=1)))
     ask(metered)
     with pytest.raises(BudgetError):
         ask(metered)

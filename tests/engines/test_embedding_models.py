@@ -19,9 +19,9 @@ from mempiler.engines import rerankers, weights
 from mempiler.engines.embedders import embedder
 from mempiler.engines.encoder import AT_ONCE, WIDTH, Encoded, _projection
 from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
-from mempiler.engines.guard import CallSlots
+from mempiler.engines.guard import FairSemaphore
 from mempiler.engines.rerankers import FastEmbed, TokenMatch
-from mempiler.engines.spending import working_for
+from mempiler.engines.spending import call_context
 from mempiler.engines.vectors import CachedVectors, VectorFile
 from mempiler.engines.weights import WEIGHTS, cache, fetch
 
@@ -264,9 +264,9 @@ def test_token_match_sums_the_weights_of_what_the_best_passage_holds() -> None:
 
 
 def test_embedding_and_reranking_hold_a_place_in_turn(tiny: Path) -> None:
-    lane = CallSlots(1)
-    placing = patch.object(CallSlots, "place", autospec=True, side_effect=CallSlots.place)
-    with working_for(("acme", "ada"), None, lane), placing as place:
+    lane = FairSemaphore(1)
+    placing = patch.object(FairSemaphore, "slot", autospec=True, side_effect=FairSemaphore.slot)
+    with call_context(("acme", "ada"), None, lane), placing as place:
         embedder("minilm").embed([f"text {n}" for n in range(AT_ONCE + 1)])
         assert place.call_count == 2
         TokenMatch(embedder("minilm")).scores("jazz", [["Ann likes jazz"]], {"jazz": 1.0})

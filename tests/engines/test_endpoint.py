@@ -30,9 +30,9 @@ from dspy.utils.exceptions import (
 )
 from mempiler import UserError
 from mempiler.engines.dspy_models import metered_copy
-from mempiler.engines.endpoint.endpoint import Upstream, in_pieces, upstream_of
+from mempiler.engines.endpoint.endpoint import Upstream, stream_chunks, upstream_of
 from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
-from mempiler.engines.guard import DEAD_AFTER, Guard, Limits
+from mempiler.engines.guard import DEAD_AFTER, BudgetGuard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.engines.spending import measure_usage
@@ -100,7 +100,7 @@ def test_what_goes_wrong_is_an_error_in_time_and_leaves_nothing(ask: Any, fault:
             ask(lm)
         assert time.monotonic() - begun < 15
         assert (len(server.texts), lm.meter.read().failed) == (requests, 1)
-        assert lm.guard.lane(lm.endpoint).free == lm.guard.in_flight
+        assert lm.guard.slots(lm.endpoint).free == lm.guard.in_flight
         assert fault not in CUT_OFF or until(20, lambda: not connections(server))
 
 
@@ -116,7 +116,7 @@ def test_a_provider_that_only_litellm_knows_is_asked_through_it(ask: Any, monkey
 
 @pytest.mark.parametrize("end", [lambda deadline: threading.Timer(0.3, deadline.cancel).start(), None])
 def test_a_call_ends_with_the_work_that_wants_it_and_tells_nothing_of_the_endpoint(ask: Any, end: Any) -> None:
-    guard, request, begun = Guard(), Deadline(60 if end else 0.3), time.monotonic()
+    guard, request, begun = BudgetGuard(), Deadline(60 if end else 0.3), time.monotonic()
     with StubServer(every("stall")) as server:
         if end:
             end(request)
@@ -125,7 +125,7 @@ def test_a_call_ends_with_the_work_that_wants_it_and_tells_nothing_of_the_endpoi
         assert time.monotonic() - begun < 15
         assert until(20, lambda: not connections(server))
     for _ in range(DEAD_AFTER - 1):
-        guard.failed(LMTransportError("down"))
+        guard.record_failure(LMTransportError("down"))
 
 
 def test_a_call_that_is_cancelled_leaves_nothing() -> None:
@@ -140,7 +140,7 @@ def test_a_call_that_is_cancelled_leaves_nothing() -> None:
         lm = named(server)
         asyncio.run(cancelled(lm))
         assert until(20, lambda: not connections(server))
-        assert lm.guard.lane(lm.endpoint).free == lm.guard.in_flight
+        assert lm.guard.slots(lm.endpoint).free == lm.guard.in_flight
 
 
 def test_copies_share_the_endpoint_and_its_bounds() -> None:
@@ -396,7 +396,7 @@ def test_odd_details_of_usage_leave_the_rest_as_it_is(ask: Any) -> None:
         lm = named(server)
         ask(lm, QUESTION)
     used = lm.meter.read()
-    assert (used.input_tokens, used.output_tokens, used.told_tokens, used.estimated) == (1900, 290, 0, 0)
+    assert (used.input_tokens, used.output_tokens, used.cache_reported_tokens, used.estimated) == (1900, 290, 0, 0)
 
 
 def test_no_more_tokens_are_cached_than_were_sent(ask: Any) -> None:
@@ -404,7 +404,7 @@ def test_no_more_tokens_are_cached_than_were_sent(ask: Any) -> None:
     with StubServer(answer=lambda body: ANSWER, usage=usage) as server:
         lm = named(server)
         ask(lm, QUESTION)
-    assert (lm.meter.read().told_tokens, lm.meter.read().reused_tokens) == (1900, 1900)
+    assert (lm.meter.read().cache_reported_tokens, lm.meter.read().cached_tokens) == (1900, 1900)
 
 
 def test_all_candidates_of_an_answer_from_a_cache_are_counted() -> None:
@@ -446,7 +446,7 @@ def test_tokenizers_that_need_few_tokens_are_believed(ask: Any, text: str) -> No
 def test_a_budget_holds_where_usage_is_under_reported(ask: Any, limits: Limits) -> None:
     """A call takes 2,300 tokens, so the budget is that of nine calls."""
     with StubServer(answer=lambda body: ANSWER, usage=LIES["too few"]) as server:
-        lm = named(server, guard=Guard(limits), prices=(4e-7, 4e-7))
+        lm = named(server, guard=BudgetGuard(limits), prices=(4e-7, 4e-7))
         for _ in range(40):
             with suppress(BudgetError):
                 ask(lm, QUESTION)
@@ -464,7 +464,7 @@ def ask_in_pieces(ask: Any) -> Callable[..., tuple[Any, list[list[str]]]]:
             heard.append([])
             return heard[-1].append
 
-        with in_pieces(begin):
+        with stream_chunks(begin):
             return ask(lm), heard
 
     return asked
@@ -597,7 +597,7 @@ def test_what_does_not_end_is_ended(fault: str, settings: dict[str, Any], error:
             b"".join(lines)
         assert time.monotonic() - begun < 15
         assert upstream.lm.meter.read().failed == 1
-        assert upstream.lm.guard.lane(upstream.lm.endpoint).free == upstream.lm.guard.in_flight
+        assert upstream.lm.guard.slots(upstream.lm.endpoint).free == upstream.lm.guard.in_flight
 
 
 def test_an_answer_that_is_left_early_leaves_nothing() -> None:

@@ -16,20 +16,20 @@ import pytest
 from dspy.lm15 import AuthError, ConfigurationError, NotConfiguredError, ServerError
 from dspy.utils.exceptions import LMError, LMServerError
 from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
-from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, CallSlots, Guard, Limits
-from mempiler.engines.spending import Spending, Usage, computing, measure_usage, working_for
+from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, BudgetGuard, FairSemaphore, Limits
+from mempiler.engines.spending import Usage, UsageReport, call_context, computing, measure_usage
 from mempiler.errors import BudgetError, EndpointError, MempilerError, UserError
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 
 from ..conftest import within as until
 
 
-def fail(guard: Guard, times: int = 1, words: str = "busy") -> MempilerError | None:
+def fail(guard: BudgetGuard, times: int = 1, words: str = "busy") -> MempilerError | None:
     """Lets calls fail; the error that the last of them raised."""
     raised = None
     for _ in range(times):
         try:
-            guard.failed(LMServerError(words))
+            guard.record_failure(LMServerError(words))
             raised = None
         except MempilerError as error:
             raised = error
@@ -42,7 +42,7 @@ def outcomes(calls: list[Any]) -> set[type]:
         return {type(future.exception()) for future in [pool.submit(call) for call in calls]}
 
 
-def admitted(guard: Guard, calls: int) -> int:
+def admitted(guard: BudgetGuard, calls: int) -> int:
     before = guard.spent().calls
     outcomes([guard.admit] * calls)
     return int(guard.spent().calls - before)
@@ -50,7 +50,7 @@ def admitted(guard: Guard, calls: int) -> int:
 
 @pytest.mark.parametrize("limit", [0, 1, 37])
 def test_calls_are_admitted_up_to_the_limit_exactly(limit):
-    guard = Guard(Limits(max_calls=limit))
+    guard = BudgetGuard(Limits(max_calls=limit))
     assert admitted(guard, 100) == limit
     assert (guard.limit_hit, guard.refused, guard.dead) == (f"max-calls {limit}", 100 - limit, None)
 
@@ -65,45 +65,45 @@ def test_calls_are_admitted_up_to_the_limit_exactly(limit):
     ids=["tokens", "usd", "calls"],
 )
 def test_what_calls_used_counts_against_the_limits(limits, worked, calls, limit_hit):
-    guard = Guard(limits)
+    guard = BudgetGuard(limits)
     while guard.limit_hit is None:
         with suppress(BudgetError):
             guard.admit()
-            guard.worked(*worked)
+            guard.record_success(*worked)
     assert guard.limit_hit == limit_hit
     assert guard.spent().calls == calls
 
 
 def test_candidates_of_calls_in_flight_count_before_they_come():
-    guard = Guard(Limits(max_calls=20))
+    guard = BudgetGuard(Limits(max_calls=20))
     asked: list[int] = []
 
     def call(number: int) -> None:
-        with guard.reserving(Spending(calls=3)):
+        with guard.reserving(Usage(calls=3)):
             guard.admit()
             asked.append(number)
             time.sleep(0.01)
-            guard.worked(1, None, calls=4)
+            guard.record_success(1, None, calls=4)
 
     assert outcomes([lambda n=n: call(n) for n in range(64)]) == {type(None), BudgetError}
     assert (len(asked), guard.spent().calls) == (5, 20)
 
 
 def test_answers_from_a_cache_are_free():
-    guard = Guard(Limits(max_calls=1))
+    guard = BudgetGuard(Limits(max_calls=1))
     for _ in range(5):
         guard.admit()
-        guard.free()
+        guard.release()
     guard.admit()
     assert guard.spent().calls == 1
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_usd", math.nan), ("max_calls", 10**400), ("max_tokens", "5"), ("max_lost", 1.5), ("threads", 0)],
+    [("max_usd", math.nan), ("max_calls", 10**400), ("max_tokens", "5"), ("max_failure_rate", 1.5), ("threads", 0)],
 )
 def test_a_limit_that_stops_nothing_is_refused_by_name(name: str, value: Any) -> None:
-    limits: Any = Limits if name.startswith("max_") and name != "max_lost" else partial(Setup, "locomo")
+    limits: Any = Limits if name.startswith("max_") and name != "max_failure_rate" else partial(RunConfig, "locomo")
     with pytest.raises(UserError, match=f"{name} = .*give a finite number"):
         limits(**{name: value})
     assert Limits(max_usd=0).given == {"max_usd": 0}
@@ -111,8 +111,8 @@ def test_a_limit_that_stops_nothing_is_refused_by_name(name: str, value: Any) ->
 
 
 def test_a_phase_keeps_back_what_comes_after_it():
-    guard = Guard(Limits(max_calls=10))
-    with guard.phase(Spending(calls=7)):
+    guard = BudgetGuard(Limits(max_calls=10))
+    with guard.phase(Usage(calls=7)):
         assert admitted(guard, 10) == 3
     assert guard.limit_hit == "max-calls 10, less what scoring needs"
     assert admitted(guard, 10) == 7
@@ -121,41 +121,41 @@ def test_a_phase_keeps_back_what_comes_after_it():
 
 @pytest.mark.parametrize("good", [0, 1, DEAD_AFTER - 1])
 def test_an_answer_in_between_starts_the_row_anew(good):
-    guard = Guard()
+    guard = BudgetGuard()
     assert fail(guard, good) is None
-    guard.worked(1, None)
+    guard.record_success(1, None)
     assert fail(guard, DEAD_AFTER - 1) is None
     assert isinstance(fail(guard), EndpointError)
 
 
 def test_half_of_the_calls_may_fail_but_not_more():
-    guard = Guard()
+    guard = BudgetGuard()
     for _ in range(SHARE_FROM):
-        guard.worked(1, None)
+        guard.record_success(1, None)
         assert fail(guard) is None
     assert "failed 21 of 41 calls" in str(fail(guard))
 
 
 def test_only_failures_of_the_endpoint_count():
-    guard = Guard()
+    guard = BudgetGuard()
     for _ in range(DEAD_AFTER * 2):
-        guard.failed(ValueError("a bug"))
+        guard.record_failure(ValueError("a bug"))
     assert guard.dead is None
 
 
-def waiting(lane: CallSlots) -> int:
+def waiting(lane: FairSemaphore) -> int:
     return sum(map(len, lane._waiting.values()))
 
 
-def served(lane: CallSlots, callers: str) -> str:
+def served(lane: FairSemaphore, callers: str) -> str:
     """In which order callers get the only place, who come one after the other while it is taken."""
     order: list[str] = []
 
     def call(whose: str) -> None:
-        with working_for(whose), lane.place():
+        with call_context(whose), lane.slot():
             order.append(whose)
 
-    with ThreadPoolExecutor(len(callers)) as pool, lane.place():
+    with ThreadPoolExecutor(len(callers)) as pool, lane.slot():
         for n, whose in enumerate(callers, 1):
             pool.submit(call, whose)
             assert until(20, lambda n=n: waiting(lane) == n)
@@ -164,17 +164,17 @@ def served(lane: CallSlots, callers: str) -> str:
 
 @pytest.mark.parametrize(("come", "get"), [("aaab", "abaa"), ("aaaabbcd", "abcdabaa")])
 def test_who_waits_has_a_turn_before_the_second_of_another(come: str, get: str) -> None:
-    lane = CallSlots(1)
+    lane = FairSemaphore(1)
     assert served(lane, come) == get
     assert (lane.free, waiting(lane)) == (1, 0)
 
 
 def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest_comes_first() -> None:
-    lane, order, go = CallSlots(4, lambda: 0.5), list[str](), threading.Event()
+    lane, order, go = FairSemaphore(4, lambda: 0.5), list[str](), threading.Event()
     wait = {"acme": lambda: go.wait(10), "other": lambda: None}
 
     def work(tenant: str, user: int) -> None:
-        with working_for((tenant, user), None, lane), computing(), computing():
+        with call_context((tenant, user), None, lane), computing(), computing():
             order.append(tenant)
             wait[tenant]()
 
@@ -189,15 +189,15 @@ def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest
     assert (order[8:], lane.free, waiting(lane)) == (["acme"] * 6, 4, 0)
 
 
-async def taken(lane: CallSlots) -> None:
-    async with lane.aplace():
+async def taken(lane: FairSemaphore) -> None:
+    async with lane.aslot():
         pass
 
 
-@pytest.mark.parametrize("taking", [lambda lane: lane.place().__enter__(), lambda lane: asyncio.run(taken(lane))])
-def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[CallSlots], Any]) -> None:
-    lane = CallSlots(1)
-    with lane.place():
+@pytest.mark.parametrize("taking", [lambda lane: lane.slot().__enter__(), lambda lane: asyncio.run(taken(lane))])
+def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[FairSemaphore], Any]) -> None:
+    lane = FairSemaphore(1)
+    with lane.slot():
         for _ in range(3):
             with within(Deadline(0.02)), pytest.raises(AbandonedCallError):
                 taking(lane)
@@ -206,7 +206,7 @@ def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[CallSlots],
 
 
 def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
-    lane = CallSlots(1)
+    lane = FairSemaphore(1)
 
     async def cancelled() -> None:
         task = asyncio.ensure_future(taken(lane))
@@ -215,7 +215,7 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
         with suppress(asyncio.CancelledError):
             await task
 
-    with lane.place():
+    with lane.slot():
         asyncio.run(cancelled())
         assert (lane.free, waiting(lane)) == (0, 0)
     assert lane.free == 1
@@ -223,7 +223,7 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back() -> None:
 
 @pytest.mark.parametrize("text", ["well", "fail"])
 def test_calls_of_all_copies_of_a_model_share_the_places(scripted: Any, text: str) -> None:
-    guard, inside, counted = Guard(in_flight=3), list[int](), list[int]()
+    guard, inside, counted = BudgetGuard(in_flight=3), list[int](), list[int]()
 
     def reply(kind: str, text: str, n: int) -> str:
         inside.append(n)
@@ -238,15 +238,15 @@ def test_calls_of_all_copies_of_a_model_share_the_places(scripted: Any, text: st
     models = (lm, lm.copy(temperature=0.5), copy.deepcopy(lm))
     with ThreadPoolExecutor(12) as pool:
         wait([pool.submit(models[n % 3], f"{text} {n}") for n in range(12)])
-    assert (max(counted), guard.lane(lm.endpoint).free) == (3, 3)
+    assert (max(counted), guard.slots(lm.endpoint).free) == (3, 3)
 
 
 def test_a_call_that_waited_is_refused_when_the_endpoint_died_meanwhile(scripted: Any) -> None:
-    guard = Guard(in_flight=1)
+    guard = BudgetGuard(in_flight=1)
     lm = scripted(lambda kind, text, n: "yes", guard=guard)
-    with ThreadPoolExecutor(1) as pool, guard.lane(lm.endpoint).place():
+    with ThreadPoolExecutor(1) as pool, guard.slots(lm.endpoint).slot():
         asked = pool.submit(lm, "well")
-        assert until(20, lambda: waiting(guard.lane(lm.endpoint)) == 1)
+        assert until(20, lambda: waiting(guard.slots(lm.endpoint)) == 1)
         guard.stop(EndpointError("dead"))
     assert (type(asked.exception()), lm.engine.prompts) == (EndpointError, [])
 
@@ -268,7 +268,7 @@ def test_threads_and_copies_count_into_the_same_meter(scripted):
     with ThreadPoolExecutor(32) as pool:
         list(pool.map(lambda n: twins[n % 4](f"question {n}"), range(200)))
     assert lm.meter.read().calls["task"] == len(lm.engine.prompts) == 200
-    assert pickle.loads(pickle.dumps(lm.meter)).read() == Usage()
+    assert pickle.loads(pickle.dumps(lm.meter)).read() == UsageReport()
 
 
 def test_several_answers_of_one_call_are_several_calls(scripted):
@@ -291,11 +291,11 @@ def test_readings_subtract(scripted):
     before = lm.meter.read()
     lm.role = "judge"
     lm.count(7, 1)
-    lm.meter.include(Usage(cached=1))
+    lm.meter.include(UsageReport(cached=1))
     since = lm.meter.read() - before
     assert since.by_role() == {"task": 0, "prompt": 0, "judge": 1, "cached": 1}
     assert (since.input_tokens, since.output_tokens, since.cost, since.unpriced) == (7, 1, 0.0, 1)
-    assert before == Usage(before.calls, 0, 0, 5, 2, 0.5, 0)
+    assert before == UsageReport(before.calls, 0, 0, 5, 2, 0.5, 0)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_prompt_tokens_that_the_server_had_are_counted_where_it_says_so(scripted
     lm, details = scripted(echo), {} if reused is None else {"prompt_tokens_details": {"cached_tokens": reused}}
     lm.count(100, 1, details)
     usage = lm.meter.read()
-    assert (usage.told_tokens, usage.reused_tokens, usage.input_tokens) == (*told, 100)
+    assert (usage.cache_reported_tokens, usage.cached_tokens, usage.input_tokens) == (*told, 100)
 
 
 def test_a_piece_of_work_takes_what_it_asks_answers_from_a_cache_included(scripted):

@@ -19,7 +19,7 @@ from mempiler.engines import weights
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.endpoint import Waits
 from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
-from mempiler.engines.guard import DEAD_AFTER, Guard
+from mempiler.engines.guard import DEAD_AFTER, BudgetGuard
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import check_askable, check_known, language_model
 from mempiler.engines.spending import litellm_module
@@ -365,7 +365,7 @@ def test_an_embedding_request_that_hangs_ends_with_the_work_that_wants_it(hangin
 
 
 def test_an_endpoint_that_fails_again_and_again_ends_the_run(server):
-    remote, guard, meter = embedder("m", server.url), Guard(), Meter()
+    remote, guard, meter = embedder("m", server.url), BudgetGuard(), Meter()
     remote.account.waits = Waits(retries=0)
     remote.account.open(meter, guard)
     server.replies = [(503, FAILED)] * 100
@@ -378,7 +378,7 @@ def test_an_endpoint_that_fails_again_and_again_ends_the_run(server):
 
 
 def test_an_answer_and_a_refused_text_are_no_failures_of_the_endpoint(server):
-    remote, guard = embedder("m", server.url), Guard()
+    remote, guard = embedder("m", server.url), BudgetGuard()
     remote.account.open(Meter(), guard)
     for n in range(2 * DEAD_AFTER):
         server.replies = [(400, FAILED)]
@@ -390,7 +390,7 @@ def test_an_answer_and_a_refused_text_are_no_failures_of_the_endpoint(server):
 
 @pytest.mark.parametrize("reported", [1, 0, -5, float("nan"), "many", None, [1], 10**400])
 def test_tokens_of_texts_are_estimated_where_the_reported_number_cannot_be_true(server, reported):
-    remote, guard, meter = embedder("m", server.url), Guard(), Meter()
+    remote, guard, meter = embedder("m", server.url), BudgetGuard(), Meter()
     remote.account.open(meter, guard)
     texts = ["word " * 200, "words " * 200]
     server.replies = [(200, {**good({"input": texts, "model": "m"}), "usage": {"prompt_tokens": reported}})]
@@ -401,7 +401,7 @@ def test_tokens_of_texts_are_estimated_where_the_reported_number_cannot_be_true(
 
 def test_an_embedder_that_cuts_long_texts_is_believed(server):
     remote, meter = embedder("m", server.url), Meter()
-    remote.account.open(meter, Guard())
+    remote.account.open(meter, BudgetGuard())
     texts = ["word " * 2000]
     server.replies = [(200, {**good({"input": texts, "model": "m"}), "usage": {"prompt_tokens": 256}})]
     remote.embed(texts)
@@ -422,7 +422,7 @@ def test_an_embedder_whose_endpoint_repeats_the_key_does_not_show_it(name, statu
         monkeypatch.setenv(variable, key)
     with StubServer(embedding_fault=lambda: f"echo {status}") as echoing:
         monkeypatch.setenv("HOSTED_VLLM_API_BASE", echoing.url)
-        remote, guard = embedder(name, None if "/" in name else echoing.url), Guard()
+        remote, guard = embedder(name, None if "/" in name else echoing.url), BudgetGuard()
         remote.account.waits = Waits(retries=0)
         remote.account.open(Meter(), guard)
         with pytest.raises((UserError, EndpointError)) as caught:

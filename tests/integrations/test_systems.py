@@ -18,7 +18,7 @@ import pytest
 from dspy import lm15
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.offline.engine import OfflineEngine, said
+from mempiler.engines.offline.engine import OfflineEngine, request_texts
 from mempiler.engines.spending import measure_usage
 from mempiler.records import Session, Turn
 from mempiler.systems.catalog import SYSTEMS, factory, shipped
@@ -70,8 +70,8 @@ def test_what_is_told_is_found_by_its_own_calls_which_are_the_same_again(name: s
                 system.add(FIRST)
                 system.add(SECOND)
             asked.append(sorted(lm.engine.prompts))
-            assert writing.taken.calls == meter.read().calls["task"]
-            assert writing.taken.calls > 0
+            assert writing.usage.calls == meter.read().calls["task"]
+            assert writing.usage.calls > 0
             found = system.search("Which greyhound did Ann adopt?", k=5)
         assert 0 < len(found) <= 5
         assert any("greyhound" in entry["text"] for entry in found)
@@ -106,7 +106,7 @@ class ScriptedEngine(OfflineEngine):
     def reply(self, request: lm15.Request) -> str:
         """The first form that the prompt asks for."""
         self.prompts.append(repr(request))
-        prompt = "\n".join(said(request))
+        prompt = "\n".join(request_texts(request))
         wanted = prompt + json.dumps(request.config.response_format or {})
         lines = spoken(prompt)
         for marker, form in FORMS.items():
@@ -128,7 +128,7 @@ def spoken(text: str) -> list[str]:
 
 def _memories(request: lm15.Request) -> list[lm15.ToolCallPart]:
     """A memory for every line, all at once."""
-    lines = spoken("\n".join(said(request)))
+    lines = spoken("\n".join(request_texts(request)))
     return [lm15.ToolCallPart(f"call-{n}", "Memory", {"content": line}) for n, line in enumerate(lines)]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.errors import ProgramError, UserError
 from mempiler.memory import index as module
-from mempiler.memory.bm25 import FLOOR, LENT, tokens
+from mempiler.memory.bm25 import FLOOR, NEIGHBOUR_WEIGHT, tokens
 from mempiler.memory.index import DIALOGUE, STEPS, Entry, Index, SpeakerIs
 from mempiler.memory.signals import COSINES
 from rank_bm25 import BM25Okapi
@@ -118,7 +118,10 @@ WHERE = (
 @settings(max_examples=80, deadline=None)
 @given(
     *(changes, st.sampled_from([0, module.SPARE]), st.booleans(), st.sampled_from(WHERE)),
-    *(st.sampled_from([-9.0, 0.0, 0.3, 1.0]), st.sampled_from([LENT, {}, {1: 0.5, 2: 0.2, -1: 0.3, -2: 0.1}])),
+    *(
+        st.sampled_from([-9.0, 0.0, 0.3, 1.0]),
+        st.sampled_from([NEIGHBOUR_WEIGHT, {}, {1: 0.5, 2: 0.2, -1: 0.3, -2: 0.1}]),
+    ),
 )
 def test_hits_are_those_worked_out_by_hand_whatever_was_changed_before(kind, changes, spare, asked, where, low, lent):
     index, kept = KINDS[kind](lent=lent), dict[str, Entry]()
@@ -126,7 +129,7 @@ def test_hits_are_those_worked_out_by_hand_whatever_was_changed_before(kind, cha
         patch.setattr(module, "SPARE", spare)
         for change in changes:
             if isinstance(change, set):
-                index.add((), gone=change)
+                index.add((), removed_ids=change)
                 kept = {id: entry for id, entry in kept.items() if id not in change}
             else:
                 index.add(change)
@@ -198,7 +201,7 @@ def test_entries_that_come_and_go_leave_no_rows(kind: str) -> None:
     for n in range(0, 9000, 90):
         index.add([Entry(id=f"e{n + m}", text="jazz\n" * (1 + n // 90 % 2)) for m in range(90)])
         index.add([Entry(id=f"e{n + m}", text="jazz\n" * (2 - n // 90 % 2)) for m in range(90)])
-        index.add((), gone=[f"e{n - 90 + m}" for m in range(90)])
+        index.add((), removed_ids=[f"e{n - 90 + m}" for m in range(90)])
     assert len(index) == 90
     assert len(index._entries) < 3000
     for n in range(3000):

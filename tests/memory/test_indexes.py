@@ -19,12 +19,12 @@ from mempiler import build
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.models import language_model
-from mempiler.memory.deltas import applied, delta, shared
+from mempiler.memory.deltas import applied, common_prefix_length, delta
 from mempiler.memory.index import DIALOGUE, Entry, Index
 from mempiler.memory.indexes import Indexes
 from mempiler.memory.memory import Memory, TurnMemory
 from mempiler.programs.baselines.retrieval import logged
-from mempiler.programs.fold import close, take
+from mempiler.programs.fold import finalize_memory, write_item
 from mempiler.programs.names import METHODS
 from mempiler.programs.pramem.memory import ExperienceMemory
 from mempiler.records import Action, Behavior, Logs, Profile, Record, Session, Turn
@@ -39,9 +39,9 @@ class Notes(Memory):
 def test_beneath_logs_the_inner_memory_says_how_it_goes_on(inner: type[Any]) -> None:
     kind = logged(inner)
     before, settled = kind(answered=True), kind(inner=inner())
-    found = before.resumed(settled)
+    found = before.continue_from(settled)
     assert found.answered
-    assert found.inner is before.inner.resumed(settled.inner)
+    assert found.inner is before.inner.continue_from(settled.inner)
 
 
 def test_turns_are_kept_as_what_they_are_and_those_of_a_session_are_a_dialogue() -> None:
@@ -50,7 +50,7 @@ def test_turns_are_kept_as_what_they_are_and_those_of_a_session_are_a_dialogue()
         Session(id="x", turns=tuple(said[:2])),
         Logs(id="x", turns=(said[2],)),
         Profile(id="x", turns=(said[3],)),
-        Behavior.of("x", [Action(id="x:4", scene="video", situation="a clip", action="liked")]),
+        Behavior.from_actions("x", [Action(id="x:4", scene="video", situation="a clip", action="liked")]),
         Session(id="x", turns=(said[5],)),  # two sessions of one id are two dialogues
     ]
     memory = TurnMemory()
@@ -165,7 +165,7 @@ def test_an_index_goes_with_the_last_version_of_its_memory_and_with_the_indexes(
     indexes, memory = Indexes(), words("rye")
     indexes.search(memory, ["rye"], 1)
     successor = memory.having(words("oats").words)
-    kept = weakref.ref(memory.line.indexes[indexes])
+    kept = weakref.ref(memory.lineage.indexes[indexes])
     del memory
     gc.collect()
     assert kept() is not None
@@ -176,7 +176,7 @@ def test_an_index_goes_with_the_last_version_of_its_memory_and_with_the_indexes(
     indexes.search(memory, ["rye"], 1)
     del indexes
     gc.collect()
-    assert len(memory.line.indexes) == 0
+    assert len(memory.lineage.indexes) == 0
 
 
 def test_versions_are_searched_by_many_threads_at_once(hasty: None) -> None:
@@ -265,8 +265,8 @@ def test_a_patched_document_is_that_of_the_next_version_in_its_order(before: Tre
     assert json.dumps(after_patch(before, after)) == json.dumps(json.loads(after.model_dump_json()))
     made = applied(before, json.loads(json.dumps(delta(before, after))))
     assert (made.model_dump_json(), before.model_dump_json()) == (after.model_dump_json(), held)
-    stayed = min(shared(before.leaves, after.leaves), shared(made.leaves, before.leaves))
-    assert stayed == shared(before.leaves, after.leaves)
+    stayed = min(common_prefix_length(before.leaves, after.leaves), common_prefix_length(made.leaves, before.leaves))
+    assert stayed == common_prefix_length(before.leaves, after.leaves)
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, True), (1.0, 1), (False, 0)])
@@ -320,8 +320,8 @@ def test_the_versions_of_every_method_are_told_by_their_deltas(method: str, ques
     versions: list[Memory] = [writer.Memory()]
     with dspy.context(lm=language_model("offline")):
         for item in history.items[:3]:
-            versions.append(take(writer, versions[-1], item, writer.prepare(item)))
-        versions.append(close(writer, versions[-1]))
+            versions.append(write_item(writer, versions[-1], item, writer.extract(item)))
+        versions.append(finalize_memory(writer, versions[-1]))
     changed = [delta(before, after) for before, after in pairwise(versions)]
     document, made = json.loads(versions[0].model_dump_json()), versions[0]
     for change, after in zip(changed, versions[1:], strict=True):

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.memory import index as module
-from mempiler.memory.bm25 import STOP_WORDS, forget_words, tokens
+from mempiler.memory.bm25 import STOP_WORDS, clear_word_cache, tokens
 from mempiler.memory.index import DIALOGUE, Entry, Index
 from mempiler.memory.signals import Speakers, month_of, months_asked, passages
-from mempiler.memory.text_turns import TURNS
-from mempiler.records.scope import holding
+from mempiler.memory.text_turns import CURRENT_SLOT
+from mempiler.records.scope import set_context
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_any_text_gives_terms_without_function_words_or_blanks(text):
 def test_threads_get_the_same_stems():
     words = [f"{stem}{n}{end}" for stem in ("walk", "paint") for n in range(60) for end in ("x s", " ed", "y ing")]
     expected = list(map(tokens, words))
-    forget_words()
+    clear_word_cache()
     with ThreadPoolExecutor(8) as pool:
         assert all(found == expected for found in pool.map(lambda _: list(map(tokens, words)), range(8)))
 
@@ -110,13 +110,13 @@ def speakers(*names: str | None) -> Speakers:
 )
 def test_a_question_asks_for_the_words_of_the_one_who_is_named_or_of_the_user(query, asked, left) -> None:
     known = speakers(*NAMES)
-    assert known.asked(query) == [known.numbers[name] for name in asked]
+    assert known.speakers_in_query(query) == [known.numbers[name] for name in asked]
     assert known.left_out(query) == left
 
 
 def test_a_first_name_that_two_share_names_nobody() -> None:
-    assert speakers("Ann Lee", "Ann May").asked("What did Ann say?") == []
-    assert speakers("Ann Lee", "Ann May").asked("What did Ann May say?") == [1]
+    assert speakers("Ann Lee", "Ann May").speakers_in_query("What did Ann say?") == []
+    assert speakers("Ann Lee", "Ann May").speakers_in_query("What did Ann May say?") == [1]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_long_texts_are_worked_on_in_turns_and_short_ones_wait_for_none(monkeypa
             return [inside.pop()]
 
     def number_of_terms(text: str) -> int:
-        with holding(TURNS, lambda: lock):
+        with set_context(CURRENT_SLOT, lambda: lock):
             return len(tokens(text))
 
     monkeypatch.setattr("mempiler.memory.bm25.chinese_cutter", Cutter)
@@ -231,7 +231,7 @@ def test_an_index_takes_turns_for_many_short_texts_and_none_within_a_turn() -> N
 
     long = Entry(id="long", text="jazz " * 1000)
     short = [Entry(id=str(n), text="fine words " * 50) for n in range(20)]
-    with holding(TURNS, turn):
+    with set_context(CURRENT_SLOT, turn):
         Index().add(short[:1])
         assert turns == []
         Index().add([long, *short])
@@ -263,13 +263,13 @@ def test_a_question_as_long_as_a_book_is_looked_through_at_its_beginning_alone()
     index.add([Entry(id="f1", text="Ann likes jazz"), Entry(id="f2", text="I moved to Lisbon")])
     book = "Lisbon " + "我们昨天在北京的公园里打篮球" * 40_000 + " jazz"
     assert [hit.id for hit in index.search([book], 2)[0]] == ["f2"]
-    assert len(index.asked([book])[0]) == 10_000
+    assert len(index.semantic_queries([book])[0]) == 10_000
     for n in range(3000):
         speakers.number(f"name{n}")
     question = "What did name7 say in May 2024? "
     months = np.array([month_of(datetime(2024, 5, 1)), 1])
     for rest in ("2024年" * 100_000, " ".join(f"{n % 28 + 1} May {1900 + n % 200}" for n in range(50_000))):
-        assert speakers.asked(question + rest) == [7]
+        assert speakers.speakers_in_query(question + rest) == [7]
         assert "name7" not in speakers.left_out(question + rest)
         assert (found := months_asked(question + rest, months)) is not None
         assert found[0] == 1

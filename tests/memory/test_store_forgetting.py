@@ -347,7 +347,7 @@ def test_no_way_of_reading_says_what_a_damaged_row_holds(path, table, column, va
             lambda: store.amendments(ADA),
             lambda: store.end(ADA, "s4"),
             lambda: store.dump(ADA),
-            lambda: build("turn-rag").memory(store, "ada", lm=language_model("offline")).look(),
+            lambda: build("turn-rag").memory(store, "ada", lm=language_model("offline")).view(),
         ]
         errors = list[StoreError]()
         for read in reads:

@@ -205,7 +205,7 @@ def test_an_open_session_whose_turns_are_dated_wrongly_ends(store: Store, wrong:
 def test_who_adds_waits_for_another_worker_no_longer_than_the_lease(store: Store) -> None:
     memories = Memories(build("turn-rag"), store, language_model("offline"))
     fill(store, count=1)
-    assert store.claim("busy", 500, memories.stamp)
+    assert store.claim("busy", 500, memories.writer_fingerprint)
     begun = time.monotonic()
     memory = UserMemory(memories, ADA, lease=0.2)
     memory.add([{"role": "user", "content": "I like tea."}])

@@ -18,8 +18,8 @@ def asked(history: Any, turn: str, category: str = "4", **changes: Any) -> dspy.
             "question": f"Who saw {PLACES[int(session) % 8]} with {number}, of category {category}?",
             "answer": ("Ann", "Bob")[int(number) % 2],
             "category": category,
-            "focus": (turn,),
+            "evidence_ids": (turn,),
             "evidence": (turn,),
             **changes,
         }
-    ).with_inputs("history", "question", "focus")
+    ).with_inputs("history", "question", "evidence_ids")

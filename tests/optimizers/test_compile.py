@@ -8,16 +8,16 @@ import dspy
 import pytest
 from mempiler import UserError, build, load
 from mempiler.engines.embedders import embedder
-from mempiler.engines.guard import Guard, Limits
+from mempiler.engines.guard import BudgetGuard, Limits
 from mempiler.engines.models import language_model
-from mempiler.optimizers.compile import Compilation, compile_program, tidy
+from mempiler.optimizers.compile import CompileConfig, clean_program, compile_program
 from mempiler.programs.state import dump_predictor
 from mempiler.runs.manifest import read_manifest
 
 from ..runs.evaluations import locomo
 from .conftest import PLACES, asked
 
-WRITERS = {"method.writer.extract", "method.writer.manage"}
+WRITERS = {"method.writer.extract_facts", "method.writer.manage"}
 READERS = {"task.answer"}
 
 
@@ -40,7 +40,7 @@ def questions(history: Any, evidence: Sequence[str], category: str = "4") -> lis
 
 def compiled(lm: Any, program: Any, examples: Sequence[dspy.Example], **how: Any) -> Any:
     with dspy.context(lm=lm):
-        return compile_program(program, locomo(examples), examples, Compilation(**how))
+        return compile_program(program, locomo(examples), examples, CompileConfig(**how))
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_writing_demos_come_from_the_sessions_of_the_answered_facts(scripted, kn
     evidence = ["D2:5", "D4:1", "D7:3"]
     program, examples = program_of("memory-r2"), questions(make_history(8), evidence)
     result = compiled(scripted(knowing), program, examples, stage="write")
-    extracted = bootstrapped(result, "method.writer.extract")
+    extracted = bootstrapped(result, "method.writer.extract_facts")
     managed = bootstrapped(result, "method.writer.manage")
     assert len(extracted) == len(managed) == 3
     assert all(any(f"[{turn}]" in demo.dialogue for turn in evidence) for demo in extracted)
@@ -203,7 +203,7 @@ def test_a_budget_of_one_proposal_says_so_before_it_starts(
         raise UserError("begun")
 
     monkeypatch.setattr("gepa.optimize", stops)
-    lm = scripted(knowing, guard=Guard(Limits(max_calls=calls)))
+    lm = scripted(knowing, guard=BudgetGuard(Limits(max_calls=calls)))
     with pytest.raises(UserError, match="begun"):
         compiled(lm, program_of("turn-rag"), questions(make_history(4), ["D1:1"] * 6), **gepa(**settings))
     told = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
@@ -217,7 +217,7 @@ def test_what_an_optimizer_leaves_behind_is_tidied(make_history):
     compiled.set_lm(dspy.LM("openai/x", api_key="sk-secret"))
     compiled.task.answer.demos = [dspy.Example(question="What?", answer="this"), dspy.Example(history=make_history(1))]
     compiled.candidate_programs = ["left by an optimizer"]
-    tidied = tidy(compiled, start)
+    tidied = clean_program(compiled, start)
     assert not hasattr(tidied, "candidate_programs")
     assert [predictor.lm for predictor in tidied.all_predictors().values()] == [None] * 3
     assert [demo.question for demo in tidied.task.answer.demos] == ["What?"]

@@ -11,7 +11,7 @@ from mempiler.data.dataset import Source
 from mempiler.data.movielens import MovieLens
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.optimizers.compile import Compilation, compile_program
+from mempiler.optimizers.compile import CompileConfig, compile_program
 from mempiler.optimizers.history import CandidateHistory
 from mempiler.optimizers.labelled import shortened
 from mempiler.records import estimate_tokens
@@ -32,7 +32,7 @@ def compiled(program: Any, examples: Sequence[dspy.Example], optimizer: str, lm:
     history = CandidateHistory(lm.meter)
     with dspy.context(lm=lm):
         how = {"settings": SETTINGS[optimizer], **how}
-        made = compile_program(program, locomo(examples), examples, Compilation(optimizer, **how), history=history)
+        made = compile_program(program, locomo(examples), examples, CompileConfig(optimizer, **how), history=history)
     return made, history.notes
 
 
@@ -48,7 +48,7 @@ def examples(make_history) -> list[dspy.Example]:
 
 @pytest.mark.parametrize("optimizer", ["labeled", "knn", "bootstrap"])
 def test_the_context_of_a_demo_holds_the_evidence(examples, optimizer):
-    evidence = {example.question: example.focus[0] for example in examples}
+    evidence = {example.question: example.evidence_ids[0] for example in examples}
     program, _ = compiled(build("turn-rag"), examples, optimizer, threshold=0.0)
     found = labelled(program)
     assert found
@@ -105,7 +105,7 @@ def test_demos_of_long_contexts_are_short_and_keep_the_evidence(optimizer):
     for demo in answering.demos:
         assert estimate_tokens(demo.context) <= 400
         assert f" {demo.question[8:-1]} " in demo.context
-    prompt = answering.choose({"question": "What of number3?", "context": ""})
+    prompt = answering.select_demos({"question": "What of number3?", "context": ""})
     assert prompt
     assert sum(estimate_tokens(demo.context) for demo in prompt) <= 2000
     if optimizer == "labeled":
@@ -139,8 +139,8 @@ def test_a_model_with_a_small_window_gets_fewer_demos(examples):
 
 def test_where_no_question_has_all_of_its_evidence_those_with_half_of_it_are_taken(make_history):
     history = make_history(4)
-    half = [asked(history, f"D{s}:1", focus=(f"D{s}:1", "D9:1")) for s in (1, 2)]
-    third = asked(history, "D3:1", focus=("D3:1", "D9:1", "D9:2"))
+    half = [asked(history, f"D{s}:1", evidence_ids=(f"D{s}:1", "D9:1")) for s in (1, 2)]
+    third = asked(history, "D3:1", evidence_ids=("D3:1", "D9:1", "D9:2"))
     program, notes = compiled(build("turn-rag"), [third, *half], "labeled")
     assert {demo.question for demo in labelled(program)} == {example.question for example in half}
     assert notes == ["labelled demos: no question was recalled with all of its evidence; they hold half or more"]
@@ -170,15 +170,21 @@ def test_all_inputs_of_another_task_are_there_and_bounded():
         Action(id=f"a{n}", time=first, scene="movie", situation=f"title: film {n} " + "drama " * 40, action="rated 4")
         for n in range(60)
     )
-    history = History(id="u", items=(Behavior.of("b", actions),))
+    history = History(id="u", items=(Behavior.from_actions("b", actions),))
     examples = [
         dspy.Example(
-            id=str(n), history=history, recent=(), question=f"Film {n}?", options=["4", "5"], answer="4", focus=()
-        ).with_inputs("history", "recent", "question", "options", "focus")
+            id=str(n),
+            history=history,
+            recent=(),
+            question=f"Film {n}?",
+            options=["4", "5"],
+            answer="4",
+            evidence_ids=(),
+        ).with_inputs("history", "recent", "question", "options", "evidence_ids")
         for n in range(4)
     ]
     with dspy.context(lm=language_model()):
-        how = Compilation("labeled", settings={"max_labeled_demos": 2})
+        how = CompileConfig("labeled", settings={"max_labeled_demos": 2})
         program = compile_program(
             build("turn-rag", "behavior-prediction"),
             MovieLens(examples, Source("sample.json", "0" * 64, sample=True)),

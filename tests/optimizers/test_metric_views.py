@@ -14,13 +14,13 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.jsonl import JsonlBenchmark
 from mempiler.optimizers.metric_views import MetricViews
 from mempiler.programs.evidence import evidence_steps, turns_in_inputs
-from mempiler.programs.external.program import program_of
+from mempiler.programs.external.program import build_external_program
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 
 from ..runs.evaluations import asked as questions_about
 from ..runs.evaluations import own_questions, script_models
 
-WRITERS = ["method.writer.extract", "method.writer.manage"]
+WRITERS = ["method.writer.extract_facts", "method.writer.manage"]
 README = (Path(mempiler.__file__).parent / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 AGENT = next(text for text in BLOCKS if "class Agent(" in text).partition("# trainset")[0]
@@ -30,14 +30,14 @@ AGENT = next(text for text in BLOCKS if "class Agent(" in text).partition("# tra
 @pytest.fixture(scope="module")
 def example():
     found = benchmark("locomo").examples
-    return next(example for example in found if example.category == "4" and len(example.focus) == 1)
+    return next(example for example in found if example.category == "4" and len(example.evidence_ids) == 1)
 
 
 def outcome(example, stored, recalled, answer):
     memory = FactMemory()
     if stored:
-        memory = memory.apply([Edit("INSERT", speaker="A", content="something", sources=tuple(example.focus))])
-    hits = (Hit(id="m1", text="something", sources=tuple(example.focus)),) if recalled else ()
+        memory = memory.apply([Edit("INSERT", speaker="A", content="something", sources=tuple(example.evidence_ids))])
+    hits = (Hit(id="m1", text="something", sources=tuple(example.evidence_ids)),) if recalled else ()
     return dspy.Prediction(answer=answer, context=Context(hits=hits), memory=memory)
 
 
@@ -57,16 +57,20 @@ def test_each_predictor_hears_which_step_lost_the_evidence(
     example, stored, recalled, step, to_the_writer, to_the_answer
 ):
     prediction = outcome(example, stored, recalled, "entirely wrong")
-    assert evidence_steps(example.focus, prediction.memory, prediction.context) == {example.focus[0]: step}
+    assert evidence_steps(example.evidence_ids, prediction.memory, prediction.context) == {
+        example.evidence_ids[0]: step
+    }
     views = MetricViews(benchmark("locomo"), writers=WRITERS)
-    told = views.feedback(example, prediction, None, "method.writer.extract", call_that_saw(example.focus[0])).feedback
+    told = views.feedback(
+        example, prediction, None, "method.writer.extract_facts", call_that_saw(example.evidence_ids[0])
+    ).feedback
     assert to_the_writer in told
     assert example.question in told
-    blind = views.feedback(example, prediction, None, "method.writer.extract", call_that_saw("D99:1"))
+    blind = views.feedback(example, prediction, None, "method.writer.extract_facts", call_that_saw("D99:1"))
     assert "nothing is to be learnt" in blind.feedback
     assert to_the_answer in views.feedback(example, prediction, None, "task.answer").feedback
     right = outcome(example, stored, recalled, example.answer)
-    assert views.feedback(example, right).score == views.number(example, right) == 1.0
+    assert views.feedback(example, right).score == views.score(example, right) == 1.0
     assert (views.passed(example, right), views.passed(example, prediction)) == (True, False)
 
 
@@ -84,7 +88,7 @@ class Writer:
 def test_evidence_among_the_inputs_of_a_reading_call_was_seen_whatever_was_recalled(example, judged):
     lost = outcome(example, False, False, "entirely wrong")
     views = MetricViews(benchmark("locomo"), writers=WRITERS)
-    (turn_id,) = example.focus
+    (turn_id,) = example.evidence_ids
     turn, item = example.history.turns[turn_id]
     shown = [turn.line(item.time), f"- {turn.text}", {"turns": [{"id": turn_id, "text": turn.text.upper()}]}]
     for value in shown:
@@ -114,7 +118,7 @@ STORAGE_WORDS = ("stored", "recalled", "not in the context", "could not know")
 def test_of_a_program_that_is_not_ours_only_what_it_reports_is_told(make_history, reported, told):
     (example,) = questions_about(make_history(2), 1)
     answer = ("wrong", *reported) if reported else "wrong"
-    program = program_of(lambda history, question: answer, "mine", "question-answering")
+    program = build_external_program(lambda history, question: answer, "mine", "question-answering")
     prediction = program(history=example.history, question=example.question)
 
     feedback = MetricViews(benchmark("locomo")).feedback(example, prediction, None, "say", []).feedback
@@ -187,10 +191,10 @@ def test_a_writer_hears_what_a_metric_says_of_it_alone(tmp_path, monkeypatch):
         found = JsonlBenchmark.load(own_questions(tmp_path), metric=f"forms_of_metrics:{name}")
         example, views = found.examples[0], MetricViews(found, writers=WRITERS)
         prediction = outcome(example, False, False, "wrong")
-        call = call_that_saw(example.focus[0])
+        call = call_that_saw(example.evidence_ids[0])
         heard[name] = views.feedback(example, prediction, call, WRITERS[0], call).feedback
         # DSPy passes a trace where demos are made, and metrics may be strict there.
-        assert views.number(example, prediction) == (0.6 if name == "strict" else 0.0)
+        assert views.score(example, prediction) == (0.6 if name == "strict" else 0.0)
         assert views.passed(example, prediction, []) is False
     assert heard["coach"].endswith(f"ADVICE FOR {WRITERS[0]} WITH ['dialogue']")
     assert heard["strict"].endswith("Store what a later question may ask for.")

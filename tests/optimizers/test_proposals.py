@@ -14,7 +14,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.optimizers.catalog import OPTIMIZERS
-from mempiler.optimizers.compile import Compilation, compile_program
+from mempiler.optimizers.compile import CompileConfig, compile_program
 
 from ..runs.evaluations import Listening, break_optimizer, own_questions, script_models
 
@@ -148,7 +148,7 @@ class BrokenError(Exception):
 
 def evaluated(job: Any, programs: list[Any]) -> None:
     for program in programs:
-        dspy.Evaluate(devset=list(job.train), metric=job.views.number, num_threads=1)(program)
+        dspy.Evaluate(devset=list(job.train), metric=job.metric_views.score, num_threads=1)(program)
 
 
 def breaks(score: Any, error: BaseException) -> Any:
@@ -204,14 +204,14 @@ COMPILED = [*(("turn-rag", name) for name in sorted(set(OPTIMIZERS) - {"finetune
 @pytest.fixture(scope="module")
 def questions():
     found = benchmark("locomo")
-    own = [example for example in found.examples if found.group(example) == "sample-1" and found.counts(example)]
+    own = [example for example in found.examples if found.group(example) == "sample-1" and found.in_headline(example)]
     return found, own[:12], own[12:15]
 
 
 @pytest.mark.parametrize(("method", "name"), COMPILED)
 def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history(questions, tmp_path, method, name):
     found, train, asked = questions
-    how = Compilation(name, settings=SMALL.get(name), threads=4)
+    how = CompileConfig(name, settings=SMALL.get(name), threads=4)
     engine = Listening()
     prompt_lm = MeteredLM("offline/x", Meter(), "prompt", engine=engine, temperature=0.0, cache=False)
     with dspy.context(lm=language_model(), disable_history=True, trace=None):
@@ -221,7 +221,7 @@ def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history
         loaded = load(tmp_path / "saved")
         assert [loaded(**example.inputs()).answer for example in asked] == before
     # Words of a turn that belong to no question's evidence: only a whole history would show them all.
-    evidence = {turn for example in train for turn in example.focus}
+    evidence = {turn for example in train for turn in example.evidence_ids}
     turns = train[0].history.turns.items()
     elsewhere = [turn.text for id, (turn, _) in turns if id not in evidence and len(turn.text) > 30]
     assert max((sum(words in text for words in elsewhere) for text in engine.prompts), default=0) < len(elsewhere) / 2

@@ -20,7 +20,7 @@ import pytest
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.engines.encoder import WIDTH, Encoded, Encoder
 from mempiler.engines.rerankers import TokenMatch
-from mempiler.memory.bm25 import LENT
+from mempiler.memory.bm25 import NEIGHBOUR_WEIGHT
 from mempiler.memory.index import DIALOGUE, Entry, Index
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
 def test_writes_that_are_killed_take_time(script: Any) -> None:
     kill = script("kill")
     writer, begun = kill.program(0.02).method.writer, time.perf_counter()
-    writer.settle(writer.write(writer.Memory(), kill.sessions(1, 1)[0][1]))
+    writer.finalize(writer.update(writer.Memory(), kill.sessions(1, 1)[0][1]))
     assert time.perf_counter() - begun >= 0.03
 
 
@@ -137,7 +137,7 @@ def test_turns_that_lend_their_scores_find_no_less(script: Any, name: str) -> No
     told = retrieval.histories(name)
     raw, lent = (
         np.concatenate([retrieval.indexed(Index(lent=lent), asked)[0] for asked in told]).mean(axis=0)
-        for lent in ({}, LENT)
+        for lent in ({}, NEIGHBOUR_WEIGHT)
     )
     assert (lent >= raw).all()
     assert lent[0] > raw[0]

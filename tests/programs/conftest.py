@@ -27,7 +27,7 @@ def behavior(records: int = 30, profile: str = "Ann, 34, nurse", id: str = "ann"
         )
         for n in range(1, records + 1)
     ]
-    batches = [Behavior.of(f"b{n}", actions[n : n + 10]) for n in range(0, records, 10)]
+    batches = [Behavior.from_actions(f"b{n}", actions[n : n + 10]) for n in range(0, records, 10)]
     first = [Profile(id="profile", turns=(Turn(id="profile:1", speaker="profile", text=profile),))] if profile else []
     return History(id=id, items=(*first, *batches))
 
@@ -160,7 +160,7 @@ class Written:
 
     def __init__(self, node: Any, engine: Any) -> None:
         self.memory, self.calls, self.prompts = node.memory, engine.calls, engine.prompts
-        self.failures = [failure for part in node.chain() for failure in part.failures]
+        self.failures = [failure for part in node.ancestors() for failure in part.failures]
 
     def texts(self, *kinds: str) -> list[str]:
         """Prompts of some kinds."""

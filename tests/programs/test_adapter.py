@@ -49,7 +49,7 @@ def test_a_schema_is_tried_once_over_questions_and_copies(stub: Any, schemas: st
     lm = _model(server)
     for n in range(6):
         assert _asked(lm, copy.deepcopy(chosen), f"Question {n}?").answer
-    assert chosen.found() == {server.model: {OUTPUTS: kind}}
+    assert chosen.output_modes() == {server.model: {OUTPUTS: kind}}
     assert sum(found is not None for found in server.formats) == (1 if kind == "chat" else 6)
     assert len(server.texts) == (7 if kind == "chat" else 6)
 
@@ -61,7 +61,7 @@ def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
     for n, signature in enumerate((ASKED, PLAIN, ASKED, PLAIN)):
         with dspy.context(lm=lm, adapter=chosen):
             assert dspy.Predict(signature)(question=f"Question {n}?").answer
-    assert list(chosen.found()[server.model].values()) == ["schema", "chat"]
+    assert list(chosen.output_modes()[server.model].values()) == ["schema", "chat"]
     assert [found is not None for found in server.formats] == [True, False, True, False, True]
 
 
@@ -73,7 +73,7 @@ def test_each_address_is_tried_and_what_was_found_elsewhere_holds_at_any(stub: A
     tried = [[found is not None for found in server.formats] for server in servers]
     assert tried == [[True, True], [True, False, False]]
     second, other = AutoAdapter(), stub(schemas="refuse")
-    second.include({other.model: {OUTPUTS: "chat"}})
+    second.add_output_modes({other.model: {OUTPUTS: "chat"}})
     _asked(language_model(other.model, api_base=other.url), second, "And then?")
     assert other.formats == [None]
 
@@ -84,14 +84,14 @@ def test_a_fault_that_is_none_of_the_schemas_is_raised_and_not_remembered(stub: 
     lm = _model(server)
     with pytest.raises(LMError):
         _asked(lm, chosen, "bad?")
-    assert chosen.found() == {}
+    assert chosen.output_modes() == {}
     _asked(lm, chosen)
     asked = len(server.texts)
     with pytest.raises(LMError):
         _asked(lm, chosen, "bad again?")
     # Of outputs whose schema was taken before, a prompt is not asked twice.
     assert len(server.texts) == asked + 1
-    assert chosen.found() == {server.model: {OUTPUTS: "schema"}}
+    assert chosen.output_modes() == {server.model: {OUTPUTS: "schema"}}
 
 
 class Replying(dspy.utils.DummyLM):
@@ -159,7 +159,7 @@ def test_schemas_are_closed_and_complete() -> None:
 
 def test_models_of_this_process_are_asked_in_the_chat_layout() -> None:
     _asked(language_model("offline"), chosen := adapter("auto"))
-    assert chosen.found() == {}
+    assert chosen.output_modes() == {}
 
 
 def _objects(node: Any) -> list[dict[str, Any]]:

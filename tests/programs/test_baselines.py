@@ -83,9 +83,9 @@ def test_a_failed_update_keeps_the_summary_and_is_counted(scripted: Any, broken:
         node = build("recursive-summary").remember(HISTORY)
     assert node.memory.summary == "Ann has a dog. Bob eats."
     assert {source.partition(":")[0] for source in node.memory.sources} == {"D1", "D3"}
-    assert [turn.id for left in node.memory.unwritten for turn in left.item.turns] == ["D2:1", "D2:2", "D2:3"]
-    failures = [failure for part in node.chain() for failure in part.failures]
-    assert [(failure.kind, failure.where) for failure in failures] == [("parse", "update")] * 3
+    assert [turn.id for left in node.memory.failed_items for turn in left.item.turns] == ["D2:1", "D2:2", "D2:3"]
+    failures = [failure for part in node.ancestors() for failure in part.failures]
+    assert [(failure.kind, failure.where) for failure in failures] == [("parse", "update_summary")] * 3
     assert all(message in failure.message for failure in failures)
 
 
@@ -140,7 +140,7 @@ def with_logs(name: str, **config: Any) -> Any:
 
 def logs_recalled(scripted: Any, made: Any, history: History = LOGGED, shown: tuple[Any, ...] = ()) -> list[Any]:
     with dspy.context(lm=scripted(reply)):
-        query = Query(text="running shoes", shown=shown)
+        query = Query(text="running shoes", shown_items=shown)
         return list(made.method.reader.recall(made.remember(history).memory, query).hits)
 
 

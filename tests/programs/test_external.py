@@ -13,7 +13,7 @@ from mempiler.data.benchmark import Benchmark
 from mempiler.data.catalog import benchmark
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.programs.external.program import hits_of, program_of, thing_of
+from mempiler.programs.external.program import build_external_program, hits_of, load_target
 from mempiler.programs.external.stores import Endpoint
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.results import Evaluation
@@ -59,7 +59,9 @@ def test_a_store_is_written_once_for_each_history_however_many_ask(make_history)
 
     histories = [make_history(3, id=name) for name in "ab"]
     histories[1] = make_history(2, turns=4, id="b")
-    found = run(program_of(Counting, "mine", "question-answering"), [q for h in histories for q in asked(h, 4)])
+    found = run(
+        build_external_program(Counting, "mine", "question-answering"), [q for h in histories for q in asked(h, 4)]
+    )
     assert found.failures == 0
     assert sorted(said for _, said in adds) == ["D1", "D1", "D2", "D2", "D3"]
     assert len({store for store, _ in adds}) == 2
@@ -68,7 +70,7 @@ def test_a_store_is_written_once_for_each_history_however_many_ask(make_history)
 
 @pytest.mark.parametrize("thing", [Lines, Lines(), lambda folder: Lines()], ids=["class", "object", "factory"])
 def test_classes_objects_and_factories_are_stores(thing, make_history):
-    found = run(program_of(thing, "mine", "question-answering", config={"k": 2}), asked(make_history(2), 3))
+    found = run(build_external_program(thing, "mine", "question-answering", config={"k": 2}), asked(make_history(2), 3))
     assert found.failures == 0
     assert [row.hits for row in found.rows] == [2, 2, 2]
     assert found.histories == 1
@@ -84,11 +86,11 @@ def test_a_session_that_is_refused_is_a_failed_write_and_all_of_them_a_failure(m
         bad = "D2"
 
     examples = asked(make_history(3), 3)
-    found = run(program_of(Picky, "mine", "question-answering"), examples)
+    found = run(build_external_program(Picky, "mine", "question-answering"), examples)
     assert (found.failures, found.write_failures) == (0, 1)
     assert "no room at all" in found.failed_writes[0].message
     Picky.bad = "all"
-    found = run(program_of(Picky, "mine", "question-answering"), examples)
+    found = run(build_external_program(Picky, "mine", "question-answering"), examples)
     assert found.failures == 3
     assert "mine: took none of 3 sessions" in found.rows[0].failure.message
 
@@ -127,7 +129,7 @@ class Hostile(Lines):
 def test_what_a_hostile_store_does_concerns_the_questions_of_its_history(how, reason, make_history, monkeypatch):
     monkeypatch.setattr(Hostile, "how", how)
     examples = [q for h in (make_history(4, id="bad"), make_history(2, id="good")) for q in asked(h, 3)]
-    found = run(program_of(Hostile, "mine", "question-answering", config={"timeout": 1.0}), examples)
+    found = run(build_external_program(Hostile, "mine", "question-answering", config={"timeout": 1.0}), examples)
     Hostile.go.set()
     assert [row.failure is None for row in found.rows] == [False] * 3 + [True] * 3
     assert all(reason in row.failure.message for row in found.rows[:3])
@@ -163,7 +165,7 @@ async def coroutine(history: History, question: str) -> tuple[str, list[Any]]:
     ids=["text", "pair", "coroutine", "class", "mapping"],
 )
 def test_callables_and_modules_are_scored(thing, recall, make_history):
-    found = run(program_of(thing, "mine", "question-answering"), asked(make_history(2), 3))
+    found = run(build_external_program(thing, "mine", "question-answering"), asked(make_history(2), 3))
     assert found.failures == 0
     assert found.retrieval() == recall
     assert all(row.answer for row in found.rows)
@@ -190,8 +192,8 @@ class Silent(Agent):
     ids=["shown to its model", "not shown", "a text", "own words", "nothing recalled", "another turn", "recalled"],
 )
 def test_why_an_answer_is_wrong_is_told_as_far_as_it_is_known(thing, turn, why, make_history):
-    examples = asked(make_history(2), 1, answer="something else", focus=(turn,), evidence=(turn,))
-    (row,) = run(program_of(thing, "mine", "question-answering"), examples).rows
+    examples = asked(make_history(2), 1, answer="something else", evidence_ids=(turn,), evidence=(turn,))
+    (row,) = run(build_external_program(thing, "mine", "question-answering"), examples).rows
     assert (row.failure, row.reason) == (None, why)
 
 
@@ -203,7 +205,7 @@ def test_a_module_is_told_of_options_where_it_asks_for_them(make_history):
         return "(a)"
 
     for thing in (chooser, lambda history, question: heard.append(question) or "(a)"):
-        program = program_of(thing, "mine", "multiple-choice")
+        program = build_external_program(thing, "mine", "multiple-choice")
         program(history=make_history(1), question="Which?", options=["(a) tea", "(b) ink"])
     assert heard == [("Which?", ["(a) tea", "(b) ink"]), "Which?\n(a) tea\n(b) ink"]
 
@@ -221,11 +223,11 @@ def test_an_agent_that_looks_for_the_asked_record_in_its_history_scores_nothing(
 
     def cheat(history: History, question: str) -> str:
         for action in actions_of(history):
-            if question.startswith(behavior.asked(action, "")):
+            if question.startswith(behavior.format_question(action, "")):
                 return action.action.removeprefix("rated ")
         return "not found"
 
-    found = evaluated(program_of(cheat, "cheat", movielens.task), movielens, examples, threads)
+    found = evaluated(build_external_program(cheat, "cheat", movielens.task), movielens, examples, threads)
     assert (len(found.rows), found.failures) == (60, 0)
     assert {(row.answer, row.score) for row in found.rows} == {("not found", 0.0)}
 
@@ -244,7 +246,7 @@ def test_an_agent_is_handed_the_records_before_the_asked_one_and_no_others(threa
         assert len(actions_of(history)) == len(ids)
         return "Yes"
 
-    found = evaluated(program_of(agent, "agent", omnibehavior.task), omnibehavior, examples, threads)
+    found = evaluated(build_external_program(agent, "agent", omnibehavior.task), omnibehavior, examples, threads)
     assert (len(found.rows), found.failures, later_records) == (len(examples), 0, [])
 
 
@@ -260,9 +262,11 @@ def test_records_after_the_history_of_a_store_are_searched_as_they_are(scripted)
     def record(n: int, title: str) -> Action:
         return Action(id=f"a{n}", scene="video", situation=title, action="liked")
 
-    history = History(id="u", items=(Behavior.of("b1", [record(n, f"clip {n}") for n in range(1, 9)]),))
-    since = [Behavior.of("b2", [record(9, "zebra crossing"), *(record(n, f"clip {n}") for n in range(10, 30))])]
-    program = program_of(Counting, "mine", "behavior-prediction")
+    history = History(id="u", items=(Behavior.from_actions("b1", [record(n, f"clip {n}") for n in range(1, 9)]),))
+    since = [
+        Behavior.from_actions("b2", [record(9, "zebra crossing"), *(record(n, f"clip {n}") for n in range(10, 30))])
+    ]
+    program = build_external_program(Counting, "mine", "behavior-prediction")
     program.task.suffix_tokens = 60
     lm = scripted(lambda kind, text, n: {"answer": "Yes"})
     with dspy.context(lm=lm):
@@ -278,13 +282,13 @@ def user_of(history: History) -> str:
 def test_what_is_no_answer_is_a_failure(make_history):
     wrong = {"answered NoneType, expected a text": None, "answered bytes": b"\xff", "recalled int": ("Bob", 3)}
     for reason, answer in wrong.items():
-        program = program_of(lambda history, question, answer=answer: answer, "mine", "question-answering")
+        program = build_external_program(lambda history, question, answer=answer: answer, "mine", "question-answering")
         found = run(program, asked(make_history(1), 1))
         assert reason in found.rows[0].failure.message
 
 
 def test_predictors_of_a_module_are_the_program_s():
-    program = program_of(Agent(), "mine", "question-answering")
+    program = build_external_program(Agent(), "mine", "question-answering")
     assert list(program.all_predictors()) == ["method.reader.thing.say.predict"]
     copy = program.deepcopy()
     copy.all_predictors()["method.reader.thing.say.predict"].demos = [dspy.Example(question="?")]
@@ -300,7 +304,7 @@ def test_a_setting_k_of_a_module_is_its_own_and_no_number_of_entries(make_histor
         def forward(self, history: History, question: str) -> str:
             return f"{self.k} of {len(history)}"
 
-    program = program_of(Counting, "mine", "question-answering", config={"k": 5})
+    program = build_external_program(Counting, "mine", "question-answering", config={"k": 5})
     assert program(history=make_history(2), question="How many?").answer == "5 of 2"
 
 
@@ -318,15 +322,15 @@ def test_a_setting_k_of_a_module_is_its_own_and_no_number_of_entries(make_histor
 )
 def test_settings_and_things_that_do_not_fit_are_refused(thing, config, problem):
     with pytest.raises(UserError, match=problem):
-        program_of(thing, "mine", "question-answering", config=config)
+        build_external_program(thing, "mine", "question-answering", config=config)
 
 
 def test_what_a_name_stands_for():
-    assert thing_of("turn-rag") is None
-    assert thing_of("mempiler.programs.baselines.retrieval:TurnRAG") is None
-    assert thing_of("http://127.0.0.1:1/v1") is not None
+    assert load_target("turn-rag") is None
+    assert load_target("mempiler.programs.baselines.retrieval:TurnRAG") is None
+    assert load_target("http://127.0.0.1:1/v1") is not None
     with pytest.raises(ProgramError, match="Method, and has neither add and search nor the"):
-        thing_of("json:JSONDecoder")
+        load_target("json:JSONDecoder")
 
 
 @pytest.mark.parametrize(
@@ -359,12 +363,14 @@ def remembering() -> Callable[[dict[str, Any]], str]:
 
 def test_an_endpoint_is_given_every_history_as_a_user_and_asked(stub, make_history):
     server = stub(answer=remembering())
-    program = program_of(thing_of(f"{server.url}"), server.url, "question-answering", config={"model": "any"})
+    program = build_external_program(
+        load_target(f"{server.url}"), server.url, "question-answering", config={"model": "any"}
+    )
     histories = [make_history(2, id="a"), make_history(3, id="b")]
     found = run(program, [q for h in histories for q in asked(h, 2)], threads=1)
     assert found.failures == 0
     assert found.rows[0].answer == "I saw Quito with 6 friends"
-    assert (found.construction.calls, found.answering.calls) == (5, 4)
+    assert (found.construction.calls, found.answering_usage.calls) == (5, 4)
     assert found.construction.input_tokens > 0
     assert len({body["user"] for _, _, body in server.requests}) == 2
     assert all(body["metadata"]["session"] for _, _, body in server.requests)
@@ -373,6 +379,6 @@ def test_an_endpoint_is_given_every_history_as_a_user_and_asked(stub, make_histo
 
 def test_an_endpoint_that_is_not_there_ends_the_run(make_history, monkeypatch):
     url = "http://127.0.0.1:1/v1"
-    program = program_of(thing_of(url), url, "question-answering", config={"model": "any"})
+    program = build_external_program(load_target(url), url, "question-answering", config={"model": "any"})
     with pytest.raises(EndpointError, match="cannot be reached"):
         run(program, asked(make_history(1), 3))

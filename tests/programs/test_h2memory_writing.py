@@ -297,9 +297,9 @@ def test_a_settled_memory_goes_on_one_dialogue_at_a_time(scripted):
     history, memory, course = pal(3, logs=0), method.writer.Memory(), []
     with dspy.context(lm=lm):
         for item in (item for item in history if isinstance(item, Session)):
-            memory = method.writer.settle(method.writer.write(memory, item))
+            memory = method.writer.finalize(method.writer.update(memory, item))
             course.append(memory)
-            assert method.writer.settle(memory) == memory
+            assert method.writer.finalize(memory) == memory
     assert asked(lm.engine.calls) == {
         "general_need": 2,
         "general_preference": 2,

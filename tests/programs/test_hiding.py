@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from hypothesis import strategies as st
 from mempiler import Entry, Session, Store, Turn, build
 from mempiler.engines.embedders import embedder
-from mempiler.memory.amending import Amendment, Amendments, writing_under
+from mempiler.memory.amending import Amendment, Amendments, amendment_scope
 from mempiler.programs.adapter import JsonAdapter, adapter, output_schema
 from mempiler.programs.baselines.written import SummaryMemory
 from mempiler.programs.catalog import needs_embedder
@@ -134,7 +134,7 @@ EDITS = some.builds(
 def test_no_edit_of_what_is_shown_changes_a_deleted_fact(edits: list[Edit]) -> None:
     inserts = [Edit("INSERT", speaker="Ada", content=text, sources=(f"D{n}:1",)) for n, text in enumerate(WORDS)]
     memory = FactMemory().apply(inserts)
-    with writing_under(amended(memory.entries(), 0, None)):
+    with amendment_scope(amended(memory.entries(), 0, None)):
         after = memory.apply(edits, ["m2", "m3", "m4"])
     assert after.facts[0] == memory.facts[0]
 
@@ -149,10 +149,10 @@ def test_an_amended_fact_is_consolidated_with_none(scripted: Any) -> None:
 
     def write() -> PersonalMemory:
         with dspy.context(lm=lm):
-            return method.writer.write(memory.model_copy(update={"fresh": 9}), session)
+            return method.writer.update(memory.model_copy(update={"fresh": 9}), session)
 
     assert [fact.info for fact in write().facts] == ["Ada runs"]
-    with writing_under(amended(memory.entries(), 0, None)):
+    with amendment_scope(amended(memory.entries(), 0, None)):
         assert write().facts == memory.facts
     assert lm.engine.calls["merged_fact"] == 1
 
@@ -166,7 +166,7 @@ def deleted(id: str, kind: str, turns: tuple[str, ...]) -> Amendment:
 
 def entries(method: str, memory: Any, *rows: Amendment) -> dict[str, str]:
     reader = build(method, embedder=embedder() if needs_embedder(method) else None).method.reader
-    left = reader.amended(memory, Amendments(rows))
+    left = reader.with_edits(memory, Amendments(rows))
     return {entry.id: entry.text for entry in reader.entries(left)}
 
 
@@ -230,7 +230,7 @@ def test_a_deleted_entry_is_gone_and_nothing_else(case: str) -> None:
 
 def test_labels_in_the_same_words_that_no_search_finds_go_too() -> None:
     rgmem = build("rgmem", embedder=embedder()).method.reader
-    found = rgmem.amended(graph(), Amendments([CASES["graph"][2]]))
+    found = rgmem.with_edits(graph(), Amendments([CASES["graph"][2]]))
     assert [mention.label for mention in found.relations["r1"].mentions] == ["", "rained"]
 
 

@@ -100,7 +100,7 @@ class Conversation:
         with dspy.context(lm=lm, adapter=adapter(), trace=None, disable_history=True), in_order():
             memory = program.remember(self.history).memory
             answered = self._answered(program, memory)
-        kept = stored_sources(memory) | {turn.id for each in memory.unwritten for turn in each.item.turns}
+        kept = stored_sources(memory) | {turn.id for each in memory.failed_items for turn in each.item.turns}
         self.sessions = {item.id for item in self.history.items if kept & {turn.id for turn in item.turns}}
         return [_bare(memory.model_dump(mode="json")), answered], meter
 
@@ -183,7 +183,7 @@ def test_what_was_left_is_found_and_written_once_the_model_is_well(name: str, mo
     lm.engine.change = str
     memory.retry()
     assert [each.state for each in store.items(Owner("ada"))] == ["remembered", "remembered"]
-    assert memory.read().unwritten == ()
+    assert memory.read().failed_items == ()
     status = memory.status()
     assert status is not None
     assert (status.partial, status.failed, status.queued) == (0, 0, 0)
@@ -195,7 +195,7 @@ def test_an_endless_loop_of_tries_costs_two_rounds_and_no_more(moody: Any) -> No
         memory = build("condition-mem").remember(talk()).memory
     # Each session as it came and in two halves, each asked twice.
     assert sum(lm.meter.read().calls.values()) == 2 * 3 * 2
-    assert {each.tries for each in memory.unwritten} == {2}
+    assert {each.attempts for each in memory.failed_items} == {2}
 
 
 SAID = History.parse([[{"role": "user", "name": "Ada", "content": f"I like {thing}."} for thing in ("jazz", "tea")]])
@@ -226,8 +226,8 @@ def test_turns_whose_prompt_is_too_long_are_taken_in_by_halves(scripted: Any, re
     with dspy.context(lm=lm):
         node = build("memory-r2", parts=1).remember(SAID)
     assert [fact.content for fact in node.memory.facts] == ["Likes jazz", "Likes tea"]
-    assert (lm.engine.calls, node.memory.unwritten) == ({"facts": 3, "operations": 2}, ())
-    assert {failure.kind for part in node.chain() for failure in part.failures} == {"too-long"}
+    assert (lm.engine.calls, node.memory.failed_items) == ({"facts": 3, "operations": 2}, ())
+    assert {failure.kind for part in node.ancestors() for failure in part.failures} == {"too-long"}
 
 
 def test_a_text_over_the_limit_is_dropped_and_counted(scripted: Any) -> None:
@@ -240,4 +240,4 @@ def test_a_text_over_the_limit_is_dropped_and_counted(scripted: Any) -> None:
     with dspy.context(lm=lm):
         memory = program.remember(SAID).memory
     assert [fact.content for fact in memory.facts] == ["Likes tea"]
-    assert lm.meter.read().faults["method.writer.extract", "element"] == 1
+    assert lm.meter.read().faults["method.writer.extract_facts", "element"] == 1

@@ -164,15 +164,15 @@ def test_no_source_is_ever_lost_and_every_edit_is_counted(batch, shown):
     ("config", "first_answers"),
     [
         ({}, {}),
-        ({"examples": True}, {"extract": 4, "manage": 5}),
-        ({"examples": True, "earlier": False}, {"extract": 4, "manage": 5}),
+        ({"examples": True}, {"extract_facts": 4, "manage": 5}),
+        ({"examples": True, "earlier": False}, {"extract_facts": 4, "manage": 5}),
         ({"examples": True, "single_agent": True}, {"edit": 5}),
     ],
 )
 def test_prompts_begin_with_worked_examples_where_that_is_set(config: Any, first_answers: dict[str, int]) -> None:
     writer = made(**config).method.writer
     demos = {name: predictor.demos for name, predictor in writer.predictors_below().items() if predictor.demos}
-    answers = {"extract": "facts", "manage": "operations", "edit": "operations"}
+    answers = {"extract_facts": "facts", "manage": "operations", "edit": "operations"}
     assert {name: len(examples[0][answers[name]]) for name, examples in demos.items()} == first_answers
     for name, examples in demos.items():
         fields = getattr(writer, name).signature.fields

@@ -43,10 +43,10 @@ class NoteWriter(Writer):
         super().__init__()
         self.think = dspy.ChainOfThought(NOTE)
 
-    def prepare(self, item: Item) -> Any:
-        return self.attempt(self.think, dialogue="\n".join(item.lines()))
+    def extract(self, item: Item) -> Any:
+        return self.try_call(self.think, dialogue="\n".join(item.lines()))
 
-    def write(self, memory: Notes, item: Item, prepared: Any = None) -> Notes:
+    def update(self, memory: Notes, item: Item, prepared: Any = None) -> Notes:
         text = prepared.note if prepared else "?"
         entry = Entry(id=f"n{len(memory.notes) + 1}", text=text, sources=tuple(turn.id for turn in item.turns))
         return Notes(notes=(*memory.notes, entry))
@@ -55,7 +55,7 @@ class NoteWriter(Writer):
 class KeepTurns(Writer):
     Memory = TurnMemory
 
-    def write(self, memory: TurnMemory, item: Item, prepared: Any = None) -> TurnMemory:
+    def update(self, memory: TurnMemory, item: Item, prepared: Any = None) -> TurnMemory:
         return memory.with_session(item)
 
 
@@ -67,7 +67,7 @@ def asking(*places: str) -> Method:
     """A method with one prompt at some places in it."""
     method, ask = Method(KeepTurns(), EntryReader()), predictor(NOTE)
     for place in places:
-        getattr(method, place, method).ask = ask
+        getattr(method, place, method).call_predictor = ask
     return method
 
 
@@ -88,8 +88,8 @@ def halfless() -> Method:
         (lambda: Method(cast(Any, EntryReader()), EntryReader()), f"self.writer is no Writer; {HALVES}"),
         (lambda: Method(Unsaid(), EntryReader()), "names no Memory; set Memory to the class of what it writes"),
         (lambda: type("S", (Method,), {"search": 0})(KeepTurns(), EntryReader()), f"search is the reader's; {UNUSED}"),
-        (lambda: asking("method"), f"ask is below neither writer nor reader; {ALONE}"),
-        (lambda: asking("writer", "reader"), f"writer.ask is below writer and reader; {ALONE}"),
+        (lambda: asking("method"), f"call_predictor is below neither writer nor reader; {ALONE}"),
+        (lambda: asking("writer", "reader"), f"writer.call_predictor is below writer and reader; {ALONE}"),
     ],
     ids=["no reader", "two readers", "no memory", "search of a method", "below neither", "below both"],
 )
@@ -102,7 +102,7 @@ def test_a_method_put_together_wrongly_is_refused_in_one_line(make: Callable[[],
 @pytest.mark.parametrize(
     ("memory", "message"),
     [
-        (Notes(), "Mine: Memory = Notes(unwritten=(), notes=()) is no subclass of mempiler.Memory"),
+        (Notes(), "Mine: Memory = Notes(failed_items=(), notes=()) is no subclass of mempiler.Memory"),
         (
             type("Thawed", (Memory,), {"model_config": ConfigDict(frozen=False)}),
             "Mine: Thawed is not frozen; a memory never changes, it has a successor",

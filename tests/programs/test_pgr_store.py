@@ -86,13 +86,13 @@ def test_what_cannot_be_read_of_a_part_is_kept_as_raw_text(written):
 
     memory = written(store(every=1), history, unreadable).memory
     # Of a part that failed, either half is tried by itself.
-    assert {turn.id for left in memory.unwritten for turn in left.item.turns} == {f"D1:{n}" for n in range(1, 11)}
+    assert {turn.id for left in memory.failed_items for turn in left.item.turns} == {f"D1:{n}" for n in range(1, 11)}
     assert {turn for fact in memory.facts for turn in fact.sources} == {f"D1:{n}" for n in range(11, 23)}
 
 
 def test_a_model_is_shown_nine_facts_as_an_example_of_an_update(scripted, make_history):
     """As many as the paper's prompt (appendix, Memory Creation Prompt): four updates and five new facts."""
-    (demo,) = store().method.writer.update.demos
+    (demo,) = store().method.writer.update_facts.demos
     states = [fact.state for fact in demo.facts]
     assert (states.count("update"), states.count("add")) == (4, 5)
     turns = {line.partition("]")[0].strip("[") for line in demo.dialogue.splitlines()}

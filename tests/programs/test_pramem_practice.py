@@ -52,7 +52,7 @@ def test_rounds_between_two_adjustments_see_the_same_experience_in_whatever_orde
     assert ["agreed p-1" in patterns for patterns in shown] == [False] * 5 + [True] * 5
     assert "agreed p-2" not in "".join(shown)
     with dspy.context(lm=None):
-        assert pramem().method.writer.settle(together) == together
+        assert pramem().method.writer.finalize(together) == together
 
 
 def test_a_trial_sees_profile_and_records_before_its_target_and_reflection_its_thinking(practised):
@@ -132,13 +132,13 @@ def test_a_review_lets_through_what_has_a_clear_verdict(practised, review, said,
     assert [p.content.split()[0] for p in memory.pool] == kept
     assert memory.counts == counts
     # One proposal with a verdict is enough: the record needs no other try.
-    assert memory.unwritten == ()
+    assert memory.failed_items == ()
 
 
 def test_a_record_of_which_no_proposal_could_be_judged_is_tried_again(practised):
     memory = practised(verdicts("groundedness", "sensitive", ("perhaps", None, "missing")), rounds=1).memory
     assert memory.counts == {"malformed": 3}
-    assert len(memory.unwritten) == 1
+    assert len(memory.failed_items) == 1
 
 
 def test_generality_is_asked_of_what_is_grounded_alone_with_scenes_cut_to_their_length(practised):
@@ -284,7 +284,7 @@ def test_a_sample_shows_the_records_right_before_its_target_and_none_later(
     start = memory(count)
     settings = {"practice_tokens": tokens, "weighting": weighting, "min_history": least, "seed": seed}
     first = draw(start, rounds, per_round, **settings)
-    grown = start.covered(tokens).with_records(actions(more, count + 1))
+    grown = start.mark_practised(tokens).with_records(actions(more, count + 1))
     second = draw(grown, rounds, per_round, **settings)
     for samples, since, total in ((first, 0, count), (second, count, count + more)):
         targets = [number(sample.target.id) for sample in samples]
@@ -328,7 +328,7 @@ def pooled(pool=6):
         Proposal(id=f"p-{n}", action="add pattern", content=f"said  {n} ", trigger="t", sources=(f"r{n}", "all"))
         for n in range(1, pool + 1)
     )
-    return start.changed(pool=proposals, issued={**start.issued, "p": pool})
+    return start.replace(pool=proposals, issued={**start.issued, "p": pool})
 
 
 def change_of(action, target=None, text="", proposals=()):
@@ -381,7 +381,7 @@ def test_proposals_of_one_record_are_one_supporter_if_records_count(distinct, ou
     same = tuple(proposal.model_copy(update={"sources": ("r1",)}) for proposal in start.pool)
     change = change_of("add pattern", text="x", proposals=ids(1, 2, 3))
     settings = PracticeSettings(distinct_records=distinct)
-    assert adjusted(start.changed(pool=same), [change], settings).counts == {outcome: 1}
+    assert adjusted(start.replace(pool=same), [change], settings).counts == {outcome: 1}
 
 
 def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording():
@@ -413,7 +413,7 @@ def test_without_consensus_every_proposal_is_carried_out():
     start = pooled(2)
     more = Proposal(id="p-3", action="remove", target="alert-1")
     odd = Proposal(id="p-4", action="modify", target="alert-1", content="too late")
-    start = start.changed(pool=(*start.pool, more, odd))
+    start = start.replace(pool=(*start.pool, more, odd))
     after = adjust(lambda *_, **__: None, PracticeSettings(consensus=False), start)
     assert [part.text for part in after.patterns] == ["Likes jazz", "said 1", "said 2"]
     assert (after.alerts, after.pool) == ((), ())
@@ -469,6 +469,6 @@ def test_an_entry_that_its_user_deleted_is_gone_from_the_rounds_that_are_kept(pr
     memory = practised(rounds=5, keep_rounds=True).memory
     gone = memory.patterns[-1]
     row = Amendment(1, "delete", gone.id, gone.kind, gone.text, gone.sources)
-    left = pramem().method.reader.amended(memory, Amendments([row]))
+    left = pramem().method.reader.with_edits(memory, Amendments([row]))
     assert gone.text in memory.model_dump_json()
-    assert gone.text not in left.changed(pool=()).model_dump_json()
+    assert gone.text not in left.replace(pool=()).model_dump_json()

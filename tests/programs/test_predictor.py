@@ -16,14 +16,14 @@ from mempiler.engines.models import language_model
 from mempiler.errors import AnswerChangedError
 from mempiler.memory.indexes import Indexes
 from mempiler.programs.adapter import CorrectingAdapter
-from mempiler.programs.predictor import Part
-from mempiler.programs.recording import record_failure, recording, refuse
+from mempiler.programs.predictor import Component
+from mempiler.programs.recording import record_failure, record_rejected, recording
 from mempiler.programs.state import dump_predictor, prompts_text
-from mempiler.programs.streaming import WANTED, AnswerStream
+from mempiler.programs.streaming import ANSWER_LISTENER, AnswerStream
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.programs.threads import gather
 from mempiler.records import Failure
-from mempiler.records.scope import holding
+from mempiler.records.scope import set_context
 from mempiler.signatures.answering import AnswerFromContext
 
 from tests.stub_server import StubServer
@@ -54,7 +54,7 @@ def test_without_a_model_the_line_says_what_to_pass() -> None:
 def test_the_nearest_demos_are_shown_in_the_order_of_the_pool(question, nearest, answers):
     made = predictor(AnswerFromContext)
     made.demos, made.nearest = POOL, nearest
-    assert [demo.answer for demo in made.choose({"context": "", "question": question})] == answers
+    assert [demo.answer for demo in made.select_demos({"context": "", "question": question})] == answers
 
 
 class ByTopic:
@@ -92,18 +92,18 @@ def test_every_predictor_has_its_instructions_fields_and_demos_in_the_text():
     assert "question: Who?\nWhere?\nanswer: Ada" in said
 
 
-class Shouting(Part):
+class Shouting(Component):
     def __init__(self, loud: bool = True, words: Any = "hey", *, times: int = 1) -> None:
         super().__init__()
         self.loud = loud
 
 
-class Searching(Part):
+class Searching(Component):
     def __init__(self, embedder: Any = None, indexes: Indexes | None = None, inner: Any = None, k: int = 3) -> None:
         super().__init__()
 
 
-class Bare(Part):
+class Bare(Component):
     pass
 
 
@@ -122,10 +122,10 @@ def test_every_setting_is_named_and_can_be_saved() -> None:
     with pytest.raises(UserError, match=r"^Shouting: the setting words = .* cannot be saved; use numbers, texts"):
         Shouting(words=object())
     with pytest.raises(UserError, match=r"^Loose: the constructor takes \*more; name every setting$"):
-        type("Loose", (Part,), {"__init__": lambda self, **more: None})
+        type("Loose", (Component,), {"__init__": lambda self, **more: None})
 
 
-class Asking(Part):
+class Asking(Component):
     def __init__(self) -> None:
         super().__init__()
         self.one = predictor(AnswerFromContext)
@@ -139,7 +139,7 @@ def test_output_that_cannot_be_read_is_a_failure_of_its_predictor(scripted: Any,
     asked: Any = part.one if name == "one" else part.inner.two  # pyright: ignore[reportAttributeAccessIssue]
     adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
     with dspy.context(lm=scripted(lambda *_: "junk"), adapter=adapter), recording() as record:
-        assert part.attempt(asked, context="", question="Who?") is None
+        assert part.try_call(asked, context="", question="Who?") is None
     assert [(failure.kind, failure.where) for failure in record.failures] == [("parse", where)]
     assert "\n" not in record.failures[0].message
 
@@ -175,14 +175,14 @@ def test_a_correction_is_a_completion_of_the_same_call_and_what_stays_unreadable
             ask(thing="x")
         with pytest.raises(AdapterParseError):
             other(thing="x")
-        refuse(one, 2)
+        record_rejected(one, 2)
     assert [[each.text[:4] for each in call.completions] for call in record.calls] == [
         ["junk", "[[ #"],
         ["[[ #"],
         ["junk", "junk"],
     ]
     assert [call.error is None for call in record.calls] == [True, True, False]
-    assert [call.refused for call in record.calls] == [0, 2, 0]
+    assert [call.rejected_operations for call in record.calls] == [0, 2, 0]
     assert [message["role"] for message in record.calls[0].completions[0].messages] == ["system", "user"]
 
 
@@ -217,7 +217,7 @@ def test_only_the_predictor_of_the_task_is_heard(store: Store, method: str, task
         memory = build(method, task).memory(store, "ada", lm=named(server))
         memory.add(SAID, remember=False)
         sent: list[str] = []
-        with holding(WANTED, AnswerStream(sent.append)):
+        with set_context(ANSWER_LISTENER, AnswerStream(sent.append)):
             memory.remember()
             written = len(server.requests)
             answer = memory.ask("Where did I move?").answer
@@ -230,7 +230,7 @@ def test_only_the_predictor_of_the_task_is_heard(store: Store, method: str, task
 class Loud(QuestionAnswering):
     """Makes something else of the answer."""
 
-    def made(self, found: Any, query: Any) -> Any:
+    def build_outputs(self, found: Any, query: Any) -> Any:
         found.answer = found.answer.upper()
         return found
 
@@ -251,7 +251,7 @@ def test_answers_that_are_not_given_as_written_are_not_sent(store, task, adapter
         program.task = task if isinstance(task, QuestionAnswering) else program.task
         memory, sent = program.memory(store, "ada", lm=named(server)), list[str]()
         memory.add(SAID, remember=False)
-        with holding(WANTED, AnswerStream(sent.append)):
+        with set_context(ANSWER_LISTENER, AnswerStream(sent.append)):
             assert memory.ask("Where did I move?", **query).answer
         assert sent == []
         assert [bool(body.get("stream")) for _, _, body in server.requests] == [False]

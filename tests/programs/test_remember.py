@@ -54,11 +54,11 @@ def test_a_longer_history_continues_from_its_longest_prefix(scripted, fact_repli
 def test_items_that_are_in_no_memory_yet_are_counted(scripted, fact_replies, make_history):
     program, history = memory_r2(), make_history(3)
     with dspy.context(lm=scripted(fact_replies)):
-        assert program.unwritten([history]) == 3
+        assert program.count_missing([history]) == 3
         program.remember(make_history(2))
-        assert program.unwritten([history]) == 1
+        assert program.count_missing([history]) == 1
         program.remember(history)
-        assert program.unwritten([history, make_history(1)]) == 0
+        assert program.count_missing([history, make_history(1)]) == 0
 
 
 def test_a_history_that_was_changed_is_written_anew(make_history):
@@ -109,9 +109,9 @@ def other_words(program):
     ("change", "settings", "layout", "differs"),
     [
         (lambda program: None, {"api_key": "two", "api_base": "http://two"}, "chat", False),
-        (demos("method", "writer", "extract", dialogue="x", facts=[]), {}, "chat", True),
+        (demos("method", "writer", "extract_facts", dialogue="x", facts=[]), {}, "chat", True),
         (other_words, {}, "chat", True),
-        (demos("method", "writer", "extract", question="x"), {}, "chat", False),  # a demo that is not shown
+        (demos("method", "writer", "extract_facts", question="x"), {}, "chat", False),  # a demo that is not shown
         (demos("task", "answer", question="x", answer="y"), {}, "chat", False),
         *((lambda program: None, more, "chat", True) for more in ({"temperature": 0.5}, {"max_tokens": 7})),
         (lambda program: None, {"rollout_id": 3}, "chat", True),
@@ -159,8 +159,8 @@ def test_a_cached_memory_replays_the_steps_that_saw_the_gold_evidence(scripted, 
     history = make_history(4)
     with dspy.context(lm=scripted(fact_replies)):
         traced(program, history=history, question="Where?")
-        trace = traced(program, history=history, question="Where?", focus=("D2:5",))
-    dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.writer.extract)]
+        trace = traced(program, history=history, question="Where?", evidence_ids=("D2:5",))
+    dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.writer.extract_facts)]
     assert len(dialogues) == 1
     assert "[D2:5]" in dialogues[0]
     assert len(shown(trace, program.method.writer.manage)) == 1
@@ -170,18 +170,18 @@ def test_a_cached_memory_replays_the_steps_that_saw_the_gold_evidence(scripted, 
 def test_steps_are_bound_to_the_running_copy_and_their_inputs_are_copies(scripted, fact_replies, make_history, program):
     history, twin = make_history(2), copy.deepcopy(program)
     with dspy.context(lm=scripted(fact_replies)):
-        for _, inputs, _ in traced(program, history=history, question="Where?", focus=("D1:1",))[:-1]:
+        for _, inputs, _ in traced(program, history=history, question="Where?", evidence_ids=("D1:1",))[:-1]:
             inputs.clear()
-        trace = traced(twin, history=history, question="Where?", focus=("D1:1",))
+        trace = traced(twin, history=history, question="Where?", evidence_ids=("D1:1",))
     assert all(inputs for _, inputs, _ in trace)
-    steps = (twin.method.writer.extract, twin.method.writer.manage, twin.task.answer)
+    steps = (twin.method.writer.extract_facts, twin.method.writer.manage, twin.task.answer)
     assert {id(p) for p, _, _ in trace} == {id(p) for p in steps}
 
 
 def test_without_evidence_the_steps_behind_the_best_hits_are_replayed(scripted, fact_replies, make_history, program):
     with dspy.context(lm=scripted(fact_replies)):
         trace = traced(program, history=make_history(3), question="Who saw Quito with 2 friends?")
-    dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.writer.extract)]
+    dialogues = [inputs["dialogue"] for inputs in shown(trace, program.method.writer.extract_facts)]
     assert any("[D2:2]" in dialogue for dialogue in dialogues)
 
 
@@ -189,25 +189,25 @@ def test_plain_evaluation_replays_nothing(scripted, fact_replies, make_history, 
     with dspy.context(lm=scripted(fact_replies)):
         before = len(dspy.settings.trace)
         for _ in range(3):
-            program(history=make_history(2), question="Where?", focus=("D1:1",))
+            program(history=make_history(2), question="Where?", evidence_ids=("D1:1",))
         assert len(dspy.settings.trace) == before + 3
 
 
 def test_dropped_values_are_made_anew() -> None:
     flight = SingleFlight()
     for key in ("a1", "a2", "b1"):
-        flight.once(key, lambda key=key: key.upper())
+        flight.get_or_compute(key, lambda key=key: key.upper())
     flight.drop(lambda key: str(key).startswith("a"))
     assert (flight.peek("a1"), flight.peek("b1")) == (None, "B1")
-    assert flight.once("a1", lambda: "again") == "again"
+    assert flight.get_or_compute("a1", lambda: "again") == "again"
 
 
 def test_those_used_least_recently_go_first_and_a_look_is_a_use() -> None:
     flight = SingleFlight(capacity=2)
     for key in ("a", "b"):
-        flight.once(key, key.upper)
+        flight.get_or_compute(key, key.upper)
     assert flight.peek("a") == "A"
-    flight.once("c", "c".upper)
+    flight.get_or_compute("c", "c".upper)
     assert [flight.peek(key) for key in ("a", "b", "c")] == ["A", None, "C"]
 
 
@@ -238,7 +238,7 @@ def test_what_a_program_is_and_what_its_writer_is(other, writes_like, same) -> N
 
 def test_an_instruction_changes_a_writer_and_changing_it_back_makes_it_the_same() -> None:
     writer = made().method.writer
-    extract = writer.predictors_below()["extract"]
+    extract = writer.predictors_below()["extract_facts"]
     before, own = writer_digest(writer), extract.signature.instructions
     extract.signature.instructions = "Do as you like."  # in place, as InferRules does
     assert writer_digest(writer) != before

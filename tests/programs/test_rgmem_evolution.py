@@ -14,7 +14,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.programs.rgmem import evolution
 from mempiler.programs.rgmem.evolution import evolve, joined, microstates, projected
-from mempiler.programs.rgmem.extraction import GraphPath, taken_in
+from mempiler.programs.rgmem.extraction import GraphPath, add_units
 from mempiler.programs.rgmem.memory import Conclusion, Evidence, GraphMemory, Theory
 
 from .conftest import graph_paths
@@ -60,7 +60,7 @@ def driven(steps, operators, theta_inf=2, theta_sum=3):
         memory = memory.model_copy(update={"step": memory.step + 1})
         for paths in units:
             id = f"e{len(memory.evidence) + 1}"
-            memory = taken_in(memory, [(Evidence(id=id, step=memory.step, fact=id), paths)])
+            memory = add_units(memory, [(Evidence(id=id, step=memory.step, fact=id), paths)])
         memory = evolve(memory, operators, theta_inf, theta_sum)
     return memory
 
@@ -117,7 +117,7 @@ def test_the_operators_fire_at_their_thresholds(scripted, graph_replies, make_hi
     lm, writer, memories = scripted(graph_replies), made().method.writer, [GraphMemory()]
     with dspy.context(lm=lm):
         for item in make_history(12).items:
-            memories.append(writer.write(memories[-1], item))
+            memories.append(writer.update(memories[-1], item))
     assert fired(memories[1:]) == FIRED
     kinds = {"infer": "fact_summary", "abstract": "general_facts", "flow": "macro_law"}
     total = {kinds[op]: sum(map(len, rows.values())) for op, rows in FIRED.items()}
@@ -166,7 +166,7 @@ def test_an_edge_that_two_paths_share_has_the_conclusions_of_both_and_all_withou
         ways = (("A", first), ("B", second))
         paths = [GraphPath("Dining", (concept, "Food"), ("Steak",), ("x",), (link,)) for concept, link in ways]
         unit = Evidence(id="e1", step=1, fact="", conclusions=tuple(Conclusion(text=text) for text in "pqr"))
-        (edge,) = taken_in(GraphMemory(), [(unit, paths)]).relations.values()
+        (edge,) = add_units(GraphMemory(), [(unit, paths)]).relations.values()
         return edge.mentions[0].conclusions
 
     assert (shown((0,), (2,)), shown((), ()), shown((1,), None)) == ((0, 2), (), None)

@@ -125,8 +125,8 @@ def test_people_are_named_by_the_whole_name_or_by_a_first_name_that_only_one_has
     def named(question, *people):
         memory = GraphMemory()
         for n, person in enumerate(people, 1):
-            root = memory.nodes[USER].changed(id=f"u{n}", person=person, name=person)
-            memory = memory.changed(nodes={**memory.nodes, root.id: root})
+            root = memory.nodes[USER].replace(id=f"u{n}", person=person, name=person)
+            memory = memory.replace(nodes={**memory.nodes, root.id: root})
         return named_people(memory, question) - {USER}
 
     assert named("Where did Ann go?", "Ann Lee", "Joanna") == {"Ann Lee"}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Query, build
 from mempiler.engines.embedders import embedder
-from mempiler.programs.rgmem.extraction import GraphPath, taken_in
+from mempiler.programs.rgmem.extraction import GraphPath, add_units
 from mempiler.programs.rgmem.memory import USER, Evidence, GraphMemory, Node, Theory
 from mempiler.programs.rgmem.retrieval import BLOCKS
 from mempiler.runs.evaluate import evidence_hits
@@ -155,7 +155,7 @@ def grown(*steps, **settings):
     memory = GraphMemory()
     for n, paths in enumerate(steps, 1):
         unit = Evidence(id=f"e{n}", step=n, fact="something happened", sources=(f"D{n}:1", f"D{n}:2"))
-        memory = taken_in(memory, [(unit, paths)], **settings)
+        memory = add_units(memory, [(unit, paths)], **settings)
     return memory
 
 

@@ -26,11 +26,11 @@ from mempiler import (
 from mempiler.data.catalog import BENCHMARKS
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
-from mempiler.programs.catalog import answering, preset
+from mempiler.programs.catalog import preset, with_task
 from mempiler.programs.identity import writer_key
 from mempiler.programs.names import METHODS
-from mempiler.programs.relative_dates import dated, with_dates
-from mempiler.programs.tasks.behavior import newest
+from mempiler.programs.relative_dates import resolve_item_dates, resolve_text_dates
+from mempiler.programs.tasks.behavior import newest_actions
 from mempiler.programs.tasks.task import TASKS, TaskSettings, task
 from mempiler.records import estimate_tokens
 from mempiler.runs.manifest import digest_of, read_manifest
@@ -49,16 +49,16 @@ LOGS = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike")
 
 def test_the_query_of_an_example_holds_what_is_known_of_the_question_and_no_evidence(make_history: Any) -> None:
     known = {"question": "Who?", "options": [1, "two"], "date": datetime(2023, 5, 8), "mood": "calm"}
-    given = {"history": make_history(2), "recent": (LOGS,), "focus": ("D1:1",), **known}
+    given = {"history": make_history(2), "recent": (LOGS,), "evidence_ids": ("D1:1",), **known}
     example = dspy.Example(**given, answer="Ann").with_inputs(*given)
     assert build("turn-rag").query_of(example) == Query(
         text="Who?",
         options=("1", "two"),
         date=datetime(2023, 5, 8),
         speakers=("Bob", "Ann"),
-        shown=(LOGS,),
-        since=(LOGS,),
-        more={"mood": "calm"},
+        shown_items=(LOGS,),
+        new_items=(LOGS,),
+        extra={"mood": "calm"},
     )
 
 
@@ -171,12 +171,14 @@ PROFILE = Profile(id="p", turns=(Turn(id="p", speaker="profile", text="lives in 
 
 @pytest.fixture
 def history():
-    return History(id="u", items=(PROFILE, Behavior.of("b1", actions(10)), Behavior.of("b2", actions(10, 11))))
+    return History(
+        id="u", items=(PROFILE, Behavior.from_actions("b1", actions(10)), Behavior.from_actions("b2", actions(10, 11)))
+    )
 
 
 @pytest.fixture
 def recent():
-    return History(id="u:recent", items=(Behavior.of("b3", actions(4, 21)),))
+    return History(id="u:recent", items=(Behavior.from_actions("b3", actions(4, 21)),))
 
 
 def ids(items):
@@ -185,12 +187,12 @@ def ids(items):
 
 def test_the_suffix_is_the_newest_records_of_both_and_the_profile(history, recent):
     lines = [line for item in (*history, *recent) for line in item.lines()]
-    found = newest([*history, *recent], sum(estimate_tokens(line) + 1 for line in lines[-6:]))
+    found = newest_actions([*history, *recent], sum(estimate_tokens(line) + 1 for line in lines[-6:]))
     assert ids(found) == ["p", "a19", "a20", "a21", "a22", "a23", "a24"]
     assert [action.id for action in found[1].actions] == ["a19", "a20"]
     assert found[1].digest != history.items[2].digest
-    assert ids(newest([*history, *recent], 10_000)) == ["p", *(f"a{n}" for n in range(1, 25))]
-    assert ids(newest([*history, *recent], 0)) == ["p"]
+    assert ids(newest_actions([*history, *recent], 10_000)) == ["p", *(f"a{n}" for n in range(1, 25))]
+    assert ids(newest_actions([*history, *recent], 0)) == ["p"]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +219,7 @@ def test_no_memory_baselines_show_the_newest_records_within_one_budget(scripted,
     program.task.suffix_tokens = 80
     with dspy.context(lm=scripted(lambda kind, text, n: {"answer": "No"})):
         found = program(history=history, recent=recent, question="Like it?", options=YES_NO)
-    suffix = newest([*history, *recent], 80)
+    suffix = newest_actions([*history, *recent], 80)
     lines = [*(hit.line() for hit in found.context.hits), *(line for item in suffix for line in item.lines())]
     assert sum(estimate_tokens(line) + 1 for line in lines) <= tokens
     shown = [hit.id for hit in found.context.hits] + ids(suffix)[1:]
@@ -232,8 +234,8 @@ OLD_CLIP = Action(id="a21", scene="video", situation="title: zebra crossing", ac
 @pytest.fixture
 def long_since():
     """The records since a history: two batches, the first of which begins with a record like no other."""
-    first = Behavior.of("b3", [OLD_CLIP, *actions(4, 22)])
-    return History(id="u:recent", items=(first, Behavior.of("b4", actions(4, 26))))
+    first = Behavior.from_actions("b3", [OLD_CLIP, *actions(4, 22)])
+    return History(id="u:recent", items=(first, Behavior.from_actions("b4", actions(4, 26))))
 
 
 def ask_about_zebras(program, history, recent):
@@ -363,28 +365,28 @@ UNCLEAR = (
 
 @pytest.mark.parametrize(("words", "meant"), [*ENGLISH.items(), *CHINESE.items()])
 def test_the_date_stands_beside_the_words(words: str, meant: str) -> None:
-    assert with_dates(f"So, {words}!", MONDAY) == f"So, {words} [{meant}]!"
+    assert resolve_text_dates(f"So, {words}!", MONDAY) == f"So, {words} [{meant}]!"
 
 
 @pytest.mark.parametrize("words", UNCLEAR)
 def test_what_is_not_clear_stays(words: str) -> None:
-    assert with_dates(words, MONDAY) == words
+    assert resolve_text_dates(words, MONDAY) == words
 
 
 def test_only_the_beginning_of_a_long_text_has_dates() -> None:
-    dated = with_dates(f"I came yesterday. {'x' * 20_000} I went yesterday.", MONDAY)
+    dated = resolve_text_dates(f"I came yesterday. {'x' * 20_000} I went yesterday.", MONDAY)
     assert dated.count("yesterday [") == 1
     assert dated.endswith("I went yesterday.")
 
 
 def test_twice_is_once() -> None:
-    once = with_dates("Last week I met her; the week before 9 June I had not. 上周一起去。", MONDAY)
-    assert with_dates(once, MONDAY) == once
+    once = resolve_text_dates("Last week I met her; the week before 9 June I had not. 上周一起去。", MONDAY)
+    assert resolve_text_dates(once, MONDAY) == once
 
 
 @pytest.mark.parametrize("words", ["yesterday", "300 years ago", "the day before 30 February"])
 def test_what_no_calendar_holds_stays(words: str) -> None:
-    assert with_dates(words, date(1, 1, 1)) == words
+    assert resolve_text_dates(words, date(1, 1, 1)) == words
 
 
 def test_a_task_shows_dates_where_it_is_set() -> None:
@@ -394,7 +396,7 @@ def test_a_task_shows_dates_where_it_is_set() -> None:
     for dates in (False, True):
         task = build("turn-rag", **{"task.dates": dates}).task
         query = task.query({"question": "When?"}, recent=[later])
-        shown[dates] = task.given(Context(hits=hits), query)["context"].splitlines()
+        shown[dates] = task.prompt_inputs(Context(hits=hits), query)["context"].splitlines()
     assert shown[False][0].endswith("We met yesterday.")
     assert shown[True] == [
         "[m1] (30 January 2023, Monday) We met yesterday [29 January 2023].",
@@ -465,7 +467,7 @@ def test_every_task_shows_resolved_dates_unless_told_otherwise(name: str) -> Non
     for settings, shows in (({}, True), ({"task.dates": False}, False)):
         asked = build("turn-rag", name, **settings).task
         query = asked.query({"question": "When?", "options": ["S1: a", "S2: b"]}, recent=[later])
-        inputs = str(asked.given(context, query))
+        inputs = str(asked.prompt_inputs(context, query))
         assert "We met yesterday" in inputs
         assert ("yesterday [29 January 2023]" in inputs, "Last night [28 February 2023]" in inputs) == (shows, shows)
 
@@ -481,7 +483,7 @@ def test_dates_stand_beside_the_words_and_leave_the_time_of_a_turn_as_it_is() ->
     item = Session(
         id="D1", time=datetime(2024, 3, 5), turns=(Turn(id="D1:1", speaker="Ann", text="Tomorrow."), own_time)
     )
-    assert [(turn.text, turn.time) for turn in dated(item).turns] == [
+    assert [(turn.text, turn.time) for turn in resolve_item_dates(item).turns] == [
         ("Tomorrow [6 March 2024].", None),
         ("Yesterday [31 December 2023].", own_time.time),
     ]
@@ -512,8 +514,8 @@ def test_the_budget_of_the_newest_records_holds_with_resolved_dates() -> None:
     ]
     asked = build("turn-rag", "behavior-prediction").task
     asked.suffix_tokens = 300
-    query = asked.query({"question": "What next?", "options": ["Yes", "No"]}, [Behavior.of("b1", actions)])
-    lines = asked.given(Context(), query)["records"].splitlines()
+    query = asked.query({"question": "What next?", "options": ["Yes", "No"]}, [Behavior.from_actions("b1", actions)])
+    lines = asked.prompt_inputs(Context(), query)["records"].splitlines()
     lengths = [estimate_tokens(line) + 1 for line in lines]
     assert all("yesterday [" in line for line in lines)
     assert 300 - max(lengths) < sum(lengths) <= 300
@@ -538,6 +540,6 @@ def test_a_program_that_was_saved_before_dates_were_resolved_by_default_shows_no
 
 def test_a_program_that_answers_another_task_shows_the_lines_that_its_memories_were_written_from() -> None:
     trained = build("memory-r2", "memory-lookup", embedder(), **{"task.dates": False})
-    other = answering(trained, "question-answering", TaskSettings(abstain=True))
+    other = with_task(trained, "question-answering", TaskSettings(abstain=True))
     assert (other.task.settings.dates, other.task.settings.abstain) == (False, True)
     assert not other.method.writer.shows_resolved_dates

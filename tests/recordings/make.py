@@ -41,7 +41,7 @@ RECORDINGS = {
 """The command of each, without its models; HERE stands for this folder."""
 _KEPT = (
     *("n", "score", "interval", "metrics", "by", "retrieval", "context", "calls", "tokens", "prompt_tokens"),
-    *("cached_share", "answers", "faults", "lost", "failures"),
+    *("cached_share", "call_outcomes", "faults", "failure_rate", "failures"),
 )
 
 

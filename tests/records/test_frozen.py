@@ -53,7 +53,7 @@ def items_of(kind: type[Item]) -> st.SearchStrategy[Any]:
 
 
 # The turns of a batch are made of its actions without validation, unlike all others.
-BEHAVIORS = st.builds(Behavior.of, id=TEXTS, actions=st.lists(ACTIONS, max_size=2))
+BEHAVIORS = st.builds(Behavior.from_actions, id=TEXTS, actions=st.lists(ACTIONS, max_size=2))
 ITEM_TUPLES = st.lists(st.one_of(items_of(Session), items_of(Logs), items_of(Profile), BEHAVIORS), max_size=2).map(
     tuple
 )
@@ -78,9 +78,9 @@ QUERIES = st.builds(
     dialogue=TEXTS,
     modality=st.sampled_from(get_args(Modality)),
     about=st.none() | st.sampled_from(get_args(About)),
-    shown=ITEM_TUPLES,
-    since=ITEM_TUPLES,
-    more=st.dictionaries(TEXTS, TEXTS | st.integers() | st.lists(TEXTS, max_size=2), max_size=2),
+    shown_items=ITEM_TUPLES,
+    new_items=ITEM_TUPLES,
+    extra=st.dictionaries(TEXTS, TEXTS | st.integers() | st.lists(TEXTS, max_size=2), max_size=2),
 )
 RECORDS: dict[type[Record], st.SearchStrategy[Any]] = {
     Action: ACTIONS,
@@ -117,7 +117,7 @@ CHANGES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "of a copy": lambda record, update: copy.copy(record).model_copy(update=update),
     "of a deep copy": lambda record, update: copy.deepcopy(record).model_copy(update=update),
 }
-ARGUMENTS = {"at": (datetime(2024, 1, 1),), "only": (("a", "D1:1"),), "of": ("turn",)}
+ARGUMENTS = {"at": (datetime(2024, 1, 1),), "select_turns": (("a", "D1:1"),), "with_kinds": ("turn",)}
 """Of methods that need some."""
 
 
@@ -216,7 +216,7 @@ SESSION = Session(id="D1", turns=(Turn(id="a", speaker="Ann", text="I moved to L
 MAPPINGS: dict[str, Callable[[], Any]] = {
     "notes of a context": lambda: Context(notes={"a": "1"}).notes,
     "counts of a context": lambda: Context(counts={"a": 1}).counts,
-    "more of a query": lambda: Query(text="Where?", more={"a": 1}).more,
+    "more of a query": lambda: Query(text="Where?", extra={"a": 1}).extra,
     "tags of an entry": lambda: Entry(id="e", text="x", tags={"a": "1"}).tags,
     "of a changed copy": lambda: Context().model_copy(update={"notes": {"a": "1"}}).notes,
     "of a deep copy": lambda: copy.deepcopy(Context(notes={"a": "1"})).notes,
@@ -244,9 +244,9 @@ def test_what_a_record_was_made_of_can_change_afterwards() -> None:
 
 
 def test_a_deep_copy_of_a_query_has_its_own_values_of_a_benchmark() -> None:
-    query = Query(text="Where?", more={"places": ["Lisbon"]})
-    copy.deepcopy(query).more["places"].append("Porto")
-    assert query.more == {"places": ["Lisbon"]}
+    query = Query(text="Where?", extra={"places": ["Lisbon"]})
+    copy.deepcopy(query).extra["places"].append("Porto")
+    assert query.extra == {"places": ["Lisbon"]}
 
 
 def test_a_changed_history_has_another_digest() -> None:
@@ -307,7 +307,7 @@ def test_a_changed_memory_computes_anew_and_is_searched_by_the_same_index(change
     assert memory.words == ["rye", "bread"]
     changed = change(memory, {"notes": ("oat milk",)})
     assert (memory.notes, changed.notes, changed.words) == (("rye bread",), ("oat milk",), ["oat", "milk"])
-    assert changed.line is memory.line
+    assert changed.lineage is memory.lineage
 
 
 def test_a_deep_copy_of_a_memory_shares_no_dictionary() -> None:

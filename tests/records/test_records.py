@@ -15,7 +15,7 @@ from mempiler import Context, DataError, History, Hit, Logs, Query, Session, Tur
 from mempiler.records import ABSTRACT, comparable, parse_json, read_json
 from mempiler.records.atomic_file import atomic_write
 from mempiler.records.json_input import MOST_DEPTH
-from mempiler.records.own_code import imported
+from mempiler.records.own_code import import_object
 from pydantic import ValidationError
 
 VALUES = st.recursive(
@@ -143,7 +143,7 @@ SPOKEN = "user: I want to get fitter\n\nassistant: Mind the knee?"
 )
 def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, when: str) -> None:
     query = Query(text="Where?", date=date)
-    assert (query.when, query.line) == (when, f"Where? (asked on {when})" if when else "Where?")
+    assert (query.when, query.dated_text) == (when, f"Where? (asked on {when})" if when else "Where?")
 
 
 @pytest.mark.parametrize(
@@ -171,15 +171,19 @@ def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, whe
     ],
 )
 def test_a_memory_is_searched_with_what_was_said_alone(query: Query, probe: str) -> None:
-    assert query.probe == probe
+    assert query.search_text == probe
 
 
 def test_the_turns_of_all_shown_items_are_shown() -> None:
     logs = Logs(id="L1", turns=(Turn(id="L1:1", speaker="log", text="bought a bike"),))
     session = Session(id="D1", turns=tuple(Turn(id=f"D1:{n}", speaker="Ann", text="hi") for n in (1, 2)))
-    assert Query(text="Where?", shown=(logs, session), since=(session,)).shown_ids == {"L1:1", "D1:1", "D1:2"}
-    assert Query(text="Where?", since=(session,)).shown_ids == frozenset()
-    assert Query(text="Where?", shown=(logs,)).model_dump()["shown"][0]["kind"] == "logs"
+    assert Query(text="Where?", shown_items=(logs, session), new_items=(session,)).shown_turn_ids == {
+        "L1:1",
+        "D1:1",
+        "D1:2",
+    }
+    assert Query(text="Where?", new_items=(session,)).shown_turn_ids == frozenset()
+    assert Query(text="Where?", shown_items=(logs,)).model_dump()["shown_items"][0]["kind"] == "logs"
 
 
 def test_a_query_does_not_change_and_has_no_field_by_mistake() -> None:
@@ -204,7 +208,7 @@ def test_what_speaks_of_turns_is_evidence_and_hits_are_found_by_kind() -> None:
     speaking = ("turn", "log", "record", "session", "fact", "conclusion", "situation", "topic")
     found = {kind for kind in (*speaking, *ABSTRACT) if Hit(id="x", text="y", kind=kind).is_evidence}
     assert found == set(speaking)
-    assert [hit.id for hit in context.of("log", "topic")] == ["t1", "L1:1"]
+    assert [hit.id for hit in context.with_kinds("log", "topic")] == ["t1", "L1:1"]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +220,7 @@ def test_the_current_folder_is_looked_into_for_what_a_user_names_alone(tmp_path,
     (tmp_path / "lies_here.py").write_text("def scored(example, prediction): ...", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
-    assert callable(imported("metric", "lies_here:scored", path))
+    assert callable(import_object("metric", "lies_here:scored", path))
     assert (str(tmp_path) in sys.path) is found
     sys.modules.pop("lies_here", None)
 

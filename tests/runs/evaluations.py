@@ -20,7 +20,7 @@ from mempiler.runs.rows import Row
 
 def row(id: str = "q0", score: float = 1.0, **changed: Any) -> Row:
     """A scored question; one of category 5 is outside the headline score."""
-    values: dict[str, Any] = {"group": "g", "category": "4", "counts": changed.get("category") != "5"}
+    values: dict[str, Any] = {"group": "g", "category": "4", "in_headline": changed.get("category") != "5"}
     values |= {"question": f"What of {id}?", "gold": "gold", "answer": "answer", "parts": {"f1": score}}
     return Row(**{"id": id, "score": score, "recall": {}, "sources": (), "seconds": 0.1, **values, **changed})
 
@@ -36,13 +36,19 @@ def evaluation(rows: Iterable[Row], **changed: Any) -> Evaluation:
 
 def asked(history: Any, count: int, question: str = "Who saw Oslo, {n}?", **fields: Any) -> list[dspy.Example]:
     """So many questions about a history, as LoCoMo has them; fields may name the number of a question."""
-    plain = {"answer": "Bob", "category": "4", "focus": ("D1:1",), "evidence": ("D1:1",), "question": question} | fields
+    plain = {
+        "answer": "Bob",
+        "category": "4",
+        "evidence_ids": ("D1:1",),
+        "evidence": ("D1:1",),
+        "question": question,
+    } | fields
     return [
         dspy.Example(
             id=f"{history.id}:{plain['category']}:{n}",
             history=history,
             **{name: value.format(n=n) if isinstance(value, str) else value for name, value in plain.items()},
-        ).with_inputs("history", "question", "focus")
+        ).with_inputs("history", "question", "evidence_ids")
         for n in range(count)
     ]
 

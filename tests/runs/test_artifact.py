@@ -201,7 +201,7 @@ def test_a_change_inside_a_nested_model_is_seen(tmp_path, monkeypatch):
     changed = ExtractFactsInContext.with_updated_fields("facts", type_=list[Fact])
     monkeypatch.setattr(memory_r2, "ExtractFactsInContext", changed)
     message = refusal(load, tmp_path / "program")
-    assert "method.writer.extract" in message
+    assert "method.writer.extract_facts" in message
     assert "'facts'" in message
 
 

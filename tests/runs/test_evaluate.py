@@ -20,14 +20,14 @@ from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.optimizers.logo_grpo.reward import answer
-from mempiler.programs.external.program import program_of
+from mempiler.programs.external.program import build_external_program
 from mempiler.programs.names import METHODS
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.external import Answers, resolve_external
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.planning import plan_evaluate
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 from mempiler.serving.app import make_app
 from mempiler.serving.bodies import Question
 from mempiler.serving.service import Service
@@ -39,7 +39,7 @@ from .evaluations import evaluation as made
 
 def questions(history: Any, count: int) -> list[dspy.Example]:
     """`count` questions with the gold answers "marker 0", "marker 1", ...; turn D1:3 is the evidence of each."""
-    evidence = {"focus": ("D1:3",), "evidence": ("D1:3",)}
+    evidence = {"evidence_ids": ("D1:3",), "evidence": ("D1:3",)}
     return asked(history, count, "Who saw Oslo with question{n}?", answer="marker {n}", **evidence)
 
 
@@ -86,8 +86,8 @@ def test_a_failed_question_is_a_row_of_score_zero(scripted, make_history, error,
 def test_evidence_recall_is_that_of_what_was_shown_and_that_of_the_index(scripted, make_history):
     history = make_history(3)
     examples = questions(history, 2)
-    stray = examples[1].copy(focus=("D3:6", "D2:2"), question="Who saw Quito with 2 question1?")
-    found = run(scripted(right), [examples[0], stray.with_inputs("history", "question", "focus")])
+    stray = examples[1].copy(evidence_ids=("D3:6", "D2:2"), question="Who saw Quito with 2 question1?")
+    found = run(scripted(right), [examples[0], stray.with_inputs("history", "question", "evidence_ids")])
     assert found.rows[0].recall == {"shown": 1.0, "recall@5": 1.0, "recall@20": 1.0}
     assert found.rows[1].recall["recall@5"] == 0.5
     assert found.retrieval()["recall@5"] == 0.75
@@ -96,7 +96,7 @@ def test_evidence_recall_is_that_of_what_was_shown_and_that_of_the_index(scripte
 
 @pytest.mark.parametrize(
     ("breaks", "failures", "recall"),
-    [("recall", 1, {"shown": 0.5, "recall@5": 1.0, "recall@20": 1.0}), ("write", 2, {"shown": 0.0, "recall@5": 0.0})],
+    [("recall", 1, {"shown": 0.5, "recall@5": 1.0, "recall@20": 1.0}), ("update", 2, {"shown": 0.0, "recall@5": 0.0})],
 )
 def test_a_question_without_a_context_counts_as_nothing_recalled(
     scripted, make_history, monkeypatch, breaks, failures, recall
@@ -107,7 +107,7 @@ def test_a_question_without_a_context_counts_as_nothing_recalled(
     real = getattr(part, breaks)
 
     def broken(memory: Any, what: Any, *rest: Any) -> Any:
-        if breaks == "write" or "question0" in what.text:
+        if breaks == "update" or "question0" in what.text:
             raise RuntimeError("cannot go on")
         return real(memory, what, *rest)
 
@@ -140,29 +140,31 @@ def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_his
 def test_what_is_shown_for_want_of_a_hit_counts_in_no_recall_and_is_marked(scripted, make_history, fails):
     history = make_history(1)
     newest = tuple(history.turns)[-1]
-    (question,) = asked(history, 1, "Zebra?", answer="none", focus=(newest,), evidence=(newest,))
+    (question,) = asked(history, 1, "Zebra?", answer="none", evidence_ids=(newest,), evidence=(newest,))
     lm = scripted(lambda kind, text, n: "no field at all" if fails else {"answer": "none"})
     (found,) = run(lm, [question]).rows
     assert (found.failure is not None) is fails
     assert found.recall == {"shown": 0.0, "recall@5": 0.0, "recall@20": 0.0}
     assert newest in found.sources
-    assert found.recall_counts["fallback"] == found.hits == len(found.seen.entries)
-    assert {entry.fallback for entry in found.seen.entries} == {True}
-    assert found.seen.found == []
-    assert not any(found.seen.is_gold(entry) for entry in found.seen.entries)
+    assert found.recall_counts["fallback"] == found.hits == len(found.trace.entries)
+    assert {entry.fallback for entry in found.trace.entries} == {True}
+    assert found.trace.found == []
+    assert not any(found.trace.is_gold(entry) for entry in found.trace.entries)
 
 
 def test_turns_that_could_not_be_written_and_were_not_found_count_in_no_recall(scripted, make_history):
     history = make_history(1)
     newest = tuple(history.turns)[-1]
     lost, found = (
-        asked(history, 1, question, answer="none", focus=(newest,), evidence=(newest,))[0]
+        asked(history, 1, question, answer="none", evidence_ids=(newest,), evidence=(newest,))[0]
         for question in ("Zebra?", history.turns[newest][0].text)
     )
     lm = scripted(lambda kind, text, n: {"answer": "none"} if kind == "answer" else "no field at all")
-    rows = run(lm, [lost, found.copy(id="found").with_inputs("history", "question", "focus")], "condition-mem").rows
+    rows = run(
+        lm, [lost, found.copy(id="found").with_inputs("history", "question", "evidence_ids")], "condition-mem"
+    ).rows
     assert [row.recall["shown"] for row in rows] == [0.0, 1.0]
-    assert [{entry.fallback for entry in row.seen.entries} for row in rows] == [{True}, {False}]
+    assert [{entry.fallback for entry in row.trace.entries} for row in rows] == [{True}, {False}]
 
 
 def test_failed_writes_are_counted_beside_the_score(scripted, fact_replies, make_history):
@@ -204,8 +206,12 @@ def test_every_predictor_call_ends_in_one_of_four_ways(scripted, make_history):
     assert found.outcomes == {"ok": 1, "repaired": 1, "retried": 1, "lost": 1}
     assert found.faults == {"task.answer": {"layout": 1, "parse": 3}}
     summary = found.to_dict()
-    assert (summary["answers"], summary["lost"], summary["broken"]) == ({"task.answer": found.outcomes}, 0.25, True)
-    assert not run(scripted(spoiled), questions(make_history(1), 4), max_lost=0.25).broken
+    assert (summary["call_outcomes"], summary["failure_rate"], summary["broken"]) == (
+        {"task.answer": found.outcomes},
+        0.25,
+        True,
+    )
+    assert not run(scripted(spoiled), questions(make_history(1), 4), max_failure_rate=0.25).broken
 
 
 @pytest.mark.parametrize(
@@ -255,14 +261,14 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_store_that_ends_its_process_is_failed_rows(module):
-    found = run_evaluate("mine_to_score:Exit", Setup("locomo", test=3))
+    found = run_evaluate("mine_to_score:Exit", RunConfig("locomo", test=3))
     assert all(row.failure is not None and "status 7" in row.failure.message for row in found.rows)
 
 
 def test_a_run_that_was_stopped_asks_no_model_again(module):
     def evaluation(**more: Any) -> Any:
-        setup = Setup("locomo", test=6, threads=1, **more)
-        return run_evaluate("mine_to_score:Asking", replace(setup, config={"isolated": False}))
+        setup = RunConfig("locomo", test=6, threads=1, **more)
+        return run_evaluate("mine_to_score:Asking", replace(setup, method_settings={"isolated": False}))
 
     whole, first = evaluation(), evaluation(limits=Limits(max_calls=4))
     assert first.stopped
@@ -275,7 +281,7 @@ def test_a_run_that_was_stopped_asks_no_model_again(module):
 
 
 def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_by_user():
-    setup = Setup("omnibehavior", test=40)
+    setup = RunConfig("omnibehavior", test=40)
     plan, found = plan_evaluate("recursive-summary", setup), run_evaluate("recursive-summary", setup)
     assert plan.calls.low <= found.calls["task"] <= plan.calls.high
     assert found.construction.calls == found.calls["task"] - 40
@@ -285,14 +291,14 @@ def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_b
 
 
 def test_practice_is_planned_once_a_user_and_not_once_an_item():
-    setup = Setup("omnibehavior", test=8)
+    setup = RunConfig("omnibehavior", test=8)
     plan, found = plan_evaluate("pramem", setup), run_evaluate("pramem", setup)
     assert found.calls["task"] <= plan.calls.high <= 2 * found.calls["task"]
 
 
 def test_what_another_system_takes_is_not_planned(module):
     with pytest.raises(UserError, match="leave --plan out"):
-        plan_evaluate("mine_to_score:Fine", Setup("locomo"))
+        plan_evaluate("mine_to_score:Fine", RunConfig("locomo"))
 
 
 def test_a_program_over_a_shipped_system_is_saved_and_loaded(module, monkeypatch, make_history):
@@ -300,7 +306,9 @@ def test_a_program_over_a_shipped_system_is_saved_and_loaded(module, monkeypatch
 
     factories = {"fine": lambda folder, embedder=None: Fine()}
     monkeypatch.setattr("mempiler.systems.catalog.factory", factories.get)
-    program = program_of(resolve_external("system:fine"), "system:fine", "question-answering", config={"k": 3})
+    program = build_external_program(
+        resolve_external("system:fine"), "system:fine", "question-answering", config={"k": 3}
+    )
     save(program, module / "program")
     with pytest.raises(ProgramError, match="--allow-code"):
         load(module / "program")
@@ -324,7 +332,7 @@ def test_a_program_over_a_shipped_system_is_saved_and_loaded(module, monkeypatch
 def test_recorded_answers_that_do_not_fit_are_one_line(rows, problem, make_history, tmp_path) -> None:
     path, benchmark = tmp_path / "answers.jsonl", locomo(asked(make_history(1, id="a"), 2))
     path.write_text("\n".join(map(json.dumps, rows)))
-    assert re.search(problem, refusal(lambda: Answers(path).given(benchmark, benchmark.examples)))
+    assert re.search(problem, refusal(lambda: Answers(path).attach_answers(benchmark, benchmark.examples)))
 
 
 def test_recorded_answers_get_metrics_and_what_they_took(make_history: Any, tmp_path: Path) -> None:
@@ -336,17 +344,17 @@ def test_recorded_answers_get_metrics_and_what_they_took(make_history: Any, tmp_
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     benchmark, thing, meter = locomo(asked(make_history(1, id="a"), 3)), Answers(path), Meter()
-    program = program_of(thing, path.name, "question-answering")
+    program = build_external_program(thing, path.name, "question-answering")
     with dspy.context(lm=language_model(meter=meter)):
-        found = evaluate(program, benchmark, thing.given(benchmark, benchmark.examples), meter, 2)
+        found = evaluate(program, benchmark, thing.attach_answers(benchmark, benchmark.examples), meter, 2)
     assert program.method.config["sha256"]
     assert [row.score for row in found.rows] == [1.0, 0.0, 0.0]
     assert found.failures == 1
     assert "timed out" in found.rows[1].failure.message
     assert found.retrieval() == {"shown": pytest.approx(1 / 3)}
-    assert (found.answering.calls, found.answering.input_tokens) == (3, 9)
+    assert (found.answering_usage.calls, found.answering_usage.input_tokens) == (3, 9)
     assert found.rows[2].cost == 0.5
-    assert found.answering.seconds > 100
+    assert found.answering_usage.seconds > 100
 
 
 CASES = [
@@ -403,13 +411,13 @@ def stored(program: Any, example: dspy.Example, store: Store, user: str) -> User
 
 
 def fields_of(example: dspy.Example) -> dict[str, Any]:
-    return {key: value for key, value in example.inputs().items() if key not in ("history", "focus")}
+    return {key: value for key, value in example.inputs().items() if key not in ("history", "evidence_ids")}
 
 
 @pytest.mark.parametrize(("method", "name"), CASES)
 def test_the_prompts_of_a_question_are_the_same_on_every_path(method, name, tmp_path) -> None:
     questions = benchmark(name)
-    example = next(each for each in questions.examples if questions.counts(each))
+    example = next(each for each in questions.examples if questions.in_headline(each))
     # Asked at a date: a service would say the present one.
     dated = dspy.Example({"date": "2 June 2031, Monday", **example})
     example = dated.with_inputs("date", *example.inputs().keys())

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from dspy.lm15 import ServerError
 from mempiler import EndpointError, UserError, build, load, save
-from mempiler.engines.guard import Guard
+from mempiler.engines.guard import BudgetGuard
 from mempiler.engines.meter import Meter
-from mempiler.optimizers.compile import Compilation
+from mempiler.optimizers.compile import CompileConfig
 from mempiler.optimizers.cost_estimate import Range
 from mempiler.runs.compile import run_compile
 from mempiler.runs.experiment import compiled_on, run_evaluate
@@ -20,12 +20,12 @@ from mempiler.runs.pages.html import HTML
 from mempiler.runs.pages.page import open_page
 from mempiler.runs.planning import plan_compile, plan_evaluate, start_program
 from mempiler.runs.runtime import Runtime
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 from mempiler.runs.tracking import client
 
 from .evaluations import break_optimizer, own_questions, script_models
 
-LABELED = Compilation("labeled")
+LABELED = CompileConfig("labeled")
 
 
 def learning(kind: str, text: str, n: int) -> dict[str, Any]:
@@ -42,10 +42,10 @@ def stubborn(kind: str, text: str, n: int) -> dict[str, Any]:
 def scene(tmp_path, monkeypatch, scripted) -> Any:
     """`scene(reply)` makes every model of a run a scripted one, and returns the setup."""
 
-    def make(reply: Any, **options: Any) -> Setup:
+    def make(reply: Any, **options: Any) -> RunConfig:
         script_models(monkeypatch, scripted(reply).engine)
         data = own_questions(tmp_path)
-        return Setup(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **options})
+        return RunConfig(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **options})
 
     return make
 
@@ -99,7 +99,7 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     assert page.total is not None
     assert [each.value for each in page.total.scores] == [outcome.before.score, outcome.after.score]
     assert [question.last.id for question in page.questions] == [row.id for row in outcome.after.rows]
-    shown = page.questions[0].last.seen
+    shown = page.questions[0].last.trace
     assert shown is not None
     assert shown.entries[0].line in "\n".join(text for _, text in shown.calls[-1].messages)
     assert str(outcome.run.parent) not in kept
@@ -132,7 +132,7 @@ def raising(error: BaseException) -> Any:
 def test_out_holds_a_program_however_the_compile_ends(tmp_path, scene, monkeypatch, optimizer, reply, error, status):
     break_optimizer(monkeypatch, optimizer)
     with pytest.raises(error):
-        run_compile("turn-rag", scene(reply), Compilation("broken"), out=tmp_path / "out")
+        run_compile("turn-rag", scene(reply), CompileConfig("broken"), out=tmp_path / "out")
     assert load(tmp_path / "out").task.answer.demos == []
     run = last_run()
     told = run.data.tags["error"]
@@ -142,7 +142,7 @@ def test_out_holds_a_program_however_the_compile_ends(tmp_path, scene, monkeypat
 @pytest.mark.parametrize(
     ("how", "out", "words"),
     [
-        (Compilation("labeled", settings={"k": 1}), "out", "has no setting 'k'"),
+        (CompileConfig("labeled", settings={"k": 1}), "out", "has no setting 'k'"),
         (LABELED, "questions.jsonl", "exists and is no saved program"),
     ],
 )
@@ -166,44 +166,44 @@ def test_evaluate_asks_the_part_it_is_told_to(scene, part, options, asked):
 
 @pytest.mark.parametrize(("options", "abstains"), [({}, True), ({"categories": "1,2,3,4"}, False)])
 def test_a_program_declines_only_where_a_benchmark_asks_what_was_never_said(options, abstains):
-    setup = Setup(benchmark="locomo", options=options)
+    setup = RunConfig(benchmark="locomo", options=options)
     program = start_program("turn-rag", setup, setup.load())
     assert program.config.get("task.abstain", False) is abstains
 
 
 def test_a_saved_program_is_evaluated_and_compiled_on_as_it_was(tmp_path, scene):
     setup = scene(learning)
-    outcome = run_compile("turn-rag", replace(setup, config={"k": 2}), LABELED, out=tmp_path / "out")
+    outcome = run_compile("turn-rag", replace(setup, method_settings={"k": 2}), LABELED, out=tmp_path / "out")
     found = run_evaluate(str(tmp_path / "out"), setup, "test")
     assert found.score == outcome.after.score == 1.0
     again = run_compile(str(tmp_path / "out"), setup, LABELED, out=tmp_path / "again")
     assert (again.before.score, again.promoted, len(load(tmp_path / "again").task.answer.demos)) == (1.0, False, 8)
     with pytest.raises(UserError, match="keeps its settings"):
-        run_evaluate(str(tmp_path / "out"), replace(setup, config={"k": 3}))
+        run_evaluate(str(tmp_path / "out"), replace(setup, method_settings={"k": 3}))
 
 
 def test_another_model_answers_than_the_one_that_writes(stub) -> None:
     server = stub()
-    setup = Setup(benchmark="locomo", test=3, answer_lm=server.model, answer_api_base=server.url)
+    setup = RunConfig(benchmark="locomo", test=3, answer_lm=server.model, answer_api_base=server.url)
     found = run_evaluate("memory-r2", setup, "test")
     assert (found.calls["answer"], len(server.texts), found.calls["task"] > 3) == (3, 3, True)
     assert all("first_speaker_memories" in text for text in server.texts)
     assert client().get_run(found.run_id).data.params["answer_lm"] == server.model
-    setup = Setup(benchmark="memory-env", options={"users": 10}, test=2, answer_lm="offline")
+    setup = RunConfig(benchmark="memory-env", options={"users": 10}, test=2, answer_lm="offline")
     with pytest.raises(UserError, match="answers without a prompt of ours: --answer-lm does not reach it"):
         run_evaluate("memory-r2", setup, "test")
 
 
 def test_the_command_of_a_run_names_the_options_in_the_order_they_were_set() -> None:
     options = {"zeta": 1, "alpha": 2, "metric": "f1", "mu": 3, "beta": 4, "omega": 5, "eta": 6}
-    command = Setup(benchmark="locomo", options=options).command_line("evaluate", "turn-rag", {})
+    command = RunConfig(benchmark="locomo", options=options).command_line("evaluate", "turn-rag", {})
     asked = command.split(" --benchmark locomo ")[1]
     named = [f"--benchmark-set {name}={value}" for name, value in options.items() if name != "metric"]
     assert asked == " ".join(["--metric f1", *named])
 
 
 def test_a_conversation_is_evaluated_against_a_rival() -> None:
-    setup = Setup(
+    setup = RunConfig(
         benchmark="palbench.dialogue", judge_lm="offline", options={"against": "no-memory"}, test=2, threads=1
     )
     assert plan_evaluate("turn-rag", setup).calls.high == pytest.approx(2 * 24)
@@ -220,24 +220,24 @@ def test_a_conversation_is_evaluated_against_a_rival() -> None:
 def test_a_rival_is_shown_the_same_kind_of_lines(config: dict[str, Any], saved: bool, tmp_path: Path) -> None:
     folder = str(tmp_path / "program")
     save(build("turn-rag", "dialogue-reply", **config), folder)
-    setup = Setup(benchmark="palbench.dialogue", judge_lm="offline", options={"against": "turn-rag"})
-    setup = setup if saved else replace(setup, config=config)
-    runtime = Runtime(setup, Meter(), Guard(setup.limits), RunFolder.create("rival", {}))
-    program, benchmark = runtime.evaluated(folder if saved else "turn-rag")
+    setup = RunConfig(benchmark="palbench.dialogue", judge_lm="offline", options={"against": "turn-rag"})
+    setup = setup if saved else replace(setup, method_settings=config)
+    runtime = Runtime(setup, Meter(), BudgetGuard(setup.limits), RunFolder.create("rival", {}))
+    program, benchmark = runtime.load_target(folder if saved else "turn-rag")
     assert benchmark.interaction is not None
     rival: Any = benchmark.interaction.rival
     assert program.task.settings.dates is rival.task.settings.dates is (config == {})
 
 
-SMALL = Setup(benchmark="locomo", train=30, dev=10, test=10, threads=4)
+SMALL = RunConfig(benchmark="locomo", train=30, dev=10, test=10, threads=4)
 
 
 @pytest.mark.parametrize(
     ("method", "how"),
     [
-        ("turn-rag", Compilation("bootstrap", threads=4)),
+        ("turn-rag", CompileConfig("bootstrap", threads=4)),
         *(
-            pytest.param(method, Compilation(*how, threads=4), marks=pytest.mark.slow)
+            pytest.param(method, CompileConfig(*how, threads=4), marks=pytest.mark.slow)
             for method, *how in (("turn-rag", "mipro"), ("turn-rag", "gepa"), ("memory-r2", "bootstrap", "read"))
         ),
     ],

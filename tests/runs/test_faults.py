@@ -11,7 +11,7 @@ from dspy.lm15 import ContextLengthError, InvalidRequestError
 from mempiler import UserError, build, load, save
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
-from mempiler.engines.guard import Guard, Limits
+from mempiler.engines.guard import BudgetGuard, Limits
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.engines.offline.engine import OfflineEngine
@@ -22,7 +22,7 @@ from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.manifest import is_intact
 from mempiler.runs.pages.page import spent_line
 from mempiler.runs.results import Evaluation
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 
 OWN = """
 from mempiler import EntryReader, Memory, Method, Writer
@@ -34,7 +34,7 @@ class Notebook(Memory):
 class NoteWriter(Writer):
     Memory = Notebook
 
-    def write(self, memory, item, prepared=None):
+    def update(self, memory, item, extraction=None):
         return item.summary.strip()
 
 class Broken(Method):
@@ -159,7 +159,7 @@ LIMITS = [("max_usd", 0.005), ("max_tokens", 10_000), ("max_calls", 30)]
 
 def run(server: Any, threads: int, **limits: Any) -> Evaluation:
     """Evaluates turn RAG against a server, at the prices of a small model, within limits."""
-    meter, guard, prices = Meter(), Guard(Limits(**limits)), (4e-7, 1.6e-6)
+    meter, guard, prices = Meter(), BudgetGuard(Limits(**limits)), (4e-7, 1.6e-6)
     lm = language_model(server.model, meter, api_base=server.url, guard=guard, prices=prices)
     asked = benchmark("locomo")
     with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
@@ -189,12 +189,14 @@ def test_a_limit_is_overrun_by_one_call_at_most_where_the_endpoint_tells_no_usag
     assert found.stopped == f"budget reached: {name.replace('_', '-')} {limit:g}"
     assert limit <= spent(found)[name] <= limit + largest(found)[name]
     if usage:
-        assert "estimated" not in spent_line(found.spent)
+        assert "estimated" not in spent_line(found.metered_usage)
         return
     calls, asked = found.calls["task"], sum(map(len, server.texts)) / 4
     assert calls == found.tokens["estimated_calls"] == len(server.texts) < 30
     assert asked <= found.tokens["input"] <= 1.3 * asked
-    assert f"tokens (estimated for {calls} calls: the endpoint reports none, or too few)" in spent_line(found.spent)
+    assert f"tokens (estimated for {calls} calls: the endpoint reports none, or too few)" in spent_line(
+        found.metered_usage
+    )
 
 
 def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +204,7 @@ def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: p
 
     def embedded(server: Any, **limits: Any) -> Evaluation:
         about = {"embedder": server.model, "embedder_api_base": server.url}
-        return run_evaluate("turn-rag", Setup("locomo", test=4, threads=1, limits=Limits(**limits), **about))
+        return run_evaluate("turn-rag", RunConfig("locomo", test=4, threads=1, limits=Limits(**limits), **about))
 
     with pytest.raises(UserError, match=f"the price of {server.model} is not known"):
         embedded(server, max_usd=1)
@@ -212,11 +214,11 @@ def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: p
     found = embedded(server)
     # What the first of them had embedded is not asked for again.
     requests = [body["input"] for _, _, body in server.requests[1:]]
-    sent = found.tokens["input"] - found.answering.input_tokens
+    sent = found.tokens["input"] - found.answering_usage.input_tokens
     assert found.calls["embedding"] == len(requests)
     assert sent == sum(sum(map(len, texts)) // 4 for texts in requests)
     assert found.cost == pytest.approx(sent * 1e-6)
-    assert f"{found.calls['embedding']} embedding; " in spent_line(found.spent)
+    assert f"{found.calls['embedding']} embedding; " in spent_line(found.metered_usage)
 
 
 @pytest.mark.parametrize("status", [400, 401])

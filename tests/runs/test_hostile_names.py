@@ -10,7 +10,7 @@ import pytest
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import HTML
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 from mempiler.runs.tracking import client
 
 SCRIPT = "<script>alert(1)</script>"
@@ -35,7 +35,7 @@ def evaluated(folder: Path, monkeypatch: pytest.MonkeyPatch, file: str, category
     rows = [{**row, "id": f"{category}-{number}", "user": f"{category}-{number}"} for number in range(2)]
     data = folder / file
     data.write_text("\n".join(map(json.dumps, rows)))
-    return run_evaluate("turn-rag", Setup(benchmark="jsonl", data=str(data), lm="offline"))
+    return run_evaluate("turn-rag", RunConfig(benchmark="jsonl", data=str(data), lm="offline"))
 
 
 def files_outside(folder: Path, file: str) -> set[str]:

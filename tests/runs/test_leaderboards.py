@@ -9,9 +9,9 @@ import pytest
 from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.programs.external.program import program_of
+from mempiler.programs.external.program import build_external_program
 from mempiler.records import Failure
-from mempiler.runs.compare import Recorded
+from mempiler.runs.compare import FinishedRun
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.exports.leaderboards import write_results
 from mempiler.runs.external import Answers
@@ -19,17 +19,21 @@ from mempiler.runs.external import Answers
 from .evaluations import evaluation, refusal, row
 
 
-def run(name: str, **options: Any) -> tuple[Any, Recorded]:
+def run(name: str, **options: Any) -> tuple[Any, FinishedRun]:
     """A run on a sample of which every third question is right, and every third failed."""
     asked, rows = load_benchmark(name, **options), []
     for n, example in enumerate(asked.examples):
         said = (str(example.answer), "It is in Lisbon.", "")[n % 3]
         about = {"question": example.question, "gold": str(example.answer), "answer": said, "search": 2.0}
-        about |= {"group": asked.group(example), "category": asked.category(example), "counts": asked.counts(example)}
+        about |= {
+            "group": asked.group(example),
+            "category": asked.category(example),
+            "in_headline": asked.in_headline(example),
+        }
         about["failure"] = None if said else Failure(kind="endpoint", where="", message="down")
         score = asked.score(example, dspy.Prediction(answer=said)).value
         rows.append(row(str(example.id), score, answering=0.5, **about))
-    return asked, Recorded("a-run", evaluation(rows, benchmark=name), {}, {"options": options})
+    return asked, FinishedRun("a-run", evaluation(rows, benchmark=name), {}, {"options": options})
 
 
 @pytest.mark.parametrize("form", ["amb", "omnimemeval"])
@@ -43,10 +47,12 @@ def test_a_run_that_is_written_and_read_again_has_its_scores(name, form, options
     packed = tmp_path / "results.json.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     thing, meter = Answers(packed), Meter()
-    examples = thing.given(asked, asked.examples)
+    examples = thing.attach_answers(asked, asked.examples)
     with dspy.context(lm=language_model(meter=meter)):
-        found = evaluate(program_of(thing, packed.name, asked.task), asked, examples, meter)
-    again, before = ({each.id: (each.answer, each.score) for each in one.counted} for one in (found, ran.evaluation))
+        found = evaluate(build_external_program(thing, packed.name, asked.task), asked, examples, meter)
+    again, before = (
+        {each.id: (each.answer, each.score) for each in one.headline_rows} for one in (found, ran.evaluation)
+    )
     assert again == before
     assert thing.notes[0].endswith(f"; {left} of {len(asked.examples)} questions have no answer there")
 
@@ -65,7 +71,7 @@ def test_what_amb_keeps_of_a_run(tmp_path):
 
 def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path):
     rows = [each.model_copy(update={"score": float(each.right)}) for each in run("locomo")[1].evaluation.rows]
-    judged = Recorded("a-run", evaluation(rows, benchmark="locomo", judge="openai/x"), {}, {})
+    judged = FinishedRun("a-run", evaluation(rows, benchmark="locomo", judge="openai/x"), {}, {})
     files = write_results(judged, "omnimemeval", tmp_path / "x_responses.json")
     assert [file.name for file in files] == ["x_responses.json", "x_judged.json"]
     said, verdicts = (json.loads(file.read_text())["locomo_exp_user_0"] for file in files)
@@ -86,12 +92,12 @@ def test_verdicts_of_a_judge_stand_beside_the_answers_of_omnimemeval(tmp_path):
 def test_a_file_that_is_no_such_results_is_one_line(content, words, tmp_path):
     path, asked = tmp_path / "r.json", load_benchmark("locomo")
     path.write_text(json.dumps(content))
-    assert words in refusal(lambda: Answers(path).given(asked, asked.examples))
+    assert words in refusal(lambda: Answers(path).attach_answers(asked, asked.examples))
 
 
 def test_what_cannot_be_written_is_one_line(tmp_path):
     (there := tmp_path / "there").write_text("mine")
-    ran, strange = run("locomo")[1], Recorded("a-run", evaluation([row("q1")]), {}, {})
+    ran, strange = run("locomo")[1], FinishedRun("a-run", evaluation([row("q1")]), {}, {})
     assert "there already; choose another name, or give --force" in refusal(write_results, ran, "amb", there)
     assert "1 questions of a-run are not in" in refusal(write_results, strange, "amb", there)
     assert "omnimemeval has no benchmark msc" in refusal(write_results, run("msc")[1], "omnimemeval", there)

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 from mempiler import load
-from mempiler.optimizers.compile import Compilation
+from mempiler.optimizers.compile import CompileConfig
 from mempiler.runs.compile import CompileResult, run_compile
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.page import open_page
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 from mempiler.runs.tracking import client
 
 from .evaluations import break_optimizer, own_questions, script_models
 
-LABELED = Compilation("labeled")
+LABELED = CompileConfig("labeled")
 SCOPE = "other questions about these conversations"
 
 
@@ -41,13 +41,13 @@ def compile_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any)
     def run(
         model: Any,
         method: str = "turn-rag",
-        how: Compilation = LABELED,
+        how: CompileConfig = LABELED,
         out: Path | None = None,
         force: bool = False,
         **sizes: Any,
     ) -> CompileResult:
         script_models(monkeypatch, scripted(model).engine)
-        setup = Setup(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **sizes})
+        setup = RunConfig(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **sizes})
         return run_compile(method, setup, how, out=out, force=force)
 
     return run
@@ -127,7 +127,7 @@ def test_a_run_that_ends_early_leaves_another_program_in_out(compile_with, tmp_p
     before = files(out)
     break_optimizer(monkeypatch, raising(error))
     with pytest.raises(type(error)):
-        compile_with(Model(), how=Compilation("broken"), out=out)
+        compile_with(Model(), how=CompileConfig("broken"), out=out)
     assert files(out) == before
 
 
@@ -159,9 +159,9 @@ def test_a_refused_program_is_kept_by_resuming_its_run_with_force_and_nothing_is
     again = Model()
     forced = compile_with(again, out=tmp_path / "out", dev=4, resume=refused.run.name, force=True)
     assert (forced.promoted, again.calls, demos(tmp_path / "out")) == (True, 0, 8)
-    assert refused.refused_candidate is not None
-    assert forced.after.score == refused.refused_candidate.score == 1.0
-    assert forced.refused_candidate is None
+    assert refused.rejected_evaluation is not None
+    assert forced.after.score == refused.rejected_evaluation.score == 1.0
+    assert forced.rejected_evaluation is None
     assert forced.statement().startswith("Kept by --force: Too few dev questions to tell a gain (")
 
 
@@ -178,8 +178,8 @@ def test_a_forced_program_is_the_run_s_although_the_original_is_in_its_folder(co
 def test_a_program_that_equals_the_original_is_not_asked_again(compile_with, monkeypatch):
     break_optimizer(monkeypatch, lambda job: job.student.deepcopy())
     model = Model()
-    outcome = compile_with(model, how=Compilation("broken"))
-    assert (outcome.promoted, outcome.refused_candidate, model.calls) == (False, None, 16)
+    outcome = compile_with(model, how=CompileConfig("broken"))
+    assert (outcome.promoted, outcome.rejected_evaluation, model.calls) == (False, None, 16)
 
 
 def test_what_decides_and_what_it_speaks_of_is_said_of_a_kept_program(compile_with, tmp_path):
@@ -200,7 +200,7 @@ def test_conversations_that_differ_are_warned_of_where_dev_has_few(compile_with)
     users = sorted({row.group for row in outcome.dev[0].rows})
     assert len(users) == 3
     outcome = compile_with(Model(knows="012345".replace(users[0][-1], "")), min_n=20)
-    gain = outcome.decided.gain
+    gain = outcome.promotion.gain
     assert gain is not None
     # Questions of one user agree: each of the three users of eight tells as much as one question.
     assert gain.design_effect == pytest.approx(8.0)

@@ -19,8 +19,8 @@ from mempiler.runs.manifest import Manifest
 from mempiler.runs.publish import Registered, gate, register
 from mempiler.runs.registered_model import Served
 from mempiler.runs.registry import pinned, resolve, version_of
-from mempiler.runs.setup import Setup
-from mempiler.runs.tracking import at_store, client
+from mempiler.runs.setup import RunConfig
+from mempiler.runs.tracking import client, use_tracking_store
 from mlflow.exceptions import MlflowException
 
 from .evaluations import refusal
@@ -197,7 +197,7 @@ def test_a_failed_upload_registers_nothing(program, name, monkeypatch):
 
 
 def test_evaluate_and_compile_take_an_address(registered, tmp_path):
-    setup = Setup(benchmark="locomo", train=4, dev=2, test=2)
+    setup = RunConfig(benchmark="locomo", train=4, dev=2, test=2)
     found = run_evaluate(registered.address, setup, "test")
     assert (found.program, len(found.rows)) == ("turn-rag", 2)
     outcome = run_compile(registered.address, setup, out=tmp_path / "out", force=True)
@@ -286,7 +286,7 @@ def test_the_environment_names_the_model_and_an_unreadable_answer_fails_its_row_
 
 def test_a_registered_program_answers_behind_mlflow_s_interface(folder):
     address = register(folder, "served", "prod", force=True).address
-    with at_store(), warnings.catch_warnings():
+    with use_tracking_store(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of MLflow's own type hints, and of those that a signature stands for
         from mlflow.pyfunc import load_model
 

@@ -5,15 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from mempiler.engines.guard import Guard, Limits
+from mempiler.engines.guard import BudgetGuard, Limits
 from mempiler.engines.models import language_model
-from mempiler.engines.spending import Spending, Usage
+from mempiler.engines.spending import Usage, UsageReport
 from mempiler.errors import BudgetError, EndpointError
 from mempiler.runs.ledger import Ledger, LedgerEntry
 from mempiler.runs.reservations import RecordingGuard, Reservations
 
 
-def calls_left(guard: Guard) -> int:
+def calls_left(guard: BudgetGuard) -> int:
     """Makes all calls that the guard lets through; returns how many."""
     calls = 0
     try:
@@ -25,52 +25,52 @@ def calls_left(guard: Guard) -> int:
 
 
 def test_parts_are_spent_until_they_are_settled() -> None:
-    guard = Guard(Limits(max_calls=10, max_tokens=1000, max_usd=2))
-    parts = [guard.left(0.5), guard.left(0.5)]
+    guard = BudgetGuard(Limits(max_calls=10, max_tokens=1000, max_usd=2))
+    parts = [guard.remaining(0.5), guard.remaining(0.5)]
     reservations = Reservations(guard, parts)
     assert (guard.spent().calls, guard.spent().tokens, guard.spent().cost) == (10, 1000, 2)
     assert reservations.open == [0, 1]
 
-    reservations.settle(0, Spending(3, 100, 50, 0.5))
+    reservations.settle(0, Usage(3, 100, 50, 0.5))
     assert reservations.open == [1]
     assert (guard.spent().calls, guard.spent().tokens, guard.spent().cost) == (8, 650, 1.5)
-    reservations.settle(1, Spending(2))
+    reservations.settle(1, Usage(2))
     assert (guard.spent().calls, guard.spent().tokens, guard.spent().cost) == (5, 150, 0.5)
     assert calls_left(guard) == 5
 
 
 def test_a_part_that_is_never_settled_stays_spent() -> None:
     """Of a worker of which nobody knows what it spent."""
-    guard = Guard(Limits(max_calls=10))
+    guard = BudgetGuard(Limits(max_calls=10))
     Reservations(guard, [Limits(max_calls=4)])
     assert calls_left(guard) == 6
 
 
 def test_a_part_is_settled_once() -> None:
-    guard = Guard(Limits(max_calls=10))
+    guard = BudgetGuard(Limits(max_calls=10))
     reservations = Reservations(guard, [Limits(max_calls=10)])
-    reservations.settle(0, Spending(4))
+    reservations.settle(0, Usage(4))
     with pytest.raises(KeyError):
-        reservations.settle(0, Spending(4))
+        reservations.settle(0, Usage(4))
     assert calls_left(guard) == 6
 
 
 def test_a_call_that_waits_for_budget_goes_on_when_a_part_comes_back() -> None:
-    guard = Guard(Limits(max_tokens=100))
+    guard = BudgetGuard(Limits(max_tokens=100))
     reservations = Reservations(guard, [Limits(max_tokens=90)])
     begun = threading.Event()
 
     def call() -> None:
         begun.set()
-        with guard.reserving(Spending(0, 20)):
+        with guard.reserving(Usage(0, 20)):
             guard.admit()
 
-    with guard.reserving(Spending(0, 10)), ThreadPoolExecutor(1) as pool:
+    with guard.reserving(Usage(0, 10)), ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(call)
         assert begun.wait(10)
         with pytest.raises(TimeoutError):
             waiting.result(0.1)
-        reservations.settle(0, Spending())
+        reservations.settle(0, Usage())
         waiting.result(10)
 
 
@@ -79,16 +79,16 @@ def test_the_ledger_keeps_the_latest_entry_of_each_worker() -> None:
     ledger = Ledger()
     assert ledger.last_entry(0) is None
     for worker, number in ((0, 1), (0, 3), (0, 2), (1, 1)):
-        ledger.record(worker, LedgerEntry(number, Spending(number), Usage()))
+        ledger.record(worker, LedgerEntry(number, Usage(number), UsageReport()))
     assert [ledger.last_entry(worker) for worker in (0, 1)] == [
-        LedgerEntry(3, Spending(3), Usage()),
-        LedgerEntry(1, Spending(1), Usage()),
+        LedgerEntry(3, Usage(3), UsageReport()),
+        LedgerEntry(1, Usage(1), UsageReport()),
     ]
 
 
 def test_calls_are_recorded_before_they_are_made_with_all_that_is_in_flight(stub: Any) -> None:
     """Whenever the worker is killed, no more calls and tokens were paid than its last entry says."""
-    records = dict[int, Spending]()
+    records = dict[int, Usage]()
     unknown = list[int]()
 
     def check(n: int, text: str) -> None:
@@ -109,7 +109,7 @@ def test_calls_are_recorded_before_they_are_made_with_all_that_is_in_flight(stub
 
 
 def test_a_call_that_cannot_be_recorded_is_not_made(stub: Any) -> None:
-    def gone(number: int, spent: Spending) -> None:
+    def gone(number: int, spent: Usage) -> None:
         raise EndpointError("the ledger is gone")
 
     server = stub()

@@ -13,7 +13,7 @@ import pytest
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.programs.names import METHODS
 from mempiler.runs.experiment import run_evaluate
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 
 from ..optimizers.test_compile import OPTIMIZERS as COMPILES
 from ..recordings import make
@@ -136,7 +136,7 @@ def test_a_run_is_resumed_with_what_decided_it_and_with_other_limits(stub, mempi
     for words, sizes, said in (
         (["--seed", "1"], {}, "was started with seed = 0, not 1"),
         (["--lm-set", "top_k=5"], {}, "was started with lm_settings = {}, not {'top_k': 5}"),
-        (["--set", "k=3"], {}, "was started with config = {}, not {'k': 3}"),
+        (["--set", "k=3"], {}, "was started with method_settings = {}, not {'k': 3}"),
         ([], {"test": 3}, "was started with test = 4, not 3"),
     ):
         ran = mempiler_cli(server, *resumed, *words, **sizes)
@@ -233,10 +233,10 @@ def test_vectors_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path:
         "mempiler.runs.runtime.make_embedder", lambda name, *_: TextEmbedder(name, compute, query="q: ")
     )
     sizes = {"train": 4, "dev": 4, "test": 4}
-    made = run_evaluate("turn-rag", Setup("locomo", embedder="openai/e", **sizes))
+    made = run_evaluate("turn-rag", RunConfig("locomo", embedder="openai/e", **sizes))
     assert asked
     asked.clear()
-    played = run_evaluate("turn-rag", Setup("locomo", embedder="openai/e", replay=made.run_id, **sizes))
+    played = run_evaluate("turn-rag", RunConfig("locomo", embedder="openai/e", replay=made.run_id, **sizes))
     assert asked == []
     same = {"id", "answer", "score", "sources"}
     assert [row.model_dump(include=same) for row in played.rows] == [row.model_dump(include=same) for row in made.rows]

@@ -7,7 +7,7 @@ from typing import Any
 import dspy
 import pytest
 from mempiler import EndpointError
-from mempiler.runs.setup import RoleModel, Setup
+from mempiler.runs.setup import RoleModel, RunConfig
 
 DEAD = "http://127.0.0.1:9/v1"
 """An address at which nothing listens."""
@@ -40,9 +40,9 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.parametrize("role", ["prompt", "judge", "answer"])
 def test_the_address_of_the_run_is_that_of_every_role_that_can_be_asked_there(lm, name, address, role):
-    setup = Setup("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name})
+    setup = RunConfig("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name})
     assert (setup.roles["task"].address, setup.roles[role].address) == (HERE, address)
-    own = Setup("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name, f"{role}_api_base": DEAD})
+    own = RunConfig("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name, f"{role}_api_base": DEAD})
     assert own.roles[role] == RoleModel(name, DEAD)
 
 
@@ -100,7 +100,7 @@ def test_a_model_that_cannot_be_asked_is_one_line_before_anything_is_paid(mempil
 
 def test_a_model_that_the_user_made_is_checked_as_a_named_one_is() -> None:
     lm = dspy.LM("openai/x", api_base=DEAD, api_key="none")
-    setup = Setup("locomo", lm="openai/x", models={"task": lm})
+    setup = RunConfig("locomo", lm="openai/x", models={"task": lm})
     with pytest.raises(EndpointError, match="'openai/x': its server cannot be reached"):
         setup.check_models()
     replace(setup, resume="a run whose store may hold all that is needed").check_models()

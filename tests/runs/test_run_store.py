@@ -29,7 +29,7 @@ def program_of(folder):
 def test_a_later_process_reads_memories_and_their_steps_without_a_call(scripted, fact_replies, make_history, tmp_path):
     def traced(program):
         with dspy.context(trace=[]):
-            program(history=make_history(3), question="Where?", focus=("D2:2",))
+            program(history=make_history(3), question="Where?", evidence_ids=("D2:2",))
             return [(inputs, prediction.toDict()) for _, inputs, prediction in dspy.settings.trace]
 
     lm = scripted(fact_replies)
@@ -52,15 +52,15 @@ class Paired(Writer):
 
     def __init__(self):
         super().__init__()
-        self.ask = predictor(AnswerFromContext)
+        self.call_predictor = predictor(AnswerFromContext)
         self.writes = []
 
-    def write(self, memory, item, prepared=None):
+    def update(self, memory, item, prepared=None):
         self.writes.append(item.id)
         seen = (*memory.seen, item.id)
         if len(seen) % 2:
             return memory.model_copy(update={"seen": seen})
-        said = self.ask(context=", ".join(seen), question=item.id).answer
+        said = self.call_predictor(context=", ".join(seen), question=item.id).answer
         return memory.model_copy(update={"seen": seen, "said": (*memory.said, said)})
 
 
@@ -70,7 +70,7 @@ def numbered(scripted):
 
 def remembered(path, writer, history):
     with closing(RunStore(path)) as store:
-        return MemoryCache(store.nodes).remember(writer, history)
+        return MemoryCache(store.nodes).get_or_write(writer, history)
 
 
 def test_only_what_took_a_call_is_kept_and_the_rest_is_made_again_for_nothing(scripted, make_history, tmp_path):
@@ -82,7 +82,9 @@ def test_only_what_took_a_call_is_kept_and_the_rest_is_made_again_for_nothing(sc
         read = remembered(path, second, make_history(5))
         assert (read.memory, len(lm.engine.prompts)) == (node.memory, 2)
         assert second.writes == ["D1", "D3", "D5"]
-        assert [len(each.steps) for each in read.chain()] == [len(each.steps) for each in node.chain()]
+        assert [len(each.write_calls) for each in read.ancestors()] == [
+            len(each.write_calls) for each in node.ancestors()
+        ]
         assert remembered(path, Paired(), make_history(6)).memory.said == ("answer 1", "answer 2", "answer 3")
 
 
@@ -118,16 +120,16 @@ def test_a_memory_after_one_that_is_not_kept_is_kept_whole(scripted, make_histor
     broken = scripted(lambda kind, text, n: "no fields" if n < 3 else {"reasoning": "", "answer": f"answer {n}"})
 
     class Patient(Paired):
-        def write(self, memory, item, prepared=None):
+        def update(self, memory, item, extraction=None):
             try:
-                return super().write(memory, item, prepared)
+                return super().update(memory, item, extraction)
             except AdapterParseError:
                 record_failure(Failure(kind="parse", where="ask", message="no answer"))
                 return memory.model_copy(update={"seen": (*memory.seen, item.id)})
 
     with dspy.context(lm=broken):
         node = remembered(path, Patient(), history)
-        assert [bool(each.failures) for each in node.chain()] == [False, False, True, False, False]
+        assert [bool(each.failures) for each in node.ancestors()] == [False, False, True, False, False]
         assert list(rows_of(path)) == [history.prefixes[3]]
         assert "memory" in rows_of(path)[history.prefixes[3]]
         asked = len(broken.engine.prompts)

@@ -18,16 +18,16 @@ from mempiler.data.dataset import Split
 from mempiler.data.judge import PreferenceJudge
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.engines.spending import Spending
+from mempiler.engines.spending import Usage
 from mempiler.programs.adapter import adapter
 from mempiler.records import Failure
-from mempiler.runs.compare import BASIS, Recorded, compare, preferences, recorded, refusal
+from mempiler.runs.compare import BASIS, FinishedRun, compare, load_run, preferences, rejection_reason
 from mempiler.runs.compile import CompileResult, OptimizerProblems
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.pages.html import keep_page
 from mempiler.runs.pages.page import DOCUMENT, difference_line, run_page
-from mempiler.runs.promotion import LONGER, promotion, reserve
+from mempiler.runs.promotion import LONGER, estimate_remaining_usage, promotion
 from mempiler.runs.publish import gate
 from mempiler.runs.results import Evaluation, difference
 from mempiler.runs.rows import Row
@@ -142,7 +142,7 @@ def test_a_page_says_which_of_its_runs_the_warning_is_of() -> None:
     start = evaluation([(f"q{n}", 0.0, group) for n, group in enumerate(groups)])
     half = evaluation([(f"q{n}", float(group == "ann"), group) for n, group in enumerate(groups)])
     all_of_it = evaluation([(f"q{n}", 1.0, group) for n, group in enumerate(groups)])
-    runs = [Recorded(name, found, {}) for name, found in (("a", start), ("b", half), ("c", all_of_it))]
+    runs = [FinishedRun(name, found, {}) for name, found in (("a", start), ("b", half), ("c", all_of_it))]
     (note,) = compare(runs).notes
     assert note.startswith("B: The difference varies from conversation to conversation (design effect 12.0): ")
 
@@ -288,7 +288,10 @@ def evaluation(scores: list[tuple[str, float, str]]) -> Evaluation:
 
 def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int) -> Manifest:
     """What a compile keeps for the gate of the registry."""
-    decided, gap = promotion(start, compiled, min_n=min_n), difference(start.counted, compiled.counted, min_n)
+    decided, gap = (
+        promotion(start, compiled, min_n=min_n),
+        difference(start.headline_rows, compiled.headline_rows, min_n),
+    )
     program: Any = None  # no program is looked at
     outcome = CompileResult(
         program=program,
@@ -305,7 +308,7 @@ def manifest(start: Evaluation, compiled: Evaluation, promoted: bool, min_n: int
         run=Path(),
         run_id="",
         model=None,
-        decided=decided,
+        promotion=decided,
         troubles=OptimizerProblems("labeled", ended=None, unreadable=0, given_up=0, examples=(), rescued=False),
     )
     return Manifest(method="", task="", scores={"gate": outcome.gate()}, manifest_sha256=str(promoted))
@@ -326,16 +329,18 @@ def scored() -> st.SearchStrategy[Scored]:
 def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, random: Any) -> None:
     start = evaluation([(f"q{n}", before, f"user {group}") for n, (before, _, group) in enumerate(rows)])
     compiled = evaluation([(f"q{n}", after, f"user {group}") for n, (_, after, group) in enumerate(rows)])
-    verdict = difference(start.counted, compiled.counted, min_n).verdict
+    verdict = difference(start.headline_rows, compiled.headline_rows, min_n).verdict
 
-    assert (promotion(start, compiled, min_n=min_n).refused is None) is (verdict == "better")
+    assert (promotion(start, compiled, min_n=min_n).rejection_reason is None) is (verdict == "better")
 
     shuffled = evaluation([(row.id, row.score, row.group) for row in random.sample(compiled.rows, len(compiled.rows))])
-    runs = [Recorded("a", start, {}), Recorded("b", shuffled, {})]
+    runs = [FinishedRun("a", start, {}), FinishedRun("b", shuffled, {})]
     page = compare(runs, min_n)
     assert page.total is not None
     assert page.total.difference.verdict == page.categories[0].difference.verdict == verdict
-    assert refusal(runs[1], page.total.difference) == (verdict if verdict in ("worse", "too few to tell") else None)
+    assert rejection_reason(runs[1], page.total.difference) == (
+        verdict if verdict in ("worse", "too few to tell") else None
+    )
     scope = page.total.difference.scope
     assert page.verdict.endswith(f": {verdict} (scope: {scope})")
     assert (page.total.difference.interval is not None) is (len(rows) > 1)
@@ -355,17 +360,17 @@ def test_no_two_places_disagree_on_the_same_rows(rows: Scored, min_n: int, rando
     ("changed", "refused"),
     [
         ({}, None),
-        ({"answers": {"task.answer": {"ok": 20, "lost": 10}}}, "The compiled program's score is of a broken run"),
+        ({"call_outcomes": {"task.answer": {"ok": 20, "lost": 10}}}, "The compiled program's score is of a broken run"),
         ({"stopped": "max-calls 100"}, "Not all dev questions were answered"),
     ],
 )
 def test_a_gain_of_a_broken_or_unfinished_run_is_none(changed: dict[str, Any], refused: str | None) -> None:
     start, compiled = (evaluation([(f"q{n}", score, "a") for n in range(30)]) for score in (0.0, 1.0))
-    found = promotion(start, compiled.model_copy(update=changed)).refused
+    found = promotion(start, compiled.model_copy(update=changed)).rejection_reason
     assert found is None if refused is None else (found or "").startswith(refused)
 
 
-SPENT = Spending(100, 1000, cost=10, seconds=3000)
+SPENT = Usage(100, 1000, cost=10, seconds=3000)
 
 
 def questions(*counts: int) -> tuple[dspy.Example, ...]:
@@ -374,7 +379,7 @@ def questions(*counts: int) -> tuple[dspy.Example, ...]:
     return tuple(dspy.Example(history=history) for history, each in asked for _ in range(each))
 
 
-def answered(n: int, writing: Spending | None) -> Evaluation:
+def answered(n: int, writing: Usage | None) -> Evaluation:
     """An evaluation of n questions that took a call, ten tokens and a second each."""
     ids = count()
     row = {"calls": 1, "prompt_tokens": 8, "output_tokens": 2, "answering": 1.0}
@@ -382,8 +387,8 @@ def answered(n: int, writing: Spending | None) -> Evaluation:
     return Evaluation.model_construct(rows=rows, construction=writing)
 
 
-def written(calls: int) -> Spending:
-    return Spending(calls, 9 * calls, calls, seconds=calls)
+def written(calls: int) -> Usage:
+    return Usage(calls, 9 * calls, calls, seconds=calls)
 
 
 @pytest.mark.parametrize(
@@ -399,7 +404,7 @@ def written(calls: int) -> Spending:
 )
 def test_what_is_kept_back(split, writing, rewrites: bool, calls: float) -> None:
     dev, test = (questions(*part) for part in split)
-    kept = reserve(answered(4, writing), SPENT, Split((), dev, test), rewrites)
+    kept = estimate_remaining_usage(answered(4, writing), SPENT, Split((), dev, test), rewrites)
     assert kept.calls == pytest.approx(calls)
     assert kept.tokens == pytest.approx(10 * LONGER * calls)
     assert kept.cost == pytest.approx(0.1 * LONGER * calls)
@@ -409,8 +414,8 @@ def test_what_is_kept_back(split, writing, rewrites: bool, calls: float) -> None
 MEMORYQUEST = {"benchmark": "memoryquest", "options": {"metric": "evidence"}}
 
 
-def run(rows: Sequence[Row], name: str = "run", basis: dict[str, Any] | None = None, **changed: Any) -> Recorded:
-    return Recorded(name, made(rows, names={"4": "single-hop"}, **changed), basis or {})
+def run(rows: Sequence[Row], name: str = "run", basis: dict[str, Any] | None = None, **changed: Any) -> FinishedRun:
+    return FinishedRun(name, made(rows, names={"4": "single-hop"}, **changed), basis or {})
 
 
 @pytest.mark.parametrize("key", BASIS)
@@ -438,7 +443,7 @@ def kept(tmp_path, monkeypatch) -> RunFolder:
 
 
 def test_a_run_is_read_back_as_it_was_kept(kept):
-    found = recorded(kept.path.name[-4:])
+    found = load_run(kept.path.name[-4:])
     assert found.name == kept.path.name
     assert found.evaluation.to_dict() == kept.read()["result"]
     assert [each.answer for each in found.evaluation.rows] == ["one\u2028two", "answer"]
@@ -456,7 +461,7 @@ def test_a_run_is_read_back_as_it_was_kept(kept):
 )
 def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, words):
     harm(kept.path / DOCUMENT)
-    assert words in refused(recorded, str(kept.path))
+    assert words in refused(load_run, str(kept.path))
 
 
 @pytest.mark.parametrize(
@@ -471,7 +476,7 @@ def test_a_run_that_is_not_whole_is_refused_in_one_line(kept, harm, words):
 def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tied, counts) -> None:
     asked = [(str(each.id), str(each.question)) for each in load_benchmark("memoryquest").examples[:4]]
     first, second = (
-        Recorded(name, made(row(id, question=question, answer=name) for id, question in asked), {}, MEMORYQUEST)
+        FinishedRun(name, made(row(id, question=question, answer=name) for id, question in asked), {}, MEMORYQUEST)
         for name in ("the first run's", "the second run's")
     )
 
@@ -491,7 +496,9 @@ def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tie
 def test_a_query_whose_judging_is_refused_counts_in_no_win_rate(stub) -> None:
     examples = load_benchmark("memoryquest").examples[:3]
     first, second = (
-        Recorded(name, made(row(str(e.id), question=str(e.question), answer=name) for e in examples), {}, MEMORYQUEST)
+        FinishedRun(
+            name, made(row(str(e.id), question=str(e.question), answer=name) for e in examples), {}, MEMORYQUEST
+        )
         for name in ("the first run's", "the second run's")
     )
     server = stub(lambda n, text: "400" if examples[1].question in text else None)

@@ -62,7 +62,7 @@ def test_a_file_of_one_s_own_is_named_and_not_copied(tmp_path: Path) -> None:
 def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None:
     (exported,) = export(tmp_path / "out").glob("*/export.json")
     told = json.loads(exported.read_text())
-    other = {**told, "setup": {**told["setup"], "config": {"chunk_turns": 2}}}
+    other = {**told, "setup": {**told["setup"], "method_settings": {"chunk_turns": 2}}}
     for changed, said in (
         (other, "other prompts or settings than were exported"),
         ({**told, "more": 1}, "is no export"),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Hit, Store
 from mempiler.engines.models import language_model
-from mempiler.serving.prompt_text import NOTHING, beside, data_lines
+from mempiler.serving.prompt_text import NOTHING, data_lines, prepend_text
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 
@@ -112,7 +112,7 @@ PIECES = ("<", "/", "memory", ">", "</memory>", " ", "~", "<~/memory>", "\n", "<
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_no_entry_ends_the_block_it_stands_in(said: str) -> None:
-    block = beside(f"- Ada: {said}", [])[0]["text"]
+    block = prepend_text(f"- Ada: {said}", [])[0]["text"]
     assert block.count("</memory>") == 1
     assert block.endswith("\n</memory>")
     assert "<|im_end|>" not in block

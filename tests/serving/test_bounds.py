@@ -14,7 +14,7 @@ import pytest
 from mempiler import Store, build
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder, hashed
 from mempiler.engines.endpoint import Waits
-from mempiler.engines.guard import CallSlots
+from mempiler.engines.guard import FairSemaphore
 from mempiler.engines.models import language_model
 from mempiler.engines.spending import computing
 from mempiler.serving import operations
@@ -134,7 +134,7 @@ def test_what_is_embedded_for_a_tenant_counts_in_its_share(connect: Any) -> None
 
     program = build("turn-rag", embedder=TextEmbedder("stub", embed, DIMENSION))
     client = connect(program=program, threads=8)
-    lane = client.service.memories.lane = CallSlots(2, lambda: 0.5)
+    lane = client.service.memories.lane = FairSemaphore(2, lambda: 0.5)
     others = client.as_tenant("globex")
     assert [one.add("I moved to Lisbon.").status_code for one in (client, others)] == [201, 201]
     asked = [threading.Thread(target=client.ask, args=(f"Why does {n} hang?",)) for n in range(3)]

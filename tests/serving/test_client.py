@@ -26,7 +26,7 @@ from mempiler.engines.models import language_model
 from mempiler.memory.entries import EntryChange, EntryPage, ListedEntry, Origin
 from mempiler.serving.memories import Memories
 from mempiler.serving.requests import AsyncRemoteMemory, RemoteMemory
-from mempiler.serving.writers import remember_queued
+from mempiler.serving.writers import write_all_queued
 
 from .conftest import TOKENS
 
@@ -63,12 +63,12 @@ def memory(request: Any, connect: Any, store: Any) -> Iterator[Callable[[str], A
 
 
 def written(store: Any) -> None:
-    remember_queued(Memories(build("turn-rag"), store, language_model("offline")))
+    write_all_queued(Memories(build("turn-rag"), store, language_model("offline")))
 
 
 def test_the_contract_of_a_memory(memory: Any) -> None:
     ada, ben = memory("ada"), memory("ben")
-    assert not ada.search("Lisbon").waiting
+    assert not ada.search("Lisbon").pending
     first = ada.add(LISBON, id="chat-1")
     assert (first.id, first.position, first.new) == ("chat-1", 1, True)
     assert ada.add(LISBON, id="chat-1").new is False
@@ -77,24 +77,24 @@ def test_the_contract_of_a_memory(memory: Any) -> None:
     assert (ada.add(OSLO).id, ada.add([{"role": "user", "content": "Hello."}]).id) == ("chat-2", "D3")
 
     found = ada.search("Where is Lisbon?", k=1)
-    (hit,) = (*found.entries, *found.waiting)
+    (hit,) = (*found.entries, *found.pending)
     assert (hit.id, hit.text, hit.kind) == ("chat-1:1", "Ada: I moved to Lisbon.", "turn")
     assert (hit.sources, hit.time) == (("chat-1:1",), datetime(2025, 3, 5, 18, 20))
     late = ada.search("Ada", since=datetime(2025, 5, 1), until=datetime(2025, 7, 1))
-    assert [hit.id for hit in (*late.entries, *late.waiting)] == ["chat-2:1"]
+    assert [hit.id for hit in (*late.entries, *late.pending)] == ["chat-2:1"]
     with pytest.raises(UserError, match="k"):
         ada.search("Lisbon", k=0)
 
     answered = ada.ask("Where did Ada move?")
     assert (answered.answer, answered.context.sources[0]) == ("I moved to Lisbon.", "chat-1:1")
     assert answered.context.hits[0].text == "Ada: I moved to Lisbon."
-    assert not ben.search("Lisbon").entries + ben.search("Lisbon").waiting
+    assert not ben.search("Lisbon").entries + ben.search("Lisbon").pending
 
     assert (bool(ada.forget_session("chat-2")), bool(ada.forget_session("chat-2"))) == (True, False)
     receipt = ada.forget()
     assert (receipt.known, receipt.sessions, receipt.turns, receipt.erased) == (True, 2, 2, True)
     assert not ada.forget()
-    assert not ada.search("Lisbon").waiting
+    assert not ada.search("Lisbon").pending
 
 
 def test_the_contract_of_entries(memory: Any, store: Any) -> None:
@@ -207,7 +207,7 @@ def test_both_clients_have_the_verbs_and_arguments_of_a_memory() -> None:
 
 NAMES = ["", ".", "..", "a/sessions/b", "a?x", "a\n", "a%2Fb", ".hidden", "x" * 600]
 ENTRIES = ["", ".", "..", "a/b", "\x00", "\ud800", None]
-NO_SESSIONS = [Behavior.of("b", []), "I moved.", {"role": "user", "content": "x"}, ["I moved."]]
+NO_SESSIONS = [Behavior.from_actions("b", []), "I moved.", {"role": "user", "content": "x"}, ["I moved."]]
 NO_ADDRESSES = ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x:port", "http://x\0", None]
 
 

@@ -85,7 +85,7 @@ def test_what_was_queued_before_a_jump_is_written(connect: Any, set_clock: SetCl
 def test_a_lease_outlasts_small_jumps_and_no_large_one(
     client: Any, store: Store, set_clock: SetClock, ahead: float, is_free: bool
 ) -> None:
-    stamp = client.service.memories.stamp
+    stamp = client.service.memories.writer_fingerprint
     client.add("I moved to Lisbon.")
     assert store.claim("first", 120, stamp)
     set_clock(ahead)

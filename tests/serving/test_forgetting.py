@@ -46,14 +46,14 @@ def gate() -> Iterator[Gate]:
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The users of whom a piece of work began, in order."""
-    users, begin = list[str](), UserMemory.begin
+    users, begin = list[str](), UserMemory.bind_view
 
     def begins(memory: UserMemory, *given: Any) -> UserMemory:
         found = begin(memory, *given)
         users.append(memory.owner.user)
         return found
 
-    monkeypatch.setattr(UserMemory, "begin", begins)
+    monkeypatch.setattr(UserMemory, "bind_view", begins)
     return users
 
 
@@ -138,9 +138,9 @@ def use(program: Any, store: Store, lm: Any) -> None:
     memory.remember()
     body = ChatRequest.model_validate({"user": "ada", "messages": [{"role": "user", "content": said}]})
     talk = Conversation(memory, body, timedelta(minutes=30))
-    talk.hear()
+    talk.store_new_turns()
     found = talk.ask(None)
-    talk.end(str(found.answer), found.context, Deadline(60))
+    talk.store_answer(str(found.answer), found.context, Deadline(60))
     memory.ask("What is the word?")
 
 

@@ -10,7 +10,7 @@ from mempiler import Session, Store, Turn, UserError, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.catalog import needs_embedder
-from mempiler.serving.memory_view import contents_shown, memory_shown
+from mempiler.serving.memory_view import contents_shown, redacted_memory
 
 RAW = ["turn-rag", "session-rag", "logs+session-rag", "memory-bank"]
 """Those whose entries are what was said."""
@@ -41,17 +41,17 @@ def everything(memory: Any) -> dict[str, Any]:
 def told(memory: Any, question: str) -> str:
     """All that a question can bring to light: search, recall, answer, the list of entries."""
     found = memory.search(question, 100)
-    hits = [*found.entries, *found.waiting, *memory.recall(question).hits]
+    hits = [*found.entries, *found.pending, *memory.recall(question).hits]
     notes = memory.recall(question).notes.values()
     return "\n".join([*(hit.text for hit in hits), *notes, *(entry.text for entry in everything(memory).values())])
 
 
 def shown(memory: Any) -> str:
     """What is shown of a memory, also of what methods keep beside their entries."""
-    seen = memory.look()
+    seen = memory.view()
     found = contents_shown(seen, memory.store.dump(memory.owner))
     text = found.document.settled or found.document.memory
-    assert json.loads(text) == memory_shown(seen)
+    assert json.loads(text) == redacted_memory(seen)
     return "".join(turn.text for one in found.items for turn in one.item.turns) + text
 
 
@@ -233,7 +233,7 @@ def test_malformed_conditions_are_refused_in_one_line(store: Store) -> None:
 
 def test_a_method_that_cannot_leave_entries_out_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = memory_of(store, "turn-rag")
-    monkeypatch.setattr(memory.program.method.reader, "amended", lambda memory, amend: memory)
+    monkeypatch.setattr(memory.program.method.reader, "with_edits", lambda memory, amend: memory)
     for n in (1, 2):
         add(memory, f"D{n}", f"boat {n}", metadata={"n": n})
     calls: Any = ((memory.delete, {}), (memory.update, {"text": "x"}), (memory.recall, {"where": {"n": 1}}))

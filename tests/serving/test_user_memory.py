@@ -14,7 +14,7 @@ import pytest
 from mempiler import History, Hit, MemoryProgram, Session, Store, Turn, UserMemory, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.endpoint.loop import THREADS
-from mempiler.engines.guard import Guard
+from mempiler.engines.guard import BudgetGuard
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.programs.catalog import needs_embedder
@@ -82,8 +82,8 @@ def test_turns_whose_answer_was_unreadable_are_found_while_later_ones_wait(store
     memory = program("pgr").memory(store, "ada", lm=unreadable)
     memory.add(said("I moved to Lisbon."))
     memory.add(said("My cat is called Momo."), remember=False)
-    assert [hit.id for hit in memory.search("Lisbon").waiting] == ["D1:1"]
-    assert [hit.id for hit in memory.search("Momo").waiting] == ["D2:1"]
+    assert [hit.id for hit in memory.search("Lisbon").pending] == ["D1:1"]
+    assert [hit.id for hit in memory.search("Momo").pending] == ["D2:1"]
     assert memory.recall("Who moved to Lisbon?").sources == ("D1:1",)
 
 
@@ -132,7 +132,7 @@ def test_the_fallback_of_a_search_is_what_a_question_is_shown(ada: UserMemory) -
     ada.say("chat", [*said("Where do I live?", "user"), {"role": "assistant", "content": "I do not know yet."}])
     again = ada.search("Where do I live?", fallback=True)
     assert [hit.id for hit in again.entries] == ["D3:2", "D2:1", "D1:1"]
-    assert [hit.id for hit in again.waiting] == ["chat:2"]
+    assert [hit.id for hit in again.pending] == ["chat:2"]
 
 
 def test_sources_are_there_until_another_process_forgets_them(ada: UserMemory, path: Path) -> None:
@@ -156,16 +156,16 @@ def test_sources_are_there_until_another_process_forgets_them(ada: UserMemory, p
 def test_work_looks_at_what_it_began_with_and_stores_nothing_once_forgotten(ada: UserMemory, store: Store) -> None:
     began, later = program().memory(store, "ada", lm=language_model("offline")), ada
     later.add(said("I moved to Lisbon."))
-    began.begin(began.look())
+    began.bind_view(began.view())
     later.add(said("My cat is called Momo."))
     assert [len(memory.list().entries) for memory in (began, later)] == [1, 2]
     assert [bool(memory.get("D2:1")) for memory in (began, later)] == [False, True]
     assert ["Momo" in memory.recall("What is the cat called?").text() for memory in (began, later)] == [False, True]
     later.forget()
-    for begun in (began, began.begin()):
+    for begun in (began, began.bind_view()):
         with pytest.raises(mempiler.ConflictError, match="user 'ada' was forgotten while this was under way"):
             begun.add(said("I moved to Porto."))
-    assert later.begin().add(said("I moved to Faro.")).new
+    assert later.bind_view().add(said("I moved to Faro.")).new
 
 
 def test_undated_messages_are_of_now_and_dated_ones_keep_their_time(store: Store) -> None:
@@ -219,7 +219,7 @@ def test_a_window_of_time_is_searched_to_its_end(ada: UserMemory) -> None:
     first, second = datetime(2025, 3, 2), datetime(2025, 3, 4)
     assert {hit.id for hit in ada.search("rye bread", 5, since=first, until=second).entries} == {"s2:1", "s3:1"}
     assert ada.search("rye bread", 5, since=first, until=first) == ((), ())
-    assert [hit.id for hit in ada.search("rye bread", 5, since=datetime(2025, 3, 28)).waiting] == ["s28:1"]
+    assert [hit.id for hit in ada.search("rye bread", 5, since=datetime(2025, 3, 28)).pending] == ["s28:1"]
     for k in (0, 1001):
         with pytest.raises(mempiler.UserError, match=f"k = {k}: give a finite number, 1 to 1000"):
             ada.search("rye bread", k)
@@ -245,7 +245,7 @@ def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(
     program, before = build("turn-rag"), threading.active_count()
     engine = PendingItems(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine)
     blocking = scripted(lambda kind, text, n: pytest.fail("a thread asked")).engine
-    guard = Guard(in_flight=200)
+    guard = BudgetGuard(in_flight=200)
     lm = MeteredLM("waiting/test", Meter(), guard=guard, engine=blocking, async_engine=engine, cache=False)
     memory = program.memory(store, "ada", lm=lm)
     memory.add(said("I moved to Lisbon."), remember=False)

@@ -30,7 +30,7 @@ from mempiler.serving import operations
 from mempiler.serving.breaker import CALLER, MOST_CALLERS, Breaker
 from mempiler.serving.failure_counts import FailureCounts
 from mempiler.serving.memories import Memories
-from mempiler.serving.writers import Worker, remember_queued
+from mempiler.serving.writers import Worker, write_all_queued
 
 from .conftest import failing, within
 
@@ -78,19 +78,19 @@ def test_breaker_opens_after_failures_in_a_row_and_tries_again() -> None:
     time_now = [0.0]
     breaker = Breaker(pause=10, clock=lambda: time_now[0])
     for _ in range(4):
-        breaker.failed(DOWN)
-        breaker.failed(LMInvalidRequestError("a bad request", model="x"))
+        breaker.record_failure(DOWN)
+        breaker.record_failure(LMInvalidRequestError("a bad request", model="x"))
     assert not breaker.open
-    breaker.failed(DOWN)
+    breaker.record_failure(DOWN)
     with pytest.raises(EndpointError):
         breaker.admit()
     time_now[0] = 10.1
     breaker.admit()
-    breaker.failed(DOWN)
+    breaker.record_failure(DOWN)
     assert breaker.open
     time_now[0] = 21.0
-    breaker.worked(1, None)
-    breaker.failed(DOWN)
+    breaker.record_success(1, None)
+    breaker.record_failure(DOWN)
     assert not breaker.open
 
 
@@ -123,7 +123,7 @@ def test_breaker_refuses_whose_calls_fail(down: list[Owner], refused: set[str]) 
     def run() -> None:
         for owner in down:
             if admitted(owner):
-                breaker.failed(DOWN)
+                breaker.record_failure(DOWN)
         everybody = {*down, *(Owner("fine", tenant) for tenant in tenants)}
         assert {owner.user for owner in everybody if not admitted(owner)} == refused
         assert admitted(Owner("fine", "acme")) is (tenants != {"acme", "other"})
@@ -148,7 +148,7 @@ def fail_for(breaker: Breaker, owner: Owner, times: int) -> None:
     def run() -> None:
         CALLER.set(owner)
         for _ in range(times):
-            breaker.failed(DOWN)
+            breaker.record_failure(DOWN)
 
     contextvars.copy_context().run(run)
 
@@ -238,11 +238,11 @@ def test_who_asks_for_many_users_makes_room_among_them(store: Store, monkeypatch
     monkeypatch.setattr("mempiler.serving.memories.USERS", 4)
     note(store, "fine")
     memories = Memories(build("turn-rag"), store)
-    remember_queued(memories)
-    kept = memories.look(Owner("ada", "acme")).settled
+    write_all_queued(memories)
+    kept = memories.view(Owner("ada", "acme")).finalized
     for n in range(9):
-        memories.look(Owner(f"user {n}", "other"))
-    assert memories.look(Owner("ada", "acme")).settled is kept
+        memories.view(Owner(f"user {n}", "other"))
+    assert memories.view(Owner("ada", "acme")).finalized is kept
 
 
 class FailingWriter(Writer):
@@ -254,7 +254,7 @@ class FailingWriter(Writer):
         super().__init__()
         self.failures = 0
 
-    def write(self, memory: TurnMemory, item: Item, prepared: Any = None) -> TurnMemory:
+    def update(self, memory: TurnMemory, item: Item, extraction: Any = None) -> TurnMemory:
         if any("odd" in line for line in item.lines()):
             self.failures += 1
             raise ValueError("cannot write this")
@@ -266,7 +266,7 @@ def test_a_session_that_cannot_be_written_is_tried_three_times_and_then_set_asid
     note(store, "an odd note")
     note(store, "a note")
     memories = Memories(program, store)
-    written = remember_queued(memories)
+    written = write_all_queued(memories)
     assert memories.program.method.writer.failures == 3
     assert written.items == 1
     (user,) = store.users()
@@ -283,7 +283,7 @@ def test_a_damaged_row_is_set_aside_and_told_and_the_rest_of_its_user_is_written
         db.execute(f"UPDATE mempiler_items SET {damage} WHERE position = 2")
     db.close()
     well = scripted(WELL)
-    assert remember_queued(Memories(build("recursive-summary"), store, well)).items == 2
+    assert write_all_queued(Memories(build("recursive-summary"), store, well)).items == 2
     (found,) = store.users()
     assert (found.queued, found.failed) == (0, 1)
     assert build("recursive-summary").memory(store, "ada", "acme", well).search("note")
@@ -346,13 +346,13 @@ def test_all_users_are_written_at_the_same_time_and_a_slow_one_holds_up_nobody_w
             assert slow.wait(20)
         return {kind: "summary"}
 
-    assert remember_queued(Memories(build("recursive-summary"), full, scripted(reply))).items == 25
+    assert write_all_queued(Memories(build("recursive-summary"), full, scripted(reply))).items == 25
 
 
 def test_a_failure_leaves_the_rest_queued_and_no_user_claimed(full: Store, scripted: Any) -> None:
     program = build("recursive-summary")
     with pytest.raises(LMServerError):
-        remember_queued(Memories(program, full, scripted(failing(lambda text, n: " of 3" in text))))
+        write_all_queued(Memories(program, full, scripted(failing(lambda text, n: " of 3" in text))))
     left = queued(full)
     assert left >= 2
-    assert remember_queued(Memories(program, full, scripted(WELL))).items == left
+    assert write_all_queued(Memories(program, full, scripted(WELL))).items == left

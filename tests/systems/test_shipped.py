@@ -16,7 +16,7 @@ import numpy as np
 import openai
 import pytest
 from mempiler.engines.embedders import embedder
-from mempiler.engines.guard import Guard, Limits
+from mempiler.engines.guard import BudgetGuard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.engines.spending import measure_usage
@@ -24,7 +24,7 @@ from mempiler.errors import BudgetError, EndpointError, UserError
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 from mempiler.systems import catalog, environment
 from mempiler.systems.catalog import SYSTEMS, factory
 from mempiler.systems.environment import STAMP, Environment
@@ -150,7 +150,7 @@ def scored(place: Path, patch: pytest.MonkeyPatch, add: str = "", **more: Any) -
     """What a system scores on the sample, whose `add` does this."""
     file = script(place / "theirs", add and f"def add(self, session): {add}")
     patch.setattr(catalog, "factory", lambda name: partial(System, name, Path(sys.executable), file, {}))
-    return run_evaluate("system:scripted", Setup("locomo", test=6, threads=1, **more), part="test")
+    return run_evaluate("system:scripted", RunConfig("locomo", test=6, threads=1, **more), split="test")
 
 
 def test_it_is_scored_with_what_it_recalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_it_is_scored_with_what_it_recalled(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_a_hostile_one_is_failed_rows_with_a_reason(tmp_path, monkeypatch, hostile, config, reason) -> None:
-    found = scored(tmp_path, monkeypatch, hostile, config=config)
+    found = scored(tmp_path, monkeypatch, hostile, method_settings=config)
     assert all(row.failure is not None and reason in row.failure.message for row in found.rows)
     assert found.score == 0
 
@@ -205,8 +205,8 @@ def test_calls_are_those_of_the_run(start: Start) -> None:
     with dspy.context(lm=language_model("offline", meter)), measure_usage() as work:
         system.add(ITEM)
     used = meter.read()
-    assert (used.calls["task"], work.taken.calls) == (1, 1)
-    assert used.input_tokens == work.taken.input_tokens > 0
+    assert (used.calls["task"], work.usage.calls) == (1, 1)
+    assert used.input_tokens == work.usage.input_tokens > 0
     answer = json.loads(system.search("x", k=1)[0]["text"])
     assert "Lisbon" in answer["choices"][0]["message"]["content"]
     assert answer["usage"]["prompt_tokens"] == used.input_tokens
@@ -214,7 +214,7 @@ def test_calls_are_those_of_the_run(start: Start) -> None:
 
 def test_a_budget_ends_the_run_and_not_the_system(start: Start) -> None:
     system = start(CHATTING)
-    with dspy.context(lm=language_model("offline", guard=Guard(Limits(max_calls=1)))):
+    with dspy.context(lm=language_model("offline", guard=BudgetGuard(Limits(max_calls=1)))):
         system.add(ITEM)
         with pytest.raises(BudgetError, match="max-calls 1"):
             system.add(ITEM)
@@ -283,7 +283,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
 
 @pytest.mark.slow
 def test_what_was_broken_off_is_made_anew_and_what_is_whole_is_not(made: Environment, tmp_path: Path) -> None:
-    assert made.here
+    assert made.is_installed
     assert made.python().exists()
     assert not (made.path / "half").exists()
     before = (made.path / STAMP).stat().st_mtime_ns
@@ -302,7 +302,7 @@ def test_a_package_that_does_not_come_is_one_error_and_leaves_nothing_that_looks
     pins.write_text("no-such-package==1\n")
     with pytest.raises(EndpointError, match=r"missing cannot be installed: .*no-such-package==1"):
         Environment("missing", pins).install()
-    assert not Environment("missing", pins).here
+    assert not Environment("missing", pins).is_installed
 
 
 def test_a_folder_that_cannot_be_written_is_told_and_the_command_that_installs(tmp_path, monkeypatch) -> None:

@@ -26,7 +26,7 @@ from ....signatures.synthesis_palset import (
 )
 from ....signatures.synthesis_palset_records import DraftTurn, WriteAdviceDialogue
 from ...palbench.plans import action_plan
-from ..runner import Checked, Step, whole
+from ..runner import CheckResult, Step, accept_if_valid
 from .people import Part, Session, Setting, Topic, blank, length_problems, text_problems, topic_text
 
 REQUIREMENTS = Step("requirements", WriteRequirements)
@@ -54,13 +54,13 @@ def topics(session: Session, setting: Setting) -> list[Topic] | None:
         "experience": session.experience,
         "requirement_types": types,
     }
-    check = whole("topics", topic_problems, types, persona.draft.name)
+    check = accept_if_valid("topics", topic_problems, types, persona.draft.name)
     drafts: list[DraftTopic] | None = setting.ask(REQUIREMENTS, session.id, inputs, check)
     if drafts is None:
         return None
     keys = [f"topic-{n}" for n in range(1, len(drafts) + 1)]
     shown = {"topics": [f"{key}: {topic_text(draft)}" for key, draft in zip(keys, drafts, strict=True)]}
-    candidates = setting.ask(CANDIDATES, session.id, shown, whole("candidates", candidate_problems, keys))
+    candidates = setting.ask(CANDIDATES, session.id, shown, accept_if_valid("candidates", candidate_problems, keys))
     if candidates is None:
         return None
     found: list[Topic] = []
@@ -87,12 +87,12 @@ def _chosen(
         "candidates": candidates,
     }
 
-    def check(answer: Any) -> Checked:
+    def check(answer: Any) -> CheckResult:
         problems = choice_problems(answer.liked, answer.disliked, candidates, persona.draft.name)
         for one in (*answer.liked, *answer.disliked):
             one.solution = one.solution.strip()
         topic = Topic(draft, candidates, answer.analysis, answer.liked, answer.disliked)
-        return Checked(None if problems else topic, problems)
+        return CheckResult(None if problems else topic, problems)
 
     return setting.ask(CHOICE, f"{session.id}/topic-{number}", inputs, check)
 
@@ -213,4 +213,4 @@ def dialogue(session: Session, script: Script, setting: Setting) -> list[DraftTu
         "framework": script.framework,
         "plan": script.lines,
     }
-    return setting.ask(DIALOGUE, session.id, inputs, whole("turns", turn_problems, script.plan))
+    return setting.ask(DIALOGUE, session.id, inputs, accept_if_valid("turns", turn_problems, script.plan))

@@ -22,7 +22,7 @@ from typing import Any
 from ....signatures.synthesis_palset import DescribeExperience, DraftSituation, PlanSituations
 from ....signatures.synthesis_palset_records import DraftLog, WriteLogs
 from ...rows import day, read_date
-from ..runner import Checked, Step, whole
+from ..runner import CheckResult, Step, accept_if_valid
 from .people import Part, Persona, Session, Setting, blank, drawn_by, length_problems, text_problems
 
 SITUATIONS = Step("situations", PlanSituations)
@@ -61,7 +61,9 @@ def situations(persona: Persona, setting: Setting) -> list[Session]:
             "month": month.month,
             "events": month.events,
         }
-        check = whole("situations", situation_problems, month.month, begin_after, persona.types, persona.draft.name)
+        check = accept_if_valid(
+            "situations", situation_problems, month.month, begin_after, persona.types, persona.draft.name
+        )
         drafts = setting.ask(SITUATIONS, f"{persona.id}/{month.month}", inputs, check)
         if drafts is None:
             return []
@@ -88,7 +90,7 @@ def experience(own: Sequence[Session], n: int, setting: Setting) -> str | None:
         "situation": session.situation,
     }
     told = setting.ask(
-        EXPERIENCE, session.id, inputs, whole("experience", experience_problems, session.persona.draft.name)
+        EXPERIENCE, session.id, inputs, accept_if_valid("experience", experience_problems, session.persona.draft.name)
     )
     return told and told.strip()
 
@@ -98,12 +100,12 @@ def logs(session: Session, told: str, setting: Setting) -> list[DraftLog] | None
     begin, end = session.begins[:16], session.ends[:16]
     inputs = {"profile": session.persona.profile, "experience": told, "begin": begin, "end": end}
 
-    def last(answer: Any) -> Checked:
+    def last(answer: Any) -> CheckResult:
         kept = in_time(answer.logs, begin, end)
         problems = log_problems(kept, begin, end)
-        return Checked(None if problems else kept, problems or log_problems(answer.logs, begin, end))
+        return CheckResult(None if problems else kept, problems or log_problems(answer.logs, begin, end))
 
-    return setting.ask(LOGS, session.id, inputs, whole("logs", log_problems, begin, end), last=last)
+    return setting.ask(LOGS, session.id, inputs, accept_if_valid("logs", log_problems, begin, end), last=last)
 
 
 def situation_problems(

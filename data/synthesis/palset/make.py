@@ -43,14 +43,14 @@ ACTIONS: Mapping[str, Mapping[str, str]] = {
 """The actions of each role, and their names in the Chinese data."""
 
 
-def make_palset(users: int, out: Path, setting: Setting, note: Callable[[str], None] = print) -> list[Path]:
+def make_palset(users: int, out: Path, setting: Setting, on_progress: Callable[[str], None] = print) -> list[Path]:
     """Writes the files of a PAL-Set into a folder, under the language model of `dspy.context`.
 
     Args:
         users: How many.
         out: The folder; made if missing.
         setting: Language, months, seed and the runner, whose report says what was refused.
-        note: Told a line per user.
+        on_progress: Told a line per user.
 
     Returns:
         The files, the data file first; none if no user came through.
@@ -64,7 +64,7 @@ def make_palset(users: int, out: Path, setting: Setting, note: Callable[[str], N
     runner.map(lambda job: _live(*job, setting), [(own, n) for own in planned for n in range(len(own))])
     every = [session for own in planned for session in own]
     runner.map(lambda session: _talk(session, setting), [one for one in every if one.part and one.logs])
-    kept = {own[0].persona.id: own for own in planned if own and _complete(own, setting, note)}
+    kept = {own[0].persona.id: own for own in planned if own and _complete(own, setting, on_progress)}
     for n in range(users):
         if f"{n:04d}" not in kept:
             runner.reject("user", f"{n:04d}", ["did not come through all steps"], "given up")

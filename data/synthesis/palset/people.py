@@ -36,7 +36,7 @@ from ....signatures.synthesis_palset import (
     NarrateMonths,
 )
 from ....signatures.synthesis_palset_records import DraftLog, DraftTurn
-from ..runner import Check, Checked, Runner, Step, whole
+from ..runner import Check, CheckResult, Runner, Step, accept_if_valid
 
 Code = Literal["zh", "en"]
 Part = Literal["history", "query", ""]
@@ -65,9 +65,9 @@ class Setting:
         """`Runner.ask` for what is written in the language of the data: texts in another one are refused."""
 
         def written(check: Check) -> Check:
-            def checked(answer: Any) -> Checked:
+            def checked(answer: Any) -> CheckResult:
                 found, problems = check(answer), foreign(dict(answer.items()), self.language)
-                return Checked(None, [*problems, *found.problems]) if problems else found
+                return CheckResult(None, [*problems, *found.problems]) if problems else found
 
             return checked
 
@@ -258,7 +258,7 @@ def invent(count: int, setting: Setting) -> list[Persona]:
             "example": json.dumps(EXAMPLES[setting.language].model_dump(), ensure_ascii=False),
             "earlier_people": [f"{one.draft.name}: {one.draft.occupation}" for one in found],
         }
-        check = whole("people", people_problems, wanted, [one.draft.name for one in found])
+        check = accept_if_valid("people", people_problems, wanted, [one.draft.name for one in found])
         drafts = setting.ask(PEOPLE, f"{first:04d}-{first + wanted - 1:04d}", inputs, check) or []
         found += [Persona(f"{first + n:04d}", draft) for n, draft in enumerate(drafts)]
     return found
@@ -276,13 +276,17 @@ def personas(people: Sequence[Persona], setting: Setting) -> list[Persona]:
 def _timeline(persona: Persona, setting: Setting) -> Persona | None:
     wanted = months_of(persona.id, setting.months, setting.seed)
     inputs = {"profile": persona.profile, "today": TODAY, "months": wanted}
-    told = setting.ask(TIMELINE, persona.id, inputs, whole("timeline", timeline_problems, wanted, persona.draft.name))
+    told = setting.ask(
+        TIMELINE, persona.id, inputs, accept_if_valid("timeline", timeline_problems, wanted, persona.draft.name)
+    )
     return told and replace(persona, timeline=told)
 
 
 def _types(persona: Persona, setting: Setting) -> Persona | None:
     inputs = {"profile": persona.profile, "timeline": persona.months()}
-    drafts: list[DraftType] | None = setting.ask(TYPES, persona.id, inputs, whole("requirement_types", type_problems))
+    drafts: list[DraftType] | None = setting.ask(
+        TYPES, persona.id, inputs, accept_if_valid("requirement_types", type_problems)
+    )
     if drafts is None:
         return None
     by_aspect = {aspect: [one.text.strip() for one in drafts if one.aspect == aspect] for aspect in ASPECTS}
@@ -301,7 +305,7 @@ def _preferences(persona: Persona, setting: Setting) -> Persona | None:
             "aspect": aspect,
             "requirement_types": [f"{id}: {text}" for id, text in types.items()],
         }
-        check = whole("preferences", preference_problems, types, persona.draft.name)
+        check = accept_if_valid("preferences", preference_problems, types, persona.draft.name)
         found.append(setting.ask(PREFERENCES, f"{persona.id}/{aspect}", inputs, check))
     if None in found:
         return None

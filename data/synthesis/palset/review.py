@@ -25,7 +25,7 @@ from ....signatures.synthesis_palset_records import (
     ReviewLogTypes,
     ReviewPersona,
 )
-from ..runner import Step, whole
+from ..runner import Step, accept_if_valid
 from .dialogue import Script
 from .life import FEWEST_LOGS
 from .people import Session, Setting, blank
@@ -137,7 +137,7 @@ def _reviewed(review: _Review, records: Records, session: Session, setting: Sett
         def unknown(told: Sequence[Any]) -> list[str]:
             return [f"there is no record {named(one)!r}" for one in told if named(one) not in known]
 
-        told = setting.runner.ask(step, session.id, inputs, whole(output, unknown)) or ()
+        told = setting.runner.ask(step, session.id, inputs, accept_if_valid(output, unknown)) or ()
         return [(known[named(one)], one.reason) for one in told]
 
     def faults_of(shown: Records) -> dict[Any, list[str]]:
@@ -166,7 +166,7 @@ def _reviewed(review: _Review, records: Records, session: Session, setting: Sett
     faults = faults_of(records) if setting.reviews else {}
     for _ in range(setting.reviews):
         inputs = review.faulty(records, faults)
-        mended = setting.ask(review.mend, session.id, inputs, whole("mended", problems)) if faults else None
+        mended = setting.ask(review.mend, session.id, inputs, accept_if_valid("mended", problems)) if faults else None
         if not mended:
             break
         change = {review.place(one): {name: getattr(one, name) for name in review.changed} for one in mended}

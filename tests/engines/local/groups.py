@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from mempiler.engines.call import HEARING
+from mempiler.engines.call import ON_CALL
 from mempiler.engines.local.sampling import row_seed
 from mempiler.programs.threads import gather
-from mempiler.records.scope import holding
+from mempiler.records.scope import set_context
 
 PROMPT = "w1 w2"
 ASKED = [{"role": "user", "content": PROMPT}]
@@ -17,7 +17,7 @@ ASKED = [{"role": "user", "content": PROMPT}]
 def samples_heard() -> Iterator[list[Any]]:
     """The raw completions of the block's calls."""
     found: list[Any] = []
-    with holding(HEARING, lambda asked, answers, samples: found.extend(samples)):
+    with set_context(ON_CALL, lambda asked, answers, samples: found.extend(samples)):
         yield found
 
 

@@ -19,7 +19,7 @@ def main(folder: Path) -> None:
             # The other process is ready for the next training before this one begins it.
             time.sleep(0.3 * number)
             processes.connect()
-            processes.tell((f"model {number}", {}))
+            processes.broadcast((f"model {number}", {}))
             processes.leave()
         processes.dismiss()
         return

@@ -13,10 +13,10 @@ from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.settings import Finetuning
 from mempiler.engines.local.sft import fit as fit_with
 from mempiler.engines.offline.engine import OfflineEngine
-from mempiler.optimizers.compile import Compilation
+from mempiler.optimizers.compile import CompileConfig
 from mempiler.runs.compile import run_compile
 from mempiler.runs.manifest import read_manifest
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 
 from tests.engines.local.groups import sample
 
@@ -185,13 +185,13 @@ def folder(questions, tmp_path_factory):
 
 @pytest.fixture
 def setup(questions, folder):
-    return Setup("jsonl", data=str(questions), lm=f"local:{folder}", train=3, dev=2, test=2, threads=2)
+    return RunConfig("jsonl", data=str(questions), lm=f"local:{folder}", train=3, dev=2, test=2, threads=2)
 
 
 def test_a_fine_tuned_model_is_saved_named_and_asked_again(setup, folder, tmp_path, capsys):
     before = LocalModel.load(folder).fingerprint
     outcome = run_compile(
-        "turn-rag", setup, Compilation("finetune", settings=SETTINGS), tmp_path / "program", force=True
+        "turn-rag", setup, CompileConfig("finetune", settings=SETTINGS), tmp_path / "program", force=True
     )
     assert outcome.model == f"local:{outcome.run / 'model'}" == outcome.to_dict()["model"]
     tuned = LocalModel.load(outcome.run / "model")
@@ -212,4 +212,4 @@ def test_a_fine_tuned_model_is_saved_named_and_asked_again(setup, folder, tmp_pa
 
 def test_wrong_training_settings_are_refused_before_anything_runs(setup):
     with pytest.raises(UserError, match="training setting epochs = 'many' does not fit"):
-        run_compile("turn-rag", setup, Compilation("finetune", settings={"epochs": "many"}))
+        run_compile("turn-rag", setup, CompileConfig("finetune", settings={"epochs": "many"}))

@@ -15,7 +15,7 @@ import requests
 import torch
 from dspy.utils.exceptions import LMError
 from mempiler.engines.local import processes, reinforce, trl_job, update, vllm_sampler
-from mempiler.engines.local.engine import follow, local_lm
+from mempiler.engines.local.engine import local_lm, run_follower
 from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.trl_settings import EFFECTIVE, OWN_NAMES
 from mempiler.engines.local.update import Update
@@ -135,7 +135,7 @@ def main(folder: Path) -> None:
                     with_vllm(patch, idle)
                     shard_on_a_cpu(patch)
                 if processes.rank():
-                    assert [follow() for _ in range(times)] == [True] * times
+                    assert [run_follower() for _ in range(times)] == [True] * times
                 else:
                     found[f"{trainer} {made.__name__}"] = made(folder, trainer)
     processes.leave()

@@ -160,10 +160,10 @@ def person(name: str, sessions: int, turns: int = 4) -> tuple[History, list[dspy
             history=history,
             question=f"What is the place{s}x1 colour?",
             answer=f"{name}c{s}1",
-            focus=(f"D{s}:1",),
+            evidence_ids=(f"D{s}:1",),
             category="place",
             id=f"{name}:{s}",
-        ).with_inputs("history", "question", "focus")
+        ).with_inputs("history", "question", "evidence_ids")
         for s in range(1, sessions + 1)
     ]
     return history, asked

@@ -5,7 +5,7 @@ from typing import Any
 
 import dspy
 import pytest
-from mempiler.data.dataset import askable
+from mempiler.data.dataset import questions_after
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector
 from mempiler.optimizers.logo_grpo.groups import Group, Member
@@ -28,7 +28,7 @@ def collect(made: Any, horizon: int = 3, metric: Any = None, **settings: Any) ->
     collector = Collector(
         made.program,
         list(asked),
-        lambda history, sessions: askable(asked[history], history, sessions),
+        lambda history, sessions: questions_after(asked[history], history, sessions),
         metric or exact,
         TrainingSettings(**{**given, **settings}),
     )
@@ -40,7 +40,7 @@ def test_roles_and_sessions_have_global_and_local_groups_of_their_own(world: Any
     batch = collect(world(people=1))
     keys = {(group.kind, *group.key[-3:]) for group in batch.groups}
     assert {key[0] for key in keys} == {"global", "local"}
-    assert {key[2] for key in keys} == {"extract", "manage"}
+    assert {key[2] for key in keys} == {"extract_facts", "manage"}
     assert {key[1] for key in keys} == {"D1", "D2", "D3"}
     for group in batch.groups:
         assert len(group.members) == (4 if group.kind == "global" else 3)
@@ -57,13 +57,13 @@ def test_local_rewards_come_right_after_the_session(world: Any) -> None:
     asked: list[tuple[str, ...]] = []
 
     def metric(example: dspy.Example, prediction: dspy.Prediction) -> float:
-        asked.append(example.focus)
+        asked.append(example.evidence_ids)
         return float(example.answer == prediction.answer)
 
     collect(world(people=1), metric=metric, objective="local", num_rollouts=1, threads=1)
     # One trajectory with three questions, then three reruns each of sessions 1, 2 and 3: 1, 2 and 3 questions.
     assert len(asked) == 3 + 3 * (1 + 2 + 3)
-    assert {focus[0] for focus in asked[3:6]} == {"D1:1"}
+    assert {evidence_ids[0] for evidence_ids in asked[3:6]} == {"D1:1"}
 
 
 def test_all_members_get_the_same_questions_and_no_more_than_asked_for(world: Any) -> None:

@@ -13,7 +13,7 @@ from mempiler import build
 from mempiler.data.catalog import benchmark
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.reward import (
-    Answered,
+    QuestionScores,
     RewardSettings,
     answer,
     chosen,
@@ -24,8 +24,8 @@ from mempiler.optimizers.logo_grpo.reward import (
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 from mempiler.optimizers.logo_grpo.training_config import TrainingConfig
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
-from mempiler.programs.recording import Call, recording
-from mempiler.runs.setup import Setup
+from mempiler.programs.recording import PredictorCall, recording
+from mempiler.runs.setup import RunConfig
 from mempiler.runs.train import _Job, run_train
 
 from tests.optimizers.logo_grpo.conftest import fields, names_the_colour, person
@@ -35,11 +35,11 @@ def test_the_reward_is_the_mean_score_minus_lambda_times_the_excess(make_history
     history = make_history(1, turns=1)  # "I saw Oslo with 1 friends": 6 words
     memory = FactMemory().apply([Edit("INSERT", content="one two three four five six seven eight")])
     rollout: Any = SimpleNamespace(history=history, memory=memory)
-    answered = Answered((dspy.Example(), dspy.Example()), (1.0, 0.5))
+    answered = QuestionScores((dspy.Example(), dspy.Example()), (1.0, 0.5))
     # 0.75 - .3 (8 - .7 * 6) / 6
     assert reward(answered, rollout, RewardSettings()) == pytest.approx(0.75 - 0.3 * 3.8 / 6)
     assert reward(answered, rollout, RewardSettings(compression=0.0)) == 0.75
-    assert reward(Answered((), ()), rollout, RewardSettings(compression=0.0)) == 0.0
+    assert reward(QuestionScores((), ()), rollout, RewardSettings(compression=0.0)) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_a_session_is_credited_with_its_questions_with_later_ones_too_or_with_al
     sessions = [SimpleNamespace(item=item) for item in history.items]
     rollout: Any = SimpleNamespace(history=history, memory=FactMemory(), sessions=sessions)
     # A question without evidence is about the last session.
-    examples = tuple(dspy.Example(focus=focus) for focus in (("D1:1",), ("D2:1",), ()))
-    answered = Answered(examples, (1.0, 0.0, 0.5))
+    examples = tuple(dspy.Example(evidence_ids=evidence_ids) for evidence_ids in (("D1:1",), ("D2:1",), ()))
+    answered = QuestionScores(examples, (1.0, 0.0, 0.5))
     assert session_rewards(answered, rollout, RewardSettings(), kind) == pytest.approx(credited)
 
 
@@ -60,7 +60,7 @@ def test_a_session_is_credited_with_its_questions_with_later_ones_too_or_with_al
     [(None, 0, True, 0.0), ("bad", 0, True, 0.5), (None, 3, True, 0.2), (None, 3, False, 0.5), ("bad", 1, True, 0.7)],
 )
 def test_penalties_by_completion(error: str | None, refused: int, last: bool, cost: float) -> None:
-    call = Call(object(), {}, error=error, refused=refused)
+    call = PredictorCall(object(), {}, error=error, rejected_operations=refused)
     assert penalty(call, last, RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2)) == pytest.approx(cost)
     assert penalty(call, last, RewardSettings()) == 0.0
 
@@ -74,7 +74,7 @@ def test_the_same_seed_chooses_the_same_questions() -> None:
     assert chosen(examples, 40, "a") == examples
 
 
-def answered_by(scripted: Any, refusal: Exception) -> Answered:
+def answered_by(scripted: Any, refusal: Exception) -> QuestionScores:
     """The scores of three questions, of which the second is not answered for this reason."""
     history, examples = person("ann", 3)
     program = build("turn-rag")
@@ -129,12 +129,12 @@ def empty_handed(kind: str, text: str, rng: random.Random) -> str:
 def test_a_training_run_scores_what_counts(world: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lm = world(empty_handed).lm
     monkeypatch.setattr(_Job, "_lm", lambda self: lm)
-    setup, found = Setup(benchmark="locomo", lm="local:none", train=20, dev=8, test=12), benchmark("locomo")
+    setup, found = RunConfig(benchmark="locomo", lm="local:none", train=20, dev=8, test=12), benchmark("locomo")
     outcome = run_train("memory-r2", setup, TrainingConfig("logo-grpo", settings=SETTINGS), out=tmp_path / "out")
     parts = setup.split(found)
-    assert any(not found.counts(example) for example in (*parts.train, *parts.dev, *parts.test))
+    assert any(not found.in_headline(example) for example in (*parts.train, *parts.dev, *parts.test))
     steps = json.loads((outcome.run / "training" / "train.json").read_text())["rows"]
     assert {step["horizon"]: step["reward"] for step in steps if "reward" in step} == {1: 0.0, 2: 0.0}
     assert {step["validation"] for step in steps if "validation" in step} == {0.0}
-    asked = sum(map(found.counts, parts.test))
+    asked = sum(map(found.in_headline, parts.test))
     assert [(each.n, each.score) for each in (outcome.before, outcome.after)] == [(asked, 0.0)] * 2

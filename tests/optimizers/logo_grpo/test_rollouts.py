@@ -13,7 +13,7 @@ from mempiler import History, Session, Turn
 from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.given_completions import CompletionsScorer
 from mempiler.optimizers.logo_grpo.reward import RewardSettings, answer, penalty, reward
-from mempiler.optimizers.logo_grpo.rollout import rerun, roll_out, single_attempt, together
+from mempiler.optimizers.logo_grpo.rollout import rerun, roll_out, run_parallel, single_attempt
 
 from tests.optimizers.logo_grpo.conftest import diligent, fields, names_the_colour
 
@@ -40,9 +40,11 @@ def test_no_rollout_changes_the_memory_of_another(world: Any, seed: int, session
     made = world(reckless)
     writer, history = made.program.method.writer, made.train[0].history
     with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
-        taken = together([lambda n=n: roll_out(writer, history, f"{seed}/{n}") for n in range(3)], threads)
+        taken = run_parallel([lambda n=n: roll_out(writer, history, f"{seed}/{n}") for n in range(3)], threads)
         before = [[as_bytes(run.before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
-        again = together([lambda n=n: rerun(writer, taken[0], session, f"{seed}/local/{n}") for n in range(4)], threads)
+        again = run_parallel(
+            [lambda n=n: rerun(writer, taken[0], session, f"{seed}/local/{n}") for n in range(4)], threads
+        )
         alone = roll_out(writer, history, f"{seed}/1")
     after = [[as_bytes(run.before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
     assert after == before
@@ -99,7 +101,7 @@ def test_the_first_failure_of_work_done_together_is_raised() -> None:
         return n
 
     with pytest.raises(ValueError, match="1"):
-        together([lambda n=n: fail(n) for n in range(3)], threads=2)
+        run_parallel([lambda n=n: fail(n) for n in range(3)], threads=2)
 
 
 def careless(kind: str, text: str, rng: Any) -> str:
@@ -140,7 +142,7 @@ def sampled(world: Any) -> Any:
 
 def test_given_completions_write_the_same_memory_from_the_same_prompts(sampled: Any) -> None:
     made, rollout, said = sampled
-    again = rewarded(made).written(made.train[0].history, said)
+    again = rewarded(made).replay(made.train[0].history, said)
     assert len(said) == len(rollout.calls) > 8
     assert again.memory == rollout.memory
     assert again.memory.entries()
@@ -160,16 +162,16 @@ def test_their_reward_is_that_of_the_rollout_less_the_mean_penalty(sampled: Any)
         )
     costs = [penalty(call, True, own.settings) for call in rollout.calls]
     assert {0.0, 0.2, 0.5} == set(costs)
-    found = own.score(own.written(history, said), history)
+    found = own.score(own.replay(history, said), history)
     assert found.value == value
     assert found.reward == pytest.approx(value - sum(costs) / len(costs))
 
 
 def test_completions_that_end_early_are_unreadable_and_too_many_are_refused(sampled: Any) -> None:
     made, _, said = sampled
-    found = rewarded(made).written(made.train[0].history, [])
+    found = rewarded(made).replay(made.train[0].history, [])
     assert len(found.calls) > 0
-    assert all(call.lost for call in found.calls)
+    assert all(call.failed for call in found.calls)
     assert not found.memory.entries()
     with pytest.raises(UserError, match=r"completions, but the writer of user0 asked \d+ times"):
-        rewarded(made).written(made.train[0].history, [*said, "one more"])
+        rewarded(made).replay(made.train[0].history, [*said, "one more"])

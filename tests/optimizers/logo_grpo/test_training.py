@@ -243,7 +243,7 @@ def test_what_cannot_be_trained_is_refused_in_one_line(world: Any, case: str) ->
     if case == "no provider":
         lm.provider = Provider()
     if case == "two models":
-        made.program.method.writer.extract.lm = made.lm.copy()
+        made.program.method.writer.extract_facts.lm = made.lm.copy()
     with dspy.context(lm=lm), pytest.raises(UserError):
         made.teleprompter(short(), counts=lambda example: case != "nothing counts").compile(
             made.program,

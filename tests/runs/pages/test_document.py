@@ -10,8 +10,8 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.engines.spending import Spending
-from mempiler.programs.recording import Call, Completion
+from mempiler.engines.spending import Usage
+from mempiler.programs.recording import Completion, PredictorCall
 from mempiler.programs.state import PredictorState
 from mempiler.records import Failure
 from mempiler.runs.folder import RunFolder
@@ -19,7 +19,7 @@ from mempiler.runs.pages.html import as_html, embedded, keep_page
 from mempiler.runs.pages.page import SMOKE_TEST, Page, open_page, program_changes, run_page, spent_facts
 from mempiler.runs.pages.text import page_lines
 from mempiler.runs.results import Evaluation
-from mempiler.runs.rows import PROMPT, Clock, Entry, LMCall, QuestionTrace, Row, seen
+from mempiler.runs.rows import PROMPT, Clock, Entry, LMCall, QuestionTrace, Row, make_question_trace
 from rich.console import Console
 
 from ..evaluations import evaluation as made
@@ -52,13 +52,13 @@ def row(n: int = 0, text: str = "Where?", score: float = 1.0, **changes: Any) ->
         ),
     )
     texts = dict.fromkeys(("question", "gold", "answer"), text)
-    about: dict[str, Any] = {"category": "1", "recall": {"shown": 0.5}, "sources": ("D1:1", "D1:2"), "seen": seen}
+    about: dict[str, Any] = {"category": "1", "recall": {"shown": 0.5}, "sources": ("D1:1", "D1:2"), "trace": seen}
     return a_row(**{"id": f"q{n}", "score": score, **about, **texts, **changes})
 
 
 def evaluation(*rows: Row, **changes: Any) -> Evaluation:
     """An evaluation that lost two of twelve answers."""
-    return made(rows, **{"answers": {"task.answer": {"ok": 10, "lost": 2}}, **changes})
+    return made(rows, **{"call_outcomes": {"task.answer": {"ok": 10, "lost": 2}}, **changes})
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def evaluation(*rows: Row, **changes: Any) -> Evaluation:
         ({"score": 0.0, "recall": {"shown": 1.0}}, "read", "all"),
         ({"score": 0.0, "recall": {"recall@20": 1.0}}, "read", "all"),
         ({"score": 0.0, "recall": {}}, "wrong", ""),
-        ({"score": 0.0, "seen": UNREPORTED}, "unknown", ""),
-        ({"score": 0.0, "seen": UNREPORTED.model_copy(update={"in_prompts": ("D1:1", "D4:2")})}, "prompted", ""),
-        ({"score": 1.0, "seen": UNREPORTED}, "right", ""),
+        ({"score": 0.0, "trace": UNREPORTED}, "unknown", ""),
+        ({"score": 0.0, "trace": UNREPORTED.model_copy(update={"in_prompts": ("D1:1", "D4:2")})}, "prompted", ""),
+        ({"score": 1.0, "trace": UNREPORTED}, "right", ""),
         ({"score": 0.0, "failure": Failure(kind="parse", where="x", message="y")}, "failed", "part"),
     ],
 )
@@ -152,8 +152,8 @@ def test_policy_lets_only_the_page_s_own_scripts_run() -> None:
 )
 def test_a_prompt_of_any_length_is_bounded(lengths: tuple[int, ...], whole: list[bool]) -> None:
     messages = tuple({"role": "user", "content": "x" * length} for length in lengths)
-    call = Call(None, {}, completions=[Completion(messages, "yes")])
-    (asked,) = seen(dspy.Example(history=(), focus=()), None, [call], "", Clock()).calls
+    call = PredictorCall(None, {}, completions=[Completion(messages, "yes")])
+    (asked,) = make_question_trace(dspy.Example(history=(), evidence_ids=()), None, [call], "", Clock()).calls
     assert [text == "x" * length for (_, text), length in zip(asked.messages, lengths, strict=True)] == whole
     assert sum(len(text) for _, text in asked.messages) < PROMPT + 50 * len(lengths)
     assert all(kept or "characters left out" in text for (_, text), kept in zip(asked.messages, whole, strict=True))
@@ -221,13 +221,13 @@ def test_usage_is_one_line(changes, cached, cost):
 
 def test_calls_that_were_made_elsewhere_are_told_as_such():
     """Four calls: three wrote the memory, of which an endpoint tells that it paid for them."""
-    writing = Spending(3, 600, 0, 1.0, seconds=2.0)
+    writing = Usage(3, 600, 0, 1.0, seconds=2.0)
     taken = {"calls": 1, "prompt_tokens": 90, "output_tokens": 10, "cost": 0.25, "answering": 0.5}
     taken |= {"search": 2.0, "search_cpu": 1.5}
     here = made([a_row(**taken)], construction=writing, cost=None)
-    assert here.spent["calls"]["task"] == 1
+    assert here.metered_usage["calls"]["task"] == 1
     away = here.model_copy(update={"calls": {"task": 0}, "tokens": {"input": 0, "output": 0}})
-    assert away.spent["calls"] == {"elsewhere": 4}
+    assert away.metered_usage["calls"] == {"elsewhere": 4}
     calls, retrieval = spent_facts({"score": away})
     assert calls[1].startswith("4 elsewhere; 690 prompt + 10 answer tokens; $1.2500")
     assert retrieval == ("Retrieval", "p50 2.0 ms, p95 2.0 ms, CPU 1.5 ms")

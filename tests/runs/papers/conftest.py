@@ -11,7 +11,7 @@ TURNS = {
     "title": "turns against nothing",
     "benchmark": "locomo",
     "variants": ["three turns", "nothing"],
-    "own": "nothing",
+    "baseline": "nothing",
     "columns": [{"name": "all", "printed": ["Avg."]}, {"name": "tokens", "of": "tokens", "digits": 0}],
     "printed": ["table1"],
     "comparisons": [{"label": "turns over nothing", "one": "three turns", "other": "nothing"}],
@@ -21,7 +21,7 @@ SIZES = {
     "title": "how many turns",
     "benchmark": "locomo",
     "variants": ["k = 1", "k = 3"],
-    "own": "k = 3",
+    "baseline": "k = 3",
     "columns": [{"name": "all"}],
 }
 PLAIN: dict[str, Any] = {
@@ -46,7 +46,7 @@ def make_paper() -> Callable[..., Paper]:
         if turns is not None:
             changes |= {
                 "variants": turns,
-                "sections": [{**TURNS, "variants": list(turns), "own": own, "comparisons": []}],
+                "sections": [{**TURNS, "variants": list(turns), "baseline": own, "comparisons": []}],
             }
         return Paper.model_validate({**PLAIN, **changes})
 

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from mempiler.engines.guard import Limits
 from mempiler.engines.meter import Meter
-from mempiler.engines.spending import Spending
-from mempiler.runs.compare import recorded
+from mempiler.engines.spending import Usage
+from mempiler.runs.compare import load_run
 from mempiler.runs.papers.cells import VariantResult
 from mempiler.runs.papers.paper import Column, NotRun, Printed, Variant
 from mempiler.runs.papers.reproduction import Reproduced, SectionResult, reproduce
 from mempiler.runs.papers.sections import plan_paper
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 
 from ..evaluations import evaluation
 from ..evaluations import row as a_row
 from .conftest import TURNS
 
-SETUP = Setup(benchmark="", test=6, threads=2)
-SPLIT = Setup(benchmark="", train=8, dev=4, test=4, threads=1)
+SETUP = RunConfig(benchmark="", test=6, threads=2)
+SPLIT = RunConfig(benchmark="", train=8, dev=4, test=4, threads=1)
 PLAIN = {"program": "turn-rag"}
 LABELED = {"optimizer": "labeled", "settings": {"max_labeled_demos": 2}}
 TUNED = {
@@ -43,7 +43,7 @@ def test_a_variant_is_a_run_of_its_own_and_equal_ones_are_one(make_paper):
     assert list(rows) == ["three turns", "nothing", "k = 1", "k = 3"]
     assert rows["three turns"]["runs"] == rows["k = 3"]["runs"]
     assert len({run for row in rows.values() for run in row["runs"]}) == 3
-    alone = recorded(rows["k = 1"]["runs"][0]).evaluation
+    alone = load_run(rows["k = 1"]["runs"][0]).evaluation
     assert rows["k = 1"]["cells"]["all"]["value"] == pytest.approx(100 * alone.score)
     assert (rows["k = 1"]["n"], len(alone.rows)) == (alone.n, 6)
     assert json.loads((made.run / "reproduced.json").read_text()) == json.loads(json.dumps(made.summary()))
@@ -62,7 +62,7 @@ def test_a_variant_is_a_run_of_its_own_and_equal_ones_are_one(make_paper):
 
 def test_a_section_names_the_other_model_that_answers_and_presets_are_beneath_the_variants(make_paper):
     variants = {"preset": PLAIN, "three turns": {**PLAIN, "settings": {"k": 3}}}
-    section = {**TURNS, "variants": list(variants), "own": "preset", "needs": "answers", "comparisons": []}
+    section = {**TURNS, "variants": list(variants), "baseline": "preset", "needs": "answers", "comparisons": []}
     paper = make_paper(variants=variants, sections=[section], presets={"turn-rag": {"k": 2}})
     made = reproduce(paper, SETUP)
     assert {label: row["settings"] for label, row in rows_of(made).items()} == {
@@ -90,17 +90,17 @@ def test_what_learned_on_another_benchmark_is_asked_all_of_this_one(make_paper):
     here = {**PLAIN, "tuned": LABELED}
     variants = {"three turns": PLAIN, "demos": here, "abroad": {**PLAIN, "tuned": {**LABELED, "on": "locomo"}}}
     (section,) = make_paper({"demos": here}, "demos").sections
-    abroad = {"name": "msc", "benchmark": "msc", "variants": ("three turns", "abroad"), "own": "abroad"}
+    abroad = {"name": "msc", "benchmark": "msc", "variants": ("three turns", "abroad"), "baseline": "abroad"}
     paper = make_paper(variants=variants, sections=[section, section.model_copy(update=abroad)])
-    setup = Setup(benchmark="", train=8, dev=4, threads=1)
+    setup = RunConfig(benchmark="", train=8, dev=4, threads=1)
     plan, _ = plan_paper(paper, setup)
     made = reproduce(paper, setup)
     assert not made.failed
     ran = [json.loads(path.read_text())["settings"] for path in made.run.glob("parts/*/run.json")]
     assert [(each["benchmark"], each["train"]) for each in ran if each["command"] == "compile"] == [("locomo", 8)]
     (rows,) = ([len(row.evaluation.rows) for row in each.rows] for each in made.sections if each.section.name == "msc")
-    assert rows == [len(Setup(benchmark="msc").load().examples)] * 2
-    assert plan.calls.high >= sum(row.evaluation.taken.calls for each in made.sections for row in each.rows)
+    assert rows == [len(RunConfig(benchmark="msc").load().examples)] * 2
+    assert plan.calls.high >= sum(row.evaluation.usage.calls for each in made.sections for row in each.rows)
 
 
 @pytest.mark.parametrize("calls", [6, pytest.param(14, marks=pytest.mark.slow)])
@@ -178,7 +178,7 @@ def best(rows):
 ROWS = [
     row(0, 1.0, "u0", parts={"f1": 0.5}, context_tokens=10, calls=1, recall_counts={"first": 4}),
     row(1, 0.0, "u1", parts={"f1": 0.1}, context_tokens=30, calls=3, category="y"),
-    row(2, 1.0, "u2", counts=False, category="y", calls=2),
+    row(2, 1.0, "u2", in_headline=False, category="y", calls=2),
 ]
 
 
@@ -201,7 +201,7 @@ ROWS = [
     ],
 )
 def test_a_column_reads_its_part_of_an_evaluation(of, key, value, n):
-    written = {"construction": Spending(seconds=60.0), "histories": 2}
+    written = {"construction": Usage(seconds=60.0), "histories": 2}
     written |= {"memory_words": 120.0, "operations": {"inserted": 3, "refused": 1}}
     found = VariantResult("x", (evaluation(ROWS, aggregate={"best": 1.0}, **written),))
     cell = found.cell(Column(name="c", of=of, key=key))
@@ -256,7 +256,7 @@ def test_a_difference_is_paired_on_shared_questions():
 
 def test_a_variant_that_lost_too_many_calls_is_broken(make_paper):
     paper, whole = make_paper(), VariantResult("nothing", (scored([1.0]),))
-    lost = VariantResult("three turns", (scored([1.0], answers={"task.answer": {"ok": 1, "lost": 1}}),))
+    lost = VariantResult("three turns", (scored([1.0], call_outcomes={"task.answer": {"ok": 1, "lost": 1}}),))
     found = SectionResult(paper, paper.sections[0], "", (whole, lost), {}, {})
     assert found.broken == ("three turns",)
     assert Reproduced(paper, (found,), Path(), "", (), None).failed

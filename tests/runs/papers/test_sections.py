@@ -18,10 +18,10 @@ from mempiler.runs.papers.paper import LOGO, PAPERS, Column, read_paper
 from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.papers.sections import plan_paper, repeated, resolve_sections, settings_of
 from mempiler.runs.planning import start_program
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 from mempiler.systems.catalog import SYSTEMS
 
-SETUP = Setup(benchmark="", test=8, threads=2)
+SETUP = RunConfig(benchmark="", test=8, threads=2)
 
 
 def test_what_a_run_takes_lies_in_its_plan(make_paper):
@@ -36,7 +36,7 @@ def test_what_a_run_takes_lies_in_its_plan(make_paper):
 def test_seeds_multiply_what_samples_alone(make_paper):
     once, thrice = (plan_paper(make_paper(), SETUP, seeds=seeds)[0] for seeds in (1, 3))
     assert once == thrice
-    named = Setup(benchmark="", test=8, lm="openai/gpt-4.1-mini")
+    named = RunConfig(benchmark="", test=8, lm="openai/gpt-4.1-mini")
     asked = [plan_paper(make_paper(), named, seeds=seeds)[0] for seeds in (1, 3)]
     assert asked[1].calls.high == pytest.approx(3 * asked[0].calls.high)
     assert asked[0].usd is not None
@@ -44,7 +44,7 @@ def test_seeds_multiply_what_samples_alone(make_paper):
 
 
 def test_compiles_and_trainings_are_planned():
-    setup = Setup(benchmark="", test=4, dev=2, train=4)
+    setup = RunConfig(benchmark="", test=4, dev=2, train=4)
     plan, notes = plan_paper(read_paper("memory-r2"), setup, ["ladder-tiny"])
     assert plan.calls.high > 1000
     assert not any("LoGo-GRPO" in note for note in notes)
@@ -89,7 +89,7 @@ def test_a_wrong_word_is_one_line(words, said, tmp_path, monkeypatch, cli):
 
 
 def test_a_file_of_a_suite_is_that_of_its_parts_and_an_option_goes_where_it_is_known():
-    setup = Setup(benchmark="", options={"language": "zh"})
+    setup = RunConfig(benchmark="", options={"language": "zh"})
     resolved, _ = resolve_sections(read_paper("h2memory"), setup, ["table2", "table4"], {"palbench": "input.json"})
     assert [each.setup.data for each in resolved] == ["input.json"] * 3 + [None]
     assert ["language" in each.setup.options for each in resolved] == [True] * 3 + [False]
@@ -99,12 +99,14 @@ def test_a_file_of_a_suite_is_that_of_its_parts_and_an_option_goes_where_it_is_k
     ("judge", "options"), [("openai/gpt-4.1", {"metric": "judge"}), (None, {"metric": "f1", "categories": "1,2,3,4"})]
 )
 def test_a_metric_without_a_judge_stands_in(judge, options):
-    (found,), _ = resolve_sections(read_paper("rgmem"), Setup(benchmark="", judge_lm=judge, lm="openai/x"), ["table2"])
+    (found,), _ = resolve_sections(
+        read_paper("rgmem"), RunConfig(benchmark="", judge_lm=judge, lm="openai/x"), ["table2"]
+    )
     assert found.setup.options == options
 
 
 def test_another_model_reads_the_memories_of_its_own_section_alone():
-    paper, setup = read_paper("pramem"), Setup(benchmark="", lm="openai/x")
+    paper, setup = read_paper("pramem"), RunConfig(benchmark="", lm="openai/x")
     without, notes = resolve_sections(paper, setup, ["table1"])
     assert [each.section.name for each in without] == ["table1"]
     assert "section table1-transfer reads what openai/x wrote by another model; name it with --answer-lm" in notes
@@ -112,7 +114,7 @@ def test_another_model_reads_the_memories_of_its_own_section_alone():
     models = {each.section.name: (each.setup.lm, each.setup.answer_lm) for each in found}
     assert models == {"table1": ("openai/x", None), "table1-transfer": ("openai/x", "openai/y")}
     assert "section table1 is answered by openai/x, as in the paper, and not by --answer-lm" in notes
-    offline, _ = resolve_sections(paper, Setup(benchmark=""), ["table1-transfer"])
+    offline, _ = resolve_sections(paper, RunConfig(benchmark=""), ["table1-transfer"])
     assert offline[0].setup.answer_lm == "offline"
 
 
@@ -124,15 +126,15 @@ def test_practice_has_the_papers_settings_and_figure_4_reads_one_run():
         assert (settings.rounds, settings.distinct_records, settings.blind) == (80, False, False)
     (fig4,) = paper.chosen(["fig4"])
     assert [by_label[label].at_round for label in fig4.variants] == [10, 20, 40, 60, None]
-    assert len({by_label[label].only(PracticeSettings) for label in ("PraMem", *fig4.variants)}) == 1
+    assert len({by_label[label].restrict_to(PracticeSettings) for label in ("PraMem", *fig4.variants)}) == 1
     assert by_label["patterns alone"].alerts is False
 
 
 def test_what_cannot_be_run_is_said_and_the_rest_is_run():
-    resolved, notes = resolve_sections(read_paper("h2memory"), Setup(benchmark="", lm="openai/x"))
+    resolved, notes = resolve_sections(read_paper("h2memory"), RunConfig(benchmark="", lm="openai/x"))
     assert {each.section.name for each in resolved}.isdisjoint({"table3", "table11"})
     assert "section table3 is scored by a judge; name its model with --judge-lm" in notes
-    offline, told = resolve_sections(read_paper("h2memory"), Setup(benchmark=""), ["table3"])
+    offline, told = resolve_sections(read_paper("h2memory"), RunConfig(benchmark=""), ["table3"])
     assert (offline[0].setup.judge_lm, offline[0].setup.test) == ("offline", 4)
     assert told == ("on the bundled samples: 4 questions a section; --test N takes others",)
 
@@ -145,7 +147,7 @@ def test_what_a_paper_names_is_there(name):
     shown = {key for each in (*paper.sections, *paper.not_reproduced) for key in each.printed}
     assert shown == paper.printed.keys()
     for section in paper.sections:
-        assert section.own in section.variants
+        assert section.baseline in section.variants
         assert {end for pair in section.comparisons for end in (pair.one, pair.other)} <= paper.variants.keys()
     starts = {variant.tuned.start for variant in paper.variants.values() if variant.tuned}
     assert starts <= {"", *paper.variants}
@@ -158,13 +160,13 @@ def test_every_variant_of_every_section_can_be_built(name):
     for section in paper.sections:
         assert section.benchmark in BENCHMARKS
         options = {**section.options, **paper.unjudged.get(section.benchmark, {})}
-        benchmark = (setup := Setup(benchmark=section.benchmark, options=options)).load()
+        benchmark = (setup := RunConfig(benchmark=section.benchmark, options=options)).load()
         for label in section.variants:
             variant = paper.variants[label]
             if variant.program.startswith("system:"):
                 assert variant.program.removeprefix("system:") in SYSTEMS
             else:
-                start_program(variant.program, replace(setup, config=variant.config), benchmark)
+                start_program(variant.program, replace(setup, method_settings=variant.config), benchmark)
             if variant.tuned is not None:
                 assert variant.tuned.optimizer in (LOGO, *OPTIMIZERS)
 
@@ -179,20 +181,20 @@ class Acknowledges:
 @pytest.mark.parametrize("name", ["memoryquest", "implexconv", "personamem-v2"])
 def test_a_section_of_pgr_measures_every_part_that_it_has_a_column_for(name):
     (resolved,), _ = resolve_sections(
-        read_paper("pgr"), Setup(benchmark="", lm="openai/x", judge_lm="openai/x"), [name]
+        read_paper("pgr"), RunConfig(benchmark="", lm="openai/x", judge_lm="openai/x"), [name]
     )
     benchmark = resolved.setup.load()
-    example = next(each for each in benchmark.examples if benchmark.counts(each))
+    example = next(each for each in benchmark.examples if benchmark.in_headline(each))
     hit = Hit(id="f1", text="something", sources=tuple(example.history.turns))
     prediction = dspy.Prediction(answer="Rest.", context=Context(hits=(hit,)))
-    parts = benchmark.bound(lambda kind: Acknowledges()).score(example, prediction).parts
+    parts = benchmark.with_judges(lambda kind: Acknowledges()).score(example, prediction).parts
     shown = {column.key for column in resolved.section.columns if column.of == "part"}
     assert "recall" in shown
     assert shown <= set(parts)
 
 
 def test_pgr_asks_the_opposed_questions_of_implexconv():
-    (resolved,), _ = resolve_sections(read_paper("pgr"), Setup(benchmark="", lm="openai/x"), ["implexconv"])
+    (resolved,), _ = resolve_sections(read_paper("pgr"), RunConfig(benchmark="", lm="openai/x"), ["implexconv"])
     assert {example.category for example in resolved.setup.load().examples} == {"opposed"}
 
 
@@ -213,13 +215,13 @@ def test_the_win_rates_by_humans_of_pgrs_table_1_are_printed(section, rates):
 @pytest.mark.parametrize("name", PAPERS)
 def test_no_variant_resolves_relative_dates_which_no_paper_does(name):
     paper = read_paper(name)
-    resolved, _ = resolve_sections(paper, Setup(benchmark="", lm="local:tiny"))
+    resolved, _ = resolve_sections(paper, RunConfig(benchmark="", lm="local:tiny"))
     for section in resolved:
         for label in section.labels:
             variant = paper.variants[label]
-            setups = [replace(each, config=settings_of(variant, each)) for each in repeated(variant, section)]
+            setups = [replace(each, method_settings=settings_of(variant, each)) for each in repeated(variant, section)]
             for setup in (*setups, section.learning(variant)):
-                assert setup.config["task.dates"] is False, (section.section.name, label)
+                assert setup.method_settings["task.dates"] is False, (section.section.name, label)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +267,7 @@ def test_the_papers_cells_stand_beside_the_right_ones_of_ours(name, section, lab
     paper = read_paper(name)
     (found,) = (each for each in paper.sections if each.name == section)
     (wanted,) = (each for each in found.columns if each.name == column)
-    assert paper.beside(found, label, wanted) == cells
+    assert paper.printed_cells(found, label, wanted) == cells
 
 
 def layered(layer, *row):
@@ -276,7 +278,7 @@ def test_of_sources_that_disagree_the_first_one_with_a_cell_is_taken_and_named(m
     paper = make_paper(printed={"table1": [layered("figure", "RAG", 38.1, None), layered("notes", "RAG", 37.9, 12)]})
     section = paper.sections[0]
     columns = [Column(name=name, printed=(name,)) for name in ("A", "B")]
-    cells = [paper.beside(section, "three turns", column) for column in columns]
+    cells = [paper.printed_cells(section, "three turns", column) for column in columns]
     assert cells == [("38.1 (figure)",), ("12 (notes)",)]
 
 
@@ -290,7 +292,7 @@ def test_every_number_of_memory_r2_says_where_it_was_read():
 
 def test_a_row_of_certain_weights_is_run_with_no_others():
     paper = read_paper("memory-r2")
-    setup = Setup(benchmark="", lm="local:models/Qwen2.5-3B-Instruct/", answer_lm="openai/openai/gpt-oss-120b")
+    setup = RunConfig(benchmark="", lm="local:models/Qwen2.5-3B-Instruct/", answer_lm="openai/openai/gpt-oss-120b")
     resolved, notes = resolve_sections(paper, setup, ["sizes", "agents"])
     assert [each.labels for each in resolved] == [
         ("Qwen2.5-3B", "Qwen2.5-3B, trained"),
@@ -304,7 +306,7 @@ def test_a_row_of_certain_weights_is_run_with_no_others():
 
 
 def test_of_a_section_the_rows_that_need_no_training_are_run_with_a_model_elsewhere():
-    (found,), notes = resolve_sections(read_paper("memory-r2"), Setup(benchmark="", lm="openai/x"), ["main"])
+    (found,), notes = resolve_sections(read_paper("memory-r2"), RunConfig(benchmark="", lm="openai/x"), ["main"])
     assert {"start", "RAG"} <= set(found.labels)
     assert "32 sessions" not in found.labels
     # Those that nothing learned from, as beside a trained row.
@@ -315,7 +317,7 @@ def test_of_a_section_the_rows_that_need_no_training_are_run_with_a_model_elsewh
 
 def test_a_training_is_shared_by_all_sections_whatever_judges_and_answers_in_them():
     """Rewards are of a metric without a judge."""
-    setup = Setup(benchmark="", lm="local:x", judge_lm="openai/judge", answer_lm="openai/gpt-oss-120b")
+    setup = RunConfig(benchmark="", lm="local:x", judge_lm="openai/judge", answer_lm="openai/gpt-oss-120b")
     paper = read_paper("memory-r2")
     resolved, _ = resolve_sections(paper, setup, ["main", "agents", "transfer-msc"])
     trained = {
@@ -327,4 +329,4 @@ def test_a_training_is_shared_by_all_sections_whatever_judges_and_answers_in_the
     assert learning[0].resume_key == learning[1].resume_key == learning[2].resume_key
     assert (learning[0].benchmark, learning[0].options["metric"], learning[0].judge_lm) == ("locomo", "f1", None)
     assert resolved[0].setup.options["metric"] == "judge"
-    assert {each.load().scorer.asked == {} for each in learning} == {True}
+    assert {each.load().scorer.required_judges == {} for each in learning} == {True}

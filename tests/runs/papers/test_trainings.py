@@ -10,7 +10,7 @@ from mempiler.errors import UserError
 from mempiler.runs.papers.paper import read_paper
 from mempiler.runs.papers.sections import plan_paper, resolve_sections
 from mempiler.runs.papers.trainings import TrainingChoices
-from mempiler.runs.setup import Setup
+from mempiler.runs.setup import RunConfig
 
 SEVEN = "local:Qwen/Qwen2.5-7B-Instruct"
 READER = "openai/openai/gpt-oss-120b"
@@ -19,27 +19,27 @@ TRAINING_PAGE = Path(mempiler.__file__).parent / "docs" / "training.md"
 
 
 def test_what_a_row_is_about_is_kept_and_said():
-    setup = Setup(benchmark="", lm="local:x")
+    setup = RunConfig(benchmark="", lm="local:x")
     choices = TrainingChoices({"horizons": [4], "lora": 8})
     _, notes = resolve_sections(PAPER, setup, ["curriculum"], choices=choices)
     at_once = PAPER.variants["32 sessions at once"].tuned
     whole = PAPER.variants["32 sessions"].tuned
-    assert choices.course(at_once, "local:x").settings.curriculum.horizons == (32,)
-    assert choices.course(whole, "local:x").settings.curriculum.horizons == (4,)
-    assert choices.course(at_once, "local:x").lora == 8
+    assert choices.config(at_once, "local:x").settings.curriculum.horizons == (32,)
+    assert choices.config(whole, "local:x").settings.curriculum.horizons == (4,)
+    assert choices.config(at_once, "local:x").lora == 8
     assert "32 sessions at once is trained with its own horizons = [32]: that is what the row is about" in notes
     assert not any(note.startswith("32 sessions is trained") for note in notes)
 
 
 def test_the_model_that_answers_gives_the_rewards_unless_another_one_is_named():
-    setup = Setup(benchmark="", answer_lm=READER, answer_api_base="http://reader/v1")
+    setup = RunConfig(benchmark="", answer_lm=READER, answer_api_base="http://reader/v1")
     tuning = PAPER.variants["32 sessions"].tuned
-    course = TrainingChoices().rewarded_by(setup).course(tuning, SEVEN)
+    course = TrainingChoices().rewarded_by(setup).config(tuning, SEVEN)
     assert (course.answer_lm, course.answer_api_base) == (READER, "http://reader/v1")
     # The address of the one is not taken for the other.
-    named = TrainingChoices({"answer_lm": "openai/other"}).rewarded_by(setup).course(tuning, SEVEN)
+    named = TrainingChoices({"answer_lm": "openai/other"}).rewarded_by(setup).config(tuning, SEVEN)
     assert (named.answer_lm, named.answer_api_base) == ("openai/other", None)
-    assert TrainingChoices().rewarded_by(Setup(benchmark="")).course(tuning, SEVEN).answer_lm is None
+    assert TrainingChoices().rewarded_by(RunConfig(benchmark="")).config(tuning, SEVEN).answer_lm is None
 
 
 def test_what_only_plans_need_and_addresses_may_change_when_a_run_is_resumed():
@@ -66,7 +66,7 @@ def test_a_training_that_could_not_begin_is_one_line_before_anything_is_made(wor
 
 
 def test_a_model_whose_shape_is_not_known_is_planned_without_memory():
-    plan, _ = plan_paper(PAPER, Setup(benchmark="", lm="local:nobody/x"), ["main"])
+    plan, _ = plan_paper(PAPER, RunConfig(benchmark="", lm="local:nobody/x"), ["main"])
     assert plan.devices == ()
     assert "devices" not in plan.summary()
 
@@ -114,4 +114,4 @@ def test_a_recipe_that_does_not_fit_says_so(tmp_path, monkeypatch, cli):
 def test_a_setting_of_no_fitting_value_is_refused_where_the_rows_are_resolved():
     shrinking = TrainingChoices({"horizons": [9, 3]})
     with pytest.raises(UserError, match="horizons"):
-        resolve_sections(PAPER, Setup(benchmark="", lm="local:x"), ["main"], choices=shrinking)
+        resolve_sections(PAPER, RunConfig(benchmark="", lm="local:x"), ["main"], choices=shrinking)
