@@ -1,38 +1,51 @@
-"""The exceptions that Mempiler raises; the command line prints one as one line, and exits with its code.
+"""The exceptions of Mempiler, who raises each, and the exit code of the command line (in brackets).
 
-Errors of the language model that concern a single question are not exceptions but data: they become a
-`records.Failure` that is counted in every table. Only an unreachable endpoint stops a run.
+* MempilerError                  any of those below                                          [1]
+  x UserError                    a value or option that the caller can correct               [2]
+    + DataError                  readers of files, rows and fields                           [2]
+    + ProgramError               the loading of a saved program                              [2]
+    + UnknownNameError           catalogs, for a name that they do not hold                  [2]
+    + ConflictError              the store and its edits, when other content is in the way   [2]
+    + MissingDependencyError     imports of packages that an extra installs                  [2]
+  x EndpointError                calls of a model whose endpoint does not answer             [3]
+  x AnswerChangedError           streams, when an answer turns out unlike its beginning      [3]
+  x ServiceError                 clients of `mempiler serve`                                 [3]
+  x StoreError                   the store of memories                                       [4]
+  x BrokenRunError               runs in which too much failed                               [4]
+  x BudgetError                  model calls after a limit of the user was reached           [0]
+* RunInterrupted                 runs that Ctrl-C stopped; a KeyboardInterrupt             [130]
+
+The command line prints an error as one line. `except MempilerError` does not catch RunInterrupted,
+so that no handler of errors swallows a Ctrl-C.
+
+When a model answers one question badly, nothing is raised: a `records.Failure` is kept and counted
+instead.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager, suppress
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Iterable
 
-from .secret_values import Secrets, secrets_of_address
+from .text import one_line
 
-LONGEST = 1500
-"""Most characters of a message; values of files are quoted in it, and can be of any length."""
-MOST_SECONDS = 1e6
-"""Longest wait that can be asked for, some eleven days; clocks of the system end not far above."""
+MAX_MESSAGE_LENGTH = 1500
+"""The most characters of a message: it may quote values of any length."""
 
 
 class MempilerError(Exception):
-    """Base of all errors; `exit_code` is the exit status of the command line.
-
-    Args:
-        message: Made one line that every terminal and log can hold, at most `LONGEST` characters of it.
-    """
+    """Base of all errors. Its message is one line that every terminal and log can show."""
 
     exit_code = 1
+    """The exit status of the command line."""
 
     def __init__(self, message: object = "") -> None:
+        # Half of a surrogate pair cannot be printed as UTF-8: it is shown as an escape.
         line = one_line(message).encode("utf-8", "backslashreplace").decode()
-        super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}")
+        if len(line) > MAX_MESSAGE_LENGTH:
+            half = MAX_MESSAGE_LENGTH // 2
+            line = f"{line[:half]} ... {line[-half:]}"
+        super().__init__(line)
 
 
 class UserError(MempilerError):
@@ -50,64 +63,61 @@ class ProgramError(UserError):
 
 
 class UnknownNameError(UserError):
-    """Raised if a name is in no catalog.
+    """Raised if a name is not in a catalog. The message suggests the most similar name.
 
     Args:
         kind: What was looked up, e.g. "method".
-        name: The name that was not found.
-        known: The names there are; the closest one is suggested.
+        name: The name that is unknown.
+        known_names: The names in the catalog.
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        known = sorted(known)
-        close = difflib.get_close_matches(str(name), known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(known)}"
+    def __init__(self, kind: str, name: str, known_names: Iterable[str]) -> None:
+        sorted_names = sorted(known_names)
+        similar_names = difflib.get_close_matches(str(name), sorted_names, n=1)
+        if similar_names:
+            hint = f"did you mean {similar_names[0]!r}?"
+        else:
+            hint = f"choose one of: {', '.join(sorted_names)}"
         super().__init__(f"unknown {kind} {name!r}; {hint}")
 
 
 class ConflictError(UserError):
-    """Raised if other content is stored under the same name; nothing was changed."""
+    """Raised if other content is stored under the same name. Nothing was changed."""
 
 
 class MissingDependencyError(UserError):
-    """Raised if a package is not installed.
+    """Raised if a package is not installed. The message says how to install it.
 
     Args:
-        package: The package that is missing.
-        extra: The extra of Mempiler that brings it; None if Mempiler itself does.
+        package: The missing package.
+        extra: The extra of Mempiler that installs it; None if Mempiler itself requires it.
     """
 
     def __init__(self, package: str, extra: str | None = None) -> None:
-        wanted = f"'.[{extra}]'" if extra else package
-        super().__init__(f"{package} is not installed; run: pip install {wanted}")
-
-
-@contextmanager
-def needing(package: str, extra: str) -> Generator[None]:
-    """Makes of a failed import in the block a `MissingDependencyError` of these."""
-    try:
-        yield
-    except ImportError as error:
-        raise MissingDependencyError(package, extra) from error
+        requirement = f"'.[{extra}]'" if extra else package
+        super().__init__(f"{package} is not installed; run: pip install {requirement}")
 
 
 class EndpointError(MempilerError):
-    """Raised if the model's endpoint does not answer; results computed so far are kept."""
+    """Raised if the endpoint of a model does not answer. Results so far are kept."""
 
     exit_code = 3
 
 
 class AnswerChangedError(MempilerError):
-    """Raised if what was sent of an answer is not its beginning; nothing of it is stored."""
+    """Raised if the text that was already sent is not the beginning of the answer.
+
+    Nothing of the answer is stored.
+    """
 
     exit_code = 3
 
 
 class ServiceError(MempilerError):
-    """Raised by clients of a service that does not answer, or cannot at the moment.
+    """Raised by clients if a service does not answer or cannot do what it was asked.
 
     Args:
-        message: What the service says, or what became of the connection.
+        message: What the service says, or what happened to the connection.
         status: The HTTP status; None if there was no answer.
     """
 
@@ -119,75 +129,40 @@ class ServiceError(MempilerError):
 
 
 class StoreError(MempilerError):
-    """Raised if the store cannot be opened, read or written; no transaction is left half written."""
+    """Raised if the store cannot be opened, read or written.
+
+    No transaction is left half written.
+    """
 
     exit_code = 4
 
 
 class BrokenRunError(MempilerError):
-    """Raised if more questions of a run failed than `--max-failure-rate` allows, or if its optimizer failed."""
+    """Raised if more questions failed than `--max-failure-rate` allows, or an optimizer failed."""
 
     exit_code = 4
 
 
 class BudgetError(MempilerError):
-    """Raised for every call after a user's limit was reached; caught where work can end cleanly."""
+    """Raised by every model call after a limit of the user was reached.
+
+    Runs catch it where they can end cleanly, so it is no failure of the command line.
+    """
 
     exit_code = 0
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """Raised in the place of a KeyboardInterrupt by work of which something is kept.
+    """Raised instead of a KeyboardInterrupt by a run that has saved something.
+
+    Like a KeyboardInterrupt, it is not caught by `except Exception` or `except MempilerError`.
 
     Args:
-        kept: What is kept, and where.
-        resume: The options that go on with it, e.g. ("--resume", "RUN").
+        kept: What was saved, and where.
+        resume: The options that continue the run, e.g. ("--resume", "RUN").
     """
 
     def __init__(self, kept: str, resume: tuple[str, ...] = ()) -> None:
         super().__init__(kept)
-        self.kept, self.resume = kept, resume
-
-
-def check_number(name: str, value: float | None, least: float = 0, most: float = math.inf) -> None:
-    """Refuses what would switch a limit off or stop a clock: NaN, infinity, a number out of range; None passes.
-
-    Raises:
-        UserError: The message names the number and its range.
-    """
-    # NaN is not even equal to itself, and fails every comparison. Callers without types pass anything.
-    if value is not None and not (isinstance(value, int | float) and least <= value <= most and value < math.inf):
-        upto = "or more" if most == math.inf else f"to {most:g}"
-        raise UserError(f"{name} = {str(value)[:30]}: give a finite number, {least:g} {upto}")
-
-
-def check_address(what: str, url: str) -> None:
-    """Refuses what is no address of a server.
-
-    Raises:
-        UserError: It has no host, or neither http nor https.
-    """
-    with suppress(ValueError):
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and url.isprintable():
-            return
-    shown = Secrets(secrets_of_address(url)).hide(url)
-    raise UserError(f"{what} {shown!r:.100} is no address; give one such as http://127.0.0.1:8000")
-
-
-def one_line(text: object, most: int | None = None) -> str:
-    """A text, or what an error says, without line breaks: what stands on a line of a prompt cannot begin another one.
-
-    Args:
-        text: Made a text; None is none.
-        most: Characters that are kept of it.
-    """
-    return " ".join(("" if text is None else str(text)).split())[:most]
-
-
-def misfit(error: Any, skip: int = 0) -> str:
-    """Where a value fits no model, behind `skip` parts of the place, and why: what a validation error says first."""
-    first = error.errors()[0]
-    # Of a choice pydantic names the function that checks one, with its address.
-    place = ".".join(str(part) for part in first["loc"][skip:] if not str(part).startswith("function-"))
-    return ": ".join(filter(None, (place[:100], first["msg"].removeprefix("Value error, "))))
+        self.kept = kept
+        self.resume = resume

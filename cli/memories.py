@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from ..errors import StoreError, UserError, misfit
+from ..errors import StoreError, UserError
+from ..validation import validation_message
 from . import Renaming, options
 from .options import open_store
 from .printing import Output, as_json, harmless, report, table
@@ -172,7 +173,7 @@ def search(program: str, query: str | None, k: int, where: Any, since: Any, unti
     try:
         chosen = Listing(where=where, since=since, until=until).as_kwargs
     except ValidationError as error:
-        raise UserError(misfit(error)) from error
+        raise UserError(validation_message(error)) from error
     with _memory(program, **given) as memory:
         if query is None:
             listed = list(_all(memory, chosen))

@@ -13,7 +13,8 @@ import click
 from click.core import ParameterSource
 
 from ..engines.endpoint import DEADLINE, RETRIES, TIMEOUT
-from ..errors import MOST_SECONDS, UserError
+from ..errors import UserError
+from ..validation import MAX_SECONDS
 from .config import CONFIG
 from .printing import choose_json
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ..runs.setup import RunConfig
 
 
-SECONDS = click.FloatRange(0, MOST_SECONDS, min_open=True)
+SECONDS = click.FloatRange(0, MAX_SECONDS, min_open=True)
 
 LM = click.option("--lm", default="offline", help="`offline`, `gguf:NAME`, or any model name DSPy takes")
 API_BASE = click.option("--api-base", help="address of an OpenAI-compatible server")
@@ -191,7 +192,7 @@ def open_asked(program: str, given: Mapping[str, Any], **how: Any) -> tuple[Any,
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
     """NAME=VALUE pairs; values are read as JSON where they are (and .5 as 0.5), else as text."""
-    from ..records.json_input import decode
+    from ..records.json_input import decode_json
 
     settings = {}
     for pair in pairs:
@@ -199,7 +200,7 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
         if not equals:
             raise UserError(f"{pair!r} is not NAME=VALUE")
         try:
-            settings[name.replace("-", "_")] = decode(re.sub(r"^(-?)\.(?=\d)", r"\g<1>0.", value))
+            settings[name.replace("-", "_")] = decode_json(re.sub(r"^(-?)\.(?=\d)", r"\g<1>0.", value))
         except ValueError:
             settings[name.replace("-", "_")] = value
     return settings

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UserError, check_number, misfit
+from ..errors import UserError
 from ..serving.settings import Settings
+from ..validation import check_number, validation_message
 from .options import SECONDS, STORE, asking_options, open_asked, open_store, setting_options
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _service(given: dict[str, Any], connect: bool = True) -> Service:
     try:
         settings = Settings(**{name: given[name] for name in Settings.model_fields})
     except ValidationError as error:
-        raise UserError(f"--{misfit(error).replace('_', '-')}") from error
+        raise UserError(f"--{validation_message(error).replace('_', '-')}") from error
     tokens = Tokens(given["token_file"]) if given["token_file"] is not None else None
     waits = {"timeout": given["lm_timeout"], "retries": given["lm_retries"], "deadline": given["lm_deadline"]}
     bounds = {"guard": Breaker(), "cache": False, "slots": settings.threads}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UnknownNameError, UserError, one_line
+from ..errors import UnknownNameError, UserError
+from ..text import one_line
 from .options import JSON
 from .printing import Output, report
 

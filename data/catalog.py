@@ -68,7 +68,7 @@ def plugins() -> dict[str, EntryPoint]:
 
 
 def _imported(name: str, path: str) -> type[Benchmark]:
-    from ..records.own_code import import_object  # brings pydantic, which to list names does not need
+    from ..records.import_object import import_object  # brings pydantic, which to list names does not need
     from .benchmark import Benchmark
 
     found = import_object("benchmark", name, path)

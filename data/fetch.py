@@ -16,8 +16,9 @@ from pathlib import Path
 
 import httpx
 
-from ..errors import DataError, EndpointError, UnknownNameError, UserError, one_line
+from ..errors import DataError, EndpointError, UnknownNameError, UserError
 from ..records.atomic_file import atomic_write
+from ..text import one_line
 
 SECONDS = 30
 """How long a server may be silent."""

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast
 import dspy
 from dspy.utils.exceptions import AdapterParseError
 
-from ..errors import one_line
 from ..signatures.judges import (
     Acknowledgement,
     GradedAcknowledgement,
@@ -26,6 +25,7 @@ from ..signatures.judges import (
     JudgePreference,
     judge_hash,
 )
+from ..text import one_line
 
 Asked = TypeVar("Asked")
 Reply = TypeVar("Reply")

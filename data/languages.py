@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..records.folding import folded
+from ..records.normalize import normalize_text
 
 _LANGUAGES = json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
 """By script: the languages, why word metrics are unfair to them ("" where they are not), and their common words."""
@@ -97,7 +97,7 @@ def _script_of(letter: str) -> str:
 
 def _by_common_words(script: str, text: str) -> Language | None:
     """Return the language of a script that has most common words in the text; None where none leads."""
-    words = Counter(_WORD.findall(folded(text)))
+    words = Counter(_WORD.findall(normalize_text(text)))
     hits: Counter[str] = Counter()
     for name, common in _common_words(script).items():
         hits[name] = sum(count for word, count in words.items() if word in common)

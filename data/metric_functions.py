@@ -25,8 +25,9 @@ from typing import Any
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
 
-from ..errors import MempilerError, UserError, one_line
-from ..records.own_code import import_object
+from ..errors import MempilerError, UserError
+from ..records.import_object import import_object
+from ..text import one_line
 from .scorer import OptimizerStep, Score, Scorer, answer_of, explained
 
 STEP_PARAMETERS = ("trace", "pred_name", "pred_trace")

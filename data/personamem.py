@@ -23,7 +23,7 @@ from pydantic import BeforeValidator, Field
 
 from ..errors import DataError
 from ..records import History, Session, Turn
-from ..records.text_file import opened, read_lines
+from ..records.text_file import open_text_file, read_lines
 from .benchmark import Benchmark
 from .dataset import Dataset, FindingListener
 from .rows import Location, Parsed, Row, Text, Words, csv_rows, json_object, literal
@@ -237,7 +237,7 @@ def _contexts_beside(path: Path) -> Path:
 def _contexts(path: Path, wanted: set[str], on_finding: FindingListener) -> dict[str, Blocks]:
     """The messages of the contexts with these ids; the others are passed over without parsing them."""
     found: dict[str, Blocks] = {}
-    with opened(path) as file:
+    with open_text_file(path) as file:
         for number, line in enumerate(read_lines(file, path), 1):
             key = _CONTEXT_KEY.match(line)
             if not line.strip() or (key is not None and literal(key[1]) not in wanted):

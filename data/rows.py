@@ -26,8 +26,8 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Strin
 
 from ..errors import DataError
 from ..records import read_time
-from ..records.json_input import decode, refuse_unfit, strict_decoder
-from ..records.text_file import LONGEST_LINE, opened, read_lines
+from ..records.json_input import check_json_value, decode_json, strict_decoder
+from ..records.text_file import MAX_LINE_LENGTH, open_text_file, read_lines
 from .dataset import Finding, FindingListener
 
 PIECE = 1 << 20
@@ -58,7 +58,7 @@ def literal(cell: Any) -> Any:
 
     What no UTF-8 file could hold is neither.
     """
-    for parse in (decode, ast.literal_eval) if isinstance(cell, str) else ():
+    for parse in (decode_json, ast.literal_eval) if isinstance(cell, str) else ():
         try:
             value = parse(cell.strip())
             json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
@@ -194,7 +194,7 @@ def _message(error: Any) -> str:
 def json_object(line: str, place: Location) -> dict[str, Any] | None:
     """The object of a line of JSON; None after a fatal finding."""
     try:
-        value = decode(line)
+        value = decode_json(line)
     except json.JSONDecodeError as error:
         place.at(f"column {error.colno}").reject("broken line", f"not valid JSON ({error.msg}); is the line cut short?")
     except ValueError as error:
@@ -212,7 +212,7 @@ def json_rows(path: Path, model: type[R], on_finding: FindingListener) -> Iterat
     Raises:
         DataError: The file is missing, empty or no UTF-8 text, or is a JSON array or a CSV file as a whole.
     """
-    with opened(path) as file:
+    with open_text_file(path) as file:
         # not splitlines: it also cuts at characters that JSON allows inside a string
         for number, line in _json_lines(path, file):
             place = Location(on_finding, f"line {number}")
@@ -272,7 +272,7 @@ def _refuse_other_format(path: Path, first_line: str, is_alone: bool) -> None:
 
 def _is_json(text: str) -> bool:
     try:
-        decode(text)
+        decode_json(text)
     except ValueError:
         return False
     return True
@@ -284,7 +284,7 @@ def _conversion(program: str, path: Path) -> str:
     return f"python -c {shlex.quote(program)} {shlex.quote(str(path))} > {shlex.quote(str(target))}"
 
 
-def stream_list(path: Path, piece: int = PIECE, longest: int = LONGEST_LINE) -> Iterator[Any]:
+def stream_list(path: Path, piece: int = PIECE, longest: int = MAX_LINE_LENGTH) -> Iterator[Any]:
     """The entries of a JSON list, so that a file of gigabytes needs no more memory than its largest entry.
 
     An entry that ends beyond the piece that was read is tried again with twice as much text, so the work stays within a
@@ -299,7 +299,7 @@ def stream_list(path: Path, piece: int = PIECE, longest: int = LONGEST_LINE) -> 
         DataError: The file is missing, empty, no UTF-8 text, no JSON list, or ends too early, or an entry is too long;
             entries before the fault have been given by then.
     """
-    with opened(path) as file:
+    with open_text_file(path) as file:
         yield from _entries(path, _Window(file, piece, longest))
 
 
@@ -389,7 +389,7 @@ def _next_entry(where: str, window: _Window, decoder: json.JSONDecoder) -> tuple
     while True:
         try:
             value, end = decoder.raw_decode(window.text, window.at)
-            refuse_unfit(value, window.text[window.at : end])
+            check_json_value(value, window.text[window.at : end])
         except json.JSONDecodeError as error:
             problem = f"not valid JSON ({error.msg})"
         except RecursionError:
@@ -420,7 +420,7 @@ def csv_rows(path: Path, model: type[R], on_finding: FindingListener) -> Iterato
     """
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
     try:
-        with opened(path, newline="") as file:
+        with open_text_file(path, newline="") as file:
             reader = csv.DictReader(read_lines(file, path))
             names = [name.strip() for name in reader.fieldnames or ()]
             if not names:

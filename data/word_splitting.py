@@ -21,8 +21,8 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..records.chinese import LONGEST_RUN, chinese_cutter
-from ..records.folding import folded
+from ..records.chinese import MAX_RUN_LENGTH, chinese_cutter
+from ..records.normalize import normalize_text
 from .text_metrics import squad_words, words
 
 _JOINING_MARKS = frozenset("‘’‛′″＇ʼ‐‑‒–－׳״")
@@ -39,7 +39,7 @@ _BURMESE = "\u1000-\u109f\uaa60-\uaa7f"
 _KHMER = "\u1780-\u17ff"
 _SINGLE = f"{_KANA}{_HANGUL}{_THAI_AND_LAO}{_BURMESE}{_KHMER}"
 """Characters of scripts that are cut into single characters."""
-_RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,{LONGEST_RUN}}})|(?P<single>[{_SINGLE}]+)|[^{_HAN}{_SINGLE}]+")
+_RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,{MAX_RUN_LENGTH}}})|(?P<single>[{_SINGLE}]+)|[^{_HAN}{_SINGLE}]+")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def words_by_script(text: str) -> list[str]:
     # Before letters are folded, since folding makes three full stops of "…", and once more after it, since it makes a
     # sign and a letter of "℃".
     parted = _without_foreign_punctuation(text)
-    parted = _without_foreign_punctuation(folded(parted).casefold())
+    parted = _without_foreign_punctuation(normalize_text(parted).casefold())
 
     pieces: list[str] = []
     for word in parted.split():

@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 from cachetools import LRUCache
 
-from ..errors import DataError, EndpointError, UserError, check_address
-from ..records.folding import folded
-from ..records.scope import SharedByCopies
+from ..errors import DataError, EndpointError, UserError
+from ..records.normalize import normalize_text
+from ..records.shared_by_copies import SharedByCopies
+from ..validation import check_address
 from .encoder import Encoded, Encoder
 from .endpoint.address import address_in_environment, normal_address
 from .endpoint.embeddings import EndpointEmbedding
@@ -320,7 +321,7 @@ def hashed(texts: Sequence[str]) -> np.ndarray:
 def _hashed_text(text: str) -> np.ndarray:
     """Signed feature hashing: 1 + log(count) of each feature, times its weight, into one of 384 sums."""
     parts = []
-    for run in _RUN.finditer(folded(text)):
+    for run in _RUN.finditer(normalize_text(text)):
         if run["han"]:
             # Chinese words are short and not set apart: single characters and pairs stand for them.
             pairs = map("".join, pairwise(run["han"]))

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import DataError, needing, one_line
+from ..errors import DataError
+from ..optional_import import require_package
+from ..text import one_line
 from .spending import computing
 from .tokenizer_cache import clear_word_cache
 
@@ -56,7 +58,7 @@ class Encoder:
 
     def __init__(self, model: Path, tokenizer: Path, longest: int, check: Callable[[], None]) -> None:
         for package in ("onnxruntime", "tokenizers"):
-            with needing(package, "models"):
+            with require_package(package, "models"):
                 __import__(package)
         self._model, self._tokenizer, self._longest, self._check = model, tokenizer, longest, check
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

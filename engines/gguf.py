@@ -14,7 +14,9 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError, needing, one_line
+from ..errors import UserError
+from ..optional_import import require_package
+from ..text import one_line
 from .file_digests import remembered_digest
 
 CONTEXT = 8192
@@ -60,7 +62,7 @@ def gguf_digest(path: Path) -> str:
 
 
 def _serve(path: Path, key: str, name: str, slots: int) -> Any:
-    with needing("xllamacpp", "models"):
+    with require_package("xllamacpp", "models"):
         import xllamacpp  # pyright: ignore[reportMissingImports]
     cores = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     wanted: Any = xllamacpp.CommonParams()

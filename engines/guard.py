@@ -25,8 +25,10 @@ from dspy.utils.exceptions import (
     LMUnsupportedModelError,
 )
 
-from ..errors import BudgetError, EndpointError, MempilerError, UserError, check_number, one_line
-from ..records.scope import SharedByCopies
+from ..errors import BudgetError, EndpointError, MempilerError, UserError
+from ..records.shared_by_copies import SharedByCopies
+from ..text import one_line
+from ..validation import check_number
 from .endpoint.loop import AbandonedCallError, arun, run
 from .spending import WORK_CONTEXT, Usage
 
@@ -56,7 +58,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            check_number(field.name, getattr(self, field.name), most=_MOST)
+            check_number(field.name, getattr(self, field.name), maximum=_MOST)
 
     @property
     def given(self) -> dict[str, float]:

@@ -17,7 +17,8 @@ from dspy.utils.exceptions import LMError
 
 from ..errors import UserError
 from ..reading.cut_texts import mark_cut_texts
-from ..records.scope import SharedByCopies, set_context
+from ..records.context_variables import set_context
+from ..records.shared_by_copies import SharedByCopies
 from .call import CURRENT_CALL, ON_CALL, Call
 from .endpoint.endpoint import BODY, Engine
 from .endpoint.loop import in_thread

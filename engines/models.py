@@ -22,8 +22,10 @@ from dspy.lm15 import (
 )
 from dspy.utils.exceptions import LMConfigurationError, LMError
 
-from ..errors import EndpointError, UserError, check_address, one_line
+from ..errors import EndpointError, UserError
 from ..secret_values import Secrets, secrets_of_address
+from ..text import one_line
+from ..validation import check_address
 from .call import Call
 from .endpoint import DEADLINE, RETRIES, TIMEOUT
 from .endpoint.endpoint import ADDRESS_OPTION, BODY, Engine, engines

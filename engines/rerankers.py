@@ -13,7 +13,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..errors import EndpointError, UserError, needing, one_line
+from ..errors import EndpointError, UserError
+from ..optional_import import require_package
+from ..text import one_line
 from .endpoint.loop import check_deadline
 from .spending import computing
 
@@ -148,7 +150,7 @@ def _supported(name: str, kinds: Sequence[str]) -> tuple[str, Any]:
         UserError: There is none of these kinds.
         MissingDependencyError: fastembed is not installed.
     """
-    with needing("fastembed", "rerank"):
+    with require_package("fastembed", "rerank"):
         import fastembed  # pyright: ignore[reportMissingImports]
         from fastembed.rerank.cross_encoder import TextCrossEncoder  # pyright: ignore[reportMissingImports]
     for kind in kinds:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from ..errors import UserError
-from ..records.scope import set_context
+from ..records.context_variables import set_context
 
 Role = Literal["task", "prompt", "judge", "answer"]
 ROLES: tuple[Role, ...] = ("task", "prompt", "judge")

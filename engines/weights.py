@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..errors import DataError, EndpointError, UserError, needing, one_line
+from ..errors import DataError, EndpointError, UserError
+from ..optional_import import require_package
+from ..text import one_line
 from .file_digests import cache, digest_of
 
 
@@ -195,7 +197,7 @@ def _obtained(found: Weights, file: File, source: Path | None, place: Path) -> P
 
 
 def _from_hub(found: Weights, file: File, place: Path) -> Path:
-    with needing("huggingface_hub", "models"):
+    with require_package("huggingface_hub", "models"):
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     try:

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import ConfigDict, Field
 
 from ..records import Item, Turn
-from ..records.scope import set_context
+from ..records.context_variables import set_context
 from .incoming import Storable
 from .index import Entry
 

@@ -19,8 +19,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..records.chinese import LONGEST_RUN, chinese_cutter
-from ..records.folding import folded
+from ..records.chinese import MAX_RUN_LENGTH, chinese_cutter
+from ..records.normalize import normalize_text
 from .text_turns import text_slot
 
 K1, B = 1.5, 0.75
@@ -38,7 +38,7 @@ STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _WORD = re.compile(r"[^\W_]+")
-_RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,{LONGEST_RUN}}})|[^\W_{_HAN}]+")
+_RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,{MAX_RUN_LENGTH}}})|[^\W_{_HAN}]+")
 MAX_QUERY_CHARS = 10_000
 """Characters of a query of which words are looked for, and which are embedded."""
 MAX_STEMS = 5_000
@@ -185,7 +185,7 @@ def tokens(text: str) -> list[str]:
         (['run', 'park'], ['喜欢', '周末', '篮球', '打篮球'])
     """
     with text_slot(len(text)):
-        return _stems(_words(folded(text)))
+        return _stems(_words(normalize_text(text)))
 
 
 def _words(text: str) -> list[str]:

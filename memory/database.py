@@ -26,7 +26,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from sqlalchemy.pool import NullPool
 
 from ..errors import MissingDependencyError, StoreError, UserError
-from ..records.scope import SharedByCopies
+from ..records.shared_by_copies import SharedByCopies
 from ..secret_values import Secrets, secrets_of_address
 from .store_tables import bring_up, check_version
 from .stored import Owner

@@ -28,9 +28,10 @@ from pydantic import (
     model_validator,
 )
 
-from ..errors import DataError, UserError, misfit
+from ..errors import DataError, UserError
 from ..records import History, Item, Session, Turn
 from ..records.timestamps import utc
+from ..validation import validation_message
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 
@@ -259,7 +260,7 @@ def _checked(what: str, kind: TypeAdapter[Any], given: object) -> Any:
     try:
         return kind.validate_python(given)
     except ValidationError as error:
-        raise UserError(f"{what}: {misfit(error)!a:.200}") from None
+        raise UserError(f"{what}: {validation_message(error)!a:.200}") from None
 
 
 checked_metadata: Callable[[object], dict[str, Scalar]] = partial(_checked, "metadata", TypeAdapter(Metadata))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..records import Hit
-from ..records.scope import SharedByCopies
+from ..records.shared_by_copies import SharedByCopies
 from .deltas import common_prefix_length
 from .index import Embedder, Entry, EntryFilter, Index, query_vectors
 

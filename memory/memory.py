@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, JsonValue
 
-from ..records import AnyItem, Frozen, Item, Session, one_line
+from ..records import AnyItem, Frozen, Item, Session
+from ..text import one_line
 from .index import DIALOGUE, Entry
 from .indexes import Lineage
 

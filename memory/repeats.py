@@ -23,7 +23,7 @@ from datetime import date, datetime
 from string import punctuation
 from typing import NamedTuple, Protocol
 
-from ..records.folding import folded
+from ..records.normalize import normalize_text
 from .bm25 import MAX_QUERY_CHARS, query_terms, tokens
 
 TURN = "turn"
@@ -123,7 +123,7 @@ def asks_no_more(turn: Said, asked: frozenset[str]) -> bool:
 
 def is_assistant(speaker: str | None) -> bool:
     """Whether a speaker is an assistant, by the names that chats give it."""
-    return folded(speaker or "") in ASSISTANTS
+    return normalize_text(speaker or "") in ASSISTANTS
 
 
 def is_question(text: str) -> bool:
@@ -147,5 +147,5 @@ def _spoken(turn: Said) -> str:
 
 def _plain(text: str) -> str:
     """The words of a text without case, spacing and the signs around them; a text of signs as it is."""
-    words = [word.strip(_SIGNS) for word in folded(text).split()]
+    words = [word.strip(_SIGNS) for word in normalize_text(text).split()]
     return " ".join(filter(None, words)) or text

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..records.folding import folded
+from ..records.normalize import normalize_text
 
 READ, MOST_DATES = 2000, 20
 """Characters of a question in which names and dates are looked for, and dates that count: each takes milliseconds."""
@@ -78,7 +78,7 @@ class Speakers:
         """The number of a speaker, a new one if there is none yet."""
         if speaker not in self.numbers:
             self.numbers[speaker] = number = len(self.numbers)
-            whole = folded(speaker or "").strip()
+            whole = normalize_text(speaker or "").strip()
             # Two speakers of one first name are not told apart by it.
             for alias in {whole, whole.partition(" ")[0]} - {""}:
                 self._aliases[alias] = None if alias in self._aliases and alias != whole else number
@@ -86,18 +86,18 @@ class Speakers:
 
     def speakers_in_query(self, query: str) -> list[int]:
         """The numbers of those whose words a question asks for: nobody's where it names two speakers."""
-        text = folded(query[:READ])
+        text = normalize_text(query[:READ])
         named = {number for alias, number in self._aliases.items() if number is not None and _names(text, alias)}
         if named:
             return list(named) if len(named) == 1 else []
-        users = [self.numbers[each] for each in self.numbers if folded(each or "") in USERS]
+        users = [self.numbers[each] for each in self.numbers if normalize_text(each or "") in USERS]
         return users if users and _FIRST_PERSON.search(text) else []
 
     def left_out(self, query: str) -> str:
         """The question without names of speakers, which turns of all kinds are near to; as it is if nothing is left."""
         left = asked = query[:READ]
         for alias in sorted((each for each, number in self._aliases.items() if number is not None), key=len)[::-1]:
-            if _names(folded(left), alias):
+            if _names(normalize_text(left), alias):
                 edge = "" if _HAN.search(alias) else r"\b"
                 left = re.sub(rf"{edge}{re.escape(alias)}{edge}(?:['’]s\b)?", " ", left, flags=re.IGNORECASE)
         return query if left == asked else " ".join((left + query[READ:]).split()) or query

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-from ..records.scope import set_context
+from ..records.context_variables import set_context
 
 T = TypeVar("T")
 

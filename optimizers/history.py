@@ -16,8 +16,9 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 
 from ..engines.meter import Meter, MeteredLM
-from ..errors import MempilerError, one_line
+from ..errors import MempilerError
 from ..programs.program import MemoryProgram
+from ..text import one_line
 from .proposals import ATTEMPTS, Proposals
 
 

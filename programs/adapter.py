@@ -33,7 +33,7 @@ from ..reading.layouts import Layout
 from ..reading.markers import escape_markers
 from ..reading.repairs import UnreadableError
 from ..reading.type_hints import field_type
-from ..records.scope import SharedByCopies
+from ..records.shared_by_copies import SharedByCopies
 from .compact_adapter import CompactAdapter
 from .recording import CURRENT_CALL
 from .streaming import PREDICTOR_LISTENER, streamed

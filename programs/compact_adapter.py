@@ -20,9 +20,9 @@ from dspy.adapters.utils import apply_output_field_defaults
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, TypeAdapter
 
-from ..errors import one_line
 from ..reading.answer import MAX_ANSWER_LENGTH
 from ..reading.markers import escape_markers, unescape_markers
+from ..text import one_line
 
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 

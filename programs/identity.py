@@ -21,7 +21,7 @@ import dspy
 from pydantic import BaseModel, TypeAdapter
 
 from .. import __version__
-from ..records.scope import set_context
+from ..records.context_variables import set_context
 from .method import Writer
 from .predictor import Component
 from .state import dump_predictor, signature_of

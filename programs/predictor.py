@@ -26,7 +26,7 @@ from ..memory.index import Embedder, query_vectors
 from ..memory.indexes import Indexes
 from ..memory.signals import deviations
 from ..reading.failures import concerns_prompt
-from ..records.scope import set_context
+from ..records.context_variables import set_context
 from .adapter import adapter as make_adapter
 from .adapter import longest_text
 from .recording import failure_of, record_call, record_failure

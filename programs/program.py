@@ -21,7 +21,7 @@ from ..errors import UserError
 from ..memory.indexes import SEARCH_TIMES
 from ..memory.memory import Memory
 from ..records import History, Item, Query
-from ..records.scope import set_context
+from ..records.context_variables import set_context
 from .adapter import adapter as make_adapter
 from .method import Method
 from .pending import PendingItems, Recalled

@@ -22,11 +22,13 @@ import dspy
 
 from ..engines.call import ON_CALL
 from ..engines.spending import Usage, measure_usage, record_usage
-from ..errors import UserError, one_line
+from ..errors import UserError
 from ..reading.failures import failure_kind
 from ..records import Failure, Hit
-from ..records.scope import Place, place, set_context
+from ..records.context_variables import set_context
 from ..secret_values import Secrets, secrets_of_environment, secrets_of_settings
+from ..text import one_line
+from .call_order import CALL_ORDER, CallOrder
 from .pending import Recalled
 
 
@@ -148,7 +150,7 @@ def recording(raw: bool = False, depth: int = 0) -> Generator[CallRecorder]:
         with (
             set_context(CURRENT_RECORDING, record),
             set_context(CURRENT_CALL, None),
-            set_context(place, Place()),
+            set_context(CALL_ORDER, CallOrder()),
             set_context(ON_CALL, None),
         ):
             yield record
@@ -167,8 +169,8 @@ def record_call(predictor: Any, inputs: dict[str, Any]) -> Generator[PredictorCa
     Raises:
         UserError: No language model is set.
     """
-    record, here = CURRENT_RECORDING.get(), place.get()
-    call = PredictorCall(predictor, dict(inputs), order=here.tick() if here else ())
+    record, here = CURRENT_RECORDING.get(), CALL_ORDER.get()
+    call = PredictorCall(predictor, dict(inputs), order=here.next_position() if here else ())
     lm = call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm
     meter = getattr(lm, "meter", None)
     try:

@@ -21,7 +21,7 @@ import dspy
 from ..engines.spending import Usage
 from ..memory.memory import Memory
 from ..records import Context, Failure, History, Item
-from ..records.scope import SharedByCopies
+from ..records.shared_by_copies import SharedByCopies
 from .fold import NOTHING, StepResult, Steps, finalize_memory, run_step, write_item, write_items
 from .identity import digest, jsonable, writer_key
 from .method import Writer

@@ -20,7 +20,8 @@ from dspy.adapters.types.base_type import CUSTOM_TYPE_START_IDENTIFIER as MARKER
 from dspy.adapters.utils import get_annotation_name
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from ..errors import ProgramError, one_line
+from ..errors import ProgramError
+from ..text import one_line
 from .predictor import Predictor, is_for
 
 AUGMENTED = "augmented"

@@ -18,7 +18,7 @@ from ..engines.endpoint.endpoint import ChunkCallback, stream_chunks
 from ..errors import AnswerChangedError
 from ..reading.layouts import Layout
 from ..reading.partial import PartialAnswer, is_text_output
-from ..records.scope import set_context
+from ..records.context_variables import set_context
 
 ANSWER = "answer"
 """The output of a task that is sent."""

@@ -20,7 +20,9 @@ from typing import Any, TypeVar
 
 import dspy
 
-from ..records.scope import Place, SharedByCopies, place, set_context
+from ..records.context_variables import set_context
+from ..records.shared_by_copies import SharedByCopies
+from .call_order import CALL_ORDER, CallOrder
 
 T = TypeVar("T")
 
@@ -50,12 +52,12 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
     """
     if len(calls) < 2:
         return [call() for call in calls]
-    outer, here = dspy.settings.trace, place.get()
-    at = here.tick() if here else ()
+    outer, here = dspy.settings.trace, CALL_ORDER.get()
+    at = here.next_position() if here else ()
     traces: list[list[Any]] = [[] for _ in calls]
 
     def job(n: int) -> tuple[Any, Exception | None]:
-        place.set(Place((*at, n)) if here else None)
+        CALL_ORDER.set(CallOrder((*at, n)) if here else None)
         with dspy.context(trace=None if outer is None else traces[n]):
             try:
                 return calls[n](), None

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
-from ..errors import misfit
+from ..validation import validation_message
 from .choices import OneOf, chosen_letter
 from .ids import IdFrom, IdMatcher
 from .json_text import JsonObject, LooseJsonParser, ReadBudget
@@ -277,7 +277,7 @@ class ValueReader:
         try:
             return model.model_validate(values)
         except ValidationError as error:
-            raise UnreadableError(path, misfit(error)) from error
+            raise UnreadableError(path, validation_message(error)) from error
 
     def _raw_fields(self, raw: JsonValue, model: type[BaseModel], path: str) -> JsonObject:
         """Return the fields of an object by normalized name.
@@ -349,4 +349,4 @@ def _validate(value: JsonValue, type_hint: TypeHint, path: str) -> object:
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
-        raise UnreadableError(path, misfit(error)) from error
+        raise UnreadableError(path, validation_message(error)) from error

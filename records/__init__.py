@@ -5,18 +5,18 @@ its own content. A history is compared and hashed by its content digest and prin
 items, so that copying one into a thousand examples, or an optimizer printing its training set, costs next to nothing.
 """
 
-from ..errors import one_line
-from .context import ABSTRACT, Context, Failure, Hit, SearchResult, estimate_tokens, fewest_tokens, in_blocks
+from .context import ABSTRACT_KINDS, Context, Failure, Hit, SearchResult, in_blocks
 from .frozen import Frozen, FrozenMapping, Record
 from .history import History
 from .items import Action, AnyItem, Behavior, Item, Logs, Profile, Session
 from .json_input import parse_json, read_json
 from .query import Query
 from .timestamps import Moment, comparable, latest, read_time
+from .token_counts import estimate_tokens, fewest_tokens
 from .turns import Turn, format_time
 
 __all__ = [
-    "ABSTRACT",
+    "ABSTRACT_KINDS",
     "Action",
     "AnyItem",
     "Behavior",
@@ -41,7 +41,6 @@ __all__ = [
     "format_time",
     "in_blocks",
     "latest",
-    "one_line",
     "parse_json",
     "read_json",
     "read_time",

@@ -7,7 +7,7 @@ import threading
 import warnings
 from typing import Any, cast
 
-LONGEST_RUN = 500
+MAX_RUN_LENGTH = 500
 """Signs in a row to give it at once: jieba takes the square of the length of some runs."""
 _LOCK = threading.Lock()
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from ..errors import one_line
+from ..text import one_line
 from .frozen import FrozenDict, FrozenMapping, Record
 from .turns import format_time
 
-ABSTRACT = frozenset({"summary", "inference", "trait", "background", "principle"})
+ABSTRACT_KINDS = frozenset({"summary", "inference", "trait", "background", "principle"})
 """Kinds of hits that rest on so many turns that finding one proves nothing about any of them."""
 
 
@@ -41,7 +40,7 @@ class Hit(Record):
     @property
     def is_evidence(self) -> bool:
         """Whether it speaks of particular turns: recall of evidence counts nothing else."""
-        return self.kind not in ABSTRACT
+        return self.kind not in ABSTRACT_KINDS
 
     def line(self) -> str:
         """Render the hit on one line, as `Turn.line` does: `[id] (date) text`, a label in brackets before the text."""
@@ -138,42 +137,3 @@ class Failure(Record):
     kind: FailureKind
     where: str
     message: str
-
-
-_CJK_CHARACTERS = re.compile("[\u3000-\u9fff\uac00-\ud7af]+")
-
-
-def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text without a tokenizer: four characters a token, 1.5 tokens a CJK character."""
-    cjk_count = _count_cjk(text)
-    other_count = len(text) - cjk_count
-    return round(other_count / 4 + cjk_count * 1.5)
-
-
-def fewest_tokens(text: str) -> int:
-    """Return the fewest tokens that a text takes with any tokenizer: eight characters a token, two CJK characters.
-
-    Runs of white space count as one character, since tokenizers have single tokens for long ones.
-    """
-    text = " ".join(text.split())
-    cjk_count = _count_cjk(text)
-    other_count = len(text) - cjk_count
-    return other_count // 8 + cjk_count // 2
-
-
-def _count_cjk(text: str) -> int:
-    if text.isascii():
-        return 0
-    return sum(len(run) for run in _CJK_CHARACTERS.findall(text))
-
-
-def fitting(lines: Iterable[str], max_tokens: int) -> int:
-    """Return how many of the first lines fit into `max_tokens`; the end of a line counts as a token."""
-    count = 0
-    tokens = 0
-    for line in lines:
-        tokens += estimate_tokens(line) + 1
-        if tokens > max_tokens:
-            break
-        count += 1
-    return count

@@ -18,7 +18,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..errors import DataError, misfit
+from ..errors import DataError
+from ..validation import validation_message
 from .frozen import Record
 from .items import AnyItem, Item
 from .json_input import read_json
@@ -95,7 +96,7 @@ class History(Record):
             else:
                 history = cls.from_messages(value, id)
         except ValidationError as error:
-            raise DataError(f"history {id!r}: {misfit(error)}") from error
+            raise DataError(f"history {id!r}: {validation_message(error)}") from error
 
         if len(history.turns) < sum(len(item.turns) for item in history.items):
             raise DataError(f"history {id!r}: uses a turn id twice; ids name single turns")

@@ -1,7 +1,7 @@
 """Strict JSON for input: refuses what the standard library accepts and nothing later could store.
 
-Refused beside what is no JSON: NaN and infinite numbers, whole numbers of more than `MOST_DIGITS` digits, a key that
-one object holds twice, more than `MOST_DEPTH` levels of lists and objects, and half of a surrogate pair, which no UTF-8
+Refused beside what is no JSON: NaN and infinite numbers, whole numbers of more than `MAX_DIGITS` digits, a key that
+one object holds twice, more than `MAX_DEPTH` levels of lists and objects, and half of a surrogate pair, which no UTF-8
 file or hash can hold.
 """
 
@@ -16,13 +16,13 @@ from typing import Any
 from ..errors import DataError
 from .text_file import read_text
 
-MOST_DEPTH = 100
+MAX_DEPTH = 100
 """Most levels of lists and objects in each other."""
-MOST_DIGITS = 300
+MAX_DIGITS = 300
 """Most digits of a whole number: with more it could not be compared with any other kind of number."""
 
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-_TOO_DEEP = f"lists and objects are nested more than {MOST_DEPTH} levels deep; make it flatter"
+_TOO_DEEP = f"lists and objects are nested more than {MAX_DEPTH} levels deep; make it flatter"
 
 
 def read_json(path: str | Path) -> Any:
@@ -37,14 +37,14 @@ def read_json(path: str | Path) -> Any:
 def parse_json(text: str, where: str) -> Any:
     """The value of a JSON text; `where` it is, a file, perhaps with a line, begins the message of a DataError."""
     try:
-        return decode(text)
+        return decode_json(text)
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
     except ValueError as error:
         raise DataError(f"{where}: {error}") from error
 
 
-def decode(text: str) -> Any:
+def decode_json(text: str) -> Any:
     """The value of a JSON text; for readers that have their own words for what is no JSON.
 
     Raises:
@@ -55,16 +55,16 @@ def decode(text: str) -> Any:
         value = strict_decoder().decode(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    refuse_unfit(value, text)
+    check_json_value(value, text)
     return value
 
 
-def refuse_unfit(value: Any, text: str) -> None:
+def check_json_value(value: Any, text: str) -> None:
     """Raises ValueError for a value that is nested too deeply or holds half of a surrogate pair.
 
     Most texts that it was read from tell at a glance that nothing is wrong.
     """
-    if text.count("[") + text.count("{") > MOST_DEPTH and not _is_flat(value):
+    if text.count("[") + text.count("{") > MAX_DEPTH and not _is_flat(value):
         raise ValueError(_TOO_DEEP)
     if _HALF_PAIR.search(text):
         try:
@@ -75,11 +75,11 @@ def refuse_unfit(value: Any, text: str) -> None:
 
 
 def strict_decoder() -> json.JSONDecoder:
-    """A decoder that refuses what `decode` refuses, but for what `refuse_unfit` finds; raises ValueError."""
+    """A decoder that refuses what `decode_json` refuses, but for what `check_json_value` finds; raises ValueError."""
     return json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_int=_int, parse_constant=_constant)
 
 
-def _is_flat(value: Any, levels: int = MOST_DEPTH) -> bool:
+def _is_flat(value: Any, levels: int = MAX_DEPTH) -> bool:
     """Whether a value has at most so many levels of lists and objects; looks no deeper than that."""
     if type(value) not in (dict, list):
         return True
@@ -104,7 +104,7 @@ def _float(text: str) -> float:
 
 
 def _int(text: str) -> int:
-    if len(text) > MOST_DIGITS:
+    if len(text) > MAX_DIGITS:
         raise ValueError(f"a whole number has {len(text)} digits; write a smaller one, or a text")
     return int(text)
 

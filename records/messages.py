@@ -8,10 +8,12 @@ from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue, ValidationError
 
-from ..errors import DataError, misfit, one_line
-from .folding import folded
+from ..errors import DataError
+from ..text import one_line
+from ..validation import validation_message
 from .frozen import Record
 from .items import Session
+from .normalize import normalize_text
 from .turns import Turn
 
 ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
@@ -91,7 +93,7 @@ def _speaker_of(message: Mapping[str, Any]) -> Any:
         return name
 
     name = one_line(name)
-    letters = re.sub(r"[\W_]+", "", folded(name))
+    letters = re.sub(r"[\W_]+", "", normalize_text(name))
     if not letters or letters in ROLES:
         return role
     return name
@@ -111,4 +113,4 @@ def _validated(kind: type[RecordT], fields: dict[str, Any], where: str) -> Recor
     except UnicodeEncodeError as error:
         raise DataError(f"{where}: a text holds half of a surrogate pair; replace it by a whole character") from error
     except ValidationError as error:
-        raise DataError(f"{where}: {misfit(error)}") from error
+        raise DataError(f"{where}: {validation_message(error)}") from error

@@ -15,12 +15,12 @@ from typing import Any, TextIO
 
 from ..errors import DataError
 
-LONGEST_LINE = 2**27
+MAX_LINE_LENGTH = 2**27
 """Most characters of a line, or of one entry of a list that is read entry by entry.
 
 The longest genuine entries, chats of ten million tokens, have 43 million.
 """
-LONGEST_FILE = 2**29
+MAX_FILE_LENGTH = 2**29
 """Most characters of a file that is read as a whole."""
 
 _PIECE = 2**20
@@ -30,7 +30,7 @@ _BEGINNINGS = {b"\x1f\x8b": "it is compressed", b"\xff\xfe": "it is UTF-16", b"\
 """What files that are no UTF-8 begin with, and what they are."""
 
 
-def refuse_irregular(path: Path) -> None:
+def check_regular_file(path: Path) -> None:
     """Refuse what is no regular file, before it is opened: to open a pipe waits until somebody writes to it.
 
     Raises:
@@ -50,13 +50,13 @@ def refuse_irregular(path: Path) -> None:
 
 
 @contextmanager
-def opened(path: Path, newline: str | None = None) -> Generator[TextIO]:
+def open_text_file(path: Path, newline: str | None = None) -> Generator[TextIO]:
     """Open a UTF-8 text file for reading; a byte-order mark is left out, and a .gz is unpacked.
 
     Raises:
         DataError: It is missing, no regular file, or no UTF-8 text, which may be seen while it is read.
     """
-    refuse_irregular(path)
+    check_regular_file(path)
     open_text: Any = gzip.open if path.suffix == ".gz" else open
     try:
         with open_text(path, "rt", encoding="utf-8-sig", newline=newline) as file:
@@ -72,9 +72,9 @@ def read_text(path: Path) -> str:
     """Return the text of a file.
 
     Raises:
-        DataError: It cannot be opened (`opened`), is empty, or has more than `LONGEST_FILE` characters.
+        DataError: It cannot be opened (`open_text_file`), is empty, or has more than `MAX_FILE_LENGTH` characters.
     """
-    text = read_bounded(path, LONGEST_FILE, "split it into smaller files")
+    text = read_bounded(path, MAX_FILE_LENGTH, "split it into smaller files")
     if not text.strip():
         raise DataError(f"{path}: the file is empty")
     return text
@@ -89,11 +89,11 @@ def read_bounded(path: Path, longest: int, fix: str) -> str:
         fix: What to do about a longer one, for the error.
 
     Raises:
-        DataError: It cannot be opened (`opened`), or is longer.
+        DataError: It cannot be opened (`open_text_file`), or is longer.
     """
     pieces: list[str] = []
     length = 0
-    with opened(path) as file:
+    with open_text_file(path) as file:
         while piece := file.read(_PIECE):
             length += len(piece)
             if length > longest:
@@ -106,18 +106,18 @@ def read_lines(file: TextIO, path: Path) -> Iterator[str]:
     """Yield the lines of an open file, with their ends.
 
     Args:
-        file: Opened by `opened`.
+        file: Opened by `open_text_file`.
         path: Of the file, for errors.
 
     Raises:
-        DataError: A line has more than `LONGEST_LINE` characters.
+        DataError: A line has more than `MAX_LINE_LENGTH` characters.
     """
     number = 0
-    while line := file.readline(LONGEST_LINE + 1):
+    while line := file.readline(MAX_LINE_LENGTH + 1):
         number += 1
-        if len(line) > LONGEST_LINE:
+        if len(line) > MAX_LINE_LENGTH:
             raise DataError(
-                f"{path}: line {number} has more than {LONGEST_LINE:,} characters; is a line break missing?"
+                f"{path}: line {number} has more than {MAX_LINE_LENGTH:,} characters; is a line break missing?"
             )
         yield line
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import datetime
 from functools import lru_cache
 
-from ..errors import one_line
+from ..text import one_line
 from .frozen import Record
 from .timestamps import Moment
 

@@ -22,12 +22,13 @@ from ..data.benchmark import Benchmark
 from ..data.dataset import raise_on_fatal
 from ..data.rows import Location, Row, Verbatim, Words, json_rows
 from ..engines.spending import Usage, record_usage
-from ..errors import DataError, UserError, one_line
+from ..errors import DataError, UserError
 from ..programs.external.program import WEB, load_target, takes_embedder, target_kind
 from ..programs.external.stores import parameters
 from ..programs.program import MemoryProgram
 from ..programs.recording import ExternalError
 from ..records import History, Query, read_json
+from ..text import one_line
 
 ANSWERS = (".jsonl", ".json", ".json.gz")
 SYSTEM = "system:"

@@ -22,9 +22,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, MempilerError, RunInterrupted, UserError, one_line
+from ..errors import DataError, MempilerError, RunInterrupted, UserError
 from ..records import read_json
 from ..records.atomic_file import atomic_write
+from ..text import one_line
 from .home import home, make_folder
 from .rows import Row
 from .run_store import RunStore

@@ -16,9 +16,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .. import __version__
-from ..errors import ProgramError, UserError, misfit
+from ..errors import ProgramError, UserError
 from ..programs.state import PredictorState
 from ..records import parse_json, read_json
+from ..validation import validation_message
 
 SCHEMA = 2
 MANIFEST, STATE = "manifest.json", "state.json"
@@ -81,7 +82,7 @@ def read_manifest(folder: str | Path) -> Manifest:
         manifest = Manifest.model_validate(raw)
         digest = digest_of(manifest)
     except ValidationError as error:
-        raise ProgramError(f"{folder / MANIFEST}: field {misfit(error)}; the file was altered") from error
+        raise ProgramError(f"{folder / MANIFEST}: field {validation_message(error)}; the file was altered") from error
     except ValueError as error:
         raise ProgramError(f"{folder / MANIFEST}: its values are no plain JSON; the file was altered") from error
     if manifest.manifest_sha256 != digest:
@@ -118,7 +119,7 @@ def read_states(folder: str | Path) -> dict[str, PredictorState]:
             name: PredictorState.model_validate(state) for name, state in parse_json(text, str(folder / STATE)).items()
         }
     except ValidationError as error:
-        raise ProgramError(f"{folder / STATE}: {misfit(error)}; not the state of a saved program") from error
+        raise ProgramError(f"{folder / STATE}: {validation_message(error)}; not the state of a saved program") from error
     except (ValueError, AttributeError) as error:
         raise ProgramError(f"{folder / STATE}: not the state of a saved program: {error}") from error
 

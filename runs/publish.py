@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import ProgramError, UserError, one_line
+from ..errors import ProgramError, UserError
 from ..programs.program import MemoryProgram
+from ..text import one_line
 from .artifact import open_program
 from .manifest import MANIFEST, STATE, Manifest, read_manifest, read_states
 from .promotion import rejection_reason

@@ -21,12 +21,13 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
 
 from ..engines.models import language_model
-from ..errors import EndpointError, MempilerError, UserError, one_line
+from ..errors import EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram
 from ..programs.recording import failure_of
 from ..programs.remember import MemoryCache
 from ..programs.threads import gather
 from ..records import History
+from ..text import one_line
 from .artifact import open_program
 
 ENTRY = '''"""Entry of a program that `mempiler publish` made; what it does is in mempiler.runs.registered_model."""

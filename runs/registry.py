@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import EndpointError, MempilerError, ProgramError, UserError, one_line
+from ..errors import EndpointError, MempilerError, ProgramError, UserError
+from ..text import one_line
 from .home import home, make_folder
 from .manifest import MANIFEST, STATE, is_intact, read_manifest, read_states
 from .tracking import client, tracking_uri

@@ -24,7 +24,7 @@ from ..engines.meter import MeteredLM
 from ..engines.models import is_local
 from ..engines.vectors import CachedVectors
 from ..errors import UserError
-from ..records.scope import SharedByCopies
+from ..records.shared_by_copies import SharedByCopies
 from .folder import RUN, RunFolder
 from .run_store import VectorTable
 

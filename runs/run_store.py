@@ -38,7 +38,7 @@ from ..programs.remember import CachedMemory, WriteCall
 from ..programs.state import dump_values, load_values, signature_of
 from ..programs.threads import SingleFlight
 from ..records import Item
-from ..records.scope import SharedByCopies
+from ..records.shared_by_copies import SharedByCopies
 from .rows import Row
 
 _TABLES = "CREATE TABLE IF NOT EXISTS {name} (scope TEXT, id TEXT, value TEXT, PRIMARY KEY (scope, id)) WITHOUT ROWID"

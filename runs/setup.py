@@ -30,8 +30,9 @@ from ..engines.models import (
     request_settings,
     runs_here,
 )
-from ..errors import MOST_SECONDS, EndpointError, MissingDependencyError, UserError, check_number
+from ..errors import EndpointError, MissingDependencyError, UserError
 from ..programs.program import MemoryProgram
+from ..validation import MAX_SECONDS, check_number
 from .folder import RunFolder
 from .mlflow_log import TRACES
 from .results import MAX_LOST
@@ -131,12 +132,12 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         request_settings(self.lm_settings)
-        check_number("timeout", self.timeout, most=MOST_SECONDS)
-        check_number("max_failure_rate", self.max_failure_rate, most=1)
+        check_number("timeout", self.timeout, maximum=MAX_SECONDS)
+        check_number("max_failure_rate", self.max_failure_rate, maximum=1)
         for name in ("retries", "train", "dev", "test", "traces"):
             check_number(name, getattr(self, name))
-        check_number("threads", self.threads, least=1)
-        check_number("min_n", self.min_n, least=1)
+        check_number("threads", self.threads, minimum=1)
+        check_number("min_n", self.min_n, minimum=1)
         if self.workers != 1:
             self._check_workers()
         if self.replay and self.resume:

@@ -23,7 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..errors import UserError, one_line
+from ..errors import UserError
+from ..text import one_line
 from .home import home, make_folder
 from .results import Evaluation, totals
 from .statistics import Difference

@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 
 from ..engines.endpoint.loop import Deadline
 from ..programs.streaming import AnswerStream
-from ..records.context import estimate_tokens
+from ..records.token_counts import estimate_tokens
 from .bodies import ChatRequest, ResponseExtension
 from .conversation import Conversation
 from .error_responses import body_of, failure, log, refusal_of

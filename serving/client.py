@@ -13,9 +13,9 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from .. import __version__
-from ..errors import check_address, check_number
 from ..memory.entries import MemoryStatus, Users
 from ..secret_values import Secrets, secrets_of_address
+from ..validation import check_address, check_number
 from .requests import ApiRequest, AsyncRemoteMemory, RemoteMemory
 
 T = TypeVar("T")

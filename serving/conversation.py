@@ -20,7 +20,7 @@ from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
 from ..programs.streaming import ANSWER_LISTENER, AnswerStream
 from ..records import Context, Session, Turn, format_time
-from ..records.scope import set_context
+from ..records.context_variables import set_context
 from .bodies import ChatRequest, RequestExtension, ResponseExtension
 from .user_memory import UserMemory
 

@@ -13,13 +13,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Unpack
 
-from ..errors import ConflictError, UserError, check_number
+from ..errors import ConflictError, UserError
 from ..memory.amending import LONGEST, LONGEST_BY, Amendment, Amendments, active_amendments
 from ..memory.entries import MOST, PAGE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.incoming import plain_line
 from ..memory.index import Entry
 from ..memory.store import Store
 from ..memory.stored import Owner
+from ..validation import check_number
 from .bodies import EntryChoice
 from .memories import Memories
 from .memory_view import MemoryView

@@ -23,16 +23,8 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
-from ..errors import (
-    AnswerChangedError,
-    BudgetError,
-    ConflictError,
-    EndpointError,
-    ProgramError,
-    StoreError,
-    UserError,
-    misfit,
-)
+from ..errors import AnswerChangedError, BudgetError, ConflictError, EndpointError, ProgramError, StoreError, UserError
+from ..validation import validation_message
 
 log = logging.getLogger("mempiler.serving")
 _KINDS = {
@@ -109,7 +101,7 @@ def refusal_of(error: BaseException) -> HTTPException:
         if error.errors()[0]["loc"] == ("body",):
             return NO_JSON()
         # What was sent need not be text that a response can hold; a message of ours is.
-        error = UserError(misfit(error, skip=1))
+        error = UserError(validation_message(error, skipped_parts=1))
     for kind, status, message in _REFUSALS:
         if isinstance(error, kind):
             return HTTPException(status, message or str(error), {"Retry-After": "5"} if status == 503 else None)

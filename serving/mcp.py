@@ -6,14 +6,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .. import __version__
-from ..errors import needing, one_line
 from ..memory.stored import Number
+from ..optional_import import require_package
+from ..text import one_line
 from .bodies import Conditions, Most, Since, Until, Words
 from .error_responses import CAUGHT, log, refusal_of
 from .prompt_text import FOUND, NOTHING, data_lines
 from .user_memory import UserMemory
 
-with needing("mcp", "mcp"):
+with require_package("mcp", "mcp"):
     from mcp.server import MCPServer
     from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import ToolError

@@ -38,7 +38,7 @@ from ..memory.text_turns import CURRENT_SLOT
 from ..programs.identity import digest, program_digest, writer_digest
 from ..programs.pending import PendingItems
 from ..programs.program import MemoryProgram
-from ..records.scope import set_context
+from ..records.context_variables import set_context
 from .bodies import EntryChoice
 from .breaker import breakers_of
 from .failure_counts import FailureCounts

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from ..errors import check_number
 from ..memory.amending import Amendments, EntryEdits
 from ..memory.entries import MOST
 from ..memory.index import Entry
@@ -17,8 +16,9 @@ from ..memory.memory import Memory, turn_entries
 from ..memory.stored import Contents, Document, Snapshot
 from ..programs.method import Method
 from ..programs.pending import PendingItems, with_failed_items
-from ..records import ABSTRACT, Hit, Item, Query, SearchResult, Session, Turn
+from ..records import ABSTRACT_KINDS, Hit, Item, Query, SearchResult, Session, Turn
 from ..records.timestamps import comparable
+from ..validation import check_number
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 GONE = "(deleted)"
@@ -50,7 +50,7 @@ class MemoryFilter(EntryEdits):
     def holds(self, time: datetime | None, sources: Collection[str], kind: str = "") -> bool:
         """Whether what is of a time and a kind, and rests on some turns, is looked at."""
         if self.turns is not None and (
-            self.turns.isdisjoint(sources) or (kind in ABSTRACT and not self.turns.issuperset(sources))
+            self.turns.isdisjoint(sources) or (kind in ABSTRACT_KINDS and not self.turns.issuperset(sources))
         ):
             return False
         if not (self.since or self.until):

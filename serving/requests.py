@@ -17,7 +17,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from ..errors import ConflictError, EndpointError, MempilerError, ServiceError, UserError, misfit
+from ..errors import ConflictError, EndpointError, MempilerError, ServiceError, UserError
 from ..memory.entries import (
     PAGE,
     Added,
@@ -36,6 +36,7 @@ from ..memory.entries import (
 from ..memory.incoming import Messages, Scalar, storable
 from ..records import Item, SearchResult, Session
 from ..secret_values import Secrets
+from ..validation import validation_message
 from .bodies import EntryChoice, EntryFilter, Name, NewSession, NewText, Question, Search
 
 T = TypeVar("T")
@@ -241,7 +242,7 @@ def _body(what: str, form: type[Any], **given: Any) -> dict[str, Any]:
     try:
         body = form(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
-        raise UserError(f"{what}: {misfit(error)}") from None
+        raise UserError(f"{what}: {validation_message(error)}") from None
     return body.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -249,7 +250,7 @@ def _name(what: str, name: str) -> str:
     try:
         return TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
-        raise UserError(f"{what} {name!a:.100} cannot stand in an address: {misfit(error)}") from None
+        raise UserError(f"{what} {name!a:.100} cannot stand in an address: {validation_message(error)}") from None
 
 
 def _awaited(

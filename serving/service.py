@@ -27,7 +27,7 @@ from ..memory.store import Store
 from ..memory.stored import Owner
 from ..memory.tenant_lock import TENANT, TenantLock
 from ..programs.program import MemoryProgram
-from ..records.scope import set_context
+from ..records.context_variables import set_context
 from .auth import Tokens
 from .bodies import Name
 from .breaker import CALLER, Breaker, breakers_of

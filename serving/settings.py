@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from ..errors import MOST_SECONDS
+from ..validation import MAX_SECONDS
 
 LEASE = 120.0
 """Seconds after which another process may write the sessions of a user whom a killed one was writing."""
@@ -15,7 +15,7 @@ AT_ONCE = 128
 MAX_MESSAGES = 10_000
 """Messages of which no request can have more, however the limit is set."""
 
-Seconds = Annotated[float, Field(gt=0, le=MOST_SECONDS)]
+Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 Count = Annotated[int, Field(ge=0)]
 Some = Annotated[int, Field(ge=1)]
 
@@ -48,6 +48,6 @@ class Settings(BaseModel, frozen=True, extra="forbid"):
         default=LEASE, ge=1, le=600, description="seconds until others write whom a killed process was writing"
     )
     grace: float = Field(
-        default=20.0, ge=0, le=MOST_SECONDS, description="seconds to finish what is in progress when stopped"
+        default=20.0, ge=0, le=MAX_SECONDS, description="seconds to finish what is in progress when stopped"
     )
     mcp: bool = Field(default=False, description="let agents reach memories as tools, at /v1/mcp (extra: mcp)")

@@ -12,9 +12,9 @@ from dspy.utils.callback import BaseCallback
 from fastapi import FastAPI
 
 from .. import __version__
-from ..errors import needing
+from ..optional_import import require_package
 
-with needing("opentelemetry-instrumentation-fastapi", "otel"):
+with require_package("opentelemetry-instrumentation-fastapi", "otel"):
     from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -31,7 +31,7 @@ def exported() -> TracerProvider:
     Raises:
         MissingDependencyError: There is no exporter.
     """
-    with needing("opentelemetry-exporter-otlp-proto-http", "otel"):
+    with require_package("opentelemetry-exporter-otlp-proto-http", "otel"):
         from opentelemetry.exporter.otlp.proto.http import trace_exporter  # pyright: ignore[reportMissingImports]
     # What is merged last wins: the variables.
     told = Resource({"service.name": "mempiler"}).merge(OTELResourceDetector().detect())

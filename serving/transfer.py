@@ -15,11 +15,12 @@ from typing import Any, TextIO, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..errors import DataError, UserError, misfit
+from ..errors import DataError, UserError
 from ..memory.incoming import checked, name_of
 from ..memory.store import Store
 from ..memory.stored import Contents, Owner
 from ..records.json_input import parse_json
+from ..validation import validation_message
 
 MARK = '{"mempiler": "memories"'
 """The beginning of a file of memories."""
@@ -86,7 +87,7 @@ def _users(lines: Iterable[str], name: str) -> Iterator[Contents]:
                     raise DataError(f"{where}: {user} is in line {first} too; keep one of them")
                 yield contents
     except ValidationError as error:
-        raise DataError(f"{where}: {misfit(error)!a:.200}") from error
+        raise DataError(f"{where}: {validation_message(error)!a:.200}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: is no UTF-8 text ({error.reason}); give the file as it was exported") from error
     except DataError:

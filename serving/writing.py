@@ -21,13 +21,14 @@ from typing import Any
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from pydantic_core import to_json
 
-from ..errors import MempilerError, one_line
+from ..errors import MempilerError
 from ..memory.amending import Amendments, active_amendments, amendment_scope
 from ..memory.deltas import delta
 from ..memory.memory import Memory
 from ..memory.stored import LONGEST_LEASE, Change, Claim, Document, Log, Owner, StoredItem
 from ..programs.fold import StepResult, Steps, finalize_memory, retry_failed, run_step, write_item, write_items
 from ..records import Failure, Item
+from ..text import one_line
 from .memories import Memories
 from .memory_view import MemoryView
 from .settings import LEASE

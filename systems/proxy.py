@@ -26,9 +26,10 @@ from fastapi import FastAPI, Header
 from fastapi.responses import JSONResponse
 
 from ..engines.spending import Usage, measure_usage, record_usage
-from ..errors import MempilerError, one_line
+from ..errors import MempilerError
 from ..memory.index import Embedder
 from ..reading.cut_texts import CutText
+from ..text import one_line
 
 PASSED = ("temperature", "top_p", "stop", "response_format", "tools", "tool_choice", "seed")
 """Settings of a request that go to the model."""

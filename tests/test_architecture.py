@@ -19,13 +19,16 @@ from .conftest import package_files
 
 ROOT = Path(mempiler.__file__).parent
 
-BASE = {"records", "errors", "secret_values"}
+BASE = {"records", "errors", "secret_values", "text", "validation", "optional_import"}
 PROGRAMS = BASE | {"memory", "signatures", "reading", "engines"}
 OPTIMIZERS = PROGRAMS | {"programs", "data", "engines"}
 MAY_IMPORT: dict[str, set[str]] = {
     "secret_values": set(),
-    "errors": {"secret_values"},
-    "records": {"errors"},
+    "text": set(),
+    "errors": {"text"},
+    "optional_import": {"errors"},
+    "validation": {"errors", "secret_values"},
+    "records": {"errors", "text", "validation"},
     "reading": BASE,
     "signatures": BASE | {"reading"},
     "memory": BASE,
@@ -37,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runs": OPTIMIZERS | {"optimizers", "systems"},
     "testing": OPTIMIZERS,
     "serving": OPTIMIZERS | {"optimizers", "runs"},
-    "serving/frameworks": {"errors", "reading", "serving"},
+    "serving/frameworks": {"errors", "optional_import", "reading", "serving"},
     "serving/client": BASE | {"memory", "serving/requests"},
     "serving/requests": BASE | {"memory", "serving"},
     "cli": OPTIMIZERS | {"optimizers", "runs", "serving", "systems"},

@@ -105,7 +105,7 @@ def _missing_packages(path: Path) -> Iterator[tuple[str, str | None]]:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             continue
         texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
-        if node.func.id in ("needing", "MissingDependencyError") and len(texts) == len(node.args):
+        if node.func.id in ("require_package", "MissingDependencyError") and len(texts) == len(node.args):
             yield texts[0], texts[1] if len(texts) > 1 else None
 
 

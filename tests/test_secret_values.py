@@ -3,8 +3,9 @@
 import base64
 
 import pytest
-from mempiler.errors import UserError, check_address
+from mempiler.errors import UserError
 from mempiler.secret_values import Secrets, secrets_of_address, secrets_of_environment, secrets_of_settings
+from mempiler.validation import check_address
 
 KEY = 'sk-proj/0123 "456'
 

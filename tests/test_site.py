@@ -22,7 +22,7 @@ from mempiler.engines.models import language_model
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.programs.catalog import method_class
 from mempiler.programs.names import METHODS, POLICIES
-from mempiler.records.own_code import import_object
+from mempiler.records.import_object import import_object
 
 from tests.browser import CHROMIUM, Browser, serious_faults
 from tests.conftest import suite

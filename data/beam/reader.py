@@ -20,9 +20,10 @@ from typing import Annotated, Any, Literal
 import dspy
 from pydantic import AliasChoices, Field, RootModel, model_validator
 
-from ...errors import DataError, one_line
+from ...errors import DataError
 from ...records import History, Session, Turn, read_json
-from ...records.text_file import refuse_irregular
+from ...records.text_file import check_regular_file
+from ...text import one_line
 from ..dataset import Dataset, FindingListener
 from ..rows import MONTHS, Location, Parsed, Row, Text, Verbatim, Words, json_rows, natural, stream_list
 
@@ -195,7 +196,7 @@ def _parquet(table: Path) -> Iterator[Any]:
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
-    refuse_irregular(table)
+    check_regular_file(table)
     try:
         for batch in ParquetFile(table).iter_batches(1, columns=[*_HubRow.model_fields]):
             yield from batch.to_pylist()

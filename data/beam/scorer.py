@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 
 import dspy
 
-from ...errors import one_line
 from ...records import Context
 from ...signatures.judges import JudgeItem, JudgeItemAlone, JudgeSameEvent
+from ...text import one_line
 from ..judge import Judge, PromptJudge, Verdict
 from ..scorer import Score, ScoredAnswer, Scorer, answer_of
 from ..text_metrics import evidence_recall, format_evidence

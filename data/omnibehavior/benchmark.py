@@ -29,7 +29,7 @@ from pydantic import BeforeValidator, Field
 
 from ...errors import DataError
 from ...records import Action, History, read_json
-from ...records.context import fitting
+from ...records.token_counts import count_fitting_lines
 from ..behavior import OptionAccuracy, RecentRecords, example, format_question, records
 from ..benchmark import Benchmark
 from ..dataset import Dataset, FindingListener
@@ -355,7 +355,7 @@ def _questions(user: _User, history_tokens: int | None) -> tuple[History, list[d
     anchor = len(user.before) + user.asked[0]
     profile = user.profile.strip() if isinstance(user.profile, str) else ""
     lines = (action.turn().line() for action in reversed(actions[:anchor]))
-    begin = 0 if history_tokens is None else anchor - fitting(lines, history_tokens)
+    begin = 0 if history_tokens is None else anchor - count_fitting_lines(lines, history_tokens)
     history = records(user.id, profile, actions[begin:anchor])
     since = RecentRecords(user.id, actions[anchor:], anchor)
     made = []

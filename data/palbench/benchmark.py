@@ -24,10 +24,10 @@ from typing import Any, ClassVar, Literal, Self
 
 import dspy
 
-from ...errors import one_line
-from ...records.chinese import LONGEST_RUN, chinese_cutter
+from ...records.chinese import MAX_RUN_LENGTH, chinese_cutter
 from ...signatures.judges import JudgeImplicitNeeds
 from ...signatures.pal import selected
+from ...text import one_line
 from ..benchmark import Benchmark
 from ..dataset import Dataset, FindingListener
 from ..judge import PromptJudge
@@ -39,7 +39,7 @@ BLEU = {f"bleu{order}": f"BLEU-{order}" for order in (1, 2, 3, 4)}
 POINTS = {"pos": 1, "neg": -1, "neu": 0}
 """What selecting a candidate of each kind gives."""
 
-_LONG_RUN = re.compile(rf"[\u4e00-\u9fd5]{{{LONGEST_RUN}}}")
+_LONG_RUN = re.compile(rf"[\u4e00-\u9fd5]{{{MAX_RUN_LENGTH}}}")
 
 
 def words(text: str) -> list[str]:

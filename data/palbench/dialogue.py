@@ -22,9 +22,10 @@ from typing import Any, ClassVar, Self
 import dspy
 from dspy.utils.exceptions import AdapterParseError
 
-from ...errors import UserError, one_line
+from ...errors import UserError
 from ...signatures.judges import JudgeNeedUnderstanding, JudgePreferenceUnderstanding
 from ...signatures.pal import USER_ACTIONS, PlayUser, UserAction
+from ...text import one_line
 from ..benchmark import Interaction, Program, coerce_options
 from ..judge import AnyJudge, PromptJudge, ask_all
 from ..scorer import Score, ScoredAnswer, Scorer

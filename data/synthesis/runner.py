@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 import dspy
 
-from ...errors import one_line
 from ...reading.failures import concerns_prompt
 from ...records.atomic_file import atomic_write
+from ...text import one_line
 from ..judge import ask_all
 
 S = TypeVar("S")

@@ -10,7 +10,7 @@ import hashlib
 import os
 from urllib.parse import urlsplit
 
-from ...errors import check_address
+from ...validation import check_address
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 

@@ -22,9 +22,10 @@ from dspy.lm15 import LM15Error, ProviderError, TransportError
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import LMAuthError, LMError, LMInvalidRequestError
 
-from ...errors import EndpointError, MempilerError, UserError, one_line
+from ...errors import EndpointError, MempilerError, UserError
 from ...records import estimate_tokens, fewest_tokens
 from ...secret_values import Secrets, secrets_of_address, secrets_of_environment
+from ...text import one_line
 from ..spending import Usage, UsageReport, computing, litellm_module, needed_prices, token_prices
 from ..token_counts import believable_count
 from . import Waits

@@ -37,10 +37,11 @@ from dspy.lm15 import (
 )
 from dspy.utils.exceptions import LMAuthError, LMTransportError
 
-from ...errors import one_line
 from ...records import estimate_tokens, fewest_tokens
-from ...records.scope import SharedByCopies, set_context
+from ...records.context_variables import set_context
+from ...records.shared_by_copies import SharedByCopies
 from ...secret_values import Secrets, secrets_of_address, secrets_of_environment
+from ...text import one_line
 from ..spending import litellm_module
 from ..token_counts import believable_count, text_of_messages
 from . import DEADLINE, RETRIES, TIMEOUT, RemoteEngine

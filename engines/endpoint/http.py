@@ -30,8 +30,8 @@ from dspy.lm15 import (
 )
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
 
-from ...errors import one_line
 from ...secret_values import Secrets
+from ...text import one_line
 from .loop import run
 
 MOST_BYTES = 4_000_000

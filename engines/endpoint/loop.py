@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import LMTimeoutError
 
-from ...records.scope import set_context
+from ...records.context_variables import set_context
 
 T = TypeVar("T")
 

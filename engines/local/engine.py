@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from dspy.clients.provider import TrainingJob
 from dspy.lm15 import ContextLengthError, Message, Request, Response, Usage, response_to_events
 
-from ...records.scope import SharedByCopies
+from ...records.shared_by_copies import SharedByCopies
 from ..call import CURRENT_CALL
 from ..meter import Meter, MeteredLM
 from . import processes

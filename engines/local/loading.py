@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...errors import MissingDependencyError, UserError, one_line
+from ...errors import MissingDependencyError, UserError
+from ...text import one_line
 
 
 def check_installed() -> None:

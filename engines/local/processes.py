@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from ...errors import UserError, one_line
+from ...errors import UserError
+from ...text import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from dspy.clients.provider import ReinforceJob
 from dspy.clients.utils_finetune import TrainDataFormat
 
-from ...errors import DataError, UserError, one_line
+from ...errors import DataError, UserError
+from ...text import one_line
 from . import processes
 from .batching import chunks
 from .loss import BatchSize, advantages, divergence, grpo_loss, less_faults

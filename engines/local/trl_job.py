@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import MissingDependencyError, UserError, one_line
+from ...errors import MissingDependencyError, UserError
+from ...text import one_line
 from . import processes
 from .batching import chunks
 from .loading import quiet

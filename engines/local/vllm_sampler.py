@@ -11,7 +11,8 @@ from typing import Any
 
 from dspy.lm15 import TransportError
 
-from ...errors import UserError, one_line
+from ...errors import UserError
+from ...text import one_line
 from .batching import Batcher
 from .model import LocalModel
 from .sampling import Sample, SampleRequest

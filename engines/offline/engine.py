@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 from dspy import lm15
 
-from ...records.scope import SharedByCopies
+from ...records.shared_by_copies import SharedByCopies
 from .view import (
     TEXT,
     Schema,

@@ -15,7 +15,8 @@ from typing import Any
 
 from dspy.clients.utils_finetune import TrainDataFormat
 
-from ...errors import MempilerError, UserError, one_line
+from ...errors import MempilerError, UserError
+from ...text import one_line
 from .groups import Group
 from .settings import TrainingSettings
 

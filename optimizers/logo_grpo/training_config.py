@@ -10,7 +10,8 @@ from pydantic import PositiveFloat, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass
 
 from ...engines.local.settings import Reinforcement
-from ...errors import UnknownNameError, UserError, misfit
+from ...errors import UnknownNameError, UserError
+from ...validation import validation_message
 from .reward import RewardSettings, SessionReward
 from .settings import Curriculum, Objective, TrainingSettings
 
@@ -87,7 +88,7 @@ class TrainingConfig:
             shaped = replace(self.settings, **parts, reward=replace(self.settings.reward, **rewards), **training)
             changed = replace(self, settings=shaped, train_kwargs={**self.train_kwargs, **given}, **own)
         except ValidationError as error:
-            raise UserError(f"a setting of the training: {misfit(error)}") from error
+            raise UserError(f"a setting of the training: {validation_message(error)}") from error
         # The trainer itself would refuse them only after the warm-up.
         Reinforcement.parse(changed.trainer_settings)
         return changed

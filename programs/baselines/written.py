@@ -25,7 +25,7 @@ from ...memory.amending import EntryEdits
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...memory.memory import Memory, Stored, turn_entries
-from ...records import Context, Failure, Hit, Item, Query, comparable, format_time, latest, one_line
+from ...records import Context, Failure, Hit, Item, Query, comparable, format_time, latest
 from ...signatures.baselines import (
     ConditionalRecord,
     DigestEvents,
@@ -35,6 +35,7 @@ from ...signatures.baselines import (
     RecordConditions,
     UpdateSummary,
 )
+from ...text import one_line
 from ..method import EntryCount, EntryReader, ExtractionFailed, Method, Settings, Writer
 from ..predictor import predictor
 from ..recording import record_failure

@@ -24,8 +24,9 @@ from ...errors import ProgramError, UserError
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import timed
 from ...memory.memory import Memory, turn_entries
-from ...records import AnyItem, Context, History, Hit, Item, Query, one_line
-from ...records.own_code import import_object
+from ...records import AnyItem, Context, History, Hit, Item, Query
+from ...records.import_object import import_object
+from ...text import one_line
 from ..method import EntryCount, Method, Reader, RecentItems, Settings, Writer
 from ..pending import PendingItems, Recalled
 from ..program import MemoryProgram

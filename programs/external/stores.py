@@ -28,7 +28,7 @@ import dspy
 from ...engines.spending import Usage, measure_usage, record_usage
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...records import Failure, History, Item
-from ...records.scope import SharedByCopies
+from ...records.shared_by_copies import SharedByCopies
 from ..recording import ExternalError, failure_of, record_failure
 from ..threads import SingleFlight
 

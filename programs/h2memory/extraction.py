@@ -7,8 +7,9 @@ from datetime import datetime
 from itertools import accumulate
 
 from ...memory.index import Embedder, Entry, Index
-from ...records import Item, Turn, latest, one_line
+from ...records import Item, Turn, latest
 from ...signatures.h2memory import AspectSummary, DraftOutline, LogLinks
+from ...text import one_line
 from ..method import ExtractionFailed
 from ..predictor import CallPredictor
 from ..threads import gather

@@ -33,7 +33,7 @@ import dspy
 from ...memory.amending import EntryEdits
 from ...memory.index import Embedder, Entry, entry_of
 from ...memory.indexes import Indexes
-from ...records import Behavior, Context, Hit, Item, Logs, Profile, Query, one_line
+from ...records import Behavior, Context, Hit, Item, Logs, Profile, Query
 from ...signatures.chinese import in_language
 from ...signatures.h2memory import (
     AbstractNeeds,
@@ -47,6 +47,7 @@ from ...signatures.h2memory import (
     SummarizeNeed,
     UpdateBackground,
 )
+from ...text import one_line
 from ..method import EntryReader, ExtractionFailed, Method, Writer
 from ..predictor import Predictor, predictor
 from ..threads import gather

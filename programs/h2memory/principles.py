@@ -13,9 +13,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from pydantic import Field
 
-from ...errors import one_line
 from ...memory.index import Embedder
 from ...signatures.chinese import PromptLanguage
+from ...text import one_line
 from ..method import Settings
 from ..predictor import CallPredictor
 from ..threads import gather

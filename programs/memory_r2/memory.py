@@ -20,7 +20,8 @@ from rpds import HashTrieMap
 from ...memory.amending import is_as_written
 from ...memory.index import Entry
 from ...memory.memory import Memory, Stored
-from ...records import latest, one_line
+from ...records import latest
+from ...text import one_line
 
 WORDINGS = 20
 """Earlier wordings kept with an entry (the released mention history keeps as many)."""

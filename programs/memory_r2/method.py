@@ -22,7 +22,7 @@ from pydantic import Field
 from ...memory.amending import amended_entry
 from ...memory.index import Embedder, SpeakerIs, query_vectors
 from ...memory.indexes import Indexes
-from ...records import Context, Hit, Item, Query, Turn, comparable, format_time, one_line
+from ...records import Context, Hit, Item, Query, Turn, comparable, format_time
 from ...signatures.memory_r2 import (
     AnswerFromMemories,
     EditMemory,
@@ -39,6 +39,7 @@ from ...signatures.memory_r2 import (
     management_examples,
     without_context,
 )
+from ...text import one_line
 from ..method import EntryCount, EntryReader, Method, SearchSettings, Settings, Writer
 from ..predictor import predictor
 from ..recording import record_rejected

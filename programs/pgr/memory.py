@@ -15,8 +15,9 @@ import numpy as np
 from ...memory.amending import is_as_written
 from ...memory.index import LABEL, Entry
 from ...memory.memory import Memory, Stored
-from ...records import AnyItem, Item, one_line
+from ...records import AnyItem, Item
 from ...signatures.pgr import FactChange
+from ...text import one_line
 
 T = TypeVar("T")
 

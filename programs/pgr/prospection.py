@@ -17,7 +17,7 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field
 
-from ...records import Context, Hit, format_time, one_line
+from ...records import Context, Hit, format_time
 from ...signatures.pgr import (
     AugmentQuery,
     ImagineChain,
@@ -32,6 +32,7 @@ from ...signatures.pgr import (
     refined_tree_examples,
     tree_examples,
 )
+from ...text import one_line
 from ..method import EntryCount, Settings
 from ..predictor import Component, predictor
 from ..relative_dates import resolve_line_dates

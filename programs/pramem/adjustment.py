@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ...reading.spelling import is_null_like
-from ...records import one_line
 from ...signatures.pramem import ExperienceChange, PooledProposal
+from ...text import one_line
 from ..predictor import CallPredictor
 from .memory import Experience, ExperienceMemory, Kind, Proposal
 from .samples import PracticeSettings, known

@@ -13,8 +13,9 @@ from pydantic import Field
 
 from ...memory.index import Entry
 from ...memory.memory import Memory, Stored
-from ...records import Action, Turn, one_line
-from ...records.context import fitting
+from ...records import Action, Turn
+from ...records.token_counts import count_fitting_lines
+from ...text import one_line
 
 Kind = Literal["pattern", "alert"]
 
@@ -201,5 +202,5 @@ class ExperienceMemory(Memory):
 
 def suffix(records: Sequence[Action], max_tokens: int) -> tuple[Action, ...]:
     """The newest records whose lines fit, in time order: up to the first that does not."""
-    count = fitting((record.turn().line() for record in reversed(records)), max_tokens)
+    count = count_fitting_lines((record.turn().line() for record in reversed(records)), max_tokens)
     return tuple(records[len(records) - count :])

@@ -15,7 +15,7 @@ from typing import Any
 import dspy
 
 from ...records import Context, Item, Profile, Query
-from ...records.context import fitting
+from ...records.token_counts import count_fitting_lines
 from ...signatures.behavior import PredictBehavior, chosen_option
 from .task import Task, with_items
 
@@ -80,7 +80,7 @@ def newest_actions(items: Sequence[Item], max_tokens: int) -> list[Item]:
     """
     profiles = [item for item in items if isinstance(item, Profile)]
     others = [item for item in items if item.turns and not isinstance(item, Profile)]
-    room = fitting((line for item in reversed(others) for line in reversed(item.lines())), max_tokens)
+    room = count_fitting_lines((line for item in reversed(others) for line in reversed(item.lines())), max_tokens)
     kept: list[Item] = []
     while others and room > 0:
         item = others.pop()

@@ -20,8 +20,8 @@ from pydantic import Field
 from ...engines.endpoint.loop import in_thread
 from ...errors import UnknownNameError, UserError
 from ...records import Context, Hit, Item, Query, comparable
+from ...records.context_variables import set_context
 from ...records.query import About, Modality
-from ...records.scope import set_context
 from ...signatures import pal
 from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFromContext, RespondPersonally
 from ...signatures.chinese import PromptLanguage, action_meaning, has_chinese, in_language

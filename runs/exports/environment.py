@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ...engines.guard import BudgetGuard
 from ...engines.meter import Meter, MeteredLM
 from ...engines.models import language_model
-from ...errors import DataError, ProgramError, UserError, misfit
+from ...errors import DataError, ProgramError, UserError
 from ...optimizers.logo_grpo.given_completions import CompletionsScorer, RolloutReward
 from ...optimizers.logo_grpo.policy import by_history
 from ...optimizers.logo_grpo.reward import RewardSettings, released_f1
@@ -31,6 +31,7 @@ from ...programs.identity import program_digest
 from ...programs.program import MemoryProgram
 from ...programs.remember import MemoryCache
 from ...records import History, read_json
+from ...validation import validation_message
 from ..experiment import Part
 from ..folder import RunFolder
 from ..home import make_folder
@@ -104,7 +105,7 @@ class Environment:
         try:
             reward = RewardSettings(**export.reward)
         except ValidationError as error:
-            raise UserError(f"--reward-set: {misfit(error)}; it has: {', '.join(vars(RewardSettings()))}") from error
+            raise UserError(f"--reward-set: {validation_message(error)}; it has: {', '.join(vars(RewardSettings()))}") from error
         metric = released_f1 if reward.metric == "released" else MetricViews(benchmark).score
         reader = self._reader() if self.program.task.predictors() else None
         self.rewarded = CompletionsScorer(self.program, metric, self._questions, reader, reward, self.setup.seed)
@@ -124,7 +125,7 @@ class Environment:
         try:
             export = Export.model_validate(read_json(path))
         except ValidationError as error:
-            raise ProgramError(f"{path}: is no export: {misfit(error)}; export anew") from error
+            raise ProgramError(f"{path}: is no export: {validation_message(error)}; export anew") from error
         found = cls(export, path.parent)
         if found.digests["benchmark_sha256"] != export.benchmark_sha256:
             where = found.benchmark.source.path

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...errors import one_line
 from ...records.atomic_file import atomic_write
+from ...text import one_line
 from ..rows import REASONS
 from .page import DOCUMENT, Page
 

@@ -17,12 +17,13 @@ from ...engines.guard import BudgetGuard
 from ...engines.local.memory import release_memory
 from ...engines.meter import Meter
 from ...engines.models import endpoint_errors
-from ...errors import BudgetError, EndpointError, MempilerError, RunInterrupted, UserError, one_line
+from ...errors import BudgetError, EndpointError, MempilerError, RunInterrupted, UserError
 from ...optimizers.compile import CompileConfig
 from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import digest, jsonable
 from ...programs.remember import MemoryCache
 from ...records.atomic_file import atomic_write
+from ...text import one_line
 from ..compare import Preferences, load_run, preferences
 from ..compile import run_compile
 from ..experiment import ProgressFactory, run_evaluate

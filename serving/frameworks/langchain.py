@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import needing
+from ...optional_import import require_package
 from ..prompt_text import search_hits
 
-with needing("langchain-core", "langchain"):
+with require_package("langchain-core", "langchain"):
     from langchain_core.documents import Document  # pyright: ignore[reportMissingImports]
     from langchain_core.retrievers import BaseRetriever  # pyright: ignore[reportMissingImports]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import needing
+from ...optional_import import require_package
 from ..prompt_text import Memory, hits_with_fallback, lines, prepend_text
 
-with needing("langgraph", "langgraph"):
+with require_package("langgraph", "langgraph"):
     from langchain_core.runnables import RunnableConfig  # pyright: ignore[reportMissingImports]
     from langgraph.graph import MessagesState  # pyright: ignore[reportMissingImports]
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from ...errors import needing
+from ...optional_import import require_package
 from ..prompt_text import search_hits
 
-with needing("langgraph", "langgraph"):
+with require_package("langgraph", "langgraph"):
     from langgraph.store import base, memory  # pyright: ignore[reportMissingImports]
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ...errors import needing
+from ...optional_import import require_package
 from ...reading.markers import escape_markers_and_tags
 from ..prompt_text import ABOUT, hits_with_fallback, lines
 
-with needing("llama-index-core", "llamaindex"):
+with require_package("llama-index-core", "llamaindex"):
     from llama_index.core.memory import BaseMemoryBlock  # pyright: ignore[reportMissingImports]
 
 

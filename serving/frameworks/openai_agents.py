@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ...errors import needing
+from ...optional_import import require_package
 from ..prompt_text import Memory, hits_with_fallback, lines, prepend_text
 
-with needing("openai-agents", "openai-agents"):
+with require_package("openai-agents", "openai-agents"):
     from agents import Session  # pyright: ignore[reportMissingImports]
     from agents.run import CallModelData, ModelInputData  # pyright: ignore[reportMissingImports]
 

@@ -187,7 +187,7 @@ def test_a_pipe_is_refused_at_once(tmp_path, name):
 
 
 def test_a_line_without_an_end_is_refused_and_a_check_says_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_file, "LONGEST_LINE", 10_000)
+    monkeypatch.setattr(text_file, "MAX_LINE_LENGTH", 10_000)
     row = json.dumps(FORMS["jsonl"]["own.jsonl"][0])
     path = write(tmp_path, {"own.jsonl": f"{row}\n{'x' * 20_000}".encode()})
     with pytest.raises(DataError, match=r"own\.jsonl: line 2 has more than 10,000 characters"):

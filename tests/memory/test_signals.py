@@ -18,7 +18,7 @@ from mempiler.memory.bm25 import STOP_WORDS, clear_word_cache, tokens
 from mempiler.memory.index import DIALOGUE, Entry, Index
 from mempiler.memory.signals import Speakers, month_of, months_asked, passages
 from mempiler.memory.text_turns import CURRENT_SLOT
-from mempiler.records.scope import set_context
+from mempiler.records.context_variables import set_context
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from mempiler.programs.streaming import ANSWER_LISTENER, AnswerStream
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.programs.threads import gather
 from mempiler.records import Failure
-from mempiler.records.scope import set_context
+from mempiler.records.context_variables import set_context
 from mempiler.signatures.answering import AnswerFromContext
 
 from tests.stub_server import StubServer

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Context, DataError, History, Hit, Logs, Query, Session, Turn, UserError
-from mempiler.records import ABSTRACT, comparable, parse_json, read_json
+from mempiler.records import ABSTRACT_KINDS, comparable, parse_json, read_json
 from mempiler.records.atomic_file import atomic_write
-from mempiler.records.json_input import MOST_DEPTH
-from mempiler.records.own_code import import_object
+from mempiler.records.import_object import import_object
+from mempiler.records.json_input import MAX_DEPTH
 from pydantic import ValidationError
 
 VALUES = st.recursive(
@@ -55,9 +55,9 @@ def test_what_nothing_could_hold_is_one_line(text: str, words: str) -> None:
 
 def test_a_whole_pair_the_deepest_value_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
     assert parse_json('"\\ud83d\\ude00"', "here") == "\U0001f600"
-    assert parse_json("[" * MOST_DEPTH + "]" * MOST_DEPTH, "here")
+    assert parse_json("[" * MAX_DEPTH + "]" * MAX_DEPTH, "here")
     page = (Path(__file__).parents[2] / "docs/concepts.md").read_text()
-    assert f"nesting beyond {MOST_DEPTH} levels" in page
+    assert f"nesting beyond {MAX_DEPTH} levels" in page
     (tmp_path / "file.json").write_bytes(b"\xef\xbb\xbf[1]")
     assert read_json(tmp_path / "file.json") == [1]
 
@@ -206,7 +206,7 @@ def test_what_speaks_of_turns_is_evidence_and_hits_are_found_by_kind() -> None:
     context = Context(hits=HITS)
     assert (context.sources, context.evidence) == (("D1:1", "D2:1", "D1:2", "L1:1"), ("D1:1", "D1:2", "L1:1"))
     speaking = ("turn", "log", "record", "session", "fact", "conclusion", "situation", "topic")
-    found = {kind for kind in (*speaking, *ABSTRACT) if Hit(id="x", text="y", kind=kind).is_evidence}
+    found = {kind for kind in (*speaking, *ABSTRACT_KINDS) if Hit(id="x", text="y", kind=kind).is_evidence}
     assert found == set(speaking)
     assert [hit.id for hit in context.with_kinds("log", "topic")] == ["t1", "L1:1"]
 

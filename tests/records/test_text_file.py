@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mempiler.errors import DataError
 from mempiler.records import read_json, text_file
-from mempiler.records.text_file import opened, read_lines, read_text
+from mempiler.records.text_file import open_text_file, read_lines, read_text
 
 
 @pytest.fixture
@@ -34,18 +34,18 @@ def test_a_pipe_a_device_and_a_folder_are_refused_at_once(pipe: Path) -> None:
 
 
 def test_a_line_is_read_up_to_the_longest_one_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_file, "LONGEST_LINE", 10)
+    monkeypatch.setattr(text_file, "MAX_LINE_LENGTH", 10)
     path = tmp_path / "lines.txt"
     path.write_text("123456789\n1234567890\n")
     lines: list[str] = []
-    with opened(path) as file, pytest.raises(DataError, match=r"lines.txt: line 2 has more than 10 characters"):
+    with open_text_file(path) as file, pytest.raises(DataError, match=r"lines.txt: line 2 has more than 10 characters"):
         lines.extend(read_lines(file, path))
     assert lines == ["123456789\n"]
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_file_is_read_up_to_the_longest_one_that_is_allowed(tmp_path, monkeypatch, suffix) -> None:
-    monkeypatch.setattr(text_file, "LONGEST_FILE", 3_000_000)
+    monkeypatch.setattr(text_file, "MAX_FILE_LENGTH", 3_000_000)
     path = tmp_path / f"whole{suffix}"
     pack = gzip.compress if suffix else bytes
     path.write_bytes(pack(b"a" * 3_000_000))

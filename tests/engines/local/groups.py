@@ -7,7 +7,7 @@ from typing import Any
 from mempiler.engines.call import ON_CALL
 from mempiler.engines.local.sampling import row_seed
 from mempiler.programs.threads import gather
-from mempiler.records.scope import set_context
+from mempiler.records.context_variables import set_context
 
 PROMPT = "w1 w2"
 ASKED = [{"role": "user", "content": PROMPT}]

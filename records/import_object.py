@@ -8,7 +8,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError, one_line
+from ..errors import UserError
+from ..text import one_line
 
 
 def import_object(kind: str, name: str, path: str = "") -> Any:
