@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from .errors import UserError
 from .secret_values import Secrets, secrets_of_address
 
-if TYPE_CHECKING:
-    # Only for its type: the command line imports this module and must start without pydantic.
-    from pydantic import ValidationError
-
 MAX_SECONDS = 1e6
 """The longest wait that can be set, eleven days; timers of operating systems end not far above."""
 
 _MAX_PLACE_LENGTH = 100
+
+
+class ValidationFailure(Protocol):
+    """A ValidationError of pydantic, or FastAPI's RequestValidationError."""
+
+    def errors(self) -> Sequence[Mapping[str, Any]]:
+        """Return the problems, each with its place (`loc`) and reason (`msg`)."""
+        ...
 
 
 def check_number(
@@ -65,11 +70,11 @@ def check_address(name: str, address: str) -> None:
     )
 
 
-def validation_message(error: ValidationError, skipped_parts: int = 0) -> str:
-    """Return the first problem of a ValidationError, as `place: reason`.
+def validation_message(error: ValidationFailure, skipped_parts: int = 0) -> str:
+    """Return the first problem of a validation error, as `place: reason`.
 
     Args:
-        error: The error that pydantic raised.
+        error: What pydantic or FastAPI raised.
         skipped_parts: How many parts at the beginning of the place are left out.
     """
     problem = error.errors()[0]
