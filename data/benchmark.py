@@ -1,30 +1,60 @@
-"""A benchmark: a dataset, the scorer of its official metric, and a simulated user where its answers are conversations.
+"""The contract of a benchmark: `Benchmark`, a dataset with the scorers of its metrics.
 
-Each says how a file is read (`read`) and which scorers there are (`metrics`); `load` is the same for all.
+A benchmark says how its file is read and which metrics it has:
+
+    class Trivia(Benchmark):
+        name = "trivia"
+        metrics = {"city": NamesTheCity}
+
+        @classmethod
+        def read(cls, path: Path, on_finding: FindingListener) -> Dataset:
+            histories = []
+            examples = []
+            for user in read_json(path):
+                history = History.parse(user["chat"], id=user["user"])
+                histories.append(history)
+                for row in user["questions"]:
+                    if not row["city"]:
+                        on_finding(Finding("no answer", row["id"], "the city is empty"))
+                        continue
+                    example = dspy.Example(
+                        id=row["id"],
+                        category=row["category"],
+                        history=history,
+                        question=row["question"],
+                        evidence_ids=tuple(row["evidence"]),
+                        answer=row["city"],
+                        city=row["city"],
+                    )
+                    examples.append(example.with_inputs("history", "question", "evidence_ids"))
+            return Dataset(tuple(histories), tuple(examples))
+
+`Trivia.load("trivia.json")` then returns the benchmark with its first metric, and
+`mempiler evaluate METHOD --benchmark trivia:Trivia --data trivia.json` scores a method by it. What
+an example must hold is said in `dataset.py`; the scorer `NamesTheCity` stands in `scorer.py`.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-import reprlib
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Self
 
 import dspy
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ..errors import DataError, UnknownNameError, UserError
+from ..errors import DataError, UnknownNameError
 from ..records import History
 from .dataset import Dataset, FindingListener, Source, Split, questions_after, raise_on_fatal
-from .judge import AnyJudge
+from .interaction import Interaction, Program
+from .judge import JudgeFactory
+from .load_options import coerce_options
 from .samples import sample
-from .scorer import OptimizerStep, Score, Scorer
+from .scorer import OptimizerStep, Score, Scorer, Trace
 from .split import (
     MIN_QUESTIONS,
     Question,
@@ -36,37 +66,30 @@ from .split import (
     split_questions,
 )
 
-_FINITE = ConfigDict(allow_inf_nan=False)
-Program = Callable[..., dspy.Prediction]
-
-
-class Interaction(ABC):
-    """Conversations between a simulated user and two assistants: the program under test, and a rival beside it.
-
-    Both are callables: a benchmark does not depend on programs. An optimizer runs a program on one example at a time,
-    not through a conversation, so nothing can be compiled on such a benchmark.
-    """
-
-    against: str
-    """The method that the rival is built from."""
-    replies: ClassVar[float]
-    """Replies of each side in an average conversation, for plans."""
-
-    @abstractmethod
-    def with_simulated_user(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
-        """A copy with a user that a language model plays, and a rival."""
-
-    @abstractmethod
-    def converse(self, program: Program, example: dspy.Example) -> dspy.Prediction:
-        """Lets the user talk with the program and with the rival.
-
-        Raises:
-            UserError: There is no simulated user, or no rival.
-        """
-
 
 class Benchmark:
     """Examples plus the official metric for one task.
+
+    What a benchmark defines:
+
+    | member | required? | default |
+    |---|---|---|
+    | `name` | yes | |
+    | `metrics` | yes | |
+    | `read` | yes, or a `load` of its own | |
+    | `task` | no | "question-answering" |
+    | `categories`, `expected_categories` | no | none: `--categories` is refused |
+    | `resolve_category` | no | a name means the category of that name |
+    | `sample` | no | none: `load` needs a path |
+    | `generated` | no | False: the data are read from a file |
+    | `interaction` | no | None: a program is asked single questions |
+    | `category` | no | the example's `category`, else "all" |
+    | `group` | no | the id of the example's history |
+    | `fixed_split` | no | None: conversations are split by a seed |
+    | `questions_after` | no | a question is due when its evidence has been said |
+    | `has_unanswerable` | no | False |
+
+    Everything else is for callers and stays as it is.
 
     Args:
         examples: All examples, in file order.
@@ -84,7 +107,7 @@ class Benchmark:
     task: str = "question-answering"
     """The task of `programs.tasks` that its examples are for."""
     metrics: ClassVar[Mapping[str, Callable[[], Scorer]]]
-    """What makes the scorer of each metric."""
+    """The scorer class, or a function that makes the scorer, of each metric by name."""
     categories: ClassVar[Mapping[str, str]] = {}
     """What tables call the categories, where the benchmark's own names are numbers."""
     expected_categories: ClassVar[tuple[str, ...]] = ()
@@ -103,21 +126,30 @@ class Benchmark:
         metric: str | None = None,
         conversations: Iterable[str] | None = None,
     ) -> None:
-        self.examples, self.source = tuple(examples), source
+        self.examples = tuple(examples)
+        self.source = source
         if not self.examples:
             raise DataError(f"{source.path}: holds no examples")
-        self.conversations = frozenset(map(self.group, self.examples) if conversations is None else conversations)
-        self.questions_by_group: Mapping[str, int] = Counter(map(self.group, self.examples))
-        """How many questions the files hold about each conversation or user, those of other categories included."""
+
+        groups = [self.group(example) for example in self.examples]
+        self.conversations = frozenset(groups if conversations is None else conversations)
+        self.questions_by_group: Mapping[str, int] = Counter(groups)
+        """How many questions the files hold about each conversation or user.
+
+        Questions of categories that are left out are counted too.
+        """
         self.metric_name = metric or next(iter(self.metrics))
         self.scorer = self.make_scorer(self.metric_name)
 
     @classmethod
     def read(cls, path: Path, on_finding: FindingListener) -> Dataset | None:
-        """Reads files and reports findings to `note`; None if only a `load` of its own can read them.
+        """Read files, and report what is wrong in them to `on_finding`.
 
-        Further parameters, by name alone, are options of `load` and of `evaluate --check`; one that is called
-        `categories` is given the categories to keep.
+        Further keyword-only parameters are options of `load` and of `evaluate --check`; one that is
+        called `categories` is given the categories to keep.
+
+        Returns:
+            What the files hold; None if only a `load` of its own can read them.
         """
         return None
 
@@ -130,7 +162,7 @@ class Benchmark:
         categories: str | Iterable[str | int] | None = None,
         **options: Any,
     ) -> Self:
-        """Reads the genuine files at `path`, or the bundled sample when it is None.
+        """Read the genuine files at `path`, or the bundled sample when it is None.
 
         Args:
             path: A file or folder.
@@ -143,37 +175,57 @@ class Benchmark:
             UnknownNameError: There is no such metric, category or option.
             UserError: An option is of another kind.
         """
-        cls.refuse_options(options, (name for name in cls.options() if name not in ("metric", "categories")))
+        # Wrong options are refused before a long file is read.
+        read_options = [name for name in cls.options() if name not in ("metric", "categories")]
+        cls.refuse_options(options, read_options)
         if metric is not None:
             cls.make_scorer(metric)
         if path is None and cls.sample is None:
             raise DataError(f"{cls.name} has no sample; give the path of its file with --data")
-        kept = cls.resolve_categories(categories)
+        wanted_categories = cls.resolve_categories(categories)
         options = coerce_options(cls.name, cls.read, options)
-        if kept and "categories" in inspect.signature(cls.read).parameters:
-            options["categories"] = kept
+        if wanted_categories and "categories" in inspect.signature(cls.read).parameters:
+            options["categories"] = wanted_categories
+
         with sample() as samples:
-            where = samples / str(cls.sample) if path is None else Path(path)
-            reading = cls.read(where, raise_on_fatal(where), **options)
-            assert reading is not None, "a benchmark without `read` has a `load` of its own"
-            examples = [each for each in reading.examples if kept is None or each.category in kept]
-            if kept and not examples:
-                raise DataError(f"{where}: no question of the category {', '.join(sorted(kept))}; choose others")
-            made = cls(examples, Source.of(where, path is None, reading.files), metric)
-        made.conversations = frozenset(history.id for history in reading.histories)
-        made.questions_by_group = Counter(map(made.group, reading.examples))
-        return made
+            file = samples / str(cls.sample) if path is None else Path(path)
+            dataset = cls.read(file, raise_on_fatal(file), **options)
+            assert dataset is not None, "a benchmark without `read` has a `load` of its own"
+
+            examples = dataset.examples
+            if wanted_categories is not None:
+                examples = [each for each in examples if each.category in wanted_categories]
+            if wanted_categories and not examples:
+                names = ", ".join(sorted(wanted_categories))
+                raise DataError(f"{file}: no question of the category {names}; choose others")
+            benchmark = cls(examples, Source.of(file, path is None, dataset.files), metric)
+
+        # The files hold more than the examples: histories without a question, other categories.
+        benchmark.conversations = frozenset(history.id for history in dataset.histories)
+        benchmark.questions_by_group = Counter(map(benchmark.group, dataset.examples))
+        return benchmark
 
     @classmethod
     def options(cls) -> tuple[str, ...]:
-        """What `load` takes by name."""
-        parameters = [each for way in (cls.load, cls.read) for each in inspect.signature(way).parameters.values()]
-        names = dict.fromkeys(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
-        return tuple(name for name in names if name != "categories" or cls.categories)
+        """Return the names of the options of `load`, those of `read` included."""
+        parameters = [
+            *inspect.signature(cls.load).parameters.values(),
+            *inspect.signature(cls.read).parameters.values(),
+        ]
+        names: list[str] = []
+        for parameter in parameters:
+            if parameter.kind is not parameter.KEYWORD_ONLY or parameter.name in names:
+                continue
+            # Without categories there is nothing to choose.
+            if parameter.name != "categories" or cls.categories:
+                names.append(parameter.name)
+        return tuple(names)
 
     @classmethod
-    def resolve_categories(cls, categories: str | Iterable[str | int] | None) -> frozenset[str] | None:
-        """The categories that some names mean; None for all.
+    def resolve_categories(
+        cls, categories: str | Iterable[str | int] | None
+    ) -> frozenset[str] | None:
+        """Return the categories that some names mean; None for all.
 
         Raises:
             UnknownNameError: There is no such category.
@@ -182,57 +234,69 @@ class Benchmark:
             return None
         if not cls.categories:
             cls.refuse_options(("categories",), cls.options())
-        found: set[str] = set()
-        for part in categories.split(",") if isinstance(categories, str) else categories:
-            meant = cls.resolve_category(str(part).strip())
-            if not meant:
-                raise UnknownNameError(f"category of {cls.name}", str(part).strip(), cls.categories)
-            found |= meant
-        return frozenset(found)
+
+        names = categories.split(",") if isinstance(categories, str) else categories
+        resolved: set[str] = set()
+        for name in names:
+            plain_name = str(name).strip()
+            matches = cls.resolve_category(plain_name)
+            if not matches:
+                raise UnknownNameError(f"category of {cls.name}", plain_name, cls.categories)
+            resolved.update(matches)
+        return frozenset(resolved)
 
     @classmethod
     def resolve_category(cls, name: str) -> set[str]:
-        """The categories that a name means."""
-        return {name} & cls.categories.keys()
+        """Return the categories that a name means; none if it is unknown."""
+        return {name} if name in cls.categories else set()
 
     @classmethod
     def make_scorer(cls, metric: str) -> Scorer:
-        """The scorer of a metric."""
+        """Return a new scorer of a metric.
+
+        Raises:
+            UnknownNameError: There is no such metric.
+        """
         if metric not in cls.metrics:
             raise UnknownNameError(f"metric of {cls.name}", metric, cls.metrics)
         return cls.metrics[metric]()
 
     @classmethod
     def refuse_options(cls, options: Iterable[str], known: Iterable[str]) -> None:
-        """Raises UnknownNameError for the first load option that is not in `known`."""
-        known = tuple(known)
+        """Raise UnknownNameError for the first load option that is not in `known`."""
+        known_names = tuple(known)
         for option in options:
-            if option not in known:
-                raise UnknownNameError(f"option of {cls.name}", option, known)
+            if option not in known_names:
+                raise UnknownNameError(f"option of {cls.name}", option, known_names)
 
-    def with_judges(self, make: Callable[[type[Any]], AnyJudge]) -> Self:
-        """A copy whose judges are made by `make`, which is given the class of each."""
-        new = copy.copy(self)
-        new.scorer = self.scorer.with_judges(make)
-        return new
+    def with_judges(self, make_judge: JudgeFactory) -> Self:
+        """Return a copy whose judges are made by `make_judge`, which gets the class of each."""
+        bound = copy.copy(self)
+        bound.scorer = self.scorer.with_judges(make_judge)
+        return bound
 
-    def with_simulated_user(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
-        """A copy with a simulated user and a rival bound."""
-        new = copy.copy(self)
-        new.interaction = self.interaction and self.interaction.with_simulated_user(lm, adapter, rival)
-        return new
+    def with_simulated_user(
+        self, lm: dspy.BaseLM, adapter: dspy.Adapter | None, rival: Program
+    ) -> Self:
+        """Return a copy whose conversations have a simulated user and a rival, if it has any."""
+        bound = copy.copy(self)
+        if self.interaction is not None:
+            bound.interaction = self.interaction.with_simulated_user(lm, adapter, rival)
+        return bound
 
     def answer(self, program: Program, example: dspy.Example) -> dspy.Prediction:
-        """Asks a program, or lets the simulated user talk with it."""
+        """Ask a program, or let the simulated user talk with it."""
         if self.interaction is not None:
             return self.interaction.converse(program, example)
         return program(**example.inputs())
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        """Scores one answer; see `Scorer.score`."""
+        """Score one answer; see `Scorer.score`."""
         return self.scorer.score(example, prediction)
 
-    def score_step(self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep) -> Score:
+    def score_step(
+        self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep
+    ) -> Score:
         """Score one answer for an optimizer; see `Scorer.score_step`."""
         return self.scorer.score_step(example, prediction, step)
 
@@ -240,14 +304,15 @@ class Benchmark:
         self,
         gold: dspy.Example,
         pred: dspy.Prediction,
-        trace: Any = None,
+        trace: Trace | None = None,
         pred_name: str | None = None,
-        pred_trace: Any = None,
-    ) -> Any:
+        pred_trace: Trace | None = None,
+    ) -> float | dspy.Prediction:
         """Score one answer, as a metric that every optimizer of DSPy takes.
 
         Returns:
-            A number from 0 to 1; where GEPA asks about one predictor, a prediction with `score` and `feedback`.
+            A number from 0 to 1; where GEPA asks about one predictor, a prediction with `score` and
+            `feedback`.
         """
         score = self.score_step(gold, pred, OptimizerStep(trace, pred_name, pred_trace))
         if pred_name is None:
@@ -260,49 +325,51 @@ class Benchmark:
 
     @property
     def train(self) -> tuple[dspy.Example, ...]:
-        """The examples to learn from, in the split that `compile` uses with seed 0."""
+        """Return the examples to learn from, in the split that `compile` uses with seed 0."""
         return self._default_split.train
 
     @property
     def dev(self) -> tuple[dspy.Example, ...]:
-        """The examples that decide whether a compiled program is better."""
+        """Return the examples that decide whether a compiled program is better."""
         return self._default_split.dev
 
     @property
     def test(self) -> tuple[dspy.Example, ...]:
-        """The examples that are scored before and after."""
+        """Return the examples that are scored before and after."""
         return self._default_split.test
 
     def in_headline(self, example: dspy.Example) -> bool:
-        """Whether the example is part of the headline score."""
+        """Return whether the example is part of the headline score."""
         return self.scorer.in_headline(example)
 
     @property
     def judge_free_metrics(self) -> list[str]:
-        """Its metrics that need no judge."""
+        """Return the names of its metrics that need no judge."""
         return [name for name, make in self.metrics.items() if not make().required_judges]
 
     @property
     def has_unanswerable(self) -> bool:
-        """Whether some of its questions ask what was never said, so that declining is the right answer to them."""
+        """Return whether some questions ask what was never said, so that declining is right."""
         return False
 
     @property
     def english(self) -> bool:
-        """Whether its questions are in English, or in another language that is written in its letters."""
-        letters = [char for example in self.examples[:100] for char in str(example.question) if char.isalpha()]
-        return sum(char.isascii() for char in letters) * 2 >= len(letters)
+        """Return whether its questions are in English, or in a language of the same letters."""
+        text = "".join(str(example.question) for example in self.examples[:100])
+        letters = [char for char in text if char.isalpha()]
+        num_ascii = sum(char.isascii() for char in letters)
+        return 2 * num_ascii >= len(letters)
 
     def category(self, example: dspy.Example) -> str:
-        """The category an example is reported under."""
+        """Return the category an example is reported under."""
         return str(example.get("category") or "all")
 
     def group(self, example: dspy.Example) -> str:
-        """The conversation or user of an example: the unit that splits and intervals respect."""
+        """Return the conversation or user of an example: what splits and intervals keep whole."""
         return example.history.id
 
     def fixed_split(self) -> tuple[set[str], set[str], set[str]] | None:
-        """Train, dev and test groups where the field has agreed on them, else None."""
+        """Return train, dev and test groups where the field has agreed on them, else None."""
         return None
 
     def split(
@@ -315,12 +382,13 @@ class Benchmark:
     ) -> Split:
         """Cut the examples into train, dev and test, as `data.split` describes.
 
-        The field's own split of conversations is used where there is one. Another size of one part leaves the test
-        questions as they were, and a larger part contains the smaller one. Questions are interleaved by conversation,
-        so that parallel workers do not wait for one memory.
+        The field's own split of conversations is used where there is one. Another size of one part
+        leaves the test questions as they were, and a larger part contains the smaller one.
+        Questions are interleaved by conversation, so that parallel workers do not wait for one
+        memory.
 
         Args:
-            train: How many questions of train; None for all of them. A part may hold fewer than that.
+            train: How many questions of train; None for all of them. A part may hold fewer.
             dev: Likewise.
             test: Likewise.
             seed: Shuffles the conversations, and their questions.
@@ -335,22 +403,31 @@ class Benchmark:
                 raise DataError(f"{name}={size}: the number of {name} questions cannot be negative")
 
         parts = split_questions(self._cut(seed), sizes, seed, min_dev)
-        interleaved: list[tuple[dspy.Example, ...]] = []
-        for (name, size), questions in zip(asdict(sizes).items(), parts, strict=True):
-            if size != 0 and not questions:
-                conversations = len(set(map(self.group, self.examples)))
-                counts = f"questions: {len(self.examples)}, conversations: {conversations}"
-                raise DataError(f"{self.source.path}: none left for {name} ({counts}); add more, or set --{name} 0")
-            examples = [question.example for question in questions]
-            interleaved.append(tuple(self.interleave(examples)))
-        return Split(*interleaved)
+        train_questions, dev_questions, test_questions = parts
+        return Split(
+            train=self._split_part("train", train, train_questions),
+            dev=self._split_part("dev", dev, dev_questions),
+            test=self._split_part("test", test, test_questions),
+        )
+
+    def _split_part(
+        self, name: str, size: int | None, questions: Sequence[Question]
+    ) -> tuple[dspy.Example, ...]:
+        """Return the examples of one part of a split, or raise DataError if it should have some."""
+        if size != 0 and not questions:
+            num_conversations = len({self.group(example) for example in self.examples})
+            counts = f"questions: {len(self.examples)}, conversations: {num_conversations}"
+            raise DataError(
+                f"{self.source.path}: none left for {name} ({counts}); add more, or set --{name} 0"
+            )
+        return tuple(self.interleave([question.example for question in questions]))
 
     def candidates_for_dev(self, seed: int = 0) -> list[dspy.Example]:
-        """Return every question that dev can hold, in the order in which `split(dev=N)` takes them."""
+        """Return every question that dev can hold, in the order of `split(dev=N)`."""
         return [question.example for question in candidates_for_dev(self._cut(seed), seed)]
 
     def candidates_for_test(self, seed: int = 0) -> list[dspy.Example]:
-        """Return every question that test can hold, in the order in which `split(test=N)` takes them."""
+        """Return every question that test can hold, in the order of `split(test=N)`."""
         return [question.example for question in candidates_for_test(self._cut(seed), seed)]
 
     def _cut(self, seed: int) -> SplitCandidates:
@@ -362,17 +439,25 @@ class Benchmark:
         return cut_questions(questions, seed, self.fixed_split(), self.questions_by_group)
 
     def interleave(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-        """Orders examples round-robin over their conversations (stable within each)."""
+        """Order examples round-robin over their conversations; within each the order stays."""
         queues: dict[str, list[dspy.Example]] = {}
         for example in examples:
             queues.setdefault(self.group(example), []).append(example)
-        rounds = max((len(queue) for queue in queues.values()), default=0)
-        return [queue[n] for n in range(rounds) for queue in queues.values() if n < len(queue)]
+        longest = max((len(queue) for queue in queues.values()), default=0)
+
+        interleaved: list[dspy.Example] = []
+        for position in range(longest):
+            for queue in queues.values():
+                if position < len(queue):
+                    interleaved.append(queue[position])
+        return interleaved
 
     def questions_after(
         self, history: History, sessions: int, examples: Sequence[dspy.Example]
     ) -> Sequence[dspy.Example]:
-        """The questions that can be asked after the first sessions of a history, with the answers of that moment.
+        """Return the questions that can be asked after the first sessions of a history.
+
+        Their answers are those of that moment.
 
         Args:
             history: The whole past.
@@ -380,29 +465,3 @@ class Benchmark:
             examples: The questions about it that may be asked.
         """
         return questions_after(examples, history, sessions)
-
-
-def coerce_options(benchmark: str, function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with the types that a function's hints ask for; a number becomes the text of it where one is due.
-
-    Raises:
-        UserError: An option is of another kind, or out of its range; the message names it.
-    """
-    try:
-        hints = get_type_hints(function, include_extras=True) if options else {}
-    except NameError:  # hints of a class of one's own that are there for type checkers alone
-        hints = {}
-    return {name: _fitted(f"{benchmark}: {name}", hints.get(name, Any), value) for name, value in options.items()}
-
-
-def _fitted(where: str, kind: Any, value: Any) -> Any:
-    as_text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-    for given in (value, as_text):
-        try:
-            found = TypeAdapter[Any](kind, config=_FINITE).validate_python(given)
-        except ValidationError as error:
-            problem = error.errors()[-1]["msg"]
-        else:
-            # What is made of a list may be an iterator that can be read once only.
-            return found if isinstance(found, int | float | str) else given
-    raise UserError(f"{where} = {reprlib.repr(value)}: {problem}")

@@ -44,7 +44,7 @@ def benchmark(name: str, path: str | Path | None = None, **options: Any) -> Benc
         UserError: The class cannot be imported, or is no benchmark, or an option is of another kind.
         DataError: The file is not what the benchmark reads.
     """
-    from .benchmark import coerce_options
+    from .load_options import coerce_options
 
     kind = benchmark_class(name)
     return kind.load(path, **coerce_options(name, kind.load, options))

@@ -19,10 +19,11 @@ from pydantic import computed_field
 
 from ..errors import DataError
 from ..records import Record
-from .benchmark import Benchmark, coerce_options
+from .benchmark import Benchmark
 from .catalog import benchmark_class
 from .dataset import Dataset, Finding, FindingListener
 from .languages import Language, count_languages
+from .load_options import coerce_options
 from .scorer import Scorer
 
 UNFAIR_SHARE = 0.05

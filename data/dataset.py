@@ -1,8 +1,13 @@
-"""The source file of a benchmark, and its split into train, dev and test.
+"""What a benchmark's file becomes: a `Dataset` of histories and examples, and a `Split` of them.
 
-An example is a `dspy.Example` whose inputs are `history`, the query fields of its task (`question`), and `evidence_ids` (ids
-of the gold evidence turns: no predictor ever sees it, only traces are cut by it); its labels are `answer`, `category`
-and `id`.
+An example is a `dspy.Example`. Its inputs are
+
+- `history`, the `History` that the question is about, one object for all its questions,
+- the query fields of its task, e.g. `question`, and
+- `evidence_ids`, the ids of the turns that hold the answer. No predictor ever sees them: recall is
+  measured by them, and optimizers find by them the calls behind an answer.
+
+Its labels are `answer`, `category` and `id`, which is unique, and whatever else its scorer reads.
 """
 
 from __future__ import annotations
@@ -27,25 +32,30 @@ class Source:
     path: str
     sha256: str
     sample: bool
-    """True for the sample that ships with Mempiler: a smoke test, not comparable with published numbers."""
+    """True for the sample that ships with Mempiler; its scores are not comparable."""
     files: tuple[str, ...] = ()
     """What was read, from the folder of `path`, where a reader chooses among files."""
 
     @property
     def name(self) -> str:
-        """The file's name without its folder, which is private; the digest identifies the file."""
+        """Return the file's name without its folder, which is private."""
         return Path(self.path).name
 
     @classmethod
     def of(cls, path: Path, sample: bool = False, files: Sequence[Path] = ()) -> Source:
-        """Describes the file at `path`, or several by what they hold, one after the other."""
+        """Describe the file at `path`, or several files in it.
+
+        The digest of several files is that of their contents, one after the other.
+        """
         digest = hashlib.sha256()
-        for each in files or (path,):
-            with each.open("rb") as file:
+        for content_path in files or (path,):
+            with content_path.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
-        home = path.resolve() if path.is_dir() else path.resolve().parent
-        names = tuple(os.path.relpath(each.resolve(), home) for each in files)
-        return cls(str(files[0] if len(files) == 1 else path), digest.hexdigest(), sample, names)
+
+        folder = path.resolve() if path.is_dir() else path.resolve().parent
+        names = [os.path.relpath(file.resolve(), folder) for file in files]
+        shown_path = files[0] if len(files) == 1 else path
+        return cls(str(shown_path), digest.hexdigest(), sample, tuple(names))
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ class Finding:
     """Something a reader noticed in a file."""
 
     kind: str
-    """What sort of thing, for counting, e.g. "dangling evidence"."""
+    """What sort of thing, so that findings can be counted, e.g. "dangling evidence"."""
     where: str
     """The row, as its author finds it, e.g. "conv-26:17" or "line 3, column 'answer'"."""
     message: str
@@ -62,34 +72,39 @@ class Finding:
 
 
 FindingListener = Callable[[Finding], None]
-"""Receives a reader's findings: `raise_on_fatal` when loading, a list's `append` when checking."""
+"""Receives a reader's findings.
+
+`raise_on_fatal(path)` while a benchmark is loaded, the `append` of a list while a file is checked.
+"""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a reader made of a file: every history, also those without a question, and the examples."""
+    """What a reader made of a file."""
 
     histories: tuple[History, ...]
+    """Every history, also one without a question."""
     examples: tuple[dspy.Example, ...]
     files: tuple[Path, ...] = ()
     """The files that make the data set's digest; none if it is the file that was named."""
 
 
 def raise_on_fatal(path: Path) -> FindingListener:
-    """A `Note` that raises a DataError for the first fatal finding and passes over the others."""
+    """Return a listener that raises DataError for a fatal finding and ignores the others."""
 
-    def note(finding: Finding) -> None:
+    def on_finding(finding: Finding) -> None:
         if finding.fatal:
             raise DataError(f"{path}: {finding.where}: {finding.message}")
 
-    return note
+    return on_finding
 
 
 @dataclass(frozen=True)
 class Split:
     """Examples cut into train, dev and test.
 
-    No conversation is in both train and the others, unless there is only one; no question is in two parts.
+    No conversation is in both train and another part, unless there is only one. No question is in
+    two parts.
     """
 
     train: tuple[dspy.Example, ...]
@@ -98,25 +113,36 @@ class Split:
 
     @property
     def digest(self) -> str:
-        """sha256 over the example ids of the three parts."""
-        ids = [[str(example.id) for example in part] for part in (self.train, self.dev, self.test)]
+        """Return the sha256 of the example ids of the three parts."""
+        ids: list[list[str]] = []
+        for part in (self.train, self.dev, self.test):
+            ids.append([str(example.id) for example in part])
         return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
 
 
-def questions_after(examples: Sequence[dspy.Example], whole: History, sessions: int) -> list[dspy.Example]:
-    """The questions that can be asked after so many sessions of a history.
+def questions_after(
+    examples: Sequence[dspy.Example], whole: History, sessions: int
+) -> list[dspy.Example]:
+    """Return the questions that can be asked after so many sessions of a history.
 
-    A question is asked as soon as all its evidence has been said; one without evidence at the end alone.
+    A question is due as soon as all its evidence has been said; one without evidence at the end.
 
     Args:
         examples: Questions about the history.
         whole: All of its sessions.
         sessions: How many of them are past.
     """
-    said = {turn.id for item in whole.items[:sessions] for turn in item.turns}
-    found = []
+    past_turn_ids: set[str] = set()
+    for item in whole.items[:sessions]:
+        past_turn_ids.update(turn.id for turn in item.turns)
+
+    due: list[dspy.Example] = []
     for example in examples:
-        evidence = [turn for turn in example.get("evidence_ids") or () if turn in whole.turns]
-        if all(turn in said for turn in evidence) if evidence else sessions >= len(whole):
-            found.append(example)
-    return found
+        evidence = example.get("evidence_ids") or ()
+        known_evidence = {turn_id for turn_id in evidence if turn_id in whole.turns}
+        if not known_evidence:
+            if sessions >= len(whole):
+                due.append(example)
+        elif known_evidence <= past_turn_ids:
+            due.append(example)
+    return due

@@ -27,10 +27,11 @@ import dspy
 from ..errors import DataError
 from ..records import History
 from .benchmark import Benchmark
+from .common_scorers import Combined, ExactMatch, TokenF1
 from .dataset import Source, Split
 from .jsonl import JsonlBenchmark
 from .metric_functions import FunctionScorer
-from .scorer import Combined, ExactMatch, Scorer, TokenF1
+from .scorer import Scorer
 from .split import MIN_QUESTIONS
 
 Metric = Callable[..., Any]

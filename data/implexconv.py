@@ -25,11 +25,12 @@ from pydantic import ConfigDict
 from ..errors import DataError
 from ..records import History, Session, Turn, read_json
 from .benchmark import Benchmark
+from .common_scorers import Combined, JudgeScorer
 from .dataset import Dataset, FindingListener
 from .judge import ReferenceVerdict, StrictAcknowledgementJudge
 from .judged_recall import JudgedRecall
 from .rows import Location, Row, Text
-from .scorer import Combined, JudgeScorer, Score, Scorer, answer_of
+from .scorer import Score, Scorer, answer_of
 from .text_metrics import explain, sentence_bleu, squad_f1, squad_words
 from .word_splitting import SQUAD
 

@@ -27,10 +27,11 @@ from pydantic import ConfigDict
 from ..errors import DataError, UnknownNameError
 from ..records import History
 from .benchmark import Benchmark
+from .common_scorers import Combined, ExactMatch, JudgeScorer, TokenF1
 from .dataset import Dataset, FindingListener
 from .metric_functions import FunctionScorer
 from .rows import Listed, Location, Row, Text, Words, json_rows, missing_and_strange
-from .scorer import Combined, ExactMatch, JudgeScorer, Scorer, TokenF1
+from .scorer import Scorer
 
 
 class _Row(Row):

@@ -7,7 +7,7 @@ that stays unparseable or an endpoint that fails raises: a judge that said nothi
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast
@@ -62,7 +62,18 @@ class Preference:
 
 
 class AnyJudge(Protocol):
-    """What all judges are; they may be called from many threads at once."""
+    """A judge; it may be called from many threads at once.
+
+    What it is given and what it returns is each judge's own, e.g. question, gold answer and answer
+    for a `Verdict`; a scorer names the class of its judge, so it knows.
+    """
+
+    def __init__(self, lm: dspy.BaseLM, adapter: dspy.Adapter | None = None) -> None: ...
+
+    @classmethod
+    def prompt_hash(cls) -> str:
+        """Names the prompt of the class, before there is a model to ask."""
+        ...
 
     @property
     def hash(self) -> str:
@@ -70,6 +81,16 @@ class AnyJudge(Protocol):
         ...
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+JudgeRoles = Mapping[str, type[AnyJudge]]
+"""The classes of the judges that a scorer asks, by role, e.g. {"judge": Judge}."""
+
+
+class JudgeFactory(Protocol):
+    """Makes a judge of a class: a run binds each to its own model."""
+
+    def __call__(self, judge_class: type[AnyJudge], /) -> AnyJudge: ...
 
 
 class PromptJudge:
@@ -83,7 +104,7 @@ class PromptJudge:
     signature: ClassVar[type[dspy.Signature]]
     """The prompt, of `signatures.judges`."""
 
-    def __init__(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
+    def __init__(self, lm: dspy.BaseLM, adapter: dspy.Adapter | None = None) -> None:
         self.lm = lm
         self._adapter = adapter
         self._predict = dspy.Predict(self.signature)

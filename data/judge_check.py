@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import computed_field
 
@@ -62,7 +62,7 @@ class JudgeReport(Record):
     """The wrong answers: its rate is the judge's leniency, and should be 0."""
 
 
-def judge_of(benchmark: str | None) -> type[Any]:
+def judge_of(benchmark: str | None) -> type[Judge]:
     """The class of the judge of answers of a benchmark; ours if None.
 
     Raises:

@@ -7,13 +7,12 @@ are not judged.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import dspy
 
 from ..records import Context
-from .judge import AcknowledgementJudge, ReferenceVerdict
+from .judge import AcknowledgementJudge, JudgeRoles, ReferenceVerdict
 from .scorer import Score, Scorer
 
 
@@ -34,7 +33,7 @@ class JudgedRecall(Scorer):
             self.title = "strictly judged recall"
 
     @property
-    def required_judges(self) -> Mapping[str, type[Any]]:
+    def required_judges(self) -> JudgeRoles:
         return {"judge": self.judge_class}
 
     @abstractmethod

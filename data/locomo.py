@@ -29,10 +29,11 @@ from pydantic import BeforeValidator
 from ..errors import DataError, UserError
 from ..records import History, Session, Turn, read_json
 from .benchmark import Benchmark
+from .common_scorers import Combined, JudgeScorer
 from .dataset import Dataset, FindingListener
-from .judge import GenerousJudge
+from .judge import GenerousJudge, JudgeRoles
 from .rows import MONTHS, Listed, Location, Row, Text, Verbatim
-from .scorer import Combined, JudgeScorer, Score, Scorer, answer_of
+from .scorer import Score, Scorer, answer_of
 from .text_metrics import bleu1, explain, format_evidence, locomo_f1, locomo_multi_f1, squad_words, stem
 from .word_splitting import LOCOMO
 
@@ -79,7 +80,7 @@ class LocomoF1(Scorer):
 class LocomoJudgeScorer(JudgeScorer):
     """The generous judge that published LoCoMo tables use; it sees the whole gold answer in every category."""
 
-    judge_roles: ClassVar[Mapping[str, type[Any]]] = {"judge": GenerousJudge}
+    judge_roles: ClassVar[JudgeRoles] = {"judge": GenerousJudge}
 
     def feedback(self, example: dspy.Example, answer: str, value: float) -> str:
         return explain(answer, gold_of(example), value, example.evidence, stem=stem)

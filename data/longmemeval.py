@@ -29,7 +29,7 @@ from ..records import History, Session, Turn, format_time
 from ..signatures.judges import ABSTENTION, JUDGES, judges_hash
 from .benchmark import Benchmark
 from .dataset import Dataset, FindingListener
-from .judge import PromptJudge, Verdict
+from .judge import JudgeRoles, PromptJudge, Verdict
 from .rows import Listed, Location, Row, Text, Words, stream_list
 from .scorer import Score, ScoredAnswer, Scorer, answer_of
 from .text_metrics import explain, squad_f1, squad_words
@@ -58,15 +58,22 @@ REFUSALS = (
 class LongMemEvalJudge:
     """Asks the prompt of a question's type; made as every `PromptJudge`."""
 
-    def __init__(self, lm: Any, adapter: dspy.Adapter | None = None) -> None:
+    def __init__(self, lm: dspy.BaseLM, adapter: dspy.Adapter | None = None) -> None:
         self.lm = lm
         kinds = {
             kind: type(f"_{prompt.__name__}", (PromptJudge,), {"signature": prompt}) for kind, prompt in JUDGES.items()
         }
         self._prompts: dict[str, PromptJudge] = {kind: made(lm, adapter) for kind, made in kinds.items()}
 
-    hash = property(lambda self: judges_hash())
-    prompt_hash = staticmethod(judges_hash)
+    @classmethod
+    def prompt_hash(cls) -> str:
+        """Return the digest of all five prompts."""
+        return judges_hash()
+
+    @property
+    def hash(self) -> str:
+        """Return the digest of all five prompts."""
+        return judges_hash()
 
     def __call__(self, kind: str, question: str, gold_answer: str, answer: str) -> Verdict:
         """Judges an answer by the gold one, the rubric of a preference, or why there is none, as its `kind` has it.
@@ -144,7 +151,7 @@ class LongMemEvalJudgeScorer(LongMemEvalF1):
 
     title = "accuracy"
     splitter = None
-    judge_roles: ClassVar[Mapping[str, type[Any]]] = {"judge": LongMemEvalJudge}
+    judge_roles: ClassVar[JudgeRoles] = {"judge": LongMemEvalJudge}
     part = "accuracy"
     column = "accuracy"
 

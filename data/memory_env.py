@@ -20,8 +20,9 @@ from pydantic import Field
 
 from ..errors import DataError
 from ..records import History, Session, Turn
-from .benchmark import Benchmark, coerce_options
+from .benchmark import Benchmark
 from .dataset import Source
+from .load_options import coerce_options
 from .scorer import Score, Scorer, answer_of
 from .text_metrics import exact_match
 from .word_splitting import SQUAD

@@ -23,11 +23,12 @@ import dspy
 from ..errors import DataError
 from ..records import Context, History, Record, Session, Turn, format_time, read_json
 from .benchmark import Benchmark
+from .common_scorers import Combined
 from .dataset import Dataset, FindingListener, Source
 from .judge import AcknowledgementJudge, ReferenceVerdict, StrictAcknowledgementJudge, evidence_parts
 from .judged_recall import JudgedRecall
 from .rows import Date, Listed, Location, Row, Text, Words, natural
-from .scorer import Combined, Score, Scorer
+from .scorer import Score, Scorer
 from .text_metrics import stems
 
 _SHOWN = 200

@@ -28,7 +28,8 @@ from dspy.utils.exceptions import AdapterParseError, LMError
 from ..errors import MempilerError, UserError
 from ..records.import_object import import_object
 from ..text import one_line
-from .scorer import OptimizerStep, Score, Scorer, answer_of, explained
+from .common_scorers import explained
+from .scorer import OptimizerStep, Score, Scorer, answer_of
 
 STEP_PARAMETERS = ("trace", "pred_name", "pred_trace")
 """What a function may take beside the example and the prediction, in the order in which DSPy passes it."""

@@ -33,9 +33,10 @@ from ..errors import DataError
 from ..records import Action, History
 from .behavior import OptionAccuracy, RecentRecords, example, format_question, records
 from .benchmark import Benchmark
+from .confusion import Confusion
 from .dataset import Dataset, FindingListener
 from .rows import Location
-from .scorer import Confusion, ScoredAnswer, Scorer
+from .scorer import ScoredAnswer, Scorer
 
 RATINGS = ("1", "2", "3", "4", "5")
 FIELD = "movie_rating"

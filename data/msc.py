@@ -23,9 +23,10 @@ import dspy
 
 from ..records import History, Session, Turn
 from .benchmark import Benchmark
+from .common_scorers import Bleu1, Combined, JudgeScorer, TokenF1
 from .dataset import Dataset, FindingListener
 from .rows import Listed, Location, Row, Text, Words, json_rows
-from .scorer import Bleu1, Combined, JudgeScorer, Scorer, TokenF1
+from .scorer import Scorer
 from .word_splitting import SQUAD
 
 CURRENT = datetime(2024, 3, 1, 12)

@@ -1,13 +1,18 @@
-"""The optimizers by name: what each changes, needs and costs, and the job that each is run with.
+"""The optimizers by name: what each changes, needs and costs.
 
-Needs are checked before the first paid call. `mempiler list optimizers` prints this catalog.
+    entry = optimizer("gepa")
+    entry.check(job)            # needs are checked before the first paid call
+    compiled = entry.run(job)
+
+`mempiler list optimizers` prints this catalog. What a job is, and the way from it to a compiled
+program, stands in `job.py`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,41 +21,13 @@ from ..errors import UnknownNameError
 from .settings import ALL_SETTINGS
 
 if TYPE_CHECKING:
-    import dspy
-
     from ..programs.program import MemoryProgram
-    from .metric_views import MetricViews
-
-MAX_ERRORS = 1_000_000
-"""Errors an optimizer tolerates: the guard at the LM boundary decides when to stop, not a count of ten."""
-
-
-@dataclass(frozen=True)
-class OptimizerJob:
-    """Everything an optimizer is run with."""
-
-    student: MemoryProgram
-    train: Sequence[dspy.Example]
-    """Examples to learn from; for optimizers without a valset, all of them."""
-    val: Sequence[dspy.Example]
-    """Examples to choose by; empty for optimizers without a valset."""
-    metric_views: MetricViews
-    task_lm: Any
-    prompt_lm: Any
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    threads: int = 8
-    on_failure: Callable[[Exception], None] = lambda error: None
-    """Told what ended a step of several, which the others outlive."""
-    category: Callable[[dspy.Example], str] = lambda example: ""
-    """The category of a question: labelled demos are spread over them."""
-    on_note: Callable[[str], None] = lambda line: None
-    """Told what a user should know of the result, in one line."""
+    from .job import OptimizerJob
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """One entry of the catalog: `runners.run_NAME` runs it."""
+    """One entry of the catalog; `runners.RUNNERS` has the function that runs it."""
 
     name: str
     settings: Mapping[str, Any]
@@ -63,29 +40,39 @@ class Optimizer:
     """Whether it needs a valset, taken from the training questions."""
     needs: str = "training questions"
 
-    def run(self, job: OptimizerJob) -> Any:
-        """Runs it; what DSPy's teleprompter returns."""
-        return getattr(_runners(), f"run_{self.name.replace('-', '_')}")(job)
-
     def check(self, job: OptimizerJob) -> None:
-        """Raises a UserError where a need is not met."""
-        if check := getattr(_runners(), f"check_{self.name.replace('-', '_')}", None):
+        """Raise a UserError where a need of the optimizer is not met."""
+        check = _runners().CHECKS.get(self.name)
+        if check is not None:
             check(job)
+
+    def run(self, job: OptimizerJob) -> MemoryProgram:
+        """Compile the job's student; return what DSPy's teleprompter returns."""
+        return _runners().RUNNERS[self.name](job)
 
 
 def _runners() -> Any:
-    # Imported for that only, since it takes DSPy, which to list names does not.
+    """Import the runners only when one is needed: they take DSPy, listing names does not."""
     return import_module(".runners", __package__)
 
 
-_CATALOG = json.loads(Path(__file__).with_name("catalog.json").read_text(encoding="utf-8"))
-_DEFAULTS = {kind.name: kind().to_dict() for kind in ALL_SETTINGS}
-OPTIMIZERS = {name: Optimizer(name, _DEFAULTS[name], **entry) for name, entry in _CATALOG.items()}
+def _read_catalog() -> dict[str, Optimizer]:
+    """Return the entries of `catalog.json` with the settings of each, by name."""
+    text = Path(__file__).with_name("catalog.json").read_text(encoding="utf-8")
+    defaults = {settings.name: settings().to_dict() for settings in ALL_SETTINGS}
+
+    entries: dict[str, Optimizer] = {}
+    for name, description in json.loads(text).items():
+        entries[name] = Optimizer(name, defaults[name], **description)
+    return entries
+
+
+OPTIMIZERS = _read_catalog()
 """By name."""
 
 
 def optimizer(name: str) -> Optimizer:
-    """The entry of a name.
+    """Return the entry of a name.
 
     Raises:
         UnknownNameError: There is none.

@@ -24,11 +24,12 @@ from ..engines.meter import MeteredLM
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram, Stage
 from ..programs.state import own_demos
-from .catalog import MAX_ERRORS, Optimizer, OptimizerJob, optimizer
+from .catalog import Optimizer, optimizer
 from .constructors import validate_settings
 from .cost_estimate import EFFORTS, estimate_cost, few_proposals
 from .custom import CustomOptimizer, TeleprompterFactory
 from .history import CandidateHistory
+from .job import MAX_ERRORS, OptimizerJob
 from .labelled import fit_window, plain
 from .metric_views import MetricViews
 from .proposals import ProposingLM

@@ -15,7 +15,8 @@ from typing import Any, cast
 import dspy
 from dspy.teleprompt.gepa.gepa import AUTO_RUN_SETTINGS
 
-from .catalog import OptimizerJob, optimizer
+from .catalog import optimizer
+from .job import OptimizerJob
 from .runners import TRIED, gepa_budget, strategy_steps
 
 

@@ -17,7 +17,7 @@ import dspy
 from dspy.teleprompt import Teleprompter
 
 from ..errors import UserError
-from .catalog import OptimizerJob
+from .job import OptimizerJob
 from .metric_views import MetricViews
 
 TeleprompterFactory = Callable[[Callable[..., Any]], Teleprompter]

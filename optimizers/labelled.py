@@ -26,7 +26,7 @@ from ..programs.recording import PredictorCall, recording
 from ..programs.state import dump_values, load_values, signature_of
 from ..programs.tasks.behavior import newest_actions
 from ..records import Context, Hit, Query, estimate_tokens
-from .catalog import OptimizerJob
+from .job import OptimizerJob
 
 MOST_HITS = 6
 """Entries of a demo's context, those that hold evidence not counted."""

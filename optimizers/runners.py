@@ -1,4 +1,4 @@
-"""Runs each optimizer: from a `Job` to what it returns.
+"""Runs each optimizer: from an `OptimizerJob` to what it returns.
 
 DSPy's teleprompters differ in how they take metrics, seeds, threads, error limits and models; each function here hides
 one of them behind the same job. The catalog beside says what they change, need and cost.
@@ -20,9 +20,10 @@ from ..engines.models import is_local
 from ..errors import MissingDependencyError, UserError
 from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram
-from .catalog import MAX_ERRORS, OptimizerJob, optimizer
+from .catalog import optimizer
 from .constructors import instantiate_settings, pop_settings
 from .finetune import PassedFinetune
+from .job import MAX_ERRORS, OptimizerJob
 from .labelled import DemoBuilder, TaskExample, question_of
 from .proposals import InferRules, Mipro
 
@@ -297,3 +298,28 @@ def check_finetune(job: OptimizerJob) -> None:
         )
     if is_local(job.task_lm.model):
         Finetuning.parse(_train_kwargs(job))
+
+
+RUNNERS: dict[str, Callable[[OptimizerJob], MemoryProgram]] = {
+    "labeled": run_labeled,
+    "knn": run_knn,
+    "bootstrap": run_bootstrap,
+    "bootstrap-random": run_bootstrap_random,
+    "mipro": run_mipro,
+    "copro": run_copro,
+    "simba": run_simba,
+    "gepa": run_gepa,
+    "infer-rules": run_infer_rules,
+    "better-together": run_better_together,
+    "finetune": run_finetune,
+}
+"""The function that runs each optimizer of the catalog."""
+
+CHECKS: dict[str, Callable[[OptimizerJob], None]] = {
+    "bootstrap-random": check_bootstrap_random,
+    "mipro": check_mipro,
+    "gepa": check_gepa,
+    "better-together": check_better_together,
+    "finetune": check_finetune,
+}
+"""The function that checks the needs of an optimizer, where it has needs of its own."""

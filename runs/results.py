@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel
 
-from ..data.scorer import Confusion
+from ..data.confusion import Confusion
 from ..engines.spending import Usage
 from ..errors import BrokenRunError
 from ..records import Failure

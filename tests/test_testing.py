@@ -24,8 +24,9 @@ from mempiler import (
     predictor,
 )
 from mempiler.data.benchmark import Benchmark
+from mempiler.data.common_scorers import TokenF1
 from mempiler.data.dataset import Source
-from mempiler.data.scorer import Score, Scorer, TokenF1
+from mempiler.data.scorer import Score, Scorer
 from mempiler.testing import check_benchmark, check_method
 from pydantic import Field
 

@@ -14,7 +14,7 @@ column `official_with_question` says what the official rule makes of these repli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ import dspy
 from ...records import Context
 from ...signatures.judges import JudgeItem, JudgeItemAlone, JudgeSameEvent
 from ...text import one_line
-from ..judge import Judge, PromptJudge, Verdict
+from ..judge import Judge, JudgeRoles, PromptJudge, Verdict
 from ..scorer import Score, ScoredAnswer, Scorer, answer_of
 from ..text_metrics import evidence_recall, format_evidence
 from .reader import ABILITIES, EVENT_ORDERING
@@ -152,7 +152,7 @@ class FixedRubricScorer(EvidenceRecall):
     """The rule `fixed`; the judge sees the question."""
 
     title = "rubric, fixed"
-    judge_roles: ClassVar[Mapping[str, type[Any]]] = {"judge": RubricJudge, "events": SameEventJudge}
+    judge_roles: ClassVar[JudgeRoles] = {"judge": RubricJudge, "events": SameEventJudge}
     headline: ClassVar[str] = "fixed"
     names: ClassVar[tuple[str, str]] = ("fixed", "official_with_question")
     """What the figures of the two rules are called, fixed and official."""
@@ -181,7 +181,7 @@ class OfficialRubricScorer(FixedRubricScorer):
     """The rule `official`; the judge does not see the question."""
 
     title = "rubric, official"
-    judge_roles: ClassVar[Mapping[str, type[Any]]] = {"judge": BlindRubricJudge, "events": SameEventJudge}
+    judge_roles: ClassVar[JudgeRoles] = {"judge": BlindRubricJudge, "events": SameEventJudge}
     headline = "official"
     names = ("fixed_without_question", "official")
 

@@ -32,9 +32,10 @@ from ...records import Action, History, read_json
 from ...records.token_counts import count_fitting_lines
 from ..behavior import OptionAccuracy, RecentRecords, example, format_question, records
 from ..benchmark import Benchmark
+from ..confusion import Confusion
 from ..dataset import Dataset, FindingListener
 from ..rows import Location, Row, Text, read_date
-from ..scorer import Confusion, ScoredAnswer, Scorer
+from ..scorer import ScoredAnswer, Scorer
 from .records import (
     QUESTIONS,
     TABLE_NAMES,

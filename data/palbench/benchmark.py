@@ -29,9 +29,10 @@ from ...signatures.judges import JudgeImplicitNeeds
 from ...signatures.pal import selected
 from ...text import one_line
 from ..benchmark import Benchmark
+from ..common_scorers import Combined
 from ..dataset import Dataset, FindingListener
-from ..judge import PromptJudge
-from ..scorer import Combined, Score, ScoredAnswer, Scorer, answer_of
+from ..judge import JudgeRoles, PromptJudge
+from ..scorer import Score, ScoredAnswer, Scorer, answer_of
 from ..text_metrics import sentence_bleu
 from .reader import QueryTopic, Topic, files_of, read_palset
 
@@ -152,7 +153,7 @@ class NeedPoints(Scorer):
     """Points of a judge for the implicit needs that a restatement meets, 0 to 2."""
 
     title = "G-score"
-    judge_roles: ClassVar[Mapping[str, type[Any]]] = {"judge": NeedsJudge}
+    judge_roles: ClassVar[JudgeRoles] = {"judge": NeedsJudge}
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         topic: Topic = example.asked.topic

@@ -26,8 +26,9 @@ from ...errors import UserError
 from ...signatures.judges import JudgeNeedUnderstanding, JudgePreferenceUnderstanding
 from ...signatures.pal import USER_ACTIONS, PlayUser, UserAction
 from ...text import one_line
-from ..benchmark import Interaction, Program, coerce_options
-from ..judge import AnyJudge, PromptJudge, ask_all
+from ..interaction import Interaction, Program
+from ..judge import AnyJudge, JudgeRoles, PromptJudge, ask_all
+from ..load_options import coerce_options
 from ..scorer import Score, ScoredAnswer, Scorer
 from .benchmark import Gold, PalBench
 from .plans import Plan, drawn_plan, find_plans, read_plans
@@ -184,7 +185,7 @@ class PairwiseScorer(Scorer):
     """Has both dialogues compared in both dimensions: 1 for a win, .5 for a tie, 0 for a defeat."""
 
     title = "win 1, tie .5, lose 0"
-    judge_roles: ClassVar[Mapping[str, type[Any]]] = dict(
+    judge_roles: ClassVar[JudgeRoles] = dict(
         zip(DIMENSIONS, (NeedUnderstandingJudge, PreferenceUnderstandingJudge), strict=True)
     )
 
@@ -226,11 +227,11 @@ class PalConversation(Interaction):
     seed: int
     plans: Mapping[str, Plan] = field(default_factory=dict)
     """The released plans by topic; for other topics `seed` draws one."""
-    user: Any = None
+    user: SimulatedUser | None = None
     rival: Program | None = None
     replies: ClassVar[float] = 6.0
 
-    def with_simulated_user(self, lm: Any, adapter: dspy.Adapter | None, rival: Program) -> Self:
+    def with_simulated_user(self, lm: dspy.BaseLM, adapter: dspy.Adapter | None, rival: Program) -> Self:
         return replace(self, user=SimulatedUser(lm, adapter), rival=rival)
 
     def converse(self, program: Program, example: dspy.Example) -> dspy.Prediction:
@@ -241,11 +242,13 @@ class PalConversation(Interaction):
         """
         if self.user is None or self.rival is None:
             raise UserError("this benchmark needs someone to play the user and a rival; run it with mempiler evaluate")
-        own, last = self._dialogue(program, example, bool(example.get("recent")))
-        other, _ = self._dialogue(self.rival, example, self.against_logs)
+        own, last = self._dialogue(self.user, program, example, bool(example.get("recent")))
+        other, _ = self._dialogue(self.user, self.rival, example, self.against_logs)
         return dspy.Prediction(answer=transcript(own), rival=transcript(other), context=last.get("context"))
 
-    def _dialogue(self, program: Program, example: dspy.Example, logs: bool) -> tuple[list[Utterance], dspy.Prediction]:
+    def _dialogue(
+        self, user: SimulatedUser, program: Program, example: dspy.Example, logs: bool
+    ) -> tuple[list[Utterance], dspy.Prediction]:
         asked: QueryTopic = example.asked
         recent = {"recent": (asked.logs,)} if logs and asked.logs else {}
 
@@ -253,7 +256,7 @@ class PalConversation(Interaction):
             return program(history=asked.history, evidence_ids=example.evidence_ids, **recent, **query)
 
         turns = self.plans.get(asked.id) or drawn_plan(asked.id, self.seed)
-        return converse(self.user, reply, asked.persona, turns, asked.topic.user_query)
+        return converse(user, reply, asked.persona, turns, asked.topic.user_query)
 
 
 class PalDialogue(PalBench):

@@ -19,8 +19,8 @@ from mempiler.data.beam.scorer import (
     order_scores,
 )
 from mempiler.data.catalog import benchmark
+from mempiler.data.common_scorers import TokenF1
 from mempiler.data.membench import MemBenchAccuracy
-from mempiler.data.scorer import TokenF1
 from mempiler.programs.adapter import adapter
 from mempiler.reading.answer import read_answer
 from mempiler.reading.choices import chosen_letter

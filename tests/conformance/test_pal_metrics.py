@@ -11,12 +11,12 @@ import pytest
 from dspy import Example, Prediction
 from dspy.utils.exceptions import AdapterParseError
 from mempiler.data.catalog import benchmark
+from mempiler.data.confusion import Confusion
 from mempiler.data.omnibehavior.benchmark import OPTIONS, FieldAccuracy
 from mempiler.data.omnibehavior.records import QUESTIONS, TABLE_NAMES
 from mempiler.data.palbench.benchmark import GenerationBleu, NeedPoints, NeedsJudge, RestatementBleu, SelectionPoints
 from mempiler.data.palbench.dialogue import NeedUnderstandingJudge, compare
 from mempiler.data.palbench.reader import Candidate, Topic
-from mempiler.data.scorer import Confusion
 from mempiler.programs.adapter import adapter
 from mempiler.reading.answer import read_answer
 from mempiler.reading.repairs import UnreadableError

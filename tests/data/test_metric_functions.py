@@ -7,8 +7,9 @@ from typing import Any
 import dspy
 import numpy as np
 import pytest
+from mempiler.data.common_scorers import Combined, ExactMatch
 from mempiler.data.metric_functions import FunctionScorer
-from mempiler.data.scorer import Combined, ExactMatch, OptimizerStep, Score
+from mempiler.data.scorer import OptimizerStep, Score
 from mempiler.errors import UserError
 
 EXAMPLE = dspy.Example(id="q1", question="Where?", answer="Lisbon")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.data.catalog import benchmark, benchmark_class
+from mempiler.data.common_scorers import ExactMatch, TokenF1, explained
 from mempiler.data.languages import count_languages, language_of
-from mempiler.data.scorer import ExactMatch, TokenF1, explained
 from mempiler.data.text_metrics import exact_match, explain, is_date, squad_f1, squad_words, stem
 from mempiler.data.word_splitting import BY_SCRIPT, words_by_script
 
