@@ -101,7 +101,7 @@ def test_train(run_command: Callable[..., dict[str, Any]]) -> None:
         benchmark_set={"users": 10, "sessions": 2},
         test=4,
         dev=2,
-        training_settings={"steps": 1, "tokens": None, "horizons": [2]},
+        train_set={"steps": 1, "tokens": None, "horizons": [2]},
         progress=False,
     )
     assert settings_of(returned.run) == settings_of(printed["run"])

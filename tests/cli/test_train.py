@@ -235,7 +235,7 @@ def read_paper(name):
         "title": "two trainings",
         "benchmark": "memory-env",
         "variants": list(variants),
-        "own": "one step",
+        "baseline": "one step",
         "columns": [{"name": "score"}],
     }
     return paper.Paper(name=name, summary="", variants=variants, sections=[section])
