@@ -23,14 +23,18 @@ class AnswerFromContext(dspy.Signature):
     """
 
     context: str = dspy.InputField(
-        desc="what the memory recalls: dialogue lines, notes or summaries, some with an id and a date; may be empty"
+        desc="what the memory recalls: dialogue lines, notes or summaries, some with an id and a "
+        "date; may be empty"
     )
-    question: str = dspy.InputField(desc="the question to answer, with the date on which it is asked if that is known")
+    question: str = dspy.InputField(
+        desc="the question to answer, with the date on which it is asked if that is known"
+    )
     answer: str = dspy.OutputField(desc="only the answer itself: a word or a phrase")
 
 
 NOT_MENTIONED = (
-    "- If nothing that is recalled helps to answer, write exactly this answer: Not mentioned in the conversation."
+    "- If nothing that is recalled helps to answer, write exactly this answer: Not mentioned in "
+    "the conversation."
 )
 """A rule for questions about what was never said."""
 
@@ -49,11 +53,14 @@ class ChooseFromContext(dspy.Signature):
     """
 
     context: str = dspy.InputField(
-        desc="what the memory recalls: dialogue lines, notes or summaries, some with an id and a date; may be empty"
+        desc="what the memory recalls: dialogue lines, notes or summaries, some with an id and a "
+        "date; may be empty"
     )
     question: str = dspy.InputField(desc="the user's message or question")
     options: list[str] = dspy.InputField(desc="the possible replies; each begins with its letter")
-    answer: Annotated[str, OneOf("options")] = dspy.OutputField(desc="the letter of the best reply, e.g. (b)")
+    answer: Annotated[str, OneOf("options")] = dspy.OutputField(
+        desc="the letter of the best reply, e.g. (b)"
+    )
 
 
 class RespondPersonally(dspy.Signature):
@@ -72,7 +79,8 @@ class RespondPersonally(dspy.Signature):
     """
 
     context: str = dspy.InputField(
-        desc="what is remembered: dialogue lines, facts, notes or summaries, some with an id and a date; may be empty"
+        desc="what is remembered: dialogue lines, facts, notes or summaries, some with an id and a "
+        "date; may be empty"
     )
     date: str = dspy.InputField(desc="when the user asks; empty if that is not known")
     question: str = dspy.InputField(desc="the user's request")

@@ -32,9 +32,13 @@ class UpdateSummary(dspy.Signature):
     - Keep to the word limit. To make room, shorten general statements first; drop specific facts only if you must.
     """
 
-    known_before: str = dspy.InputField(desc="the summary of all earlier sessions; empty before the first session")
+    known_before: str = dspy.InputField(
+        desc="the summary of all earlier sessions; empty before the first session"
+    )
     session_date: str = dspy.InputField(desc="when the session took place")
-    dialogue: str = dspy.InputField(desc="the turns of the session, one per line: [turn id] speaker: words")
+    dialogue: str = dspy.InputField(
+        desc="the turns of the session, one per line: [turn id] speaker: words"
+    )
     max_words: int = dspy.InputField(desc="the maximum number of words in the new summary")
     summary: str = dspy.OutputField(desc="the whole new summary, in plain sentences")
 
@@ -53,16 +57,22 @@ class UpdateLogSummary(dspy.Signature):
     - Keep to the word limit. To make room, shorten general statements first; drop specific facts only if you must.
     """
 
-    logs_known_before: str = dspy.InputField(desc="the summary of all earlier logs; empty before the first logs")
+    logs_known_before: str = dspy.InputField(
+        desc="the summary of all earlier logs; empty before the first logs"
+    )
     new_logs: str = dspy.InputField(desc="the newest logs, one per line: [id] (date) device: entry")
     max_words: int = dspy.InputField(desc="the maximum number of words in the new summary")
-    log_summary: str = dspy.OutputField(desc="the whole new summary of the logs, in plain sentences")
+    log_summary: str = dspy.OutputField(
+        desc="the whole new summary of the logs, in plain sentences"
+    )
 
 
 class ConditionalRecord(BaseModel):
     """One thing to remember from a dialogue, and the condition under which it matters."""
 
-    turn_id: Annotated[str, IdFrom("past_dialogue")] = Field(default="", description="id of the turn it comes from")
+    turn_id: Annotated[str, IdFrom("past_dialogue")] = Field(
+        default="", description="id of the turn it comes from"
+    )
     condition: str = Field(default="", description="the topic or the task in which it came up")
     content: str = Field(description="what to remember, understandable without the dialogue")
 
@@ -84,8 +94,12 @@ class RecordConditions(dspy.Signature):
     If nothing is worth remembering, return an empty list.
     """
 
-    past_dialogue: str = dspy.InputField(desc="the turns, one per line: [turn id] (date) speaker: words")
-    records: list[ConditionalRecord] = dspy.OutputField(desc="the notes, in the order of the dialogue")
+    past_dialogue: str = dspy.InputField(
+        desc="the turns, one per line: [turn id] (date) speaker: words"
+    )
+    records: list[ConditionalRecord] = dspy.OutputField(
+        desc="the notes, in the order of the dialogue"
+    )
 
 
 class DigestEvents(dspy.Signature):
@@ -110,7 +124,9 @@ class InferPersonality(dspy.Signature):
 
     session_date: str = dspy.InputField(desc="when the dialogue took place")
     spoken: str = dspy.InputField(desc="the turns, one per line: speaker: words")
-    personality_note: str = dspy.OutputField(desc="traits, mood and way of replying, in plain sentences")
+    personality_note: str = dspy.OutputField(
+        desc="traits, mood and way of replying, in plain sentences"
+    )
 
 
 class MergeEvents(dspy.Signature):
@@ -119,7 +135,9 @@ class MergeEvents(dspy.Signature):
     Keep what is essential, with its dates. Mention repeated matters only once. Be as concise as you can.
     """
 
-    event_digests: str = dspy.InputField(desc="one digest per dialogue, oldest first: (date) digest")
+    event_digests: str = dspy.InputField(
+        desc="one digest per dialogue, oldest first: (date) digest"
+    )
     overall_events: str = dspy.OutputField(desc="what happened, in plain sentences")
 
 
@@ -129,5 +147,9 @@ class MergePersonality(dspy.Signature):
     Keep the portrait general and concise. If notes disagree, give more weight to what recurs and to newer notes.
     """
 
-    personality_notes: str = dspy.InputField(desc="one note per dialogue, oldest first: (date) note")
-    user_portrait: str = dspy.OutputField(desc="what the user is like, and how best to reply to the user")
+    personality_notes: str = dspy.InputField(
+        desc="one note per dialogue, oldest first: (date) note"
+    )
+    user_portrait: str = dspy.OutputField(
+        desc="what the user is like, and how best to reply to the user"
+    )

@@ -27,9 +27,13 @@ class PredictBehavior(dspy.Signature):
     """
 
     context: str = dspy.InputField(desc="what is remembered about the user; may be empty")
-    records: str = dspy.InputField(desc="the user's latest records, one per line, oldest first; may be empty")
+    records: str = dspy.InputField(
+        desc="the user's latest records, one per line, oldest first; may be empty"
+    )
     question: str = dspy.InputField(desc="the situation, and what is asked about it")
-    options: list[str] = dspy.InputField(desc="the possible answers; empty if you may answer freely")
+    options: list[str] = dspy.InputField(
+        desc="the possible answers; empty if you may answer freely"
+    )
     answer: str = dspy.OutputField(
         desc="if there are options, one of them, word for word; otherwise a short free answer"
     )
@@ -54,11 +58,17 @@ def chosen_option(text: str, options: Sequence[str]) -> str | None:
     for option, words in plain.items():
         if said.replace(" ", "") == words.replace(" ", ""):
             return option
-    starting = [option for option, words in plain.items() if re.match(rf"{re.escape(words)}(?!\w)", said)]
+    starting = [
+        option for option, words in plain.items() if re.match(rf"{re.escape(words)}(?!\w)", said)
+    ]
     if len(starting) == 1:
         return starting[0]
     for part in (said[:_HEAD], said):
-        named = [option for option, words in plain.items() if re.search(rf"(?<!\w){re.escape(words)}(?!\w)", part)]
+        named = [
+            option
+            for option, words in plain.items()
+            if re.search(rf"(?<!\w){re.escape(words)}(?!\w)", part)
+        ]
         if len(named) == 1:
             return named[0]
     return None

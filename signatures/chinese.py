@@ -38,7 +38,9 @@ def in_language(signature: type[dspy.Signature], language: PromptLanguage) -> ty
     if language == "English":
         return signature
     if not has_chinese(signature):
-        raise UserError(f"the prompt {signature.__name__} is in English alone; leave out language=Chinese")
+        raise UserError(
+            f"the prompt {signature.__name__} is in English alone; leave out language=Chinese"
+        )
     text = _texts()["prompts"][signature.__name__]
     translated = signature.with_instructions(text["instructions"])
     for name, description in text["fields"].items():

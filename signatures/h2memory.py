@@ -17,7 +17,13 @@ from ..reading.ids import IdFrom
 
 Aspect = Literal["work", "health", "family", "leisure"]
 ASPECTS: tuple[Aspect, ...] = ("work", "health", "family", "leisure")
-_CHINESE = {"工作": "work", "健康": "health", "家庭": "family", "休闲": "leisure", "娱乐": "leisure"}
+_CHINESE = {
+    "工作": "work",
+    "健康": "health",
+    "家庭": "family",
+    "休闲": "leisure",
+    "娱乐": "leisure",
+}
 
 
 def aspects_of(value: Any) -> list[Aspect]:
@@ -44,7 +50,9 @@ class LogLinks(BaseModel):
         default=[], description="ids of the earlier logs that directly caused it; may be empty"
     )
     follows: Annotated[list[str], IdFrom("device_logs")] = Field(
-        default=[], description="ids of the earlier logs of the same matter that did not cause it; may be empty"
+        default=[],
+        description="ids of the earlier logs of the same matter that did not cause it; may be "
+        "empty",
     )
 
 
@@ -63,7 +71,9 @@ class LinkLogs(dspy.Signature):
     3. Look for caused_by first, then for follows. Do not use follows for two logs that caused_by already links.
     """
 
-    device_logs: str = dspy.InputField(desc="one log per line, oldest first: [log id] (date) device: content")
+    device_logs: str = dspy.InputField(
+        desc="one log per line, oldest first: [log id] (date) device: content"
+    )
     first_log: str = dspy.InputField(desc="id of the first log of the range")
     last_log: str = dspy.InputField(desc="id of the last log of the range")
     links: list[LogLinks] = dspy.OutputField(desc="one entry for every log of the range, in order")
@@ -93,7 +103,8 @@ class DescribeSituation(dspy.Signature):
     """
 
     linked_logs: str = dspy.InputField(
-        desc="one log per line, oldest first: [log id] (date) device: content <links to earlier logs>"
+        desc="one log per line, oldest first: [log id] (date) device: content <links to earlier "
+        "logs>"
     )
     found_situation: DrawnSituation = dspy.OutputField(desc="the situation and its aspects")
 
@@ -116,10 +127,14 @@ class ProposedSolution(BaseModel):
 
     solution: str = Field(description="the solution in one sentence")
     user_feedback: str = Field(
-        default="", description="in the third person, what the user thinks of it; empty if there was no feedback"
+        default="",
+        description="in the third person, what the user thinks of it; empty if there was no "
+        "feedback",
     )
     feedback_type: Annotated[Literal["pos", "neg", "others"], BeforeValidator(_feedback)] = Field(
-        default="others", description="the user's final opinion: pos or neg; others only if the opinion stays unclear"
+        default="others",
+        description="the user's final opinion: pos or neg; others only if the opinion stays "
+        "unclear",
     )
 
 
@@ -130,11 +145,13 @@ class DraftOutline(BaseModel):
         default=[], description="ids of the first and the last turn of the topic"
     )
     requirement: str = Field(description="what the user needs, in one sentence")
-    solution_list: list[ProposedSolution] = Field(default=[], description="the solutions that were discussed, in order")
+    solution_list: list[ProposedSolution] = Field(
+        default=[], description="the solutions that were discussed, in order"
+    )
     preference: str = Field(
         default="",
-        description="which kind of solution the user prefers for this need, in one sentence; empty if there was no "
-        "feedback",
+        description="which kind of solution the user prefers for this need, in one sentence; "
+        "empty if there was no feedback",
     )
 
 
@@ -177,8 +194,12 @@ class RefineNeed(dspy.Signature):
     - Write in the language of the need.
     """
 
-    overall_background: str = dspy.InputField(desc="what is generally known about the user, by aspect; may be empty")
-    recent_situations: str = dspy.InputField(desc="what the user recently experienced; may be empty")
+    overall_background: str = dspy.InputField(
+        desc="what is generally known about the user, by aspect; may be empty"
+    )
+    recent_situations: str = dspy.InputField(
+        desc="what the user recently experienced; may be empty"
+    )
     stated_need: str = dspy.InputField(desc="the need as summarised from the conversation")
     detailed_need: str = dspy.OutputField(desc="the need in more detail, in one sentence")
 
@@ -210,10 +231,16 @@ class UpdateBackground(dspy.Signature):
 
     background_before: str = dspy.InputField(desc="the summaries so far, one aspect per line")
     span_before: str = dspy.InputField(desc="the period that the summaries cover")
-    situations_since: list[str] = dspy.InputField(desc="recent situations, not yet in the summaries")
+    situations_since: list[str] = dspy.InputField(
+        desc="recent situations, not yet in the summaries"
+    )
     span_since: str = dspy.InputField(desc="the period that the situations cover")
-    updating_aspects: list[str] = dspy.OutputField(desc="the aspects that need an update; may be empty")
-    updating_content: list[AspectSummary] = dspy.OutputField(desc="the new summary of each of these aspects")
+    updating_aspects: list[str] = dspy.OutputField(
+        desc="the aspects that need an update; may be empty"
+    )
+    updating_content: list[AspectSummary] = dspy.OutputField(
+        desc="the new summary of each of these aspects"
+    )
 
 
 class AbstractNeeds(dspy.Signature):
@@ -257,7 +284,9 @@ def _said(value: Any) -> bool:
 class Adjustment(BaseModel):
     """Whether a description has to change, and the new description."""
 
-    adjust: Annotated[bool, BeforeValidator(_said)] = Field(default=False, description="whether it has to change")
+    adjust: Annotated[bool, BeforeValidator(_said)] = Field(
+        default=False, description="whether it has to change"
+    )
     revised: str = Field(default="", description="the new description; empty if it does not change")
 
 
@@ -274,7 +303,9 @@ class AdjustNeedType(dspy.Signature):
 
     type_so_far: str = dspy.InputField(desc="the general type of need")
     needs_since: list[str] = dspy.InputField(desc="the new needs")
-    type_verdict: Adjustment = dspy.OutputField(desc="whether the type has to change; if so, the new phrase")
+    type_verdict: Adjustment = dspy.OutputField(
+        desc="whether the type has to change; if so, the new phrase"
+    )
 
 
 class AdjustPrinciple(dspy.Signature):
@@ -291,8 +322,12 @@ class AdjustPrinciple(dspy.Signature):
 
     kind_of_need: str = dspy.InputField(desc="the type of need that the principle is about")
     principle_so_far: str = dspy.InputField(desc="the current principle")
-    experiences_since: list[str] = dspy.InputField(desc="the new experiences: what the user liked and disliked")
-    principle_verdict: Adjustment = dspy.OutputField(desc="whether it has to change; if so, the new sentence")
+    experiences_since: list[str] = dspy.InputField(
+        desc="the new experiences: what the user liked and disliked"
+    )
+    principle_verdict: Adjustment = dspy.OutputField(
+        desc="whether it has to change; if so, the new sentence"
+    )
 
 
 class SummarizeNeed(dspy.Signature):

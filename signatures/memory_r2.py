@@ -79,8 +79,8 @@ Rules for all operations:
 _TURN = "[turn id] (date) speaker: words"
 _DIALOGUE = f"the turns to read, one per line: {_TURN}"
 _EARLIER = (
-    f"the turns of this session before `dialogue`, one per line: {_TURN}. Use them only to understand `dialogue`, and "
-    "take no fact from them"
+    f"the turns of this session before `dialogue`, one per line: {_TURN}. Use them only to "
+    "understand `dialogue`, and take no fact from them"
 )
 
 
@@ -91,7 +91,9 @@ class Fact(BaseModel):
     turn_id: Annotated[str, IdFrom("dialogue")] = Field(
         description="id of the turn that states the fact, copied from its brackets"
     )
-    fact: str = Field(description="the fact, in the third person and at most 20 words, understandable alone")
+    fact: str = Field(
+        description="the fact, in the third person and at most 20 words, understandable alone"
+    )
 
 
 EXTRACT = f"""List the facts about both speakers in `dialogue` that are worth remembering for later conversations.
@@ -140,7 +142,13 @@ class NewFact(BaseModel):
 
 
 def _operation(value: Any) -> Any:
-    named = {"ADD": "INSERT", "NOOP": "NONE", "NO OPERATION": "NONE", "NO_OPERATION": "NONE", "NO-OP": "NONE"}
+    named = {
+        "ADD": "INSERT",
+        "NOOP": "NONE",
+        "NO OPERATION": "NONE",
+        "NO_OPERATION": "NONE",
+        "NO-OP": "NONE",
+    }
     upper = value.strip().upper() if isinstance(value, str) else value
     return named.get(upper, upper)
 
@@ -157,7 +165,9 @@ class Operation(BaseModel):
         default=None, description="id of the memory to update or delete; null for INSERT"
     )
     speaker: Words = Field(default="", description="name of the person the content is about")
-    content: Words = Field(default="", description="the new text of the memory; empty for DELETE and NONE")
+    content: Words = Field(
+        default="", description="the new text of the memory; empty for DELETE and NONE"
+    )
     turn_id: Annotated[str | None, IdFrom("new_facts", "dialogue")] = Field(
         default=None, description="id of the turn that gave the new information"
     )
@@ -197,8 +207,8 @@ class ManageMemoryInContext(dspy.Signature):
     session_date: str = dspy.InputField(desc=_SESSION_DATE)
     memories: list[StoredMemory] = dspy.InputField(desc=_MEMORIES)
     earlier_facts: list[Fact] = dspy.InputField(
-        desc="facts from earlier in this session, which are already dealt with. Use them only to understand "
-        "`new_facts`, and give no operation for them"
+        desc="facts from earlier in this session, which are already dealt with. Use them only to "
+        "understand `new_facts`, and give no operation for them"
     )
     new_facts: list[NewFact] = dspy.InputField(desc=_NEW_FACTS)
     operations: list[Operation] = dspy.OutputField(desc=_OPERATIONS)
@@ -219,7 +229,9 @@ is really about the same entity and the same topic. Ignore the others.
 {EDITS}"""
 
     session_date: str = dspy.InputField(desc="date of the session that the turns are from")
-    memories: list[StoredMemory] = dspy.InputField(desc="the stored memories that a search found for `dialogue`")
+    memories: list[StoredMemory] = dspy.InputField(
+        desc="the stored memories that a search found for `dialogue`"
+    )
     earlier: str = dspy.InputField(desc=_EARLIER)
     dialogue: str = dspy.InputField(desc=_DIALOGUE)
     operations: list[Operation] = dspy.OutputField(
@@ -247,9 +259,13 @@ class AnswerFromMemories(dspy.Signature):
     first_speaker_memories: str = dspy.InputField(
         desc="memories of the first speaker, one per line: [id] (date) speaker: memory"
     )
-    second_speaker_memories: str = dspy.InputField(desc="memories of the second speaker, in the same form")
+    second_speaker_memories: str = dspy.InputField(
+        desc="memories of the second speaker, in the same form"
+    )
     question: str = dspy.InputField(desc="the question to answer")
-    reasoning: str = dspy.OutputField(desc="which memories matter, and what follows from them", default="")
+    reasoning: str = dspy.OutputField(
+        desc="which memories matter, and what follows from them", default=""
+    )
     answer: str = dspy.OutputField(desc="the answer alone")
 
 
@@ -260,12 +276,24 @@ _NEWS = """\
 blue teapot there.
 [D4:3] (8 May 2023, Monday 13:00) Mia: Lovely! I want to learn the guitar this summer. I have had one for ten years."""
 _NEWS_FACTS = (
-    Fact(speaker="Leo", turn_id="D4:2", fact="Leo visited the pottery fair in Bruges with Ina on 7 May 2023."),
-    Fact(speaker="Leo", turn_id="D4:2", fact="Leo bought a blue teapot at the pottery fair in Bruges on 7 May 2023."),
+    Fact(
+        speaker="Leo",
+        turn_id="D4:2",
+        fact="Leo visited the pottery fair in Bruges with Ina on 7 May 2023.",
+    ),
+    Fact(
+        speaker="Leo",
+        turn_id="D4:2",
+        fact="Leo bought a blue teapot at the pottery fair in Bruges on 7 May 2023.",
+    ),
     Fact(speaker="Mia", turn_id="D4:3", fact="Mia intends to learn the guitar in summer 2023."),
-    Fact(speaker="Mia", turn_id="D4:3", fact="Mia has owned a guitar for ten years as of May 2023."),
+    Fact(
+        speaker="Mia", turn_id="D4:3", fact="Mia has owned a guitar for ten years as of May 2023."
+    ),
 )
-_FAREWELL = "[D4:4] (8 May 2023, Monday 13:00) Leo: That sounds good. My sister Ina waves, see you soon!"
+_FAREWELL = (
+    "[D4:4] (8 May 2023, Monday 13:00) Leo: That sounds good. My sister Ina waves, see you soon!"
+)
 _FAREWELL_FACT = Fact(speaker="Leo", turn_id="D4:4", fact="Leo has a sister named Ina.")
 _SAID_BEFORE = "3 April 2023, Monday 18:00"
 _KNOWN = tuple(
@@ -279,7 +307,9 @@ _KNOWN = tuple(
 )
 _RELATED = (["m1", "m2"], ["m1"], ["m4", "m3"], ["m3", "m4"])
 _CHANGES = (
-    Operation(op="UPDATE", memory_id="m1", speaker="Leo", content=_NEWS_FACTS[0].fact, turn_id="D4:2"),
+    Operation(
+        op="UPDATE", memory_id="m1", speaker="Leo", content=_NEWS_FACTS[0].fact, turn_id="D4:2"
+    ),
     Operation(op="INSERT", speaker="Leo", content=_NEWS_FACTS[1].fact, turn_id="D4:2"),
     Operation(op="INSERT", speaker="Mia", content=_NEWS_FACTS[2].fact, turn_id="D4:3"),
     Operation(op="DELETE", memory_id="m3", speaker="Mia", turn_id="D4:3"),
@@ -291,7 +321,9 @@ _NO_CHANGE = Operation(op="NONE", memory_id="m2", speaker="Leo", turn_id="D4:4")
 def extraction_examples() -> list[dspy.Example]:
     """Return worked examples for `ExtractFactsInContext`: turns with four facts, and a greeting without one."""
     return [
-        _example(("earlier", "dialogue"), earlier=_GREETING, dialogue=_NEWS, facts=list(_NEWS_FACTS)),
+        _example(
+            ("earlier", "dialogue"), earlier=_GREETING, dialogue=_NEWS, facts=list(_NEWS_FACTS)
+        ),
         _example(("earlier", "dialogue"), earlier="", dialogue=_GREETING, facts=[]),
     ]
 
@@ -300,7 +332,8 @@ def management_examples() -> list[dspy.Example]:
     """Return worked examples for `ManageMemoryInContext`: all four operations, and memories that do not match."""
     names = ("session_date", "memories", "earlier_facts", "new_facts")
     news = [
-        NewFact(**fact.model_dump(), related_memory_ids=ids) for fact, ids in zip(_NEWS_FACTS, _RELATED, strict=True)
+        NewFact(**fact.model_dump(), related_memory_ids=ids)
+        for fact, ids in zip(_NEWS_FACTS, _RELATED, strict=True)
     ]
     farewell = NewFact(**_FAREWELL_FACT.model_dump(), related_memory_ids=["m2"])
     return [

@@ -20,35 +20,59 @@ from ..reading.ids import IdFrom
 _ID = re.compile(r"(?<![A-Za-z0-9])[Ss]\s?(\d{1,2})(?!\d)")
 
 CandidateId = Literal["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8"]
-UserAction = Literal["topic inquiry", "requirement confirmation", "solution discussion", "solution feedback"]
-AssistantAction = Literal["requirement prediction", "solution proposal", "solution discussion", "feedback response"]
+UserAction = Literal[
+    "topic inquiry", "requirement confirmation", "solution discussion", "solution feedback"
+]
+AssistantAction = Literal[
+    "requirement prediction", "solution proposal", "solution discussion", "feedback response"
+]
 
 USER_ACTIONS: Mapping[UserAction, str] = MappingProxyType(
     {
-        "topic inquiry": "Open the topic with the query from the wishes. You may adapt it to the dialogue, but keep "
-        "its meaning. Be brief and vague. Do not mention the implicit needs or the background behind them.",
-        "requirement confirmation": "React to the need that the assistant just guessed. Compare the guess with your "
-        "implicit needs and their background. If it is right, simply confirm it. If it is wrong, reject it and correct "
-        "only the wrong part in a few words. Do not reveal needs or background that the guess did not touch.",
-        "solution discussion": "Ask or say something about one detail of the proposal. Do not accept or reject the "
-        "proposal as a whole, and do not reveal your preferences.",
-        "solution feedback": "Say clearly whether you approve of the current proposal, according to your preferences. "
-        "Talk about this proposal only, and do not explain your preferences in general.",
+        "topic inquiry": (
+            "Open the topic with the query from the wishes. You may adapt it to the dialogue, but "
+            "keep its meaning. Be brief and vague. Do not mention the implicit needs or the "
+            "background behind them."
+        ),
+        "requirement confirmation": (
+            "React to the need that the assistant just guessed. Compare the guess with your "
+            "implicit needs and their background. If it is right, simply confirm it. If it is "
+            "wrong, reject it and correct only the wrong part in a few words. Do not reveal needs "
+            "or background that the guess did not touch."
+        ),
+        "solution discussion": (
+            "Ask or say something about one detail of the proposal. Do not accept or reject the "
+            "proposal as a whole, and do not reveal your preferences."
+        ),
+        "solution feedback": (
+            "Say clearly whether you approve of the current proposal, according to your "
+            "preferences. Talk about this proposal only, and do not explain your preferences in "
+            "general."
+        ),
     }
 )
 """Table 7, the user's actions and what they mean."""
 
 ASSISTANT_ACTIONS: Mapping[AssistantAction, str] = MappingProxyType(
     {
-        "requirement prediction": "Guess one implicit need behind the user's query from the user's recent experiences "
-        "or background, and ask the user to confirm it. Guess only one need per reply. Do not propose solutions yet.",
-        "solution proposal": "Propose one solution that meets the user's requirement and fits the user's preferences. "
-        "If solutions were discussed before, propose a new one. State the proposal itself. Do not recite what you "
-        "know about the user.",
-        "solution discussion": "Answer the user's question or objection. Discuss the proposal further with regard to "
-        "the user's background and experiences, and try to convince the user of it.",
-        "feedback response": "Respond briefly to the user's approval or disapproval. Do not offer another solution. "
-        "After disapproval, only apologise or express regret.",
+        "requirement prediction": (
+            "Guess one implicit need behind the user's query from the user's recent experiences "
+            "or background, and ask the user to confirm it. Guess only one need per reply. Do not "
+            "propose solutions yet."
+        ),
+        "solution proposal": (
+            "Propose one solution that meets the user's requirement and fits the user's "
+            "preferences. If solutions were discussed before, propose a new one. State the "
+            "proposal itself. Do not recite what you know about the user."
+        ),
+        "solution discussion": (
+            "Answer the user's question or objection. Discuss the proposal further with regard to "
+            "the user's background and experiences, and try to convince the user of it."
+        ),
+        "feedback response": (
+            "Respond briefly to the user's approval or disapproval. Do not offer another "
+            "solution. After disapproval, only apologise or express regret."
+        ),
     }
 )
 """Table 7, the assistant's actions and what they mean."""
@@ -62,7 +86,9 @@ class RestateRequirement(dspy.Signature):
     question. Give only this sentence.
     """
 
-    context: str = dspy.InputField(desc="what is remembered about the user, including recent device logs; may be empty")
+    context: str = dspy.InputField(
+        desc="what is remembered about the user, including recent device logs; may be empty"
+    )
     question: str = dspy.InputField(desc="the user's brief question")
     answer: str = dspy.OutputField(desc="the user's actual need in one sentence")
 
@@ -75,7 +101,9 @@ class ProposeSolution(dspy.Signature):
     sentence, in the language of the requirement. Give only this sentence.
     """
 
-    context: str = dspy.InputField(desc="what is remembered about the user, including recent device logs; may be empty")
+    context: str = dspy.InputField(
+        desc="what is remembered about the user, including recent device logs; may be empty"
+    )
     question: str = dspy.InputField(desc="the user's requirement")
     answer: str = dspy.OutputField(desc="one solution, in one sentence")
 
@@ -109,10 +137,14 @@ class ReplyInDialogue(dspy.Signature):
     """
 
     context: str = dspy.InputField(desc="what is remembered about the user; may be empty")
-    dialogue: str = dspy.InputField(desc="the dialogue so far, one utterance per line; may be empty")
+    dialogue: str = dspy.InputField(
+        desc="the dialogue so far, one utterance per line; may be empty"
+    )
     action: AssistantAction = dspy.InputField(desc="the requested kind of reply")
     action_meaning: str = dspy.InputField(desc="what this kind of reply means")
-    question: str = dspy.InputField(desc="the user's latest utterance, which follows the dialogue so far")
+    question: str = dspy.InputField(
+        desc="the user's latest utterance, which follows the dialogue so far"
+    )
     answer: str = dspy.OutputField(desc="your reply to the user")
 
 
@@ -132,8 +164,12 @@ class PlayUser(dspy.Signature):
 
     profile: str = dspy.InputField(desc="background and personality of the user; may be empty")
     situation: str = dspy.InputField(desc="what the user recently experienced; may be empty")
-    wishes: str = dspy.InputField(desc="what the user needs now, or which solutions the user likes and dislikes")
-    dialogue: str = dspy.InputField(desc="the dialogue so far, one utterance per line; may be empty")
+    wishes: str = dspy.InputField(
+        desc="what the user needs now, or which solutions the user likes and dislikes"
+    )
+    dialogue: str = dspy.InputField(
+        desc="the dialogue so far, one utterance per line; may be empty"
+    )
     action: UserAction = dspy.InputField(desc="the kind of utterance")
     action_meaning: str = dspy.InputField(desc="what this kind of utterance means")
     assistant_said: str = dspy.InputField(desc="the assistant's last reply; empty at the beginning")

@@ -40,7 +40,9 @@ class FactChange(BaseModel):
     )
     info: str = Field(description="the fact, short and understandable on its own")
     type: Kind
-    related_entities: list[str] = Field(default=[], description="keywords: entities, topics, themes")
+    related_entities: list[str] = Field(
+        default=[], description="keywords: entities, topics, themes"
+    )
     state: Literal["add", "update"] = "add"
     turn_ids: Annotated[list[str], IdFrom("dialogue")] = Field(
         default=[], description="ids of the turns that state it, without the brackets"
@@ -81,8 +83,12 @@ class UpdateFacts(dspy.Signature):
     - The examples show only the format. Take nothing from them.
     """
 
-    existing_facts: list[KnownFact] = dspy.InputField(desc="existing facts that the new conversations may affect")
-    dialogue: str = dspy.InputField(desc="new conversations, one turn per line: [turn id] (date) speaker: words")
+    existing_facts: list[KnownFact] = dspy.InputField(
+        desc="existing facts that the new conversations may affect"
+    )
+    dialogue: str = dspy.InputField(
+        desc="new conversations, one turn per line: [turn id] (date) speaker: words"
+    )
     facts: list[FactChange] = dspy.OutputField(desc="new, repeated and changed facts only")
 
 
@@ -101,7 +107,9 @@ class MergeFacts(dspy.Signature):
     the one that fits best. As related entities, list only the important ones in the new info.
     """
 
-    similar_facts: list[KnownFact] = dspy.InputField(desc="facts that are alike in content and close in date")
+    similar_facts: list[KnownFact] = dspy.InputField(
+        desc="facts that are alike in content and close in date"
+    )
     merged_fact: MergedFact = dspy.OutputField(desc="the one fact that takes their place")
 
 
@@ -109,11 +117,13 @@ class Step(BaseModel):
     """One imagined step in a chain."""
 
     action: str = Field(
-        default="", description="what the person does, notices or asks at this point, in concrete terms"
+        default="",
+        description="what the person does, notices or asks at this point, in concrete terms",
     )
     constraints: str = Field(
         default="",
-        description="what influences it or must be known for it, such as preferences, limits, timing, people and costs",
+        description="what influences it or must be known for it, such as preferences, limits, "
+        "timing, people and costs",
     )
 
 
@@ -121,7 +131,9 @@ class TreeNode(Step):
     """One imagined step in a tree."""
 
     action_id: str = Field(default="", description="a unique id: A1, A2, ...")
-    parent: str | None = Field(default=None, description="id of the node that it follows from; null for the root")
+    parent: str | None = Field(
+        default=None, description="id of the node that it follows from; null for the root"
+    )
     children: list[str] = Field(default=[], description="ids of the nodes that may come next")
 
 
@@ -144,8 +156,8 @@ class ImagineChain(dspy.Signature):
     date: str = dspy.InputField(desc="when the query is made")
     question: str = dspy.InputField(desc="the user's query")
     known_facts: str = dspy.InputField(
-        desc="facts or earlier turns related to the query, one per line, with the date when each was noted or said; "
-        "may be empty"
+        desc="facts or earlier turns related to the query, one per line, with the date when each "
+        "was noted or said; may be empty"
     )
     steps: list[Step] = dspy.OutputField(desc="in chronological order")
 
@@ -173,7 +185,8 @@ class RefineChain(dspy.Signature):
     question: str = dspy.InputField(desc="the user's query")
     initial_steps: list[Step] = dspy.InputField(desc="the steps imagined so far")
     personal_context: str = dspy.InputField(
-        desc="facts about the user, or earlier turns, one per line, with the date when each was noted or said"
+        desc="facts about the user, or earlier turns, one per line, with the date when each was "
+        "noted or said"
     )
     updated_steps: list[Step] = dspy.OutputField(desc="in chronological order")
 
@@ -196,8 +209,8 @@ class ImagineTree(dspy.Signature):
     date: str = dspy.InputField(desc="when the query is made")
     question: str = dspy.InputField(desc="the user's query")
     known_facts: str = dspy.InputField(
-        desc="facts or earlier turns related to the query, one per line, with the date when each was noted or said; "
-        "may be empty"
+        desc="facts or earlier turns related to the query, one per line, with the date when each "
+        "was noted or said; may be empty"
     )
     tree: list[TreeNode] = dspy.OutputField(desc="all nodes, the root first")
 
@@ -223,7 +236,8 @@ class RefineTree(dspy.Signature):
     question: str = dspy.InputField(desc="the user's query")
     initial_tree: list[TreeNode] = dspy.InputField(desc="the tree imagined so far")
     personal_context: str = dspy.InputField(
-        desc="facts about the user, or earlier turns, one per line, with the date when each was noted or said"
+        desc="facts about the user, or earlier turns, one per line, with the date when each was "
+        "noted or said"
     )
     updated_tree: list[TreeNode] = dspy.OutputField(desc="all nodes, the root first")
 
@@ -236,7 +250,8 @@ class AugmentQuery(dspy.Signature):
     """
 
     known_facts: str = dspy.InputField(
-        desc="facts or earlier turns related to the query, one per line, with the date when each was noted or said"
+        desc="facts or earlier turns related to the query, one per line, with the date when each "
+        "was noted or said"
     )
     question: str = dspy.InputField(desc="the user's query")
     augmented_query: str = dspy.OutputField(desc="the rewritten query alone, in the user's voice")
@@ -252,20 +267,26 @@ class SummarizeProspection(dspy.Signature):
 
     date: str = dspy.InputField(desc="when the query is made")
     question: str = dspy.InputField(desc="the user's query")
-    imagined: str = dspy.InputField(desc="the steps of each round, from the first guess to the most personal one")
+    imagined: str = dspy.InputField(
+        desc="the steps of each round, from the first guess to the most personal one"
+    )
     personal_context: str = dspy.InputField(
-        desc="facts about the user, or earlier turns, one per line, with the date when each was noted or said"
+        desc="facts about the user, or earlier turns, one per line, with the date when each was "
+        "noted or said"
     )
     prospection_summary: str = dspy.OutputField(desc="a single paragraph")
 
 
-_PICNIC = "I promised to bring something to the neighbourhood picnic on Saturday. What should I make?"
+_PICNIC = (
+    "I promised to bring something to the neighbourhood picnic on Saturday. What should I make?"
+)
 _RUN = "Should I sign up for the half marathon in October?"
 _VISIT = "My parents are coming for a week. Help me set things up."
 _PICNIC_FACTS = (
     "(2 March 2025, Sunday) [Identity] Is allergic to walnuts\n"
     "(11 May 2025, Sunday) [Event] The oven has been broken since last week\n"
-    "(20 April 2025, Sunday) [Activity] Baked flatbread for the street party, and everybody asked for the recipe"
+    "(20 April 2025, Sunday) [Activity] Baked flatbread for the street party, and everybody "
+    "asked for the recipe"
 )
 _RUN_FACTS = (
     "(6 June 2025, Friday) [Event] Sprained the left ankle on the stairs\n"
@@ -285,7 +306,11 @@ def update_examples() -> list[dspy.Example]:
     example = json.loads(file.read_text(encoding="utf-8"))
     existing_facts = [KnownFact.model_validate(fact) for fact in example["existing_facts"]]
     facts = [FactChange.model_validate(fact) for fact in example["facts"]]
-    return [dspy.Example(existing_facts=existing_facts, dialogue="\n".join(example["dialogue"]), facts=facts)]
+    return [
+        dspy.Example(
+            existing_facts=existing_facts, dialogue="\n".join(example["dialogue"]), facts=facts
+        )
+    ]
 
 
 def chain_examples() -> list[dspy.Example]:
@@ -394,13 +419,18 @@ def refined_tree_examples() -> list[dspy.Example]:
     ]  # fmt: skip
 
 
-def _example(date: str, question: str, facts: str = "", **steps: list[Step] | list[TreeNode]) -> dspy.Example:
+def _example(
+    date: str, question: str, facts: str = "", **steps: list[Step] | list[TreeNode]
+) -> dspy.Example:
     known = {"personal_context": facts} if facts else {"known_facts": ""}
     return dspy.Example(date=date, question=question, **known, **steps)
 
 
 def _steps(*lines: str) -> list[Step]:
-    return [Step(action=action, constraints=limits) for action, limits in (line.split(" :: ") for line in lines)]
+    return [
+        Step(action=action, constraints=limits)
+        for action, limits in (line.split(" :: ") for line in lines)
+    ]
 
 
 def _tree(*lines: str) -> list[TreeNode]:

@@ -53,22 +53,29 @@ question if you expect that the user does not react in that way."""
 _PATTERNS = "what is known about the user's preferences and habits; may be empty"
 _ALERTS = "mistakes that you tend to make about this user; may be empty"
 _RECORD_LINES = (
-    "one per line, oldest first: [id] (time) user: kind of situation; situation => what the user did; "
-    "lines about the user's profile may come first"
+    "one per line, oldest first: [id] (time) user: kind of situation; situation => what the user "
+    "did; lines about the user's profile may come first"
 )
 _RECORDS_BEFORE = f"the user's records before the situation, {_RECORD_LINES}"
-_SITUATION = "the situation whose outcome you must predict; questions about it may follow on numbered lines"
-_PRACTISED = (
-    "the situation and, after the arrow, what the user really did; below it the questions about it, if there are any: "
-    "the answer is No for whatever the record does not mention"
+_SITUATION = (
+    "the situation whose outcome you must predict; questions about it may follow on numbered lines"
 )
-_PREDICTED = "one numbered answer for each question; without questions, what the user does, in the style of the records"
+_PRACTISED = (
+    "the situation and, after the arrow, what the user really did; below it the questions about "
+    "it, if there are any: the answer is No for whatever the record does not mention"
+)
+_PREDICTED = (
+    "one numbered answer for each question; without questions, what the user does, in the style of "
+    "the records"
+)
 _REVIEWED = (
-    "the proposals to judge, each in the form: when it applies | action | text (for a removal, the reason); "
-    "the first part may be missing"
+    "the proposals to judge, each in the form: when it applies | action | text (for a removal, the "
+    "reason); the first part may be missing"
 )
 _MAX_PROPOSALS = "the maximum number of proposals"
-_USEFUL_PATTERNS = "the patterns that bear on the situation and, for each, what it says about the user"
+_USEFUL_PATTERNS = (
+    "the patterns that bear on the situation and, for each, what it says about the user"
+)
 _USEFUL_ALERTS = "the alerts that bear on the situation and, for each, what to watch out for"
 _REASONING = "what follows from both lists and from the records"
 _OPTION_OR_FREE = "if there are options, one of them, word for word; otherwise a short free answer"
@@ -80,7 +87,9 @@ def _plain_action(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     lower = " ".join(value.lower().replace("_", " ").split())
-    if lower.startswith("add ") and lower.endswith(("calibration", "bias-alert", "alert experience")):
+    if lower.startswith("add ") and lower.endswith(
+        ("calibration", "bias-alert", "alert experience")
+    ):
         return "add alert"
     for action in ("add pattern", "add alert"):
         if lower.startswith(action):
@@ -164,9 +173,13 @@ class PredictWithExperience(dspy.Signature):
 
     patterns: list[str] = dspy.InputField(desc=_PATTERNS)
     alerts: list[str] = dspy.InputField(desc=_ALERTS)
-    records: str = dspy.InputField(desc="the user's latest records, one per line, oldest first; may be empty")
+    records: str = dspy.InputField(
+        desc="the user's latest records, one per line, oldest first; may be empty"
+    )
     question: str = dspy.InputField(desc="the situation, and what is asked about it")
-    options: list[str] = dspy.InputField(desc="the possible answers; empty if you may answer freely")
+    options: list[str] = dspy.InputField(
+        desc="the possible answers; empty if you may answer freely"
+    )
     relevant_patterns: list[str] = dspy.OutputField(desc=_USEFUL_PATTERNS, default_factory=list)
     relevant_alerts: list[str] = dspy.OutputField(desc=_USEFUL_ALERTS, default_factory=list)
     reasoning: str = dspy.OutputField(desc=_REASONING, default="")
@@ -174,7 +187,12 @@ class PredictWithExperience(dspy.Signature):
 
 
 def _verdict(value: Any) -> Any:
-    named = {"correct": "right", "incorrect": "wrong", "deviation": "wrong", "incorrect/deviation": "wrong"}
+    named = {
+        "correct": "right",
+        "incorrect": "wrong",
+        "deviation": "wrong",
+        "incorrect/deviation": "wrong",
+    }
     lower = " ".join(value.lower().split()) if isinstance(value, str) else value
     return named.get(lower, lower)
 
@@ -184,22 +202,29 @@ class PractisedTask(BaseModel):
 
     task: str = Field(default="", description="the question; without questions, what was predicted")
     verdict: Annotated[Verdict, BeforeValidator(_verdict)] = Field(
-        description="right by accident: the prediction is right, but the entries it relied on were flawed"
+        description="right by accident: the prediction is right, but the entries it relied on were "
+        "flawed"
     )
-    analysis: str = Field(default="", description="what the success or the failure shows about the experience")
+    analysis: str = Field(
+        default="", description="what the success or the failure shows about the experience"
+    )
 
 
 class DraftProposal(BaseModel):
     """One proposed change to the experience."""
 
-    trigger: str = Field(default="", description="the kind of situation in which the entry applies, in a few words")
+    trigger: str = Field(
+        default="", description="the kind of situation in which the entry applies, in a few words"
+    )
     action: Annotated[ProposedAction, BeforeValidator(_plain_action)] = Field(
         description="whether to add a pattern or an alert, or to modify or remove an entry"
     )
-    experience_id: Annotated[str | None, IdFrom("pattern_experiences", "alert_experiences")] = Field(
-        default=None, description="the entry to modify or remove; null for a new entry"
+    experience_id: Annotated[str | None, IdFrom("pattern_experiences", "alert_experiences")] = (
+        Field(default=None, description="the entry to modify or remove; null for a new entry")
     )
-    content: str = Field(default="", description="the text of the new or modified entry; for a removal, the reason")
+    content: str = Field(
+        default="", description="the text of the new or modified entry; for a removal, the reason"
+    )
     record_ids: Annotated[list[str], IdFrom("recent_records", "practised_record")] = Field(
         default=[], description="ids of the records that support the proposal, without the brackets"
     )
@@ -237,15 +262,20 @@ an entry or removes one. Make sure that every proposal is:
 Write proposals in the same language (such as English or Chinese) as the records. Make at most `max_proposals`
 proposals."""
 
-    pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the patterns that you were given")
-    alert_experiences: list[KnownExperience] = dspy.InputField(desc="the alerts that you were given")
+    pattern_experiences: list[KnownExperience] = dspy.InputField(
+        desc="the patterns that you were given"
+    )
+    alert_experiences: list[KnownExperience] = dspy.InputField(
+        desc="the alerts that you were given"
+    )
     recent_records: str = dspy.InputField(desc=_RECORDS_BEFORE)
     practised_record: str = dspy.InputField(desc=_PRACTISED)
     thinking: str = dspy.InputField(desc="how you reasoned before you predicted")
     predicted_action: str = dspy.InputField(desc="what you predicted")
     max_proposals: int = dspy.InputField(desc=_MAX_PROPOSALS)
     tasks: list[PractisedTask] = dspy.OutputField(
-        desc="one judgement for each question, or one for the whole prediction if there are no questions",
+        desc="one judgement for each question, or one for the whole prediction if there are no "
+        "questions",
         default_factory=list,
     )
     proposals: list[DraftProposal] = dspy.OutputField(desc=_PROPOSALS)
@@ -266,8 +296,12 @@ A proposal adds a pattern, adds an alert, modifies an entry or removes one. Make
 Write proposals in the same language (such as English or Chinese) as the records. Make at most `max_proposals`
 proposals."""
 
-    pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the patterns that you were given")
-    alert_experiences: list[KnownExperience] = dspy.InputField(desc="the alerts that you were given")
+    pattern_experiences: list[KnownExperience] = dspy.InputField(
+        desc="the patterns that you were given"
+    )
+    alert_experiences: list[KnownExperience] = dspy.InputField(
+        desc="the alerts that you were given"
+    )
     recent_records: str = dspy.InputField(desc=_RECORDS_BEFORE)
     practised_record: str = dspy.InputField(desc=_PRACTISED)
     predicted_action: str = dspy.InputField(desc="what you predicted")
@@ -281,9 +315,13 @@ class PooledProposal(BaseModel):
     proposal: str = Field(description="its id")
     record: str = Field(description="id of the record it came from")
     action: ProposedAction = Field(description="what it proposes")
-    experience_id: str | None = Field(default=None, description="the entry to modify or remove; null for a new entry")
+    experience_id: str | None = Field(
+        default=None, description="the entry to modify or remove; null for a new entry"
+    )
     trigger: str = Field(default="", description="the kind of situation in which the entry applies")
-    content: str = Field(description="the text of the new or modified entry; for a removal, the reason")
+    content: str = Field(
+        description="the text of the new or modified entry; for a removal, the reason"
+    )
 
 
 class ExperienceChange(BaseModel):
@@ -292,10 +330,12 @@ class ExperienceChange(BaseModel):
     action: Annotated[Adjustment, BeforeValidator(_adjustment)] = Field(
         description="whether to add a pattern or an alert, or to modify or downgrade an entry"
     )
-    experience_id: Annotated[str | None, IdFrom("pattern_experiences", "alert_experiences")] = Field(
-        default=None, description="the entry that changes; null for a new entry"
+    experience_id: Annotated[str | None, IdFrom("pattern_experiences", "alert_experiences")] = (
+        Field(default=None, description="the entry that changes; null for a new entry")
     )
-    text: str = Field(default="", description="the new text of the entry; empty if the entry is downgraded")
+    text: str = Field(
+        default="", description="the new text of the entry; empty if the entry is downgraded"
+    )
     proposal_ids: Annotated[list[str], IdFrom("proposal_pool.proposal", allow_new=True)] = Field(
         default=[], description="ids of all proposals that support the change"
     )
@@ -337,8 +377,12 @@ at most one change. Anything not named in a change stays as it is, word for word
     distinct_records: bool = dspy.InputField(
         desc="whether the proposals that support a change must come from different records"
     )
-    decisions: str = dspy.OutputField(desc="what is added, modified or downgraded, and why", default="")
-    changes: list[ExperienceChange] = dspy.OutputField(desc="the changes; empty if no change has enough support")
+    decisions: str = dspy.OutputField(
+        desc="what is added, modified or downgraded, and why", default=""
+    )
+    changes: list[ExperienceChange] = dspy.OutputField(
+        desc="the changes; empty if no change has enough support"
+    )
 
 
 _YES = {"true", "yes", "sensitive", "pass", "passed"}
@@ -368,9 +412,13 @@ class ReviewedProposal(BaseModel):
 class Perturbation(BaseModel):
     """A plan for altering the records so that they show different reactions."""
 
-    direction: str = Field(description="the direction of the change in one sentence: what becomes what")
+    direction: str = Field(
+        description="the direction of the change in one sentence: what becomes what"
+    )
     details: str = Field(
-        default="", description="which reactions in these records change and how, with examples before and after"
+        default="",
+        description="which reactions in these records change and how, with examples before and "
+        "after",
     )
 
 
@@ -403,10 +451,12 @@ class GroundednessVerdict(BaseModel):
 
     proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
     sensitive: Clear = Field(
-        description="true if the proposal would no longer hold with the changed records; false if it still would; "
-        "null if you cannot decide"
+        description="true if the proposal would no longer hold with the changed records; false if "
+        "it still would; null if you cannot decide"
     )
-    reason: str = Field(default="", description="which records support it, or why it does not depend on them")
+    reason: str = Field(
+        default="", description="which records support it, or why it does not depend on them"
+    )
 
 
 class JudgeGroundedness(dspy.Signature):
@@ -461,7 +511,8 @@ class GeneralityVerdict(BaseModel):
 
     proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
     general: Clear = Field(
-        description="false if the proposal alone singles out the real situation, else true; null if you cannot decide"
+        description="false if the proposal alone singles out the real situation, else true; null "
+        "if you cannot decide"
     )
     reason: str = Field(default="", description="why, in a few words")
 
@@ -484,7 +535,9 @@ proposal alone?
 
 Give exactly one verdict for each proposal, under its id."""
 
-    candidates: str = dspy.InputField(desc="the situations, each preceded by its letter; A is the real one")
+    candidates: str = dspy.InputField(
+        desc="the situations, each preceded by its letter; A is the real one"
+    )
     proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED)
     generality: list[GeneralityVerdict] = dspy.OutputField(desc="one verdict for each proposal")
 
@@ -496,7 +549,9 @@ def _letter(value: Any) -> Any:
     word = value.strip().strip("[]().:\"'").casefold().removeprefix("situation ").strip()
     if word == NO_SCENE:
         return NO_SCENE
-    return word.upper() if word.isascii() and word.isalpha() and len(word) <= LONGEST_LETTER else None
+    return (
+        word.upper() if word.isascii() and word.isalpha() and len(word) <= LONGEST_LETTER else None
+    )
 
 
 NO_SCENE = "several"
@@ -510,7 +565,8 @@ class SceneChoice(BaseModel):
 
     proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
     situation: Annotated[str | None, BeforeValidator(_letter)] = Field(
-        description='the letter, or "several" if it fits more than one or none in particular; never null'
+        description='the letter, or "several" if it fits more than one or none in particular; '
+        "never null"
     )
     reason: str = Field(default="", description="why, in a few words")
 

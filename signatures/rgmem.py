@@ -18,7 +18,10 @@ from ..reading.ids import IdFrom
 
 Layer = Literal["summary", "inference", "conclusions", "history"]
 LAYERS: tuple[Layer, ...] = ("summary", "inference", "conclusions", "history")
-USER_DESCRIPTION = 'the person the profile is about: a name, or the word "user"; always refer to the person this way'
+USER_DESCRIPTION = (
+    'the person the profile is about: a name, or the word "user"; always refer to '
+    "the person this way"
+)
 
 
 def _relevance(value: Any) -> Any:
@@ -29,7 +32,9 @@ def _relevance(value: Any) -> Any:
 class DrawnConclusion(BaseModel):
     """One thing that the dialogue shows about a user."""
 
-    text: str = Field(description="one sentence that names the user and can be understood on its own")
+    text: str = Field(
+        description="one sentence that names the user and can be understood on its own"
+    )
     relevance: Annotated[Literal["base", "high"], BeforeValidator(_relevance)] = Field(
         default="base", description="high if it says something lasting about the user, else base"
     )
@@ -63,7 +68,9 @@ class SynthesizeEvidence(dspy.Signature):
     users: str = dspy.InputField(desc="the speakers to draw conclusions about")
     dialogue: str = dspy.InputField(desc="one turn per line: [turn id] (date) speaker: words")
     fact: str = dspy.OutputField(desc="one paragraph; empty if nothing worth remembering happened")
-    conclusions: list[DrawnConclusion] = dspy.OutputField(desc="in the order of the turns; empty if there are none")
+    conclusions: list[DrawnConclusion] = dspy.OutputField(
+        desc="in the order of the turns; empty if there are none"
+    )
 
 
 def _known_layers(value: Any) -> Any:
@@ -71,7 +78,10 @@ def _known_layers(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     lower = [str(layer).strip().lower() for layer in value]
-    named = [{"conclusion": "conclusions", "summaries": "summary", "inferences": "inference"}.get(n, n) for n in lower]
+    named = [
+        {"conclusion": "conclusions", "summaries": "summary", "inferences": "inference"}.get(n, n)
+        for n in lower
+    ]
     return [layer for layer in dict.fromkeys(named) if layer in LAYERS]
 
 
@@ -146,8 +156,12 @@ class AnswerFromScales(dspy.Signature):
     absolute date from the date of that line and answer with it, as precisely as the line allows.
     """
 
-    context: str = dspy.InputField(desc="recalled lines, grouped in blocks with headings; may be empty")
-    question: str = dspy.InputField(desc="the question, with the date on which it is asked if that is known")
+    context: str = dspy.InputField(
+        desc="recalled lines, grouped in blocks with headings; may be empty"
+    )
+    question: str = dspy.InputField(
+        desc="the question, with the date on which it is asked if that is known"
+    )
     answer: str = dspy.OutputField(desc="only the answer, not a full sentence")
 
 
@@ -181,10 +195,12 @@ class EntityPath(BaseModel):
     base: Annotated[Base, BeforeValidator(_nearest_base)] = Field(
         description="the base concept directly below the user"
     )
-    concepts: list[str] = Field(default=[], description="further abstract concepts, from broad to narrow; may be empty")
+    concepts: list[str] = Field(
+        default=[], description="further abstract concepts, from broad to narrow; may be empty"
+    )
     events: list[str] = Field(
-        description="for an instance of an activity: the general event, then the instance; for any other named thing "
-        "whose concepts already say what it is: the instance alone"
+        description="for an instance of an activity: the general event, then the instance; for any "
+        "other named thing whose concepts already say what it is: the instance alone"
     )
 
 
@@ -226,7 +242,9 @@ class ExtractEntityPaths(dspy.Signature):
     fragment: str = dspy.InputField(
         desc='first line: "(date) what happened"; each further line: "[turn ids] (date) conclusion"'
     )
-    entity_paths: list[EntityPath] = dspy.OutputField(desc="complete paths; empty if there is nothing to place")
+    entity_paths: list[EntityPath] = dspy.OutputField(
+        desc="complete paths; empty if there is nothing to place"
+    )
 
 
 class PathSegment(BaseModel):
@@ -241,10 +259,16 @@ class PathSegment(BaseModel):
 class SegmentLabel(BaseModel):
     """The label of one segment."""
 
-    segment_id: Annotated[str, IdFrom("segments")] = Field(default="", description="id of the segment, e.g. s1")
-    label: str = Field(description="the label of the edge; empty if the fragment says nothing about it")
+    segment_id: Annotated[str, IdFrom("segments")] = Field(
+        default="", description="id of the segment, e.g. s1"
+    )
+    label: str = Field(
+        description="the label of the edge; empty if the fragment says nothing about it"
+    )
     conclusions: Annotated[list[str], IdFrom("fragment")] = Field(
-        default=[], description="ids (c1, c2, ...) of the conclusions that are evidence for this edge; may be empty"
+        default=[],
+        description="ids (c1, c2, ...) of the conclusions that are evidence for this edge; may be "
+        "empty",
     )
 
 
@@ -280,9 +304,12 @@ class LabelSegments(dspy.Signature):
 
     user: str = dspy.InputField(desc=USER_DESCRIPTION)
     fragment: str = dspy.InputField(
-        desc='first line: "(date) what happened"; each further line: "[conclusion id, turn ids] (date) conclusion"'
+        desc='first line: "(date) what happened"; each further line: "[conclusion id, turn ids] '
+        '(date) conclusion"'
     )
-    segments: list[PathSegment] = dspy.InputField(desc="the edges to label, each with its whole path")
+    segments: list[PathSegment] = dspy.InputField(
+        desc="the edges to label, each with its whole path"
+    )
     edge_labels: list[SegmentLabel] = dspy.OutputField(desc="one entry per segment")
 
 
@@ -310,8 +337,12 @@ class InferRelation(dspy.Signature):
 
     user: str = dspy.InputField(desc=USER_DESCRIPTION)
     source_entity: str = dspy.InputField(desc="the broader entity: a concept or an activity")
-    target_entity: str = dspy.InputField(desc="the narrower entity: an activity, an event or a named thing")
-    inference_before: str = dspy.InputField(desc="the earlier fact summary and inferred traits; empty the first time")
+    target_entity: str = dspy.InputField(
+        desc="the narrower entity: an activity, an event or a named thing"
+    )
+    inference_before: str = dspy.InputField(
+        desc="the earlier fact summary and inferred traits; empty the first time"
+    )
     new_evidence: list[str] = dspy.InputField(desc="conclusions and raw events, oldest first")
     fact_summary: str = dspy.OutputField(desc="one paragraph")
     inferred_traits: str = dspy.OutputField(desc="one trait or interest per line")
@@ -355,7 +386,9 @@ class AbstractConcept(dspy.Signature):
         desc="inferences first, then conclusions and raw events that the inferences do not cover"
     )
     general_facts: str = dspy.OutputField(desc="one fact per line")
-    specific_facts: str = dspy.OutputField(desc="one theme per line: theme, colon, its facts; may be empty")
+    specific_facts: str = dspy.OutputField(
+        desc="one theme per line: theme, colon, its facts; may be empty"
+    )
 
 
 class SubSummary(BaseModel):
@@ -364,7 +397,9 @@ class SubSummary(BaseModel):
     name: str = Field(description="the sub-concept")
     common: str = Field(description="its dominant pattern")
     """Sigma."""
-    particular: str = Field(default="", description="what does not fit into the pattern; may be empty")
+    particular: str = Field(
+        default="", description="what does not fit into the pattern; may be empty"
+    )
     """Delta."""
 
 

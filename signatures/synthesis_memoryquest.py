@@ -32,10 +32,16 @@ class DraftEvent(BaseModel):
     """One chat between user and assistant, in outline."""
 
     date: str = Field(description="YYYY-MM-DD")
-    domains: list[str] = Field(description="the domains that the chat is about, named as in domain_summaries")
-    summary: str = Field(description="what the user wants, says and decides in the chat, in one to three sentences")
+    domains: list[str] = Field(
+        description="the domains that the chat is about, named as in domain_summaries"
+    )
+    summary: str = Field(
+        description="what the user wants, says and decides in the chat, in one to three sentences"
+    )
     references: list[str] = Field(
-        default=[], description="ids of the references that the user mentions in the chat; empty for filler events"
+        default=[],
+        description="ids of the references that the user mentions in the chat; empty for filler "
+        "events",
     )
 
 
@@ -67,7 +73,9 @@ class WriteQueries(dspy.Signature):
     """
 
     demographics: dict[str, str] = dspy.InputField(desc="who the user is")
-    domain_summaries: dict[str, str] = dspy.InputField(desc="what is known about the user, by domain")
+    domain_summaries: dict[str, str] = dspy.InputField(
+        desc="what is known about the user, by domain"
+    )
     earlier_queries: list[str] = dspy.InputField(desc="the existing requests")
     count: int = dspy.InputField(desc="how many requests to write")
     queries: list[DraftQuery] = dspy.OutputField(desc="the new requests, as many as `count` says")
@@ -88,7 +96,9 @@ class PlanTimeline(dspy.Signature):
     """
 
     demographics: dict[str, str] = dspy.InputField(desc="who the user is")
-    domain_summaries: dict[str, str] = dspy.InputField(desc="what is known about the user, by domain")
+    domain_summaries: dict[str, str] = dspy.InputField(
+        desc="what is known about the user, by domain"
+    )
     query: str = dspy.InputField(desc="the request")
     query_date: str = dspy.InputField(desc="the day of the request, YYYY-MM-DD")
     references: list[str] = dspy.InputField(desc="id, date and fact of each reference")
@@ -110,9 +120,15 @@ class WriteDialogue(dspy.Signature):
     """
 
     demographics: dict[str, str] = dspy.InputField(desc="who the user is")
-    domain_summaries: dict[str, str] = dspy.InputField(desc="what is known about the user in the domains of the chat")
+    domain_summaries: dict[str, str] = dspy.InputField(
+        desc="what is known about the user in the domains of the chat"
+    )
     date: str = dspy.InputField(desc="the day of the chat, YYYY-MM-DD")
     outline: str = dspy.InputField(desc="what happens in the chat")
-    facts: list[str] = dspy.InputField(desc="what the user has to mention in the chat; may be empty")
-    earlier_chats: list[str] = dspy.InputField(desc="date and outline of each earlier chat, from earliest to latest")
+    facts: list[str] = dspy.InputField(
+        desc="what the user has to mention in the chat; may be empty"
+    )
+    earlier_chats: list[str] = dspy.InputField(
+        desc="date and outline of each earlier chat, from earliest to latest"
+    )
     turns: list[DraftTurn] = dspy.OutputField(desc="the chat, turn by turn")

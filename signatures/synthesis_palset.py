@@ -19,7 +19,15 @@ Aspect = Literal["work", "health", "family", "leisure"]
 
 
 _CHINESE: Mapping[str, str] = MappingProxyType(
-    {"低": "low", "中": "medium", "高": "high", "工作": "work", "健康": "health", "家庭": "family", "休闲": "leisure"}
+    {
+        "低": "low",
+        "中": "medium",
+        "高": "high",
+        "工作": "work",
+        "健康": "health",
+        "家庭": "family",
+        "休闲": "leisure",
+    }
 )
 
 
@@ -72,9 +80,15 @@ class DraftPreference(BaseModel):
 
     requirement_id: str = Field(description="e.g. work-1")
     requirement: str = Field(description="the text of the requirement type, repeated exactly")
-    analysis: str = Field(description="one paragraph: what this user probably prefers here, and why")
-    pos: str = Field(description="four or five sentences: which suggestions the user tends to accept")
-    neg: str = Field(description="four or five sentences: which suggestions the user tends to reject")
+    analysis: str = Field(
+        description="one paragraph: what this user probably prefers here, and why"
+    )
+    pos: str = Field(
+        description="four or five sentences: which suggestions the user tends to accept"
+    )
+    neg: str = Field(
+        description="four or five sentences: which suggestions the user tends to reject"
+    )
 
 
 class InventPeople(dspy.Signature):
@@ -177,16 +191,24 @@ class DraftNeed(BaseModel):
     """A need that the user does not state."""
 
     need: str = Field(description="the need, briefly")
-    evidences: Texts = Field(description="the evidence: one to five details of the background or the experiences")
+    evidences: Texts = Field(
+        description="the evidence: one to five details of the background or the experiences"
+    )
 
 
 class DraftTopic(BaseModel):
     """What a user asks about in a dialogue."""
 
     requirement_type: str = Field(description="the text of the type, repeated exactly")
-    user_query: str = Field(description="how the user opens the topic, in the first person: brief and vague")
-    implicit_needs: Annotated[list[DraftNeed], BeforeValidator(_listed)] = Field(description="exactly two")
-    requirement: str = Field(description="the complete need: the query and the implicit needs combined")
+    user_query: str = Field(
+        description="how the user opens the topic, in the first person: brief and vague"
+    )
+    implicit_needs: Annotated[list[DraftNeed], BeforeValidator(_listed)] = Field(
+        description="exactly two"
+    )
+    requirement: str = Field(
+        description="the complete need: the query and the implicit needs combined"
+    )
 
 
 class DraftCandidates(BaseModel):
@@ -224,8 +246,12 @@ class PlanSituations(dspy.Signature):
     language: Language = dspy.InputField(desc="language of the texts")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
     requirement_types: list[str] = dspy.InputField(desc="the id and the text of each type")
-    earlier_situations: list[str] = dspy.InputField(desc="situations of the month before; empty for the first month")
-    begin_after: str = dspy.InputField(desc="the last day of the last earlier situation; empty for the first month")
+    earlier_situations: list[str] = dspy.InputField(
+        desc="situations of the month before; empty for the first month"
+    )
+    begin_after: str = dspy.InputField(
+        desc="the last day of the last earlier situation; empty for the first month"
+    )
     month: str = dspy.InputField(desc="the month, YYYY-MM")
     events: str = dspy.InputField(desc="what the user experienced in the month")
     situations: list[DraftSituation] = dspy.OutputField(desc="four to six situations, in order")
@@ -247,7 +273,9 @@ class DescribeExperience(dspy.Signature):
 
     language: Language = dspy.InputField(desc="language of the account")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
-    previous_situation: str = dspy.InputField(desc="period and text of the previous situation; empty at the beginning")
+    previous_situation: str = dspy.InputField(
+        desc="period and text of the previous situation; empty at the beginning"
+    )
     span: str = dspy.InputField(desc="beginning and end of the current situation")
     situation: str = dspy.InputField(desc="the current situation")
     experience: str = dspy.OutputField(desc="the detailed account")
@@ -288,7 +316,9 @@ class ProposeCandidates(dspy.Signature):
     """
 
     language: Language = dspy.InputField(desc="language of the solutions")
-    topics: list[str] = dspy.InputField(desc="per topic: key, query, implicit needs with evidence, and requirement")
+    topics: list[str] = dspy.InputField(
+        desc="per topic: key, query, implicit needs with evidence, and requirement"
+    )
     candidates: list[DraftCandidates] = dspy.OutputField(desc="the solutions of each topic")
 
 
@@ -309,8 +339,12 @@ class ChooseSolutions(dspy.Signature):
     personality: dict[str, str] = dspy.InputField(desc="level of each trait")
     situation: str = dspy.InputField(desc="the user's recent situation")
     topic: str = dspy.InputField(desc="query, implicit needs with evidence, and requirement")
-    likes: str = dspy.InputField(desc="which solutions the user likes for requirements of this type")
-    dislikes: str = dspy.InputField(desc="which solutions the user dislikes for requirements of this type")
+    likes: str = dspy.InputField(
+        desc="which solutions the user likes for requirements of this type"
+    )
+    dislikes: str = dspy.InputField(
+        desc="which solutions the user dislikes for requirements of this type"
+    )
     candidates: list[str] = dspy.InputField(desc="the candidate solutions")
     analysis: str = dspy.OutputField(desc="analysis of all candidates")
     liked: list[DraftChoice] = dspy.OutputField(desc="the two best, exactly two")

@@ -293,7 +293,9 @@ Rules:
     language: Language = dspy.InputField(desc="language of the contents")
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
     experience: str = dspy.InputField(desc="what the user experienced")
-    entries: list[str] = dspy.InputField(desc="number, time, event, type, content and fault of each faulty entry")
+    entries: list[str] = dspy.InputField(
+        desc="number, time, event, type, content and fault of each faulty entry"
+    )
     mended: list[MendedLog] = dspy.OutputField(desc="the corrected entries")
 
 
@@ -316,6 +318,8 @@ Rules:
     profile: dict[str, str] = dspy.InputField(desc="who the user is")
     personality: dict[str, str] = dspy.InputField(desc="level of each trait")
     framework: str = dspy.InputField(desc="topics with query, needs and solutions, in JSON")
-    dialogue: list[str] = dspy.InputField(desc="turn, role, action, reference and words of each utterance")
+    dialogue: list[str] = dspy.InputField(
+        desc="turn, role, action, reference and words of each utterance"
+    )
     faulty: list[str] = dspy.InputField(desc="turn, role and fault of each faulty utterance")
     mended: list[MendedUtterance] = dspy.OutputField(desc="the corrected utterances")
