@@ -1,4 +1,9 @@
-"""Prompts of the tasks themselves, used with every method whose paper brings none of its own."""
+"""The answering prompts of the tasks, for methods whose paper has none of its own.
+
+`AnswerFromContext` answers a question, `ChooseFromContext` chooses one of several replies
+(PersonaMem), and `RespondPersonally` answers a request (PGR's answer generation). A question is
+asked with one of them, after the memory has recalled its context.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +41,7 @@ NOT_MENTIONED = (
     "- If nothing that is recalled helps to answer, write exactly this answer: Not mentioned in "
     "the conversation."
 )
-"""A rule for questions about what was never said."""
+"""A rule that is added to the instructions where some questions have no answer in the history."""
 
 
 class ChooseFromContext(dspy.Signature):

@@ -1,7 +1,13 @@
-"""Prompts of the baselines, in our own words; their papers are named in `programs/baselines/written.py`.
+"""The prompts of the baselines that write a memory, in our own words.
 
-The summary of logs is Mem-PAL's addition, whose prompt is not printed: ours. ConditionMem's follows what the abstract
-and summaries of its paper tell. MemoryBank's are the four of its released code; there the assistant is a companion.
+`programs/baselines/written.py` names their papers. The prompts, baseline by baseline:
+
+- Recursive summaries (Wang et al. 2023): `UpdateSummary`, after each session.
+- Summaries of device logs, which Mem-PAL adds without printing a prompt: `UpdateLogSummary`.
+- ConditionMem: `RecordConditions`. It follows the abstract and summaries of the paper.
+- MemoryBank, from its released code, where the assistant is a companion: `DigestEvents` and
+  `InferPersonality` after each session, then `MergeEvents` and `MergePersonality` over all
+  sessions.
 """
 
 from __future__ import annotations
@@ -12,6 +18,16 @@ import dspy
 from pydantic import BaseModel, Field
 
 from ..reading.ids import IdFrom
+
+
+class ConditionalRecord(BaseModel):
+    """One thing to remember from a dialogue, and the condition under which it matters."""
+
+    turn_id: Annotated[str, IdFrom("past_dialogue")] = Field(
+        default="", description="id of the turn it comes from"
+    )
+    condition: str = Field(default="", description="the topic or the task in which it came up")
+    content: str = Field(description="what to remember, understandable without the dialogue")
 
 
 class UpdateSummary(dspy.Signature):
@@ -65,16 +81,6 @@ class UpdateLogSummary(dspy.Signature):
     log_summary: str = dspy.OutputField(
         desc="the whole new summary of the logs, in plain sentences"
     )
-
-
-class ConditionalRecord(BaseModel):
-    """One thing to remember from a dialogue, and the condition under which it matters."""
-
-    turn_id: Annotated[str, IdFrom("past_dialogue")] = Field(
-        default="", description="id of the turn it comes from"
-    )
-    condition: str = Field(default="", description="the topic or the task in which it came up")
-    content: str = Field(description="what to remember, understandable without the dialogue")
 
 
 class RecordConditions(dspy.Signature):

@@ -1,7 +1,8 @@
-"""The prompt of behaviour prediction, and how its answers are read as one of the options.
+"""The prompt of behaviour prediction, and the parser of its answers.
 
-Source: PraMem, equation 1 and section 4.1: the memory's text, the history's newest records and the situation in one
-prompt, the same for every method, and a choice of classes. The paper does not print this prompt; the wording is ours.
+Source: PraMem, equation 1 and section 4.1. One prompt holds the text of the memory, the newest
+records of the history and the situation; it is the same for every method. The model chooses one of
+the options. The paper does not print this prompt; the wording is ours.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Sequence
 
 import dspy
 
-_HEAD = 20
-"""So many characters of an answer are read before all of it (as PraMem's released evaluator does)."""
+_OPENING_CHARACTERS = 20
+"""How much of an answer is searched before the whole (as by PraMem's released evaluator)."""
+
+_DECORATION = " .,;:!?\"'`*()[]"
 
 
 class PredictBehavior(dspy.Signature):
@@ -40,39 +43,56 @@ class PredictBehavior(dspy.Signature):
 
 
 def chosen_option(text: str, options: Sequence[str]) -> str | None:
-    """The option that an answer chooses; None where it names none, or several (a failed parse).
+    """Return the option that an answer chooses, or None if it names none or several.
 
-    Looked for in this order, letter case and punctuation at the ends aside: the whole answer, blanks within it aside,
-    its beginning, its first 20 characters, any whole word of it. An answer that repeats a record (`situation =>
-    reaction`) is read behind its last arrow, one that thinks aloud behind `</think>`. Source: the cascade of PraMem's
-    released evaluator for Yes and No, which also finds them inside of other words ("cannot") and takes Yes where both
-    are named; here an answer that begins with no option and names several is a failed parse.
+    If an answer repeats a record (`situation => reaction`), only the part after the last arrow
+    counts. If it thinks aloud, only the part after `</think>` counts. Letter case, and punctuation
+    at the ends, are ignored. The first of these rules that finds exactly one option decides:
+
+    1. The answer is the option, apart from blanks.
+    2. The answer begins with the option.
+    3. The first 20 characters name the option.
+    4. The answer names the option.
+
+    Source: PraMem's released evaluator, which reads Yes and No in this order. It also finds them
+    inside other words ("cannot"), and reads an answer that names both as Yes. Here such an answer
+    is a failed parse, unless it begins with one of them.
 
     Example:
         >>> from mempiler.signatures.behavior import chosen_option
         >>> chosen_option("No, the user skips ads.", ["Yes", "No"])
         'No'
     """
-    said = _plain(text.rpartition("</think>")[2].rpartition("=>")[2])
-    plain = {option: _plain(option) for option in options}
-    for option, words in plain.items():
-        if said.replace(" ", "") == words.replace(" ", ""):
+    after_thinking = text.rpartition("</think>")[2]
+    after_arrow = after_thinking.rpartition("=>")[2]
+    answer = _normalize(after_arrow)
+    unique_options = list(dict.fromkeys(options))
+
+    for option in unique_options:
+        if answer.replace(" ", "") == _normalize(option).replace(" ", ""):
             return option
-    starting = [
-        option for option, words in plain.items() if re.match(rf"{re.escape(words)}(?!\w)", said)
-    ]
-    if len(starting) == 1:
-        return starting[0]
-    for part in (said[:_HEAD], said):
-        named = [
-            option
-            for option, words in plain.items()
-            if re.search(rf"(?<!\w){re.escape(words)}(?!\w)", part)
-        ]
-        if len(named) == 1:
-            return named[0]
+
+    initial_options = [option for option in unique_options if _starts_with(answer, option)]
+    if len(initial_options) == 1:
+        return initial_options[0]
+
+    for passage in (answer[:_OPENING_CHARACTERS], answer):
+        named_options = [option for option in unique_options if _names(passage, option)]
+        if len(named_options) == 1:
+            return named_options[0]
     return None
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.lower().split()).strip(" .,;:!?\"'`*()[]")
+def _normalize(text: str) -> str:
+    """Return a text in lower case, with single blanks, and without punctuation at its ends."""
+    return " ".join(text.lower().split()).strip(_DECORATION)
+
+
+def _starts_with(answer: str, option: str) -> bool:
+    words = re.escape(_normalize(option))
+    return re.match(rf"{words}(?!\w)", answer) is not None
+
+
+def _names(passage: str, option: str) -> bool:
+    words = re.escape(_normalize(option))
+    return re.search(rf"(?<!\w){words}(?!\w)", passage) is not None

@@ -1,14 +1,22 @@
-"""Prompts of H2Memory: linked logs, situations, the background, topic outlines, needs, and principles drawn from them.
+"""The prompts of H2Memory, in the order in which the method asks them.
 
-Source: Huang et al., "Mem-PAL: Towards Memory-based Personalized Dialogue Assistants for Long-term User-Agent
-Interaction", appendix E, "Prompts of H2Memory Method", and "Query Generation for Multi-turn Dialogue Interaction":
-every rule and field in our own words. The paper's originals are Chinese; texts stay in the language they are about.
+Source: Huang et al., "Mem-PAL: Towards Memory-based Personalized Dialogue Assistants for Long-term
+User-Agent Interaction", appendix E. Every rule and field is carried over in our own words; the
+paper's originals are Chinese. Texts stay in the language of what they are about.
+
+- Device logs: `LinkLogs` (step 1-1), then `DescribeSituation` for each group of linked logs (1-2).
+- Conversations: `OutlineTopics` (2-1), then `RefineNeed` for each topic (2-2).
+- The background of the user: `UpdateBackground` (3).
+- General principles: `AbstractNeeds` and `AbstractPreferences` make new ones (4-1, 4-2).
+  `AdjustNeedType` and `AdjustPrinciple` change those that exist (4-3, 4-4).
+- When a reply in a dialogue is asked for: `SummarizeNeed` ("Query Generation for Multi-turn
+  Dialogue Interaction").
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import dspy
 from pydantic import BaseModel, BeforeValidator, Field
@@ -17,7 +25,8 @@ from ..reading.ids import IdFrom
 
 Aspect = Literal["work", "health", "family", "leisure"]
 ASPECTS: tuple[Aspect, ...] = ("work", "health", "family", "leisure")
-_CHINESE = {
+
+_CHINESE_ASPECTS = {
     "工作": "work",
     "健康": "health",
     "家庭": "family",
@@ -25,21 +34,76 @@ _CHINESE = {
     "娱乐": "leisure",
 }
 
+Feedback = Literal["pos", "neg", "others"]
+"""What a user thinks of a solution."""
 
-def aspects_of(value: Any) -> list[Aspect]:
-    """The aspects that a model named, each once: any letter case, Chinese names, a lone name; others are left out."""
+_YES = ("yes", "true", "y", "1", "是", "需要")
+_ID_DECORATION = "[]() \"'"
+
+
+def parse_aspects(value: object) -> list[Aspect]:
+    """Return the aspects that a model named, each once and in the order of `ASPECTS`.
+
+    A text may name several. Letter case is ignored, Chinese names count, and other names are left
+    out.
+    """
     if isinstance(value, str):
-        value = re.split(r"[,;/、，]| and ", value)
-    if not isinstance(value, list | tuple | set):
+        names = re.split(r"[,;/、，]| and ", value)
+    elif isinstance(value, list | tuple | set):
+        names = list(value)
+    else:
         return []
-    plain = [str(name).strip(" \"'[]().").lower() for name in value]
-    named = [_CHINESE.get(name, name) for name in plain]
-    return [aspect for aspect in ASPECTS if aspect in named]
+
+    named_aspects: set[str] = set()
+    for name in names:
+        plain_name = str(name).strip(" \"'[]().").lower()
+        named_aspects.add(_CHINESE_ASPECTS.get(plain_name, plain_name))
+    return [aspect for aspect in ASPECTS if aspect in named_aspects]
 
 
-def as_list(value: Any) -> Any:
-    """A list: nothing becomes an empty one, a lone value one of length 1."""
-    return [] if value is None else value if isinstance(value, list) else [value]
+def _parse_aspect(value: object) -> object:
+    """Return the aspect that a model named, or the value itself for pydantic to refuse."""
+    aspects = parse_aspects([value])
+    return aspects[0] if aspects else value
+
+
+def _parse_feedback(value: object) -> Feedback:
+    """Return the opinion that a word begins with, e.g. "positive"; anything else is "others"."""
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word.startswith("pos"):
+        return "pos"
+    if word.startswith("neg"):
+        return "neg"
+    return "others"
+
+
+def _parse_turn_span(value: object) -> list[str]:
+    """Return the ids in a list, in the values of an object, or in a text such as "D1:1 to D1:4"."""
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        parts = list(value.values())
+    elif isinstance(value, str):
+        parts = re.split(r"[\s,~–—]+|\bto\b", value)
+    elif isinstance(value, list):
+        parts = value
+    else:
+        parts = [value]
+
+    turn_ids: list[str] = []
+    for part in parts:
+        turn_id = str(part).strip(_ID_DECORATION)
+        is_dash = not turn_id.strip(_ID_DECORATION + "-")
+        if not is_dash:
+            turn_ids.append(turn_id)
+    return turn_ids
+
+
+def _parse_yes(value: object) -> bool:
+    """Return whether a model said yes, in English or Chinese."""
+    if isinstance(value, str):
+        return value.strip().lower() in _YES
+    return bool(value)
 
 
 class LogLinks(BaseModel):
@@ -54,6 +118,64 @@ class LogLinks(BaseModel):
         description="ids of the earlier logs of the same matter that did not cause it; may be "
         "empty",
     )
+
+
+class DrawnSituation(BaseModel):
+    """What a group of linked logs shows."""
+
+    situation: str = Field(description="what happened, in one paragraph")
+    aspects: Annotated[list[Aspect], BeforeValidator(parse_aspects)] = Field(
+        default=[], description="the main aspects of life, at least one"
+    )
+
+
+class ProposedSolution(BaseModel):
+    """One solution that was discussed for a topic."""
+
+    solution: str = Field(description="the solution in one sentence")
+    user_feedback: str = Field(
+        default="",
+        description="in the third person, what the user thinks of it; empty if there was no "
+        "feedback",
+    )
+    feedback_type: Annotated[Feedback, BeforeValidator(_parse_feedback)] = Field(
+        default="others",
+        description="the user's final opinion: pos or neg; others only if the opinion stays "
+        "unclear",
+    )
+
+
+class DraftOutline(BaseModel):
+    """The outline of one topic of a conversation."""
+
+    turn_span: Annotated[list[str], BeforeValidator(_parse_turn_span)] = Field(
+        default=[], description="ids of the first and the last turn of the topic"
+    )
+    requirement: str = Field(description="what the user needs, in one sentence")
+    solution_list: list[ProposedSolution] = Field(
+        default=[], description="the solutions that were discussed, in order"
+    )
+    preference: str = Field(
+        default="",
+        description="which kind of solution the user prefers for this need, in one sentence; "
+        "empty if there was no feedback",
+    )
+
+
+class AspectSummary(BaseModel):
+    """The background in one aspect of life."""
+
+    aspect: Annotated[Aspect, BeforeValidator(_parse_aspect)]
+    summary: str = Field(description="the new summary, in one sentence")
+
+
+class Adjustment(BaseModel):
+    """Whether a description has to change, and the new description."""
+
+    adjust: Annotated[bool, BeforeValidator(_parse_yes)] = Field(
+        default=False, description="whether it has to change"
+    )
+    revised: str = Field(default="", description="the new description; empty if it does not change")
 
 
 class LinkLogs(dspy.Signature):
@@ -79,15 +201,6 @@ class LinkLogs(dspy.Signature):
     links: list[LogLinks] = dspy.OutputField(desc="one entry for every log of the range, in order")
 
 
-class DrawnSituation(BaseModel):
-    """What a group of linked logs shows."""
-
-    situation: str = Field(description="what happened, in one paragraph")
-    aspects: Annotated[list[Aspect], BeforeValidator(aspects_of)] = Field(
-        default=[], description="the main aspects of life, at least one"
-    )
-
-
 class DescribeSituation(dspy.Signature):
     """From a group of linked logs, describe what the user has recently experienced or done.
 
@@ -107,52 +220,6 @@ class DescribeSituation(dspy.Signature):
         "logs>"
     )
     found_situation: DrawnSituation = dspy.OutputField(desc="the situation and its aspects")
-
-
-def _feedback(value: Any) -> str:
-    lower = value.strip().lower() if isinstance(value, str) else ""
-    return "pos" if lower.startswith("pos") else "neg" if lower.startswith("neg") else "others"
-
-
-def _ends(value: Any) -> list[str]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, str):
-        value = re.split(r"[\s,~–—]+|\bto\b", value)
-    return [str(id).strip("[]() \"'") for id in as_list(value) if str(id).strip("[]() \"'-")]
-
-
-class ProposedSolution(BaseModel):
-    """One solution that was discussed for a topic."""
-
-    solution: str = Field(description="the solution in one sentence")
-    user_feedback: str = Field(
-        default="",
-        description="in the third person, what the user thinks of it; empty if there was no "
-        "feedback",
-    )
-    feedback_type: Annotated[Literal["pos", "neg", "others"], BeforeValidator(_feedback)] = Field(
-        default="others",
-        description="the user's final opinion: pos or neg; others only if the opinion stays "
-        "unclear",
-    )
-
-
-class DraftOutline(BaseModel):
-    """The outline of one topic of a conversation."""
-
-    turn_span: Annotated[list[str], BeforeValidator(_ends)] = Field(
-        default=[], description="ids of the first and the last turn of the topic"
-    )
-    requirement: str = Field(description="what the user needs, in one sentence")
-    solution_list: list[ProposedSolution] = Field(
-        default=[], description="the solutions that were discussed, in order"
-    )
-    preference: str = Field(
-        default="",
-        description="which kind of solution the user prefers for this need, in one sentence; "
-        "empty if there was no feedback",
-    )
 
 
 class OutlineTopics(dspy.Signature):
@@ -202,13 +269,6 @@ class RefineNeed(dspy.Signature):
     )
     stated_need: str = dspy.InputField(desc="the need as summarised from the conversation")
     detailed_need: str = dspy.OutputField(desc="the need in more detail, in one sentence")
-
-
-class AspectSummary(BaseModel):
-    """The background in one aspect of life."""
-
-    aspect: Annotated[Aspect, BeforeValidator(lambda value: next(iter(aspects_of([value])), value))]
-    summary: str = Field(description="the new summary, in one sentence")
 
 
 class UpdateBackground(dspy.Signature):
@@ -273,21 +333,6 @@ class AbstractPreferences(dspy.Signature):
         desc="likes and dislikes that the user showed for this type of need"
     )
     general_preference: str = dspy.OutputField(desc="the principle, in one sentence")
-
-
-def _said(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.strip().lower() in ("yes", "true", "y", "1", "是", "需要")
-    return bool(value)
-
-
-class Adjustment(BaseModel):
-    """Whether a description has to change, and the new description."""
-
-    adjust: Annotated[bool, BeforeValidator(_said)] = Field(
-        default=False, description="whether it has to change"
-    )
-    revised: str = Field(default="", description="the new description; empty if it does not change")
 
 
 class AdjustNeedType(dspy.Signature):

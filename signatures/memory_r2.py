@@ -1,19 +1,29 @@
-"""Prompts of Memory-R2: extract facts, manage the memory, answer from it; and the one prompt of its single agent.
+"""The prompts of Memory-R2, in the order in which the method asks them.
 
-Source: the released prompts (commit 357b4ec: prompt/math/multi_turn_mamrp.py, memory/prompts/qa.txt); every rule is
-carried over in our own words. `docs/coverage.md` maps rule by rule. The worked examples are ours.
+Source: the released prompts (commit 357b4ec: prompt/math/multi_turn_mamrp.py,
+memory/prompts/qa.txt). Every rule is carried over in our own words; `docs/coverage.md` maps rule by
+rule.
+
+- For each part of a session: `ExtractFacts`, or `ExtractFactsInContext` where the parts before it
+  are shown. Then `ManageMemory`, or `ManageMemoryInContext`, decides how the facts change the
+  memory.
+- The ablation with a single agent asks `EditMemory` instead of these two.
+- For each question: `AnswerFromMemories`.
+
+Several prompts share rules. Their instructions are constants, which the classes set as `__doc__`;
+the docstring above it is for readers of the code. Worked examples: `memory_r2_examples.py`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import dspy
 from pydantic import BaseModel, BeforeValidator, Field
 
 from ..reading.ids import IdFrom
 
-KEPT = """\
+EXTRACTION_RULES = """\
 What to keep:
 - Preferences: what a speaker likes, dislikes or thinks about food, entertainment, products, sports and the like.
 - Personal details: names, relationships, family, important events of a life, and how long things lasted.
@@ -43,7 +53,7 @@ Rules for each fact:
 - That someone asks, thanks or agrees is not a fact, unless it shows something lasting."""
 """What the extractor keeps, and in what form."""
 
-EDITS = """\
+OPERATION_RULES = """\
 For each fact, go through these steps in order:
 1. Does the fact explicitly contradict a matching memory, so that the memory is no longer true? DELETE that memory, and
    go on to step 2.
@@ -76,12 +86,55 @@ Rules for all operations:
   something lasting, not merely that something was said."""
 """How the manager decides, and what its operations are."""
 
-_TURN = "[turn id] (date) speaker: words"
-_DIALOGUE = f"the turns to read, one per line: {_TURN}"
-_EARLIER = (
-    f"the turns of this session before `dialogue`, one per line: {_TURN}. Use them only to "
-    "understand `dialogue`, and take no fact from them"
-)
+EXTRACTION_INSTRUCTIONS = f"""List the facts about both speakers in `dialogue` that are worth remembering for later conversations.
+
+{EXTRACTION_RULES}"""
+"""The instructions of the extractor."""
+
+MANAGEMENT_INSTRUCTIONS = f"""Bring the stored memories up to date with new facts. Answer with a list of operations.
+
+Each new fact has related_memory_ids: the ids of stored memories that a search found for it. Compare the fact with
+these memories only. The search makes mistakes: a memory matches only if it is really about the same entity and the same
+topic. Ignore the others. A fact without a matching memory can safely be inserted.
+
+{OPERATION_RULES}"""
+"""The instructions of the manager."""
+
+EDITING_INSTRUCTIONS = f"""Bring the stored memories up to date with `dialogue`. Answer with a list of operations.
+
+First find the facts about both speakers in `dialogue` that are worth remembering for later conversations.
+
+{EXTRACTION_RULES}
+
+Then compare each fact with the stored memories. A search found them, and it makes mistakes: a memory matches only if it
+is really about the same entity and the same topic. Ignore the others.
+
+{OPERATION_RULES}"""
+"""The instructions of the single agent, which does both steps at once."""
+
+_OPERATION_SYNONYMS = {
+    "ADD": "INSERT",
+    "NOOP": "NONE",
+    "NO OPERATION": "NONE",
+    "NO_OPERATION": "NONE",
+    "NO-OP": "NONE",
+}
+
+
+def _parse_operation(value: object) -> object:
+    """Return the name of an operation as `Operation` spells it; pydantic refuses other names."""
+    if not isinstance(value, str):
+        return value
+    name = value.strip().upper()
+    return _OPERATION_SYNONYMS.get(name, name)
+
+
+def _empty_if_null(value: object) -> object:
+    return "" if value is None else value
+
+
+NullableText = Annotated[str, BeforeValidator(_empty_if_null)]
+"""A text; null is read as an empty one."""
 
 
 class Fact(BaseModel):
@@ -94,33 +147,6 @@ class Fact(BaseModel):
     fact: str = Field(
         description="the fact, in the third person and at most 20 words, understandable alone"
     )
-
-
-EXTRACT = f"""List the facts about both speakers in `dialogue` that are worth remembering for later conversations.
-
-{KEPT}"""
-"""The instructions of the extractor."""
-
-_FACTS = "the facts, in the order of the turns; an empty list if nothing is worth keeping"
-
-
-class ExtractFacts(dspy.Signature):
-    """The facts of some turns."""
-
-    __doc__ = EXTRACT
-
-    dialogue: str = dspy.InputField(desc=_DIALOGUE)
-    facts: list[Fact] = dspy.OutputField(desc=_FACTS)
-
-
-class ExtractFactsInContext(dspy.Signature):
-    """The same, after the parts of the session before it."""
-
-    __doc__ = EXTRACT
-
-    earlier: str = dspy.InputField(desc=_EARLIER)
-    dialogue: str = dspy.InputField(desc=_DIALOGUE)
-    facts: list[Fact] = dspy.OutputField(desc=_FACTS)
 
 
 class StoredMemory(BaseModel):
@@ -141,31 +167,15 @@ class NewFact(BaseModel):
     related_memory_ids: list[str] = []
 
 
-def _operation(value: Any) -> Any:
-    named = {
-        "ADD": "INSERT",
-        "NOOP": "NONE",
-        "NO OPERATION": "NONE",
-        "NO_OPERATION": "NONE",
-        "NO-OP": "NONE",
-    }
-    upper = value.strip().upper() if isinstance(value, str) else value
-    return named.get(upper, upper)
-
-
-Words = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
-"""A text; null is an empty one."""
-
-
 class Operation(BaseModel):
     """One change of the memory."""
 
-    op: Annotated[Literal["INSERT", "UPDATE", "DELETE", "NONE"], BeforeValidator(_operation)]
+    op: Annotated[Literal["INSERT", "UPDATE", "DELETE", "NONE"], BeforeValidator(_parse_operation)]
     memory_id: Annotated[str | None, IdFrom("memories")] = Field(
         default=None, description="id of the memory to update or delete; null for INSERT"
     )
-    speaker: Words = Field(default="", description="name of the person the content is about")
-    content: Words = Field(
+    speaker: NullableText = Field(default="", description="name of the person the content is about")
+    content: NullableText = Field(
         default="", description="the new text of the memory; empty for DELETE and NONE"
     )
     turn_id: Annotated[str | None, IdFrom("new_facts", "dialogue")] = Field(
@@ -173,39 +183,58 @@ class Operation(BaseModel):
     )
 
 
-MANAGE = f"""Bring the stored memories up to date with new facts. Answer with a list of operations.
+_TURN_LINE = "[turn id] (date) speaker: words"
+_DIALOGUE = f"the turns to read, one per line: {_TURN_LINE}"
 
-Each new fact has related_memory_ids: the ids of stored memories that a search found for it. Compare the fact with
-these memories only. The search makes mistakes: a memory matches only if it is really about the same entity and the same
-topic. Ignore the others. A fact without a matching memory can safely be inserted.
+_EARLIER_TURNS = (
+    f"the turns of this session before `dialogue`, one per line: {_TURN_LINE}. Use them only to "
+    "understand `dialogue`, and take no fact from them"
+)
 
-{EDITS}"""
-"""The instructions of the manager."""
-
+_FACTS = "the facts, in the order of the turns; an empty list if nothing is worth keeping"
 _SESSION_DATE = "date of the session in which the new facts were said"
-_MEMORIES = "the stored memories that a search found for the new facts"
+_STORED_MEMORIES = "the stored memories that a search found for the new facts"
 _NEW_FACTS = "the facts to deal with, each with the ids of the memories that may be about the same"
 _OPERATIONS = "the operations, in the order of the facts; facts that change nothing may be left out"
 
 
-class ManageMemory(dspy.Signature):
-    """The operations that new facts call for."""
+class ExtractFacts(dspy.Signature):
+    """Extract the facts of some turns."""
 
-    __doc__ = MANAGE
+    __doc__ = EXTRACTION_INSTRUCTIONS
+
+    dialogue: str = dspy.InputField(desc=_DIALOGUE)
+    facts: list[Fact] = dspy.OutputField(desc=_FACTS)
+
+
+class ExtractFactsInContext(dspy.Signature):
+    """Extract the facts of some turns, with the earlier turns of the session in view."""
+
+    __doc__ = EXTRACTION_INSTRUCTIONS
+
+    earlier: str = dspy.InputField(desc=_EARLIER_TURNS)
+    dialogue: str = dspy.InputField(desc=_DIALOGUE)
+    facts: list[Fact] = dspy.OutputField(desc=_FACTS)
+
+
+class ManageMemory(dspy.Signature):
+    """Decide how new facts change the memory."""
+
+    __doc__ = MANAGEMENT_INSTRUCTIONS
 
     session_date: str = dspy.InputField(desc=_SESSION_DATE)
-    memories: list[StoredMemory] = dspy.InputField(desc=_MEMORIES)
+    memories: list[StoredMemory] = dspy.InputField(desc=_STORED_MEMORIES)
     new_facts: list[NewFact] = dspy.InputField(desc=_NEW_FACTS)
     operations: list[Operation] = dspy.OutputField(desc=_OPERATIONS)
 
 
 class ManageMemoryInContext(dspy.Signature):
-    """The same, after the facts of the session before these."""
+    """Decide how new facts change the memory, with the earlier facts of the session in view."""
 
-    __doc__ = MANAGE
+    __doc__ = MANAGEMENT_INSTRUCTIONS
 
     session_date: str = dspy.InputField(desc=_SESSION_DATE)
-    memories: list[StoredMemory] = dspy.InputField(desc=_MEMORIES)
+    memories: list[StoredMemory] = dspy.InputField(desc=_STORED_MEMORIES)
     earlier_facts: list[Fact] = dspy.InputField(
         desc="facts from earlier in this session, which are already dealt with. Use them only to "
         "understand `new_facts`, and give no operation for them"
@@ -215,24 +244,15 @@ class ManageMemoryInContext(dspy.Signature):
 
 
 class EditMemory(dspy.Signature):
-    """The operations that some turns call for: both steps as one, for the ablation with a single agent."""
+    """Change the memory by turns, without extracting facts first (the single agent)."""
 
-    __doc__ = f"""Bring the stored memories up to date with `dialogue`. Answer with a list of operations.
-
-First find the facts about both speakers in `dialogue` that are worth remembering for later conversations.
-
-{KEPT}
-
-Then compare each fact with the stored memories. A search found them, and it makes mistakes: a memory matches only if it
-is really about the same entity and the same topic. Ignore the others.
-
-{EDITS}"""
+    __doc__ = EDITING_INSTRUCTIONS
 
     session_date: str = dspy.InputField(desc="date of the session that the turns are from")
     memories: list[StoredMemory] = dspy.InputField(
         desc="the stored memories that a search found for `dialogue`"
     )
-    earlier: str = dspy.InputField(desc=_EARLIER)
+    earlier: str = dspy.InputField(desc=_EARLIER_TURNS)
     dialogue: str = dspy.InputField(desc=_DIALOGUE)
     operations: list[Operation] = dspy.OutputField(
         desc="the operations, in the order of the turns; an empty list if nothing changes"
@@ -267,110 +287,3 @@ class AnswerFromMemories(dspy.Signature):
         desc="which memories matter, and what follows from them", default=""
     )
     answer: str = dspy.OutputField(desc="the answer alone")
-
-
-_SESSION = "8 May 2023, Monday 13:00"
-_GREETING = "[D4:1] (8 May 2023, Monday 13:00) Mia: Hi Leo! How was your weekend?"
-_NEWS = """\
-[D4:2] (8 May 2023, Monday 13:00) Leo: Great! Yesterday I went to the pottery fair in Bruges with Ina, and I bought a \
-blue teapot there.
-[D4:3] (8 May 2023, Monday 13:00) Mia: Lovely! I want to learn the guitar this summer. I have had one for ten years."""
-_NEWS_FACTS = (
-    Fact(
-        speaker="Leo",
-        turn_id="D4:2",
-        fact="Leo visited the pottery fair in Bruges with Ina on 7 May 2023.",
-    ),
-    Fact(
-        speaker="Leo",
-        turn_id="D4:2",
-        fact="Leo bought a blue teapot at the pottery fair in Bruges on 7 May 2023.",
-    ),
-    Fact(speaker="Mia", turn_id="D4:3", fact="Mia intends to learn the guitar in summer 2023."),
-    Fact(
-        speaker="Mia", turn_id="D4:3", fact="Mia has owned a guitar for ten years as of May 2023."
-    ),
-)
-_FAREWELL = (
-    "[D4:4] (8 May 2023, Monday 13:00) Leo: That sounds good. My sister Ina waves, see you soon!"
-)
-_FAREWELL_FACT = Fact(speaker="Leo", turn_id="D4:4", fact="Leo has a sister named Ina.")
-_SAID_BEFORE = "3 April 2023, Monday 18:00"
-_KNOWN = tuple(
-    StoredMemory(memory_id=memory_id, speaker=speaker, content=content, date=_SAID_BEFORE)
-    for memory_id, speaker, content in (
-        ("m1", "Leo", "Leo plans to visit the pottery fair in Bruges in May 2023."),
-        ("m2", "Leo", "Ina is Leo's younger sister."),
-        ("m3", "Mia", "Mia does not own a musical instrument."),
-        ("m4", "Mia", "Mia went to a guitar concert in Ghent in 2022."),
-    )
-)
-_RELATED = (["m1", "m2"], ["m1"], ["m4", "m3"], ["m3", "m4"])
-_CHANGES = (
-    Operation(
-        op="UPDATE", memory_id="m1", speaker="Leo", content=_NEWS_FACTS[0].fact, turn_id="D4:2"
-    ),
-    Operation(op="INSERT", speaker="Leo", content=_NEWS_FACTS[1].fact, turn_id="D4:2"),
-    Operation(op="INSERT", speaker="Mia", content=_NEWS_FACTS[2].fact, turn_id="D4:3"),
-    Operation(op="DELETE", memory_id="m3", speaker="Mia", turn_id="D4:3"),
-    Operation(op="INSERT", speaker="Mia", content=_NEWS_FACTS[3].fact, turn_id="D4:3"),
-)
-_NO_CHANGE = Operation(op="NONE", memory_id="m2", speaker="Leo", turn_id="D4:4")
-
-
-def extraction_examples() -> list[dspy.Example]:
-    """Return worked examples for `ExtractFactsInContext`: turns with four facts, and a greeting without one."""
-    return [
-        _example(
-            ("earlier", "dialogue"), earlier=_GREETING, dialogue=_NEWS, facts=list(_NEWS_FACTS)
-        ),
-        _example(("earlier", "dialogue"), earlier="", dialogue=_GREETING, facts=[]),
-    ]
-
-
-def management_examples() -> list[dspy.Example]:
-    """Return worked examples for `ManageMemoryInContext`: all four operations, and memories that do not match."""
-    names = ("session_date", "memories", "earlier_facts", "new_facts")
-    news = [
-        NewFact(**fact.model_dump(), related_memory_ids=ids)
-        for fact, ids in zip(_NEWS_FACTS, _RELATED, strict=True)
-    ]
-    farewell = NewFact(**_FAREWELL_FACT.model_dump(), related_memory_ids=["m2"])
-    return [
-        _example(
-            names,
-            session_date=_SESSION,
-            memories=list(_KNOWN),
-            earlier_facts=[],
-            new_facts=news,
-            operations=list(_CHANGES),
-        ),
-        _example(
-            names,
-            session_date=_SESSION,
-            memories=[_KNOWN[1]],
-            earlier_facts=list(_NEWS_FACTS),
-            new_facts=[farewell],
-            operations=[_NO_CHANGE],
-        ),
-    ]
-
-
-def editing_examples() -> list[dspy.Example]:
-    """Return worked examples for `EditMemory`: the same dialogue as one step."""
-    names = ("session_date", "memories", "earlier", "dialogue")
-    given = {"session_date": _SESSION, "memories": list(_KNOWN)}
-    return [
-        _example(names, **given, earlier=_GREETING, dialogue=_NEWS, operations=list(_CHANGES)),
-        _example(names, **given, earlier="", dialogue=_GREETING, operations=[]),
-    ]
-
-
-def without_context(examples: list[dspy.Example]) -> list[dspy.Example]:
-    """Return examples for `ExtractFacts` or `ManageMemory`, which are shown nothing of the session before."""
-    context = ("earlier", "earlier_facts")
-    return [example.without(*(name for name in context if name in example)) for example in examples]
-
-
-def _example(inputs: tuple[str, ...], **values: Any) -> dspy.Example:
-    return dspy.Example(**values).with_inputs(*inputs)

@@ -1,9 +1,14 @@
-"""Prompts of PAL-Bench: the four answering tasks, and the simulated user of the fourth.
+"""The prompts of PAL-Bench: the four tasks of an assistant, and the simulated user of the last one.
 
-Source: Mem-PAL, appendix E (tasks 1, 2-1, 2-2 and 3) with the actions of Table 7; rules and fields are the paper's, the
-words ours. Field names follow the suite: the query is `question`, what is said is `answer`.
+Source: Mem-PAL, appendix E (tasks 1, 2-1, 2-2 and 3) with the actions of Table 7. Rules and fields
+are the paper's, the words are ours. Field names follow the other tasks: the query is `question`,
+and what the assistant says is `answer`.
 
-Limits: the prompts are English for both languages of the data; an answer keeps the language of the query.
+- Task 1: `RestateRequirement`. Task 2-1: `ProposeSolution`. Task 2-2: `SelectSolutions`.
+- Task 3: `PlayUser` and `ReplyInDialogue` take turns. The user opens the dialogue.
+
+The prompts are English for both languages of the data, and answers keep the language of the query;
+`chinese.py` has the tasks' prompts in Chinese.
 """
 
 from __future__ import annotations
@@ -17,12 +22,12 @@ import dspy
 
 from ..reading.ids import IdFrom
 
-_ID = re.compile(r"(?<![A-Za-z0-9])[Ss]\s?(\d{1,2})(?!\d)")
-
 CandidateId = Literal["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8"]
+
 UserAction = Literal[
     "topic inquiry", "requirement confirmation", "solution discussion", "solution feedback"
 ]
+
 AssistantAction = Literal[
     "requirement prediction", "solution proposal", "solution discussion", "feedback response"
 ]
@@ -51,7 +56,7 @@ USER_ACTIONS: Mapping[UserAction, str] = MappingProxyType(
         ),
     }
 )
-"""Table 7, the user's actions and what they mean."""
+"""The kinds of utterances, and what each one means (Table 7)."""
 
 ASSISTANT_ACTIONS: Mapping[AssistantAction, str] = MappingProxyType(
     {
@@ -75,7 +80,7 @@ ASSISTANT_ACTIONS: Mapping[AssistantAction, str] = MappingProxyType(
         ),
     }
 )
-"""Table 7, the assistant's actions and what they mean."""
+"""The kinds of replies, and what each one means (Table 7)."""
 
 
 class RestateRequirement(dspy.Signature):
@@ -176,13 +181,23 @@ class PlayUser(dspy.Signature):
     utterance: str = dspy.OutputField(desc="what the user says next")
 
 
-def selected(answer: str, count: int) -> tuple[str, ...]:
-    """The candidates an answer names, each once, in its order; ids beyond `count` candidates are passed over.
+_CANDIDATE_ID = re.compile(r"(?<![A-Za-z0-9])[Ss]\s?(\d{1,2})(?!\d)")
+
+
+def parse_candidate_ids(answer: str, count: int) -> tuple[str, ...]:
+    """Return the ids of the candidates that an answer names, each once and in its order.
+
+    Ids beyond `count`, the number of candidates, are left out.
 
     Example:
-        >>> from mempiler.signatures.pal import selected
-        >>> selected("I would take S7 and s2.", 8)
+        >>> from mempiler.signatures.pal import parse_candidate_ids
+        >>> parse_candidate_ids("I would take S7 and s2.", 8)
         ('S7', 'S2')
     """
-    numbers = dict.fromkeys(int(found) for found in _ID.findall(answer))
-    return tuple(f"S{number}" for number in numbers if 1 <= number <= count)
+    candidate_ids: list[str] = []
+    for digits in _CANDIDATE_ID.findall(answer):
+        number = int(digits)
+        candidate_id = f"S{number}"
+        if 1 <= number <= count and candidate_id not in candidate_ids:
+            candidate_ids.append(candidate_id)
+    return tuple(candidate_ids)

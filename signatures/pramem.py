@@ -1,14 +1,26 @@
-"""Prompts of PraMem: predict with experience, reflect on a practised prediction, review proposals, adjust by consensus.
+"""The prompts of PraMem, in the order in which the method asks them.
 
-Source: PraMem, Figures 7 to 11; every rule and field in our own words. The paper's "calibration" experience is the
-alert here, as in its text. `PractiseAtOnce` and `ProposeAtOnce` stand in for the first two where Table 2 takes the deep
-thinking or the reflection away, `SelectScene` for `JudgeGenerality` where equation 7 is followed to the letter. Ids,
-supporters and the pool are code's business: no prompt copies a proposal back.
+Source: PraMem, Figures 7 to 11. Every rule and field is carried over in our own words. What the
+paper's figures call "calibration" experience is the alert here, as in its text.
+
+- In each round of practice: `PractiseWithExperience` predicts a record (Figure 7), and
+  `ReflectOnPractice` compares the prediction with what happened and proposes changes (Figure 8).
+  Where Table 2 takes the deep thinking or the reflection away, `PractiseAtOnce` and `ProposeAtOnce`
+  stand in for them.
+- Then the proposals are reviewed. Do they rest on the records? `PlanPerturbations`,
+  `JudgeGroundedness` (Figure 10). Do they hold for more than one situation? `WriteScenes`,
+  `JudgeGenerality` (Figure 11), or `SelectScene` where equation 7 is followed to the letter.
+- Every few rounds: `AdjustExperience` makes the changes that enough proposals support (Figure 9).
+- For each question: `PredictWithExperience` (Figure 7).
+
+Code keeps the ids, the supporters and the pool, so no prompt asks for a copy of a proposal. Most
+instructions begin with `BACKGROUND`. These classes set `__doc__`, which is what a model reads; the
+docstring above it is for readers of the code.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import dspy
 from pydantic import BaseModel, BeforeValidator, Field
@@ -17,9 +29,222 @@ from ..reading.ids import IdFrom
 
 ProposedAction = Literal["add pattern", "add alert", "modify", "remove"]
 """What a reflection may propose (Figure 8)."""
+
 Adjustment = Literal["add pattern", "add alert", "modify", "downgrade"]
 """What an adjustment may do (Figure 9): an entry is never deleted, it goes back to the pool."""
+
 Verdict = Literal["right", "wrong", "right by accident"]
+"""How a prediction went (Figure 8)."""
+
+_VERDICT_SYNONYMS = {
+    "correct": "right",
+    "incorrect": "wrong",
+    "deviation": "wrong",
+    "incorrect/deviation": "wrong",
+}
+
+_WORDS_FOR_TRUE = ("true", "yes", "sensitive", "pass", "passed")
+_WORDS_FOR_FALSE = ("false", "no", "insensitive", "fail", "failed")
+
+NO_SCENE = "several"
+"""The choice for a proposal that singles out no situation. "none" would be read as no answer."""
+
+_LONGEST_LETTER = 2
+"""The most characters that the letter of a situation has: AA comes after Z."""
+
+
+def _parse_action(value: object) -> object:
+    """Return the name of an action as the types spell it; pydantic refuses other names."""
+    if not isinstance(value, str):
+        return value
+
+    name = " ".join(value.lower().replace("_", " ").split())
+    if name.startswith("add ") and name.endswith(("calibration", "bias-alert", "alert experience")):
+        return "add alert"
+    for action in ("add pattern", "add alert"):
+        if name.startswith(action):
+            return action
+
+    verb = name.partition(" ")[0]
+    if verb == "delete":
+        return "remove"
+    if verb in ("modify", "remove", "downgrade"):
+        return verb
+    return name
+
+
+def _parse_adjustment(value: object) -> object:
+    """Return the name of an adjustment; to remove an entry is to downgrade it."""
+    action = _parse_action(value)
+    return "downgrade" if action == "remove" else action
+
+
+def _parse_verdict(value: object) -> object:
+    """Return a verdict as `Verdict` spells it; pydantic refuses other words."""
+    if not isinstance(value, str):
+        return value
+    verdict = " ".join(value.lower().split())
+    return _VERDICT_SYNONYMS.get(verdict, verdict)
+
+
+def _parse_bool(value: object) -> bool | None:
+    """Return true or false where one is clearly meant, else None."""
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str):
+        return None
+
+    word = value.strip().lower()
+    if word in _WORDS_FOR_TRUE:
+        return True
+    if word in _WORDS_FOR_FALSE:
+        return False
+    return None
+
+
+def _parse_scene_letter(value: object) -> str | None:
+    """Return the letter of a situation, NO_SCENE for no situation, or None if neither is clear."""
+    if not isinstance(value, str):
+        return None
+
+    letter = value.strip().strip("[]().:\"'").casefold().removeprefix("situation ").strip()
+    if letter == NO_SCENE:
+        return NO_SCENE
+    if letter.isascii() and letter.isalpha() and len(letter) <= _LONGEST_LETTER:
+        return letter.upper()
+    return None
+
+
+OptionalBool = Annotated[bool | None, BeforeValidator(_parse_bool)]
+"""A verdict; None is an unclear one, which counts as missing."""
+
+
+class KnownExperience(BaseModel):
+    """An entry of the experience as prompts show it."""
+
+    experience_id: str = Field(description="its id")
+    text: str = Field(description="the pattern or the alert")
+
+
+class PractisedTask(BaseModel):
+    """How one prediction went."""
+
+    task: str = Field(default="", description="the question; without questions, what was predicted")
+    verdict: Annotated[Verdict, BeforeValidator(_parse_verdict)] = Field(
+        description="right by accident: the prediction is right, but the entries it relied on were "
+        "flawed"
+    )
+    analysis: str = Field(
+        default="", description="what the success or the failure shows about the experience"
+    )
+
+
+class DraftProposal(BaseModel):
+    """One proposed change to the experience."""
+
+    trigger: str = Field(
+        default="", description="the kind of situation in which the entry applies, in a few words"
+    )
+    action: Annotated[ProposedAction, BeforeValidator(_parse_action)] = Field(
+        description="whether to add a pattern or an alert, or to modify or remove an entry"
+    )
+    experience_id: Annotated[str | None, IdFrom("pattern_experiences", "alert_experiences")] = (
+        Field(default=None, description="the entry to modify or remove; null for a new entry")
+    )
+    content: str = Field(
+        default="", description="the text of the new or modified entry; for a removal, the reason"
+    )
+    record_ids: Annotated[list[str], IdFrom("recent_records", "practised_record")] = Field(
+        default=[], description="ids of the records that support the proposal, without the brackets"
+    )
+
+
+class ReviewedProposal(BaseModel):
+    """A proposal as reviewers see it."""
+
+    proposal: str = Field(description="its id")
+    content: str = Field(description="when it applies, its action and its text")
+
+
+class Perturbation(BaseModel):
+    """A plan for altering the records so that they show different reactions."""
+
+    direction: str = Field(
+        description="the direction of the change in one sentence: what becomes what"
+    )
+    details: str = Field(
+        default="",
+        description="which reactions in these records change and how, with examples before and "
+        "after",
+    )
+
+
+class GroundednessVerdict(BaseModel):
+    """Whether a proposal depends on the records."""
+
+    proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
+    sensitive: OptionalBool = Field(
+        description="true if the proposal would no longer hold with the changed records; false if "
+        "it still would; null if you cannot decide"
+    )
+    reason: str = Field(
+        default="", description="which records support it, or why it does not depend on them"
+    )
+
+
+class GeneralityVerdict(BaseModel):
+    """Whether a proposal holds for more than one situation."""
+
+    proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
+    general: OptionalBool = Field(
+        description="false if the proposal alone singles out the real situation, else true; null "
+        "if you cannot decide"
+    )
+    reason: str = Field(default="", description="why, in a few words")
+
+
+class SceneChoice(BaseModel):
+    """The situation that a proposal singles out."""
+
+    proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
+    situation: Annotated[str | None, BeforeValidator(_parse_scene_letter)] = Field(
+        description='the letter, or "several" if it fits more than one or none in particular; '
+        "never null"
+    )
+    reason: str = Field(default="", description="why, in a few words")
+
+
+class PooledProposal(BaseModel):
+    """A proposal of the pool as prompts show it."""
+
+    proposal: str = Field(description="its id")
+    record: str = Field(description="id of the record it came from")
+    action: ProposedAction = Field(description="what it proposes")
+    experience_id: str | None = Field(
+        default=None, description="the entry to modify or remove; null for a new entry"
+    )
+    trigger: str = Field(default="", description="the kind of situation in which the entry applies")
+    content: str = Field(
+        description="the text of the new or modified entry; for a removal, the reason"
+    )
+
+
+class ExperienceChange(BaseModel):
+    """One change to the experience, with the proposals that support it."""
+
+    action: Annotated[Adjustment, BeforeValidator(_parse_adjustment)] = Field(
+        description="whether to add a pattern or an alert, or to modify or downgrade an entry"
+    )
+    experience_id: Annotated[str | None, IdFrom("pattern_experiences", "alert_experiences")] = (
+        Field(default=None, description="the entry that changes; null for a new entry")
+    )
+    text: str = Field(
+        default="", description="the new text of the entry; empty if the entry is downgraded"
+    )
+    proposal_ids: Annotated[list[str], IdFrom("proposal_pool.proposal", allow_new=True)] = Field(
+        default=[], description="ids of all proposals that support the change"
+    )
+
 
 BACKGROUND = """We want to predict what one user will do. There are hundreds of records of this user. Each record
 describes a situation and what the user did in it. The final aim is to predict what the user does in a new situation.
@@ -36,7 +261,7 @@ changes to the experience. Reviews let a proposal pass only if it rests on the u
 one situation. Every few rounds, a change is made if several proposals support it."""
 """What every prompt of practice begins with (Figures 8 to 11)."""
 
-_QUALITY = """1. Of the right kind. A pattern describes the user; an alert describes a mistake that you tend to make.
+_QUALITY_RULES = """1. Of the right kind. A pattern describes the user; an alert describes a mistake that you tend to make.
 2. Usable. It needs nothing that is unknown at the time of prediction, such as the user's name, or figures that change
    constantly, such as current view counts.
 3. Checkable. The description of a situation shows directly, without inference, whether the entry applies.
@@ -44,7 +269,7 @@ _QUALITY = """1. Of the right kind. A pattern describes the user; an alert descr
    degree are fine: "clearly longer", "slightly more often".
 5. General. It holds for similar situations and is not a note about a single event."""
 
-_HOW_TO_PREDICT = """If there are questions below the situation, answer them one by one, in their order, on numbered
+_PREDICTION_RULES = """If there are questions below the situation, answer them one by one, in their order, on numbered
 lines. If there are none, write down what the user does, in the style of the records.
 
 A record mentions every reaction of the user in its situation; what is not mentioned did not happen. So answer No to a
@@ -52,65 +277,43 @@ question if you expect that the user does not react in that way."""
 
 _PATTERNS = "what is known about the user's preferences and habits; may be empty"
 _ALERTS = "mistakes that you tend to make about this user; may be empty"
+
 _RECORD_LINES = (
     "one per line, oldest first: [id] (time) user: kind of situation; situation => what the user "
     "did; lines about the user's profile may come first"
 )
+
 _RECORDS_BEFORE = f"the user's records before the situation, {_RECORD_LINES}"
+
 _SITUATION = (
     "the situation whose outcome you must predict; questions about it may follow on numbered lines"
 )
-_PRACTISED = (
+
+_PRACTISED_RECORD = (
     "the situation and, after the arrow, what the user really did; below it the questions about "
     "it, if there are any: the answer is No for whatever the record does not mention"
 )
-_PREDICTED = (
+
+_PREDICTED_ACTION = (
     "one numbered answer for each question; without questions, what the user does, in the style of "
     "the records"
 )
-_REVIEWED = (
+
+_REVIEWED_PROPOSALS = (
     "the proposals to judge, each in the form: when it applies | action | text (for a removal, the "
     "reason); the first part may be missing"
 )
+
 _MAX_PROPOSALS = "the maximum number of proposals"
+
 _USEFUL_PATTERNS = (
     "the patterns that bear on the situation and, for each, what it says about the user"
 )
+
 _USEFUL_ALERTS = "the alerts that bear on the situation and, for each, what to watch out for"
 _REASONING = "what follows from both lists and from the records"
 _OPTION_OR_FREE = "if there are options, one of them, word for word; otherwise a short free answer"
 _PROPOSALS = "the proposed changes, the most important first; empty if nothing needs to change"
-
-
-def _plain_action(value: Any) -> Any:
-    """Spell the name of an action as the types do."""
-    if not isinstance(value, str):
-        return value
-    lower = " ".join(value.lower().replace("_", " ").split())
-    if lower.startswith("add ") and lower.endswith(
-        ("calibration", "bias-alert", "alert experience")
-    ):
-        return "add alert"
-    for action in ("add pattern", "add alert"):
-        if lower.startswith(action):
-            return action
-    verb = lower.partition(" ")[0]
-    if verb == "delete":
-        return "remove"
-    return verb if verb in ("modify", "remove", "downgrade") else lower
-
-
-def _adjustment(value: Any) -> Any:
-    """Spell the name of an adjustment as the types do; an entry that should be removed is downgraded."""
-    action = _plain_action(value)
-    return "downgrade" if action == "remove" else action
-
-
-class KnownExperience(BaseModel):
-    """An entry of the experience as prompts show it."""
-
-    experience_id: str = Field(description="its id")
-    text: str = Field(description="the pattern or the alert")
 
 
 class PractiseWithExperience(dspy.Signature):
@@ -127,7 +330,7 @@ Work in this order:
 3. Reason from both lists and from the records.
 4. Predict.
 
-{_HOW_TO_PREDICT}"""
+{_PREDICTION_RULES}"""
 
     patterns: list[str] = dspy.InputField(desc=_PATTERNS)
     alerts: list[str] = dspy.InputField(desc=_ALERTS)
@@ -136,7 +339,7 @@ Work in this order:
     useful_patterns: list[str] = dspy.OutputField(desc=_USEFUL_PATTERNS, default_factory=list)
     useful_alerts: list[str] = dspy.OutputField(desc=_USEFUL_ALERTS, default_factory=list)
     reasoning: str = dspy.OutputField(desc=_REASONING, default="")
-    predicted_action: str = dspy.OutputField(desc=_PREDICTED)
+    predicted_action: str = dspy.OutputField(desc=_PREDICTED_ACTION)
 
 
 class PractiseAtOnce(dspy.Signature):
@@ -147,87 +350,13 @@ class PractiseAtOnce(dspy.Signature):
 Your task now is to predict the outcome of one record directly, without reasoning first. You are given the experience so
 far, the records that came before, and a situation. What the user did in this situation is hidden from you.
 
-{_HOW_TO_PREDICT}"""
+{_PREDICTION_RULES}"""
 
     patterns: list[str] = dspy.InputField(desc=_PATTERNS)
     alerts: list[str] = dspy.InputField(desc=_ALERTS)
     recent_records: str = dspy.InputField(desc=_RECORDS_BEFORE)
     situation: str = dspy.InputField(desc=_SITUATION)
-    predicted_action: str = dspy.OutputField(desc=_PREDICTED)
-
-
-class PredictWithExperience(dspy.Signature):
-    """Predict what this user does in the situation that the question describes.
-
-    You are given:
-    - Patterns: the user's preferences and habits, as earlier records have shown them.
-    - Alerts: mistakes that you, the model, tend to make about this user.
-    - Records: what the user did before. A reaction that a record does not mention did not happen.
-
-    Work in this order:
-    1. List the patterns that bear on the situation. Say what each one says about how the user acts in such situations.
-    2. List the alerts that bear on the situation. Say what each one tells you to watch out for in your reasoning.
-    3. Reason from both lists and from the records.
-    4. Answer. If there are options, the field `answer` contains one of them, word for word, and nothing else.
-    """
-
-    patterns: list[str] = dspy.InputField(desc=_PATTERNS)
-    alerts: list[str] = dspy.InputField(desc=_ALERTS)
-    records: str = dspy.InputField(
-        desc="the user's latest records, one per line, oldest first; may be empty"
-    )
-    question: str = dspy.InputField(desc="the situation, and what is asked about it")
-    options: list[str] = dspy.InputField(
-        desc="the possible answers; empty if you may answer freely"
-    )
-    relevant_patterns: list[str] = dspy.OutputField(desc=_USEFUL_PATTERNS, default_factory=list)
-    relevant_alerts: list[str] = dspy.OutputField(desc=_USEFUL_ALERTS, default_factory=list)
-    reasoning: str = dspy.OutputField(desc=_REASONING, default="")
-    answer: str = dspy.OutputField(desc=_OPTION_OR_FREE)
-
-
-def _verdict(value: Any) -> Any:
-    named = {
-        "correct": "right",
-        "incorrect": "wrong",
-        "deviation": "wrong",
-        "incorrect/deviation": "wrong",
-    }
-    lower = " ".join(value.lower().split()) if isinstance(value, str) else value
-    return named.get(lower, lower)
-
-
-class PractisedTask(BaseModel):
-    """How one prediction went."""
-
-    task: str = Field(default="", description="the question; without questions, what was predicted")
-    verdict: Annotated[Verdict, BeforeValidator(_verdict)] = Field(
-        description="right by accident: the prediction is right, but the entries it relied on were "
-        "flawed"
-    )
-    analysis: str = Field(
-        default="", description="what the success or the failure shows about the experience"
-    )
-
-
-class DraftProposal(BaseModel):
-    """One proposed change to the experience."""
-
-    trigger: str = Field(
-        default="", description="the kind of situation in which the entry applies, in a few words"
-    )
-    action: Annotated[ProposedAction, BeforeValidator(_plain_action)] = Field(
-        description="whether to add a pattern or an alert, or to modify or remove an entry"
-    )
-    experience_id: Annotated[str | None, IdFrom("pattern_experiences", "alert_experiences")] = (
-        Field(default=None, description="the entry to modify or remove; null for a new entry")
-    )
-    content: str = Field(
-        default="", description="the text of the new or modified entry; for a removal, the reason"
-    )
-    record_ids: Annotated[list[str], IdFrom("recent_records", "practised_record")] = Field(
-        default=[], description="ids of the records that support the proposal, without the brackets"
-    )
+    predicted_action: str = dspy.OutputField(desc=_PREDICTED_ACTION)
 
 
 class ReflectOnPractice(dspy.Signature):
@@ -258,7 +387,7 @@ Step 2. Analyse every judgement, including those that went right.
 
 Step 3. Propose changes that follow from any of the judgements. A proposal adds a pattern, adds an alert, modifies
 an entry or removes one. Make sure that every proposal is:
-{_QUALITY}
+{_QUALITY_RULES}
 Write proposals in the same language (such as English or Chinese) as the records. Make at most `max_proposals`
 proposals."""
 
@@ -269,7 +398,7 @@ proposals."""
         desc="the alerts that you were given"
     )
     recent_records: str = dspy.InputField(desc=_RECORDS_BEFORE)
-    practised_record: str = dspy.InputField(desc=_PRACTISED)
+    practised_record: str = dspy.InputField(desc=_PRACTISED_RECORD)
     thinking: str = dspy.InputField(desc="how you reasoned before you predicted")
     predicted_action: str = dspy.InputField(desc="what you predicted")
     max_proposals: int = dspy.InputField(desc=_MAX_PROPOSALS)
@@ -292,7 +421,7 @@ propose changes to the experience directly, without a separate analysis.
 Begin a pattern with "This user ..." and an alert with "I tend to ..."
 
 A proposal adds a pattern, adds an alert, modifies an entry or removes one. Make sure that every proposal is:
-{_QUALITY}
+{_QUALITY_RULES}
 Write proposals in the same language (such as English or Chinese) as the records. Make at most `max_proposals`
 proposals."""
 
@@ -303,123 +432,10 @@ proposals."""
         desc="the alerts that you were given"
     )
     recent_records: str = dspy.InputField(desc=_RECORDS_BEFORE)
-    practised_record: str = dspy.InputField(desc=_PRACTISED)
+    practised_record: str = dspy.InputField(desc=_PRACTISED_RECORD)
     predicted_action: str = dspy.InputField(desc="what you predicted")
     max_proposals: int = dspy.InputField(desc=_MAX_PROPOSALS)
     proposals: list[DraftProposal] = dspy.OutputField(desc=_PROPOSALS)
-
-
-class PooledProposal(BaseModel):
-    """A proposal of the pool as prompts show it."""
-
-    proposal: str = Field(description="its id")
-    record: str = Field(description="id of the record it came from")
-    action: ProposedAction = Field(description="what it proposes")
-    experience_id: str | None = Field(
-        default=None, description="the entry to modify or remove; null for a new entry"
-    )
-    trigger: str = Field(default="", description="the kind of situation in which the entry applies")
-    content: str = Field(
-        description="the text of the new or modified entry; for a removal, the reason"
-    )
-
-
-class ExperienceChange(BaseModel):
-    """One change to the experience, with the proposals that support it."""
-
-    action: Annotated[Adjustment, BeforeValidator(_adjustment)] = Field(
-        description="whether to add a pattern or an alert, or to modify or downgrade an entry"
-    )
-    experience_id: Annotated[str | None, IdFrom("pattern_experiences", "alert_experiences")] = (
-        Field(default=None, description="the entry that changes; null for a new entry")
-    )
-    text: str = Field(
-        default="", description="the new text of the entry; empty if the entry is downgraded"
-    )
-    proposal_ids: Annotated[list[str], IdFrom("proposal_pool.proposal", allow_new=True)] = Field(
-        default=[], description="ids of all proposals that support the change"
-    )
-
-
-class AdjustExperience(dspy.Signature):
-    """Adjust the experience where enough proposals agree."""
-
-    __doc__ = f"""{BACKGROUND}
-
-Your task now is to review the pool of proposals, and to change the experience where enough proposals agree. Be
-cautious: a single round of practice may reflect only an exception.
-
-Step 1. Group the proposals. Proposals that express the same view belong to one group.
-
-Step 2. Apply these rules to every group. If `distinct_records` is true, count proposals with the same `record` as one
-proposal. A proposal to modify or remove an entry calls it into question. The way to remove an entry is to downgrade it:
-a downgraded entry is moved to the pool.
-- If at least `needed` proposals support a view, add it as a new entry, or change an existing entry to include it.
-- If fewer proposals support a view, leave them in the pool and change nothing.
-- If at least `needed` proposals call an entry into question, modify the entry or downgrade it.
-- If fewer proposals call an entry into question, leave the entry as it is.
-You need not use up the pool. Its proposals are being observed, and usually most of them stay there.
-
-Step 3. Before a text becomes an entry, make sure that it is:
-{_QUALITY}
-Write entries in the same language (such as English or Chinese) as the proposals.
-
-First explain your decisions: name the groups that you adopt, by the ids of their proposals, and the entries that
-change. Then list the changes. For each change, cite the ids of all proposals that support it. Cite each proposal under
-at most one change. Anything not named in a change stays as it is, word for word; do not repeat it."""
-
-    pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the present patterns")
-    alert_experiences: list[KnownExperience] = dspy.InputField(desc="the present alerts")
-    proposal_pool: list[PooledProposal] = dspy.InputField(
-        desc="the proposals in the pool, oldest first, each with the record it came from"
-    )
-    needed: int = dspy.InputField(desc="the minimum number of proposals that must support a change")
-    distinct_records: bool = dspy.InputField(
-        desc="whether the proposals that support a change must come from different records"
-    )
-    decisions: str = dspy.OutputField(
-        desc="what is added, modified or downgraded, and why", default=""
-    )
-    changes: list[ExperienceChange] = dspy.OutputField(
-        desc="the changes; empty if no change has enough support"
-    )
-
-
-_YES = {"true", "yes", "sensitive", "pass", "passed"}
-_NO = {"false", "no", "insensitive", "fail", "failed"}
-
-
-def _clear_bool(value: Any) -> Any:
-    """Return a bool where one is clearly meant, else None: an unclear verdict is a missing one."""
-    if isinstance(value, bool):
-        return value
-    word = value.strip().lower() if isinstance(value, str) else value
-    if word in _YES:
-        return True
-    return False if word in _NO else None
-
-
-Clear = Annotated[bool | None, BeforeValidator(_clear_bool)]
-
-
-class ReviewedProposal(BaseModel):
-    """A proposal as reviewers see it."""
-
-    proposal: str = Field(description="its id")
-    content: str = Field(description="when it applies, its action and its text")
-
-
-class Perturbation(BaseModel):
-    """A plan for altering the records so that they show different reactions."""
-
-    direction: str = Field(
-        description="the direction of the change in one sentence: what becomes what"
-    )
-    details: str = Field(
-        default="",
-        description="which reactions in these records change and how, with examples before and "
-        "after",
-    )
 
 
 class PlanPerturbations(dspy.Signature):
@@ -446,19 +462,6 @@ Describe the plans. Do not rewrite the records; give a few examples only."""
     plans: list[Perturbation] = dspy.OutputField(desc="the plans, exactly `count` of them")
 
 
-class GroundednessVerdict(BaseModel):
-    """Whether a proposal depends on the records."""
-
-    proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
-    sensitive: Clear = Field(
-        description="true if the proposal would no longer hold with the changed records; false if "
-        "it still would; null if you cannot decide"
-    )
-    reason: str = Field(
-        default="", description="which records support it, or why it does not depend on them"
-    )
-
-
 class JudgeGroundedness(dspy.Signature):
     """Judge which proposals depend on the records."""
 
@@ -482,7 +485,7 @@ Give exactly one verdict for each proposal, under its id."""
     recent_records: str = dspy.InputField(desc=f"the real records, {_RECORD_LINES}")
     direction: str = dspy.InputField(desc="the direction of the perturbation")
     details: str = dspy.InputField(desc="what the perturbation changes, and how")
-    proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED)
+    proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED_PROPOSALS)
     groundedness: list[GroundednessVerdict] = dspy.OutputField(desc="one verdict for each proposal")
 
 
@@ -506,17 +509,6 @@ Write out each situation completely, with all its details and its questions, if 
     virtual_scenes: list[str] = dspy.OutputField(desc="the situations, exactly `count` of them")
 
 
-class GeneralityVerdict(BaseModel):
-    """Whether a proposal holds for more than one situation."""
-
-    proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
-    general: Clear = Field(
-        description="false if the proposal alone singles out the real situation, else true; null "
-        "if you cannot decide"
-    )
-    reason: str = Field(default="", description="why, in a few words")
-
-
 class JudgeGenerality(dspy.Signature):
     """Judge which proposals are general, knowing the real situation (Figure 11)."""
 
@@ -538,37 +530,8 @@ Give exactly one verdict for each proposal, under its id."""
     candidates: str = dspy.InputField(
         desc="the situations, each preceded by its letter; A is the real one"
     )
-    proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED)
+    proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED_PROPOSALS)
     generality: list[GeneralityVerdict] = dspy.OutputField(desc="one verdict for each proposal")
-
-
-def _letter(value: Any) -> Any:
-    """Return the letter of a situation in capitals, NO_SCENE where none is chosen, or None where neither is clear."""
-    if not isinstance(value, str):
-        return None
-    word = value.strip().strip("[]().:\"'").casefold().removeprefix("situation ").strip()
-    if word == NO_SCENE:
-        return NO_SCENE
-    return (
-        word.upper() if word.isascii() and word.isalpha() and len(word) <= LONGEST_LETTER else None
-    )
-
-
-NO_SCENE = "several"
-"""What is chosen of a proposal that singles out no situation; "none" would be read as no answer at all."""
-LONGEST_LETTER = 2
-"""Characters of the longest letter of a situation: AA comes after Z."""
-
-
-class SceneChoice(BaseModel):
-    """The situation that a proposal singles out."""
-
-    proposal: Annotated[str, IdFrom("proposals")] = Field(description="id of the proposal")
-    situation: Annotated[str | None, BeforeValidator(_letter)] = Field(
-        description='the letter, or "several" if it fits more than one or none in particular; '
-        "never null"
-    )
-    reason: str = Field(default="", description="why, in a few words")
 
 
 class SelectScene(dspy.Signature):
@@ -589,5 +552,79 @@ Step 2. Go through the proposals one by one. Look at the proposal alone, and ign
 Make exactly one choice for each proposal, under its id."""
 
     candidates: str = dspy.InputField(desc="the situations, each preceded by its letter")
-    proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED)
+    proposals: list[ReviewedProposal] = dspy.InputField(desc=_REVIEWED_PROPOSALS)
     scene_choices: list[SceneChoice] = dspy.OutputField(desc="one choice for each proposal")
+
+
+class AdjustExperience(dspy.Signature):
+    """Adjust the experience where enough proposals agree."""
+
+    __doc__ = f"""{BACKGROUND}
+
+Your task now is to review the pool of proposals, and to change the experience where enough proposals agree. Be
+cautious: a single round of practice may reflect only an exception.
+
+Step 1. Group the proposals. Proposals that express the same view belong to one group.
+
+Step 2. Apply these rules to every group. If `distinct_records` is true, count proposals with the same `record` as one
+proposal. A proposal to modify or remove an entry calls it into question. The way to remove an entry is to downgrade it:
+a downgraded entry is moved to the pool.
+- If at least `needed` proposals support a view, add it as a new entry, or change an existing entry to include it.
+- If fewer proposals support a view, leave them in the pool and change nothing.
+- If at least `needed` proposals call an entry into question, modify the entry or downgrade it.
+- If fewer proposals call an entry into question, leave the entry as it is.
+You need not use up the pool. Its proposals are being observed, and usually most of them stay there.
+
+Step 3. Before a text becomes an entry, make sure that it is:
+{_QUALITY_RULES}
+Write entries in the same language (such as English or Chinese) as the proposals.
+
+First explain your decisions: name the groups that you adopt, by the ids of their proposals, and the entries that
+change. Then list the changes. For each change, cite the ids of all proposals that support it. Cite each proposal under
+at most one change. Anything not named in a change stays as it is, word for word; do not repeat it."""
+
+    pattern_experiences: list[KnownExperience] = dspy.InputField(desc="the present patterns")
+    alert_experiences: list[KnownExperience] = dspy.InputField(desc="the present alerts")
+    proposal_pool: list[PooledProposal] = dspy.InputField(
+        desc="the proposals in the pool, oldest first, each with the record it came from"
+    )
+    needed: int = dspy.InputField(desc="the minimum number of proposals that must support a change")
+    distinct_records: bool = dspy.InputField(
+        desc="whether the proposals that support a change must come from different records"
+    )
+    decisions: str = dspy.OutputField(
+        desc="what is added, modified or downgraded, and why", default=""
+    )
+    changes: list[ExperienceChange] = dspy.OutputField(
+        desc="the changes; empty if no change has enough support"
+    )
+
+
+class PredictWithExperience(dspy.Signature):
+    """Predict what this user does in the situation that the question describes.
+
+    You are given:
+    - Patterns: the user's preferences and habits, as earlier records have shown them.
+    - Alerts: mistakes that you, the model, tend to make about this user.
+    - Records: what the user did before. A reaction that a record does not mention did not happen.
+
+    Work in this order:
+    1. List the patterns that bear on the situation. Say what each one says about how the user acts in such situations.
+    2. List the alerts that bear on the situation. Say what each one tells you to watch out for in your reasoning.
+    3. Reason from both lists and from the records.
+    4. Answer. If there are options, the field `answer` contains one of them, word for word, and nothing else.
+    """
+
+    patterns: list[str] = dspy.InputField(desc=_PATTERNS)
+    alerts: list[str] = dspy.InputField(desc=_ALERTS)
+    records: str = dspy.InputField(
+        desc="the user's latest records, one per line, oldest first; may be empty"
+    )
+    question: str = dspy.InputField(desc="the situation, and what is asked about it")
+    options: list[str] = dspy.InputField(
+        desc="the possible answers; empty if you may answer freely"
+    )
+    relevant_patterns: list[str] = dspy.OutputField(desc=_USEFUL_PATTERNS, default_factory=list)
+    relevant_alerts: list[str] = dspy.OutputField(desc=_USEFUL_ALERTS, default_factory=list)
+    reasoning: str = dspy.OutputField(desc=_REASONING, default="")
+    answer: str = dspy.OutputField(desc=_OPTION_OR_FREE)

@@ -1,32 +1,97 @@
-"""Prompts of RGMem: evidence out of dialogue (L0), its graph (L1), its three operators, the plan of a retrieval (L2).
+"""The prompts of RGMem, in the order in which the method asks them.
 
-Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for Language Agents", appendix D, every
-rule and field in our own words. The paper prints no prompt for the synthesis of evidence (f_synth, section 3.3.1), for
-the answer, or for the variant w/o RG: those three are ours. So is the input `user` or `users`, which says whose profile
-is written: "user", or the name of a person where people talk with one another.
+Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for Language Agents",
+appendix D. Every rule and field is carried over in our own words.
+
+- L0, evidence: `SynthesizeEvidence`, for each stretch of dialogue (f_synth, section 3.3.1).
+- L1, the graph: `ExtractEntityPaths` places the evidence, then `LabelSegments` labels its edges.
+- The operators, where enough evidence has gathered: `InferRelation` (R_K1) for an edge,
+  `AbstractConcept` (R_K2) and `IntegrateConcept` (R_K3) for a concept. `RewriteConceptSummary`
+  replaces them in the variant without RG.
+- L2, retrieval, for each question: `PlanRetrieval`, then `AnswerFromScales`.
+
+The paper prints no prompt for the synthesis of evidence, for the answer, and for the variant
+without RG; those three are ours. So is the input `user` or `users`, which says whose profile is
+written: "user", or the name of a person where people talk with one another.
 """
 
 from __future__ import annotations
 
 import difflib
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import dspy
 from pydantic import BaseModel, BeforeValidator, Field
 
 from ..reading.ids import IdFrom
 
+Base = Literal[
+    "Personal Identity and Traits",
+    "Health and Wellness",
+    "Goals and Plans",
+    "Consumption and Finance",
+    "Dining",
+    "Interests and Entertainment",
+    "Travel and Commute",
+    "Social Relationships",
+    "Work and Study",
+    "Values and Beliefs",
+    "Assets and Environment",
+]
+"""The abstract concepts directly below the user."""
+
 Layer = Literal["summary", "inference", "conclusions", "history"]
+"""A layer of the graph, which a keyword can be looked for in."""
+
 LAYERS: tuple[Layer, ...] = ("summary", "inference", "conclusions", "history")
-USER_DESCRIPTION = (
-    'the person the profile is about: a name, or the word "user"; always refer to '
-    "the person this way"
-)
+
+_LAYER_SYNONYMS = {
+    "conclusion": "conclusions",
+    "summaries": "summary",
+    "inferences": "inference",
+}
 
 
-def _relevance(value: Any) -> Any:
-    lower = value.strip().lower() if isinstance(value, str) else value
-    return "high" if lower is True or lower == "salient" else "base" if lower is None else lower
+def _parse_relevance(value: object) -> object:
+    """Return a relevance; null is read as "base", and "salient" or true as "high"."""
+    if value is None:
+        return "base"
+    if value is True:
+        return "high"
+    if not isinstance(value, str):
+        return value
+    word = value.strip().lower()
+    return "high" if word == "salient" else word
+
+
+def _parse_base(value: object) -> object:
+    """Return the base concept whose name is nearest, or the value itself for pydantic to refuse."""
+    if not isinstance(value, str):
+        return value
+
+    bases_by_name = {base.lower(): base for base in get_args(Base)}
+    name = " ".join(value.replace("&", "and").lower().split())
+    if name in bases_by_name:
+        return bases_by_name[name]
+    matches = difflib.get_close_matches(name, bases_by_name, n=1, cutoff=0.6)
+    return bases_by_name[matches[0]] if matches else value
+
+
+def _parse_layers(value: object) -> object:
+    """Return the layers that a model named, each once; other names are left out."""
+    if value is None:
+        return []
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list):
+        return value
+
+    layers: list[str] = []
+    for name in names:
+        word = str(name).strip().lower()
+        layer = _LAYER_SYNONYMS.get(word, word)
+        if layer in LAYERS and layer not in layers:
+            layers.append(layer)
+    return layers
 
 
 class DrawnConclusion(BaseModel):
@@ -35,13 +100,80 @@ class DrawnConclusion(BaseModel):
     text: str = Field(
         description="one sentence that names the user and can be understood on its own"
     )
-    relevance: Annotated[Literal["base", "high"], BeforeValidator(_relevance)] = Field(
+    relevance: Annotated[Literal["base", "high"], BeforeValidator(_parse_relevance)] = Field(
         default="base", description="high if it says something lasting about the user, else base"
     )
     speaker: str = Field(default="", description="the user it is about, by name")
     turn_ids: Annotated[list[str], IdFrom("dialogue")] = Field(
         default=[], description="ids of the turns that show it, as given in brackets"
     )
+
+
+class EntityPath(BaseModel):
+    """One path from the user down to something concrete."""
+
+    base: Annotated[Base, BeforeValidator(_parse_base)] = Field(
+        description="the base concept directly below the user"
+    )
+    concepts: list[str] = Field(
+        default=[], description="further abstract concepts, from broad to narrow; may be empty"
+    )
+    events: list[str] = Field(
+        description="for an instance of an activity: the general event, then the instance; for any "
+        "other named thing whose concepts already say what it is: the instance alone"
+    )
+
+
+class PathSegment(BaseModel):
+    """One edge to label: two neighbours on a path. The lower one is an event."""
+
+    segment_id: str = Field(description="its id, e.g. s1")
+    source: str = Field(description="the upper node")
+    target: str = Field(description="the lower node, an event")
+    path: str = Field(description="the whole path, for context")
+
+
+class SegmentLabel(BaseModel):
+    """The label of one segment."""
+
+    segment_id: Annotated[str, IdFrom("segments")] = Field(
+        default="", description="id of the segment, e.g. s1"
+    )
+    label: str = Field(
+        description="the label of the edge; empty if the fragment says nothing about it"
+    )
+    conclusions: Annotated[list[str], IdFrom("fragment")] = Field(
+        default=[],
+        description="ids (c1, c2, ...) of the conclusions that are evidence for this edge; may be "
+        "empty",
+    )
+
+
+class SubSummary(BaseModel):
+    """What is known under one sub-concept."""
+
+    name: str = Field(description="the sub-concept")
+    common: str = Field(description="its dominant pattern")
+    """Sigma in the paper."""
+    particular: str = Field(
+        default="", description="what does not fit into the pattern; may be empty"
+    )
+    """Delta in the paper."""
+
+
+class Keyword(BaseModel):
+    """One thing to look for."""
+
+    name: str = Field(description="the keyword: a word, a short phrase or a date")
+    retrieve: Annotated[list[Layer], BeforeValidator(_parse_layers)] = Field(
+        default=[], description="layers of the graph to read for it; empty to search the text only"
+    )
+
+
+USER_DESCRIPTION = (
+    'the person the profile is about: a name, or the word "user"; always refer to '
+    "the person this way"
+)
 
 
 class SynthesizeEvidence(dspy.Signature):
@@ -70,137 +202,6 @@ class SynthesizeEvidence(dspy.Signature):
     fact: str = dspy.OutputField(desc="one paragraph; empty if nothing worth remembering happened")
     conclusions: list[DrawnConclusion] = dspy.OutputField(
         desc="in the order of the turns; empty if there are none"
-    )
-
-
-def _known_layers(value: Any) -> Any:
-    value = [] if value is None else [value] if isinstance(value, str) else value
-    if not isinstance(value, list):
-        return value
-    lower = [str(layer).strip().lower() for layer in value]
-    named = [
-        {"conclusion": "conclusions", "summaries": "summary", "inferences": "inference"}.get(n, n)
-        for n in lower
-    ]
-    return [layer for layer in dict.fromkeys(named) if layer in LAYERS]
-
-
-class Keyword(BaseModel):
-    """One thing to look for."""
-
-    name: str = Field(description="the keyword: a word, a short phrase or a date")
-    retrieve: Annotated[list[Layer], BeforeValidator(_known_layers)] = Field(
-        default=[], description="layers of the graph to read for it; empty to search the text only"
-    )
-
-
-class PlanRetrieval(dspy.Signature):
-    """Plan how to search a memory for the answer to a question: list keywords, and say where to look for each one.
-
-    The memory has two parts. One part is text: facts and conclusions from conversations. The other part is a graph
-    whose nodes are abstract concepts, activities and events. The graph has four layers: summary, inference, conclusions
-    and history. (The layer called conclusions finds conclusions through the nodes they belong to, not through their
-    words.) Use the question and, if there are any, its options. Work in three stages.
-
-    1. Collect keywords from the question and from every option.
-       - Take the meaningful nouns and verbs. Add synonyms and broader terms for a noun (wedding: ceremony,
-         celebration). Add other forms and related words for a verb (cook: cooked, cooking, recipe). Do not expand names
-         of people or places, or titles of works.
-       - Add times, places and other details that may occur in the text. For a full date, add four keywords: the date
-         as the question writes it, YYYY-MM-DD, YYYY-MM and YYYY. Add words that match the tense of the question:
-         "history" and "record" for the past, "plan" and "schedule" for the future. Do not add words that only ask for a
-         time, such as "when", "time" or "date".
-       - Add abstract concepts under which the subject of the question may be filed in the graph (for "cook" and "soup":
-         Cooking, Dining; for "visit" and "castle": Sightseeing, Leisure Plans, Travel and Commute).
-    2. Decide which layers the question needs, one or several:
-       - an overview or a summary: summary
-       - a reason, or how things are related: inference
-       - a plain fact, or whether something is true: conclusions
-       - what happened, or the details of an event: history
-    3. Choose the few keywords most likely to be the name of a node, preferably nouns and concepts. Give each chosen
-       keyword these layers. Leave the layers of all other keywords empty: they are searched for in the text only.
-    """
-
-    question: str = dspy.InputField(desc="the question, followed by its options if it has any")
-    keywords: list[Keyword] = dspy.OutputField(desc="all keywords, most useful first")
-
-
-class RewriteConceptSummary(dspy.Signature):
-    """Update the summary of what is known about a user under one concept.
-
-    You are given the user, the concept, the summary so far and new evidence. Write one coherent text that contains
-    everything that is known: what the summary says and what the new evidence adds.
-    """
-
-    user: str = dspy.InputField(desc=USER_DESCRIPTION)
-    concept: str = dspy.InputField(desc="the area of the user's life that the summary is about")
-    summary_before: str = dspy.InputField(desc="the summary so far; empty the first time")
-    new_evidence: list[str] = dspy.InputField(desc="what has become known since that summary")
-    concept_summary: str = dspy.OutputField(desc="the updated summary")
-
-
-class AnswerFromScales(dspy.Signature):
-    """Answer a question using what has been recalled from memory.
-
-    The context has up to four blocks:
-    - Evidence, with dates: what happened. Trust it for details: who, what, where and when.
-    - Conclusions: what individual conversations show about a person.
-    - Summaries by concept: what holds over many conversations, and how it has changed. Use them for questions about the
-      whole picture.
-    - Inferred traits and restrictions: what is probably true, and what to avoid. Use them to judge what a person would
-      like or do. They do not prove that an event happened.
-
-    If blocks contradict each other, trust dated evidence over the rest, and later evidence over earlier. Check which
-    person each line is about. Use the exact words of the context where they answer the question. If no line states the
-    answer, infer it from the lines. If a line contains a relative time such as "yesterday" or "last week", work out the
-    absolute date from the date of that line and answer with it, as precisely as the line allows.
-    """
-
-    context: str = dspy.InputField(
-        desc="recalled lines, grouped in blocks with headings; may be empty"
-    )
-    question: str = dspy.InputField(
-        desc="the question, with the date on which it is asked if that is known"
-    )
-    answer: str = dspy.OutputField(desc="only the answer, not a full sentence")
-
-
-Base = Literal[
-    "Personal Identity and Traits",
-    "Health and Wellness",
-    "Goals and Plans",
-    "Consumption and Finance",
-    "Dining",
-    "Interests and Entertainment",
-    "Travel and Commute",
-    "Social Relationships",
-    "Work and Study",
-    "Values and Beliefs",
-    "Assets and Environment",
-]
-
-
-def _nearest_base(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    known = {base.lower(): base for base in get_args(Base)}
-    plain = " ".join(value.replace("&", "and").lower().split())
-    near = [plain] if plain in known else difflib.get_close_matches(plain, known, n=1, cutoff=0.6)
-    return known[near[0]] if near else value
-
-
-class EntityPath(BaseModel):
-    """One path from the user down to something concrete."""
-
-    base: Annotated[Base, BeforeValidator(_nearest_base)] = Field(
-        description="the base concept directly below the user"
-    )
-    concepts: list[str] = Field(
-        default=[], description="further abstract concepts, from broad to narrow; may be empty"
-    )
-    events: list[str] = Field(
-        description="for an instance of an activity: the general event, then the instance; for any "
-        "other named thing whose concepts already say what it is: the instance alone"
     )
 
 
@@ -244,31 +245,6 @@ class ExtractEntityPaths(dspy.Signature):
     )
     entity_paths: list[EntityPath] = dspy.OutputField(
         desc="complete paths; empty if there is nothing to place"
-    )
-
-
-class PathSegment(BaseModel):
-    """One edge to label: two neighbours on a path. The lower one is an event."""
-
-    segment_id: str = Field(description="its id, e.g. s1")
-    source: str = Field(description="the upper node")
-    target: str = Field(description="the lower node, an event")
-    path: str = Field(description="the whole path, for context")
-
-
-class SegmentLabel(BaseModel):
-    """The label of one segment."""
-
-    segment_id: Annotated[str, IdFrom("segments")] = Field(
-        default="", description="id of the segment, e.g. s1"
-    )
-    label: str = Field(
-        description="the label of the edge; empty if the fragment says nothing about it"
-    )
-    conclusions: Annotated[list[str], IdFrom("fragment")] = Field(
-        default=[],
-        description="ids (c1, c2, ...) of the conclusions that are evidence for this edge; may be "
-        "empty",
     )
 
 
@@ -391,18 +367,6 @@ class AbstractConcept(dspy.Signature):
     )
 
 
-class SubSummary(BaseModel):
-    """What is known under one sub-concept."""
-
-    name: str = Field(description="the sub-concept")
-    common: str = Field(description="its dominant pattern")
-    """Sigma."""
-    particular: str = Field(
-        default="", description="what does not fit into the pattern; may be empty"
-    )
-    """Delta."""
-
-
 class IntegrateConcept(dspy.Signature):
     """Write a high-level profile of a user for a parent concept, from the summaries of its sub-concepts.
 
@@ -437,3 +401,74 @@ class IntegrateConcept(dspy.Signature):
     macro_law: str = dspy.OutputField(desc="one statement")
     core_traits: str = dspy.OutputField(desc="one per line")
     restrictions: str = dspy.OutputField(desc="one per line; may be empty")
+
+
+class RewriteConceptSummary(dspy.Signature):
+    """Update the summary of what is known about a user under one concept.
+
+    You are given the user, the concept, the summary so far and new evidence. Write one coherent text that contains
+    everything that is known: what the summary says and what the new evidence adds.
+    """
+
+    user: str = dspy.InputField(desc=USER_DESCRIPTION)
+    concept: str = dspy.InputField(desc="the area of the user's life that the summary is about")
+    summary_before: str = dspy.InputField(desc="the summary so far; empty the first time")
+    new_evidence: list[str] = dspy.InputField(desc="what has become known since that summary")
+    concept_summary: str = dspy.OutputField(desc="the updated summary")
+
+
+class PlanRetrieval(dspy.Signature):
+    """Plan how to search a memory for the answer to a question: list keywords, and say where to look for each one.
+
+    The memory has two parts. One part is text: facts and conclusions from conversations. The other part is a graph
+    whose nodes are abstract concepts, activities and events. The graph has four layers: summary, inference, conclusions
+    and history. (The layer called conclusions finds conclusions through the nodes they belong to, not through their
+    words.) Use the question and, if there are any, its options. Work in three stages.
+
+    1. Collect keywords from the question and from every option.
+       - Take the meaningful nouns and verbs. Add synonyms and broader terms for a noun (wedding: ceremony,
+         celebration). Add other forms and related words for a verb (cook: cooked, cooking, recipe). Do not expand names
+         of people or places, or titles of works.
+       - Add times, places and other details that may occur in the text. For a full date, add four keywords: the date
+         as the question writes it, YYYY-MM-DD, YYYY-MM and YYYY. Add words that match the tense of the question:
+         "history" and "record" for the past, "plan" and "schedule" for the future. Do not add words that only ask for a
+         time, such as "when", "time" or "date".
+       - Add abstract concepts under which the subject of the question may be filed in the graph (for "cook" and "soup":
+         Cooking, Dining; for "visit" and "castle": Sightseeing, Leisure Plans, Travel and Commute).
+    2. Decide which layers the question needs, one or several:
+       - an overview or a summary: summary
+       - a reason, or how things are related: inference
+       - a plain fact, or whether something is true: conclusions
+       - what happened, or the details of an event: history
+    3. Choose the few keywords most likely to be the name of a node, preferably nouns and concepts. Give each chosen
+       keyword these layers. Leave the layers of all other keywords empty: they are searched for in the text only.
+    """
+
+    question: str = dspy.InputField(desc="the question, followed by its options if it has any")
+    keywords: list[Keyword] = dspy.OutputField(desc="all keywords, most useful first")
+
+
+class AnswerFromScales(dspy.Signature):
+    """Answer a question using what has been recalled from memory.
+
+    The context has up to four blocks:
+    - Evidence, with dates: what happened. Trust it for details: who, what, where and when.
+    - Conclusions: what individual conversations show about a person.
+    - Summaries by concept: what holds over many conversations, and how it has changed. Use them for questions about the
+      whole picture.
+    - Inferred traits and restrictions: what is probably true, and what to avoid. Use them to judge what a person would
+      like or do. They do not prove that an event happened.
+
+    If blocks contradict each other, trust dated evidence over the rest, and later evidence over earlier. Check which
+    person each line is about. Use the exact words of the context where they answer the question. If no line states the
+    answer, infer it from the lines. If a line contains a relative time such as "yesterday" or "last week", work out the
+    absolute date from the date of that line and answer with it, as precisely as the line allows.
+    """
+
+    context: str = dspy.InputField(
+        desc="recalled lines, grouped in blocks with headings; may be empty"
+    )
+    question: str = dspy.InputField(
+        desc="the question, with the date on which it is asked if that is known"
+    )
+    answer: str = dspy.OutputField(desc="only the answer, not a full sentence")

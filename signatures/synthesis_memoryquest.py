@@ -1,7 +1,10 @@
-"""The three prompts that write MemoryQuest: requests, the timeline behind a request, and the chats of a timeline.
+"""The three prompts that write MemoryQuest, in the order in which they are asked.
 
-The paper describes the steps (PGR, section 4.2) and prints no prompt for them: the words are ours, the numbers its own.
-Limits: the prompts ask for realism, code can check dates, numbers and mentions only.
+PGR, section 4.2, describes the steps and their numbers and prints no prompt for them; the words are
+ours. `WriteQueries` writes requests with the references that they depend on. For each request,
+`PlanTimeline` plans the chats before it. For each chat, `WriteDialogue` writes it out.
+
+The prompts ask for realism; code can check only dates, numbers and mentions.
 """
 
 from __future__ import annotations

@@ -1,14 +1,22 @@
-"""The prompts that invent the people of a PAL-Set and their months: what they experience, ask for and prefer.
+"""The prompts that invent the people of a PAL-Set and their months, in the order of asking.
 
-Mem-PAL, appendix E, steps 1 to 5-3, rules and fields in our own words; instructions are English for both languages of
-the data, `language` says in which one the texts are written (the authors translated their English data). As in the
-paper, candidates are written without a look at the user.
+Source: Mem-PAL, appendix E, steps 1 to 5-3; rules and fields are carried over in our own words.
+
+- For each set: `InventPeople` (step 1).
+- For each person: `NarrateMonths` (2-1), `NameRequirementTypes` (2-2) and `DescribePreferences`
+  (2-3).
+- For each month: `PlanSituations` (3).
+- For each situation: `DescribeExperience` (4) and `WriteRequirements` (5-1). Then
+  `ProposeCandidates` (5-2), without a look at the user as in the paper, and `ChooseSolutions`
+  (5-3).
+
+Instructions are English for both languages of the data. `language` says in which one the texts are
+written; the paper's authors translated their English data. `synthesis_palset_records.py` has the
+prompts of the steps after these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 import dspy
@@ -17,25 +25,34 @@ from pydantic import BaseModel, BeforeValidator, Field
 Language = Literal["Chinese", "English"]
 Aspect = Literal["work", "health", "family", "leisure"]
 
-
-_CHINESE: Mapping[str, str] = MappingProxyType(
-    {
-        "低": "low",
-        "中": "medium",
-        "高": "high",
-        "工作": "work",
-        "健康": "health",
-        "家庭": "family",
-        "休闲": "leisure",
-    }
-)
+_CHINESE_NAMES = {
+    "低": "low",
+    "中": "medium",
+    "高": "high",
+    "工作": "work",
+    "健康": "health",
+    "家庭": "family",
+    "休闲": "leisure",
+}
 
 
-def _plain(value: object) -> object:
-    return _CHINESE.get(value.strip(), value.strip().lower()) if isinstance(value, str) else value
+def _parse_name(value: object) -> object:
+    """Return the English name of a level or an aspect in lower case."""
+    if not isinstance(value, str):
+        return value
+    name = value.strip()
+    return _CHINESE_NAMES.get(name, name.lower())
 
 
-Level = Annotated[Literal["low", "medium", "high"], BeforeValidator(_plain)]
+def _parse_list(value: object) -> object:
+    """Return a lone text or record as a list of one."""
+    return [value] if isinstance(value, dict | str | BaseModel) else value
+
+
+Level = Annotated[Literal["low", "medium", "high"], BeforeValidator(_parse_name)]
+
+Texts = Annotated[list[str], BeforeValidator(_parse_list)]
+"""A list of texts; a model may give a lone one."""
 
 
 class Personality(BaseModel):
@@ -71,7 +88,7 @@ class DraftMonth(BaseModel):
 class DraftType(BaseModel):
     """A type of advice that a user repeatedly asks for."""
 
-    aspect: Annotated[Aspect, BeforeValidator(_plain)]
+    aspect: Annotated[Aspect, BeforeValidator(_parse_name)]
     text: str = Field(description="a phrase that is abstract enough for many occasions")
 
 
@@ -89,6 +106,53 @@ class DraftPreference(BaseModel):
     neg: str = Field(
         description="four or five sentences: which suggestions the user tends to reject"
     )
+
+
+class DraftSituation(BaseModel):
+    """Some days or weeks of a user's life that lead to requirements."""
+
+    start: str = Field(description="first day, YYYY-MM-DD")
+    end: str = Field(description="last day, YYYY-MM-DD")
+    requirement_ids: Texts = Field(description="one to three ids of requirement types")
+    situation: str = Field(description="one paragraph of five sentences or more")
+
+
+class DraftNeed(BaseModel):
+    """A need that the user does not state."""
+
+    need: str = Field(description="the need, briefly")
+    evidences: Texts = Field(
+        description="the evidence: one to five details of the background or the experiences"
+    )
+
+
+class DraftTopic(BaseModel):
+    """What a user asks about in a dialogue."""
+
+    requirement_type: str = Field(description="the text of the type, repeated exactly")
+    user_query: str = Field(
+        description="how the user opens the topic, in the first person: brief and vague"
+    )
+    implicit_needs: Annotated[list[DraftNeed], BeforeValidator(_parse_list)] = Field(
+        description="exactly two"
+    )
+    requirement: str = Field(
+        description="the complete need: the query and the implicit needs combined"
+    )
+
+
+class DraftCandidates(BaseModel):
+    """Solutions for one topic."""
+
+    topic: str = Field(description="e.g. topic-1")
+    solutions: Texts = Field(description="exactly eight, one sentence each")
+
+
+class DraftChoice(BaseModel):
+    """A solution with the user's opinion about it."""
+
+    solution: str = Field(description="the text of the candidate, repeated exactly")
+    feedback_reason: str = Field(description="the user's own reason, in one third-person sentence")
 
 
 class InventPeople(dspy.Signature):
@@ -169,60 +233,6 @@ class DescribePreferences(dspy.Signature):
     aspect: Aspect = dspy.InputField(desc="the aspect that the requirement types belong to")
     requirement_types: list[str] = dspy.InputField(desc="the id and the text of each type")
     preferences: list[DraftPreference] = dspy.OutputField(desc="one entry per requirement type")
-
-
-def _listed(value: object) -> object:
-    return [value] if isinstance(value, dict | str | BaseModel) else value
-
-
-Texts = Annotated[list[str], BeforeValidator(_listed)]
-
-
-class DraftSituation(BaseModel):
-    """Some days or weeks of a user's life that lead to requirements."""
-
-    start: str = Field(description="first day, YYYY-MM-DD")
-    end: str = Field(description="last day, YYYY-MM-DD")
-    requirement_ids: Texts = Field(description="one to three ids of requirement types")
-    situation: str = Field(description="one paragraph of five sentences or more")
-
-
-class DraftNeed(BaseModel):
-    """A need that the user does not state."""
-
-    need: str = Field(description="the need, briefly")
-    evidences: Texts = Field(
-        description="the evidence: one to five details of the background or the experiences"
-    )
-
-
-class DraftTopic(BaseModel):
-    """What a user asks about in a dialogue."""
-
-    requirement_type: str = Field(description="the text of the type, repeated exactly")
-    user_query: str = Field(
-        description="how the user opens the topic, in the first person: brief and vague"
-    )
-    implicit_needs: Annotated[list[DraftNeed], BeforeValidator(_listed)] = Field(
-        description="exactly two"
-    )
-    requirement: str = Field(
-        description="the complete need: the query and the implicit needs combined"
-    )
-
-
-class DraftCandidates(BaseModel):
-    """Solutions for one topic."""
-
-    topic: str = Field(description="e.g. topic-1")
-    solutions: Texts = Field(description="exactly eight, one sentence each")
-
-
-class DraftChoice(BaseModel):
-    """A solution with the user's opinion about it."""
-
-    solution: str = Field(description="the text of the candidate, repeated exactly")
-    feedback_reason: str = Field(description="the user's own reason, in one third-person sentence")
 
 
 class PlanSituations(dspy.Signature):

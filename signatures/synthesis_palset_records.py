@@ -1,10 +1,17 @@
-"""The prompts that write the records of a PAL-Set, its logs and dialogues, and those that review and correct them.
+"""The prompts that write, review and correct the records of a PAL-Set: its logs and dialogues.
 
-Mem-PAL, appendix E, steps 6-1 and 6-2, with the log types of Table 5 and the actions of Table 7. The paper's main
-text says that the finished records are reviewed for three kinds of faults and corrected (Data Verification and
-Refinement). It prints no prompts for that, so those are ours.
+Source: Mem-PAL, appendix E, steps 6-1 and 6-2, with the log types of Table 5 and the actions of
+Table 7. The main text of the paper says that finished records are reviewed for three kinds of
+faults and corrected (Data Verification and Refinement). It prints no prompts for that, so those are
+ours.
 
-Limits: a log entry's type is told to writers and reviewers and kept in `log.json`, but is no part of the data.
+- `WriteLogs` (6-1) and `WriteAdviceDialogue` (6-2) write the records of a situation.
+- `ReviewLogTypes`, `ReviewActions` and `ReviewPersona` look for faults.
+- `MendLogs` and `MendUtterances` correct the faulty records.
+
+Several prompts share rules. Their classes set `__doc__`, which is what a model reads; the docstring
+above it is for readers of the code. Writers and reviewers are told the type of a log entry, and
+`log.json` keeps it, but it is no part of the data.
 """
 
 from __future__ import annotations
@@ -21,6 +28,7 @@ from .pal import AssistantAction, UserAction
 from .synthesis_palset import Language
 
 Role = Literal["user", "assistant"]
+
 LogType = Literal[
     "web search",
     "content publishing",
@@ -32,54 +40,22 @@ LogType = Literal[
     "device operation",
 ]
 
-
 CHINESE: Mapping[str, str] = json.loads(
     Path(__file__).with_name("synthesis_palset_records.json").read_text(encoding="utf-8")
 )
-"""Types, actions and roles by their Chinese names, in which a model may give them."""
+"""The English names of types, actions and roles, by the Chinese names that a model may use."""
 
 
-def _plain(value: object) -> object:
-    text = value.strip().strip('"“”') if isinstance(value, str) else value
-    return CHINESE.get(text, text.lower().replace("_", " ")) if isinstance(text, str) else value
+def _parse_name(value: object) -> object:
+    """Return the English name of a type, an action or a role as the types spell it."""
+    if not isinstance(value, str):
+        return value
+    name = value.strip().strip('"“”')
+    return CHINESE.get(name, name.lower().replace("_", " "))
 
 
-AnyLogType = Annotated[LogType, BeforeValidator(_plain)]
-AnyRole = Annotated[Role, BeforeValidator(_plain)]
-
-
-_LOG_FORMS = """\
-- web search: the user searched for certain keywords and viewed a result (search engines, maps);
-- content publishing: the user published a post, article or video on a named platform; summarise it in one sentence;
-- content browsing: the user viewed an article, product page or video on a named platform; summarise it in one
-  sentence;
-- message sending: the user sent a message to a named contact; quote it (requests, confirmations, notices, small talk);
-- message receiving: the user received a message from a named contact or device platform; quote it (also warnings);
-- schedule management: the user created an appointment in a named system, with a title, beginning, end and exact place;
-- transaction record: the user bought a product or service through a named channel, with its name and specification;
-- device operation: the user did something on a certain kind of device, with details or numbers. Use this type only
-  if no other type fits."""
-_ACTIONS = """\
-Actions of the user:
-- topic inquiry: opens a topic with a brief and rather vague question. Use the query of the framework. You may adapt
-  it to the context without changing its meaning.
-- requirement confirmation: responds to the assistant's guess and confirms that the need is real.
-- solution discussion: talks about details of a proposal without judging it as a whole.
-- solution feedback: clearly approves or disapproves of a proposal, according to its feedback (pos or neg) and the
-  reason in the framework. Be brief and direct. If the feedback is neg, the user shows displeasure openly, even anger,
-  and does not soften the refusal by praising the proposal first.
-
-Actions of the assistant:
-- requirement prediction: guesses an implicit need from its evidence and asks for confirmation.
-- solution proposal: proposes the solution of the framework. You may adapt it to what the assistant knows about the
-  user, but it stays the same solution.
-- solution discussion: answers questions about the proposal with regard to the user's background, and tries to
-  convince the user.
-- feedback response: responds to the approval or disapproval, without another solution. If the feedback is neg, the
-  assistant only apologises, expresses regret or asks whether there is anything else."""
-_REFERENCES = """\
-- A reference is a label of the framework: Ti_Q is the query of topic i, Ti_Nj its j-th implicit need, Ti_Sj its j-th
-  solution."""
+AnyLogType = Annotated[LogType, BeforeValidator(_parse_name)]
+AnyRole = Annotated[Role, BeforeValidator(_parse_name)]
 
 
 class DraftLog(BaseModel):
@@ -94,7 +70,7 @@ class DraftLog(BaseModel):
 class DraftUserUtterance(BaseModel):
     """What the user says in a turn."""
 
-    action: Annotated[UserAction, BeforeValidator(_plain)]
+    action: Annotated[UserAction, BeforeValidator(_parse_name)]
     reference: str = Field(description="the label in the plan, e.g. T1_Q")
     content: str = Field(description="the words")
 
@@ -102,7 +78,7 @@ class DraftUserUtterance(BaseModel):
 class DraftAssistantUtterance(BaseModel):
     """What the assistant says in a turn."""
 
-    action: Annotated[AssistantAction, BeforeValidator(_plain)]
+    action: Annotated[AssistantAction, BeforeValidator(_parse_name)]
     reference: str = Field(description="the label in the plan, e.g. T1_N1")
     content: str = Field(description="the words")
 
@@ -152,14 +128,50 @@ class MendedUtterance(BaseModel):
     content: str = Field(description="the corrected words")
 
 
+_LOG_TYPE_FORMS = """\
+- web search: the user searched for certain keywords and viewed a result (search engines, maps);
+- content publishing: the user published a post, article or video on a named platform; summarise it in one sentence;
+- content browsing: the user viewed an article, product page or video on a named platform; summarise it in one
+  sentence;
+- message sending: the user sent a message to a named contact; quote it (requests, confirmations, notices, small talk);
+- message receiving: the user received a message from a named contact or device platform; quote it (also warnings);
+- schedule management: the user created an appointment in a named system, with a title, beginning, end and exact place;
+- transaction record: the user bought a product or service through a named channel, with its name and specification;
+- device operation: the user did something on a certain kind of device, with details or numbers. Use this type only
+  if no other type fits."""
+
+_ACTION_MEANINGS = """\
+Actions of the user:
+- topic inquiry: opens a topic with a brief and rather vague question. Use the query of the framework. You may adapt
+  it to the context without changing its meaning.
+- requirement confirmation: responds to the assistant's guess and confirms that the need is real.
+- solution discussion: talks about details of a proposal without judging it as a whole.
+- solution feedback: clearly approves or disapproves of a proposal, according to its feedback (pos or neg) and the
+  reason in the framework. Be brief and direct. If the feedback is neg, the user shows displeasure openly, even anger,
+  and does not soften the refusal by praising the proposal first.
+
+Actions of the assistant:
+- requirement prediction: guesses an implicit need from its evidence and asks for confirmation.
+- solution proposal: proposes the solution of the framework. You may adapt it to what the assistant knows about the
+  user, but it stays the same solution.
+- solution discussion: answers questions about the proposal with regard to the user's background, and tries to
+  convince the user.
+- feedback response: responds to the approval or disapproval, without another solution. If the feedback is neg, the
+  assistant only apologises, expresses regret or asks whether there is anything else."""
+
+_REFERENCE_RULE = """\
+- A reference is a label of the framework: Ti_Q is the query of topic i, Ti_Nj its j-th implicit need, Ti_Sj its j-th
+  solution."""
+
+
 class WriteLogs(dspy.Signature):
-    """Write the log entries that a user's devices recorded while the user had certain experiences."""
+    """Write the log entries of a user's devices for certain experiences."""
 
     __doc__ = f"""Write the log entries that a user's devices recorded while the user had certain experiences.
 
 Each entry has one of the types below, and its content has the form of its type. Write contents and events in
 `language`. Each content must begin with "The user" (用户 in Chinese):
-{_LOG_FORMS}
+{_LOG_TYPE_FORMS}
 
 Rules:
 - The time of an entry must be exact to the minute and lie between `begin` and `end`. Each entry must be later than the
@@ -192,11 +204,11 @@ class WriteAdviceDialogue(dspy.Signature):
 
     __doc__ = f"""Write a dialogue in which a user asks a personal assistant for advice. Follow the plan exactly.
 
-{_ACTIONS}
+{_ACTION_MEANINGS}
 
 Rules:
 - Write one turn for each turn of the plan, with its two actions and its two references.
-{_REFERENCES}
+{_REFERENCE_RULE}
 - The user is the person described. `assistant_knows` says what the assistant knows about the user; it also knows the
   evidence of a need that it guesses. The assistant must not show any other knowledge.
 - Never mention solutions that are not in the framework.
@@ -278,7 +290,7 @@ class MendLogs(dspy.Signature):
 
 The types of entries, and the form of their contents, are the following. Each content must begin with "The user"
 (用户 in Chinese):
-{_LOG_FORMS}
+{_LOG_TYPE_FORMS}
 
 Rules:
 - Return each faulty entry once, with its number, type and content.
@@ -304,11 +316,11 @@ class MendUtterances(dspy.Signature):
 
     __doc__ = f"""Correct faulty utterances of a dialogue. Remove the faults and keep the dialogue coherent.
 
-{_ACTIONS}
+{_ACTION_MEANINGS}
 
 Rules:
 - Return each faulty utterance once, with its turn and role. Its action and its reference stay as they are.
-{_REFERENCES}
+{_REFERENCE_RULE}
 - The new words must do what the action says, agree with the framework and the user, and fit the utterances before and
   after.
 - Do not mention a solution that is not in the framework.

@@ -26,7 +26,7 @@ import dspy
 
 from ...records.chinese import MAX_RUN_LENGTH, chinese_cutter
 from ...signatures.judges import JudgeImplicitNeeds
-from ...signatures.pal import selected
+from ...signatures.pal import parse_candidate_ids
 from ...text import one_line
 from ..benchmark import Benchmark
 from ..common_scorers import Combined
@@ -175,7 +175,7 @@ class SelectionPoints(Scorer):
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
         """Scores the ids that `prediction.answer` names; 0 where they are not two of the candidates."""
         feedback = example.asked.topic.feedback
-        chosen = selected(answer_of(prediction), len(feedback))
+        chosen = parse_candidate_ids(answer_of(prediction), len(feedback))
         points = selection_points(chosen, feedback)
         if points is None:
             hint = f"Name exactly two of {', '.join(feedback)}; the answer names {', '.join(chosen) or 'none'}."

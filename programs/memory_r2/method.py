@@ -34,6 +34,8 @@ from ...signatures.memory_r2 import (
     NewFact,
     Operation,
     StoredMemory,
+)
+from ...signatures.memory_r2_examples import (
     editing_examples,
     extraction_examples,
     management_examples,

@@ -25,7 +25,8 @@ from ...memory.amending import EntryEdits, amended_entry, is_as_written
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...records import Context, Failure, Hit, Item, Query, Turn, format_time
-from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts, update_examples
+from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts
+from ...signatures.pgr_examples import update_examples
 from ..fallback import FEW
 from ..method import ANY_COSINE, EntryCount, EntryReader, Method, Policy, Reader, SearchSettings, Settings, Writer
 from ..predictor import predictor

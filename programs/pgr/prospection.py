@@ -27,6 +27,8 @@ from ...signatures.pgr import (
     Step,
     SummarizeProspection,
     TreeNode,
+)
+from ...signatures.pgr_examples import (
     chain_examples,
     refined_chain_examples,
     refined_tree_examples,

@@ -14,8 +14,8 @@ from mempiler.signatures.memory_r2 import (
     ExtractFactsInContext,
     Fact,
     ManageMemoryInContext,
-    management_examples,
 )
+from mempiler.signatures.memory_r2_examples import management_examples
 
 from .conftest import section
 
