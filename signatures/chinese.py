@@ -61,7 +61,8 @@ def in_language(signature: type[dspy.Signature], language: PromptLanguage) -> ty
     prompt = _chinese_texts()["prompts"][signature.__name__]
     translated = signature.with_instructions(prompt["instructions"])
     for name, description in prompt["fields"].items():
-        translated = translated.with_updated_fields(name, desc=description)
+        # DSPy declares each further argument as a dict, and takes any value.
+        translated = translated.with_updated_fields(name, desc=description)  # pyright: ignore[reportArgumentType]
     return translated
 
 
