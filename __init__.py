@@ -1,12 +1,14 @@
 """Mempiler: long-term memory methods for LLM agents as DSPy programs.
 
-Names are imported on first use, so that `import mempiler` is fast and does not import DSPy.
+A name is imported when it is first used: `import mempiler` is fast and does not import DSPy. So
+every public name stands in this file twice. Type checkers and editors read the imports, and Python
+looks the name up in `_MODULES`. A test compares the two.
 
 Example:
     >>> import dspy, mempiler
     >>> from mempiler.engines.models import language_model
-    >>> said = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
-    >>> history = mempiler.History.from_messages(said, id="ada")
+    >>> messages = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
+    >>> history = mempiler.History.from_messages(messages, id="ada")
     >>> with dspy.context(lm=language_model("offline")):
     ...     mempiler.build("turn-rag")(history=history, question="Where did Ada move?").answer
     'I moved to Lisbon.'
@@ -15,7 +17,7 @@ Example:
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import optimizers as optimizers
@@ -75,7 +77,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "Benchmark": ".data.benchmark",
     "Limits": ".engines.guard",
     "language_model": ".engines.models",
@@ -130,17 +132,24 @@ _HOMES = {
     "memory_tool": ".serving.prompt_text",
     "UserMemory": ".serving.user_memory",
 }
-"""The module of each public name."""
+"""The module that each public name is imported from."""
 
-__all__ = ["__version__", "optimizers", *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    "__version__",
+    "optimizers",
+    *_MODULES,
+]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used; Python calls this for a name it does not find."""
     if name == "optimizers":
         return importlib.import_module(".optimizers", __name__)
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(_MODULES[name], __name__)
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

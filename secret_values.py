@@ -1,8 +1,8 @@
-"""Keys, tokens and passwords that this process was given, and texts without them.
+"""Hide the keys, tokens and passwords of this process in texts.
 
-A server that refuses a request may repeat it in its answer, `Authorization` and all. What it says goes into messages,
-files of runs, logs and answers to tenants. So whoever makes an error of what a server says hides the secrets that the
-server was sent.
+A server that refuses a request may repeat it in its answer, `Authorization` header included. That
+answer goes into messages, files of runs, logs and answers to tenants. So code that makes an error
+from an answer first hides the secrets that it sent to the server.
 """
 
 from __future__ import annotations
@@ -13,66 +13,81 @@ import os
 import re
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import cast
 from urllib.parse import quote, unquote
 
 _SECRET_VARIABLE = re.compile("(API_KEY|ACCESS_KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
 _SECRET_HEADER = re.compile("authorization|key|token|secret", re.IGNORECASE)
+
+# HTTP clients allow an `@` in a password, SQLAlchemy allows a `/`.
 _LOGIN = re.compile("//(?P<name>[^/:@]*):(?P<password>[^/]*|[^@]*)@")
-"""Clients of HTTP read a password with an `@` in it, SQLAlchemy one with a `/`."""
 
 
 class Secrets:
-    """Hides what no message, file, log or answer may show.
+    """Hides secrets in texts and errors.
 
         >>> from mempiler.secret_values import Secrets
         >>> Secrets(["sk-0123456789"]).hide("refused: Bearer sk-0123456789")
         'refused: Bearer [secret]'
 
     Args:
-        values: The secrets. None and short ones are passed over: `none` is what servers without a key are shown.
+        values: The secrets. None and values of fewer than `MIN_LENGTH` characters are ignored, for
+            example the key "none" that is sent to servers without keys.
     """
 
-    SHORTEST = 6
-    """Characters of the shortest secret; to hide shorter ones would spoil words of messages."""
-    SHOWN = "[secret]"
-    """What stands in the place of a secret."""
+    MIN_LENGTH = 6
+    """Length of the shortest secret: to hide shorter ones would spoil words of messages."""
+
+    REPLACEMENT = "[secret]"
 
     def __init__(self, values: Iterable[str | None]) -> None:
-        forms: set[str] = set()
+        spellings: set[str] = set()
         for value in values:
-            if value is not None and len(value) >= self.SHORTEST:
-                # As it is, as a part of an address, and within JSON.
-                forms |= {value, quote(value, safe=""), json.dumps(value)[1:-1]}
-        # A secret may begin with another one.
-        self._forms = sorted(forms, key=len, reverse=True)
+            if value is None or len(value) < self.MIN_LENGTH:
+                continue
+
+            spellings.add(value)
+            spellings.add(quote(value, safe=""))  # in an address
+            spellings.add(json.dumps(value)[1:-1])  # in JSON
+
+        # Longest first, since one secret may begin with another one.
+        self._spellings = sorted(spellings, key=len, reverse=True)
 
     def hide(self, text: str) -> str:
         """Return a text without the secrets."""
-        for form in self._forms:
-            text = text.replace(form, self.SHOWN)
+        for spelling in self._spellings:
+            text = text.replace(spelling, self.REPLACEMENT)
         return text
 
     def hide_in_bytes(self, content: bytes) -> bytes:
-        """Return a text in UTF-8 without the secrets."""
-        for form in self._forms:
-            content = content.replace(form.encode("utf-8", "surrogatepass"), self.SHOWN.encode())
+        """Return a UTF-8 text without the secrets."""
+        for spelling in self._spellings:
+            content = content.replace(
+                spelling.encode("utf-8", "surrogatepass"), self.REPLACEMENT.encode()
+            )
         return content
 
     def hide_in_error(self, error: BaseException | None) -> None:
-        """Take the secrets out of what an error says, and out of the errors that it came from."""
-        seen: set[int] = set()
-        while error is not None and id(error) not in seen:
-            seen.add(id(error))
-            error.args = tuple(self.hide(part) if isinstance(part, str) else part for part in error.args)
-            for name, value in vars(error).items():
-                if isinstance(value, str):
-                    setattr(error, name, self.hide(value))
+        """Replace the secrets in an error, and in the errors that caused it."""
+        seen_ids: set[int] = set()
+        while error is not None and id(error) not in seen_ids:
+            seen_ids.add(id(error))
+            self._hide_in_one_error(error)
             error = error.__cause__ or error.__context__
+
+    def _hide_in_one_error(self, error: BaseException) -> None:
+        """Replace the secrets in the arguments and attributes of an error that are texts."""
+        error.args = tuple(self._hide_if_text(argument) for argument in error.args)
+        for name, value in vars(error).items():
+            if isinstance(value, str):
+                setattr(error, name, self.hide(value))
+
+    def _hide_if_text(self, value: object) -> object:
+        return self.hide(value) if isinstance(value, str) else value
 
     @contextmanager
     def hiding(self) -> Generator[None]:
-        """Take the secrets out of the errors of the block."""
+        """Replace the secrets in errors that leave the block."""
         try:
             yield
         except Exception as error:
@@ -81,31 +96,39 @@ class Secrets:
 
 
 def secrets_of_environment() -> list[str]:
-    """Return the keys, tokens and passwords that variables of this process hold."""
+    """Return the keys, tokens and passwords in the environment variables of this process."""
     return [value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name)]
 
 
 def secrets_of_address(address: str | None) -> list[str]:
-    """Return the password of an address, also in the form in which it is sent; nothing where it has none."""
-    found = _LOGIN.search(address or "")
-    if found is None:
+    """Return the password of an address, plain and as HTTP sends it; [] if it has none."""
+    login = _LOGIN.search(address or "")
+    if login is None:
         return []
-    name, password = unquote(found["name"]), unquote(found["password"])
-    return [password, base64.b64encode(f"{name}:{password}".encode()).decode()]
+
+    name = unquote(login["name"])
+    password = unquote(login["password"])
+    basic_credentials = base64.b64encode(f"{name}:{password}".encode()).decode()
+    return [password, basic_credentials]
 
 
-def secrets_of_settings(settings: Mapping[str, Any]) -> list[str]:
-    """Return the secrets among the settings of a `dspy.LM`: its key, the password of its address, those in headers."""
+def secrets_of_settings(settings: Mapping[str, object]) -> list[str]:
+    """Return the secrets in the settings of a `dspy.LM`: in its key, address and headers."""
     secrets: list[str] = []
-    if isinstance(settings.get("api_key"), str):
-        secrets.append(settings["api_key"])
+    api_key = settings.get("api_key")
+    if isinstance(api_key, str):
+        secrets.append(api_key)
 
-    for name in ("api_base", "base_url"):
-        if isinstance(settings.get(name), str):
-            secrets += secrets_of_address(settings[name])
+    for setting in ("api_base", "base_url"):
+        address = settings.get(setting)
+        if isinstance(address, str):
+            secrets.extend(secrets_of_address(address))
 
-    for name in ("headers", "extra_headers"):
-        for header, value in (settings.get(name) or {}).items():
+    for setting in ("headers", "extra_headers"):
+        headers = cast("Mapping[str, object]", settings.get(setting) or {})
+        for header, value in headers.items():
             if _SECRET_HEADER.search(header):
-                secrets.append(str(value).rpartition(" ")[2])  # without its scheme, e.g. "Bearer"
+                # Leave out the scheme, such as "Bearer".
+                _, _, secret = str(value).rpartition(" ")
+                secrets.append(secret)
     return secrets

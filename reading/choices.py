@@ -70,7 +70,11 @@ def _labels(options: Sequence[str]) -> list[str]:
 def _repeated_option(answer: str, options: Sequence[str]) -> int | None:
     """Return the position of the only option with the same words as an answer, labels aside."""
     answer_words = _words_without_label(answer)
-    positions = [position for position, option in enumerate(options) if _words_without_label(option) == answer_words]
+    positions = [
+        position
+        for position, option in enumerate(options)
+        if _words_without_label(option) == answer_words
+    ]
     return positions[0] if len(positions) == 1 else None
 
 

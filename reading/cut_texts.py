@@ -43,7 +43,7 @@ def mark_cut_texts(outputs: Sequence[Output], result: CallResult) -> list[Output
 
 
 def ends_in_loop(text: str) -> bool:
-    """Say whether the end of a text repeats itself, as small models do: more tokens would not help."""
+    """Say whether a text ends in a loop, as of a small model: more tokens would not help."""
     end = text[-_REPEAT_LENGTH:]
     return len(end) == _REPEAT_LENGTH and text.count(end) >= _MIN_REPEATS
 

@@ -105,7 +105,7 @@ class LooseJsonParser:
     def find_value(self, text: str) -> JsonContainer | None:
         """Return the object or list that a text holds, or None.
 
-        The last fence comes first, since an earlier one may hold a draft; the whole text comes last.
+        The last fence is read first, since an earlier one may hold a draft; the whole text, last.
 
         Raises:
             UnreadableError: The JSON ends in the middle, or has slips and is too long to repair.
@@ -152,7 +152,9 @@ class LooseJsonParser:
             UnreadableError: The text is too long, or ends in the middle of a value.
         """
         if len(text) > MAX_REPAIR_LENGTH:
-            reason = f"{len(text):,} characters that are no sound JSON, more than {MAX_REPAIR_LENGTH:,}"
+            reason = (
+                f"{len(text):,} characters that are no sound JSON, more than {MAX_REPAIR_LENGTH:,}"
+            )
             raise UnreadableError("", reason)
 
         ending = _scan_ending(text)

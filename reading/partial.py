@@ -151,7 +151,7 @@ def _text_under_header(name: str, answer: str) -> str:
 def _text_in_object(name: str, answer: str) -> str:
     """Return the text of an output in an unfinished JSON object.
 
-    Of `{"reasoning": "She said so.", "answer": "To Lis` it returns "To Lis" for the output "answer".
+    Of `{"reasoning": "She said so.", "answer": "To Lis`, the text of "answer" is "To Lis".
     """
     before_key, key, after_key = answer.partition(json.dumps(name))
     value_start = _JSON_VALUE_START.match(after_key)

@@ -61,7 +61,9 @@ def read_text(raw: JsonValue, path: str, repairs: RepairLog, max_length: int | N
     raise UnreadableError(path, f"a text is due, not {preview(raw)}")
 
 
-def read_number(raw: JsonValue, number_type: type[NumberT], path: str, repairs: RepairLog) -> NumberT:
+def read_number(
+    raw: JsonValue, number_type: type[NumberT], path: str, repairs: RepairLog
+) -> NumberT:
     """Return a finite number of a type; a text such as "80%" is read too.
 
     Raises:
@@ -97,7 +99,9 @@ def read_bool(raw: JsonValue, path: str, repairs: RepairLog) -> bool:
     return _TRUTH_VALUES[word]
 
 
-def read_choice(raw: JsonValue, allowed: Sequence[ChoiceT], path: str, repairs: RepairLog) -> ChoiceT:
+def read_choice(
+    raw: JsonValue, allowed: Sequence[ChoiceT], path: str, repairs: RepairLog
+) -> ChoiceT:
     """Return the allowed value that is meant, for example by "ANIMALS." or "No: the dates differ".
 
     Raises:

@@ -308,7 +308,9 @@ class ValueReader:
                 return self._raw_fields(inner_value, model, path)
         return raw_fields
 
-    def _read_fields(self, raw_fields: JsonObject, model: type[BaseModel], path: str) -> dict[str, object]:
+    def _read_fields(
+        self, raw_fields: JsonObject, model: type[BaseModel], path: str
+    ) -> dict[str, object]:
         """Return the values of a model's fields by name, except those that take their defaults.
 
         Args:

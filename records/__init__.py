@@ -1,8 +1,8 @@
-"""Shared records: histories and their items, queries, and recalled contexts.
+"""Records that all rooms share: histories and their items, queries, and recalled contexts.
 
-Histories and everything in them are frozen: no copy of one changes it, and what is computed from one is computed from
-its own content. A history is compared and hashed by its content digest and printed in short, and its copies share its
-items, so that copying one into a thousand examples, or an optimizer printing its training set, costs next to nothing.
+A history and everything in it is frozen: no copy changes it, and its digest is that of its own
+content. Copies of a history share its items. So a thousand examples with the same history, or an
+optimizer that prints its training set, cost next to nothing.
 """
 
 from .context import ABSTRACT_KINDS, Context, Failure, Hit, SearchResult, in_blocks

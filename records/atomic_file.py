@@ -1,4 +1,4 @@
-"""Writes files whole or not at all."""
+"""Write files whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,24 +14,33 @@ from ..errors import UserError
 
 @contextmanager
 def atomic_write(path: Path, rights: int = 0o666) -> Generator[TextIO]:
-    """A text file (with such rights before the umask) that takes the place of another once it is written whole.
+    """Open a text file that replaces the one at `path` when the block ends without an error.
 
-    A device or a pipe stays, and gets the text as it comes.
+    A device or a pipe is not replaced: it gets the text as it is written.
+
+    Args:
+        path: Where the file is written.
+        rights: The rights of a new file, before the umask.
 
     Raises:
-        UserError: It cannot be written.
+        UserError: The file cannot be written.
     """
-    replaced = path.is_file() or not path.exists()
-    part = path.with_name(f".{uuid4().hex}.part") if replaced else path
+
+    def open_with_rights(name: str, flags: int) -> int:
+        return os.open(name, flags, rights)
+
+    is_device = path.exists() and not path.is_file()
+    part_path = path.with_name(f".{uuid4().hex}.part")
     try:
-        with open(
-            part, "x" if replaced else "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, rights)
-        ) as file:
-            yield file
-        if replaced:
-            part.replace(path)
+        if is_device:
+            with open(path, "w", encoding="utf-8", opener=open_with_rights) as file:
+                yield file
+        else:
+            with open(part_path, "x", encoding="utf-8", opener=open_with_rights) as file:
+                yield file
+            part_path.replace(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        if replaced:
-            part.unlink(missing_ok=True)
+        if not is_device:
+            part_path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What is recalled from a memory: ranked hits with their sources, and failures as data."""
+"""What a memory recalls for a query: ranked hits with their sources, and failures as data."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from ..text import one_line
 from .frozen import FrozenDict, FrozenMapping, Record
 from .turns import format_time
 
-ABSTRACT_KINDS = frozenset({"summary", "inference", "trait", "background", "principle"})
-"""Kinds of hits that rest on so many turns that finding one proves nothing about any of them."""
+ABSTRACT_KINDS = frozenset(
+    {
+        "background",
+        "inference",
+        "principle",
+        "summary",
+        "trait",
+    }
+)
+"""Kinds of hits that rest on many turns: finding one says nothing about any single turn."""
 
 
 class Hit(Record):
@@ -23,35 +31,41 @@ class Hit(Record):
     """Id of the memory entry."""
     text: str
     kind: str = "entry"
-    """What it is: turn, log, record, session, fact, conclusion, situation, topic, summary, principle, ..."""
+    """What it is: turn, log, record, session, fact, conclusion, situation, topic, summary, ..."""
     score: float = 0.0
     sources: tuple[str, ...] = ()
-    """Ids of the turns the entry rests on."""
+    """Ids of the turns that the entry rests on."""
     time: datetime | None = None
     speaker: str | None = None
     label: str = ""
     """What prompts show in brackets before the text, e.g. the type of a fact."""
     block: str = ""
-    """The heading under which prompts show it, together with the hits beside it that have the same one."""
+    """The heading under which prompts show it, with adjacent hits that have the same one."""
     fallback: bool = False
-    """Whether it is shown only because nothing was found. Such a hit counts in no figure of recall; prompts show it as
-    any other one, without a score."""
+    """Whether it is shown only because nothing was found.
+
+    Such a hit counts in no figure of recall. Prompts show it like any other one, without a score.
+    """
 
     @property
     def is_evidence(self) -> bool:
-        """Whether it speaks of particular turns: recall of evidence counts nothing else."""
+        """Whether it rests on particular turns. Recall of evidence counts only such hits."""
         return self.kind not in ABSTRACT_KINDS
 
     def line(self) -> str:
-        """Render the hit on one line, as `Turn.line` does: `[id] (date) text`, a label in brackets before the text."""
+        """Render the hit on one line, like `Turn.line`: `[id] (date) [label] text`."""
         return one_line(f"[{self.id}] {self.dated_text}")
 
     @property
     def dated_text(self) -> str:
         """The line without the id: `(date) [label] text`."""
-        when = f"({format_time(self.time)}) " if self.time else ""
-        label = f"[{self.label}] " if self.label else ""
-        return one_line(f"{when}{label}{self.text}")
+        parts: list[str] = []
+        if self.time:
+            parts.append(f"({format_time(self.time)})")
+        if self.label:
+            parts.append(f"[{self.label}]")
+        parts.append(self.text)
+        return one_line(" ".join(parts))
 
 
 class Context(Record):
@@ -60,25 +74,29 @@ class Context(Record):
     hits: tuple[Hit, ...] = ()
     notes: FrozenMapping[str, str] = Field(default_factory=FrozenDict)
     counts: FrozenMapping[str, int] = Field(default_factory=FrozenDict)
-    """What the recall took, e.g. {"calls": 4, "facts": 22}; no prompt shows it."""
+    """What the recall took, e.g. {"calls": 4, "facts": 22}. No prompt shows it."""
     is_reported: bool = True
-    """False where a program that is not ours answered without saying what it recalled: no hits then mean nothing."""
+    """False if a foreign program answered and did not say what it recalled.
+
+    Its context has no hits, and that means nothing.
+    """
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Source turn ids in rank order, each once."""
-        return _sources_of(self.hits)
+        """Ids of the source turns in rank order, each once."""
+        return _unique_sources(self.hits)
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """As `sources`, of the hits that count as evidence."""
-        return _sources_of(hit for hit in self.hits if hit.is_evidence)
+        """Ids of the source turns of hits that are evidence, in rank order, each once."""
+        return _unique_sources(hit for hit in self.hits if hit.is_evidence)
 
     def without_fallback(self) -> Context:
-        """The context without the hits that are shown only because nothing was found, for figures of recall."""
-        if not any(hit.fallback for hit in self.hits):
+        """Return the context for figures of recall: without the hits that are only a fallback."""
+        hits = tuple(hit for hit in self.hits if not hit.fallback)
+        if len(hits) == len(self.hits):
             return self
-        return self.model_copy(update={"hits": tuple(hit for hit in self.hits if not hit.fallback)})
+        return self.model_copy(update={"hits": hits})
 
     def with_kinds(self, *kinds: str) -> tuple[Hit, ...]:
         """Return the hits of some kinds, in rank order."""
@@ -96,22 +114,23 @@ class Context(Record):
 
         for name, note in self.notes.items():
             if note:
-                # Further lines of a note are set in, so that none looks like a hit.
-                lines.append("\n  ".join(f"{name}: {note}".splitlines()))
+                # Further lines of a note are indented, so that none looks like a hit.
+                note_lines = f"{name}: {note}".splitlines()
+                lines.append("\n  ".join(note_lines))
         return "\n".join(lines)
 
 
-def _sources_of(hits: Iterable[Hit]) -> tuple[str, ...]:
+def _unique_sources(hits: Iterable[Hit]) -> tuple[str, ...]:
     """Return the ids of the turns that hits rest on, each once, in their order."""
-    ids = (source for hit in hits for source in hit.sources)
-    return tuple(dict.fromkeys(ids))
+    turn_ids = (turn_id for hit in hits for turn_id in hit.sources)
+    return tuple(dict.fromkeys(turn_ids))
 
 
 def in_blocks(hits: Iterable[Hit], headings: Mapping[str, str]) -> tuple[Hit, ...]:
-    """Put hits under the headings of their kinds.
+    """Return hits with the headings of their kinds, block after block.
 
     Args:
-        hits: The hits; within a block they keep their order.
+        hits: The hits. Within a block they keep their order.
         headings: The heading of each kind, in the order of the blocks. Kinds may share one.
     """
     blocks = list(dict.fromkeys(headings.values()))
@@ -120,10 +139,10 @@ def in_blocks(hits: Iterable[Hit], headings: Mapping[str, str]) -> tuple[Hit, ..
 
 
 class SearchResult(NamedTuple):
-    """What a search found; scores of the two parts cannot be compared."""
+    """What a search found. Scores of the two parts cannot be compared."""
 
     entries: tuple[Hit, ...]
-    """Of the memory, best first."""
+    """Entries of the memory, best first."""
     pending: tuple[Hit, ...]
     """Turns that are not in the memory yet, best first."""
 
@@ -132,7 +151,7 @@ FailureKind = Literal["parse", "cut", "refused", "too-long", "endpoint", "error"
 
 
 class Failure(Record):
-    """Something that failed for one item or one question, kept and counted instead of raised."""
+    """Something that failed for one item or one question; it is counted instead of raised."""
 
     kind: FailureKind
     where: str

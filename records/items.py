@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import Discriminator, Tag
 
@@ -15,10 +15,10 @@ from .turns import Turn, format_time
 
 
 class Item(Record):
-    """One step of a history, what a method is given one at a time: an id, a time, and turns.
+    """One step of a history: an id, a time and turns. A method reads one item at a time.
 
-    Whatever an item holds is seen as turns too, so that a method that knows nothing of logs or of behaviour reads them
-    as lines with an id and a date.
+    Items of every kind show their content as turns too. So a method that knows nothing of logs or
+    behaviour reads them as lines with an id and a date.
     """
 
     id: str
@@ -27,39 +27,39 @@ class Item(Record):
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of the item's JSON."""
+        """The sha256 of the item's JSON."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
     def spoken(self) -> tuple[Turn, ...]:
-        """The turns with words."""
+        """The turns that have a text or a caption."""
         return tuple(turn for turn in self.turns if turn.content.strip())
 
     @property
     def date(self) -> str:
-        """The time as prompts show it; "unknown" where there is none."""
+        """The time as prompts show it; "unknown" if there is none."""
         return format_time(self.time) if self.time else "unknown"
 
     def lines(self) -> list[str]:
-        """Render every turn on a line of its own, each with its date."""
+        """Render every turn on a line of its own, with its date."""
         return [turn.line(self.time) for turn in self.turns]
 
     def select_turns(self, ids: Collection[str]) -> Self:
-        """Return the item with those of its turns that have one of the ids."""
+        """Return the item with only those of its turns that have one of the ids."""
         turns = tuple(turn for turn in self.turns if turn.id in ids)
         return self.model_copy(update={"turns": turns})
 
 
 class Session(Item):
-    """One conversation sitting: turns that share a date."""
+    """One sitting of a conversation. Its turns share a date."""
 
     kind: Literal["session"] = "session"
 
 
 class Logs(Item):
-    """A batch of what devices logged between two sessions: each turn is one entry, with a time of its own.
+    """What devices logged between two sessions. Each turn is one entry, with a time of its own.
 
-    The speaker of an entry is the device, or "log" where the data does not tell.
+    The speaker of an entry is the device, or "log" if the data does not name it.
     """
 
     kind: Literal["logs"] = "logs"
@@ -71,9 +71,6 @@ class Profile(Item):
     kind: Literal["profile"] = "profile"
 
 
-_FIELDS_OF_ACTION_TURNS = {"id", "speaker", "text", "time"}
-
-
 class Action(Record):
     """What a user did in one situation."""
 
@@ -83,18 +80,30 @@ class Action(Record):
     scene: str
     """The kind of situation, e.g. "video"."""
     situation: str
-    """What the user had before them, in words."""
+    """What the user saw before they acted, in words."""
     action: str
     """What they did, in words."""
     questions: tuple[str, ...] | None = None
-    """What practice asks about it, which `action` answers; empty where nothing is to be asked, None where it is not
-    told: then what the user does is asked."""
+    """The questions of a practice task, which `action` answers.
+
+    Empty if nothing is to be asked. None if the data does not say: then the task asks what the user
+    does.
+    """
 
     def turn(self, speaker: str = "user") -> Turn:
         """Return the action as a turn: `scene; situation => action`."""
-        text = f"{self.scene}; {self.situation} => {self.action}"
-        # There may be a million of them: the values were validated already, and the set of given fields is shared.
-        return Turn.model_construct(_FIELDS_OF_ACTION_TURNS, id=self.id, speaker=speaker, text=text, time=self.time)
+        # A history may have a million actions, so the turn is not validated: the fields of the
+        # action were. All turns share one set of the names of their fields.
+        return Turn.model_construct(
+            _FIELDS_OF_ACTION_TURNS,
+            id=self.id,
+            speaker=speaker,
+            text=f"{self.scene}; {self.situation} => {self.action}",
+            time=self.time,
+        )
+
+
+_FIELDS_OF_ACTION_TURNS = {"id", "speaker", "text", "time"}
 
 
 class Behavior(Item):
@@ -104,21 +113,27 @@ class Behavior(Item):
     actions: tuple[Action, ...] = ()
 
     @classmethod
-    def from_actions(cls, id: str, actions: Iterable[Action]) -> Behavior:
-        """Make a batch of actions, with a turn for each; its time is that of the first."""
-        actions = tuple(actions)
-        turns = tuple(action.turn() for action in actions)
-        time = actions[0].time if actions else None
-        return cls(id=id, time=time, actions=actions, turns=turns)
+    def from_actions(
+        cls,
+        id: str,  # noqa: A002 (the public name)
+        actions: Iterable[Action],
+    ) -> Behavior:
+        """Make a batch of actions, with a turn for each; its time is that of the first action."""
+        all_actions = tuple(actions)
+        turns = tuple(action.turn() for action in all_actions)
+        time = all_actions[0].time if all_actions else None
+        return cls(id=id, time=time, actions=all_actions, turns=turns)
 
     def select_turns(self, ids: Collection[str]) -> Behavior:
-        return Behavior.from_actions(self.id, (action for action in self.actions if action.id in ids))
+        actions = [action for action in self.actions if action.id in ids]
+        return Behavior.from_actions(self.id, actions)
 
 
-def _kind_of(value: Mapping[str, Any] | Item | str | float | None) -> Any:
-    """Return the kind that an item, or its JSON, says it is of."""
+def _kind_of(value: object) -> object:
+    """Return the kind of an item or of its JSON; "session" if it does not say."""
     if isinstance(value, Mapping):
-        return value.get("kind", "session")
+        fields = cast("Mapping[str, object]", value)
+        return fields.get("kind", "session")
     return getattr(value, "kind", "session")
 
 
@@ -129,4 +144,4 @@ AnyItem = Annotated[
     | Annotated[Behavior, Tag("behavior")],
     Discriminator(_kind_of),
 ]
-"""An item of any kind, told apart by `kind`; a session where it is left out."""
+"""An item of the kind that its field `kind` names; a session if it has no such field."""

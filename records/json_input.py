@@ -1,8 +1,14 @@
-"""Strict JSON for input: refuses what the standard library accepts and nothing later could store.
+"""Read JSON strictly: refuse what Python's `json` accepts but no later step could store.
 
-Refused beside what is no JSON: NaN and infinite numbers, whole numbers of more than `MAX_DIGITS` digits, a key that
-one object holds twice, more than `MAX_DEPTH` levels of lists and objects, and half of a surrogate pair, which no UTF-8
-file or hash can hold.
+Besides text that is not JSON, these are refused:
+
+- NaN and infinite numbers;
+- whole numbers of more than `MAX_DIGITS` digits;
+- an object that has the same key twice;
+- more than `MAX_DEPTH` levels of lists and objects inside one another;
+- half of a surrogate pair, which has no form in UTF-8.
+
+As with `json.loads`, the type of a value is not known: callers check what they read.
 """
 
 from __future__ import annotations
@@ -13,101 +19,150 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pydantic import JsonValue
+
 from ..errors import DataError
 from .text_file import read_text
 
 MAX_DEPTH = 100
-"""Most levels of lists and objects in each other."""
-MAX_DIGITS = 300
-"""Most digits of a whole number: with more it could not be compared with any other kind of number."""
+"""Most levels of lists and objects inside one another."""
 
-_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+MAX_DIGITS = 300
+"""Most digits of a whole number: a longer one cannot be compared with a float."""
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+"""Half of a surrogate pair, escaped or not. Two of them may form one valid character."""
+
 _TOO_DEEP = f"lists and objects are nested more than {MAX_DEPTH} levels deep; make it flatter"
 
 
 def read_json(path: str | Path) -> Any:
-    """Reads a JSON file.
+    """Read a JSON file.
 
     Raises:
-        DataError: The file is missing, empty, unreadable or no strict JSON; the message says which and where.
+        DataError: The file cannot be read, is empty, or is not strict JSON; the message says where.
     """
     return parse_json(read_text(Path(path)), str(path))
 
 
 def parse_json(text: str, where: str) -> Any:
-    """The value of a JSON text; `where` it is, a file, perhaps with a line, begins the message of a DataError."""
+    """Return the value of a JSON text.
+
+    Args:
+        text: The text.
+        where: The file it is from, perhaps with a line. Error messages begin with it.
+
+    Raises:
+        DataError: The text is not strict JSON.
+    """
     try:
         return decode_json(text)
     except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
+        place = f"line {error.lineno}, column {error.colno}"
+        raise DataError(f"{where}: not valid JSON at {place}: {error.msg}") from error
     except ValueError as error:
         raise DataError(f"{where}: {error}") from error
 
 
 def decode_json(text: str) -> Any:
-    """The value of a JSON text; for readers that have their own words for what is no JSON.
+    """Return the value of a JSON text. `parse_json` does the same with a DataError.
 
     Raises:
-        json.JSONDecodeError: It is no JSON.
-        ValueError: It is JSON, but no strict one; the message says what and how to mend it.
+        json.JSONDecodeError: The text is not JSON.
+        ValueError: It is JSON, but not strict JSON; the message says how to fix it.
     """
     try:
-        value = strict_decoder().decode(text)
+        value: JsonValue = strict_decoder().decode(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
+
     check_json_value(value, text)
     return value
 
 
-def check_json_value(value: Any, text: str) -> None:
-    """Raises ValueError for a value that is nested too deeply or holds half of a surrogate pair.
+def strict_decoder() -> json.JSONDecoder:
+    """Return a decoder that raises ValueError for numbers and keys that are refused.
 
-    Most texts that it was read from tell at a glance that nothing is wrong.
+    It does not see the depth and surrogates: `check_json_value` does.
     """
-    if text.count("[") + text.count("{") > MAX_DEPTH and not _is_flat(value):
+    return json.JSONDecoder(
+        object_pairs_hook=_object_with_unique_keys,
+        parse_float=_parse_float,
+        parse_int=_parse_int,
+        parse_constant=_refuse_constant,
+    )
+
+
+def check_json_value(value: JsonValue, text: str) -> None:
+    """Refuse a value that is nested too deeply or holds half of a surrogate pair.
+
+    Args:
+        value: The value.
+        text: The JSON text that it was read from. Most texts rule both problems out at a glance.
+
+    Raises:
+        ValueError: The message says what is wrong and how to fix it.
+    """
+    bracket_count = text.count("[") + text.count("{")
+    if bracket_count > MAX_DEPTH and _exceeds_depth(value, MAX_DEPTH):
         raise ValueError(_TOO_DEEP)
-    if _HALF_PAIR.search(text):
+
+    if _SURROGATE.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            half = f"\\u{ord(error.object[error.start]):04x}, half of a surrogate pair"
-            raise ValueError(f"a text holds {half}; replace it by a whole character") from None
+            code = ord(error.object[error.start])
+            raise ValueError(
+                f"a text holds \\u{code:04x}, half of a surrogate pair; "
+                "replace it by a whole character"
+            ) from None
 
 
-def strict_decoder() -> json.JSONDecoder:
-    """A decoder that refuses what `decode_json` refuses, but for what `check_json_value` finds; raises ValueError."""
-    return json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_int=_int, parse_constant=_constant)
+def _exceeds_depth(value: JsonValue, max_depth: int) -> bool:
+    """Say whether a value has more levels of lists and objects; look no deeper than needed."""
+    if isinstance(value, dict):
+        children = list(value.values())
+    elif isinstance(value, list):
+        children = value
+    else:
+        return False
 
-
-def _is_flat(value: Any, levels: int = MAX_DEPTH) -> bool:
-    """Whether a value has at most so many levels of lists and objects; looks no deeper than that."""
-    if type(value) not in (dict, list):
+    if max_depth == 0:
         return True
-    inner = value.values() if hasattr(value, "values") else value
-    return levels > 0 and all(_is_flat(each, levels - 1) for each in inner)
+    return any(_exceeds_depth(child, max_depth - 1) for child in children)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise ValueError(f"an object holds the key {twice[:100]!r} twice; keep one of them")
-    return found
+def _object_with_unique_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    """Return a JSON object.
+
+    Raises:
+        ValueError: A key stands in it twice.
+    """
+    values = dict(pairs)
+    if len(values) == len(pairs):
+        return values
+
+    seen_keys: set[str] = set()
+    for key, _ in pairs:
+        if key in seen_keys:
+            raise ValueError(f"an object holds the key {key[:100]!r} twice; keep one of them")
+        seen_keys.add(key)
+    return values
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text[:30]} is too large; write a smaller one")
     return value
 
 
-def _int(text: str) -> int:
+def _parse_int(text: str) -> int:
     if len(text) > MAX_DIGITS:
         raise ValueError(f"a whole number has {len(text)} digits; write a smaller one, or a text")
     return int(text)
 
 
-def _constant(name: str) -> float:
+def _refuse_constant(name: str) -> float:
+    """Refuse NaN, Infinity and -Infinity."""
     raise ValueError(f"{name} is no JSON number; write null or a finite number")

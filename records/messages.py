@@ -1,10 +1,10 @@
-"""Reads OpenAI-style messages (`role`, `content`, optional `name`, `time`) as a session."""
+"""Read OpenAI-style messages (`role`, `content`, optional `name` and `time`) as a session."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from pydantic import JsonValue, ValidationError
 
@@ -17,25 +17,28 @@ from .normalize import normalize_text
 from .turns import Turn
 
 ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
-"""Roles of messages: no name may pass for one."""
+"""Roles of messages. A name that reads like one of them is not used."""
 
 RecordT = TypeVar("RecordT", bound=Record)
 
 
-def session_from_messages(messages: Iterable[Mapping[str, Any] | JsonValue], number: int) -> Session:
-    """Return the session of some messages, whose time is the first that any of them has.
+def session_from_messages(
+    messages: Iterable[Mapping[str, object] | JsonValue], number: int
+) -> Session:
+    """Return a session with a turn for every message that has a text.
 
-    Messages without text, e.g. calls of tools, are left out.
+    Messages without text, such as calls of tools, are left out. The time of the session is the
+    first time that a message has.
 
     Args:
         messages: The messages, in order.
-        number: Which session it is: session 2 has the id D2, and its turns D2:1, D2:2, ...
+        number: The number of the session: session 2 has the id D2, and turns D2:1, D2:2, ...
 
     Raises:
         DataError: A message has no role, or a content that is neither text nor a list of parts.
     """
     turns: list[Turn] = []
-    time = None
+    session_time: object = None
     for position, message in enumerate(messages, 1):
         where = f"message {position} of session {number}"
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
@@ -43,21 +46,33 @@ def session_from_messages(messages: Iterable[Mapping[str, Any] | JsonValue], num
         if "content" not in message and not message.get("tool_calls"):
             raise DataError(f"{where} has no content; expected {{role, content}}")
 
-        if time is None:
-            time = message.get("time")
+        if session_time is None:
+            session_time = message.get("time")
 
-        text = _text_of(message, number)
+        text = _message_text(message, number)
         if text:
-            fields = {"id": f"D{number}:{len(turns) + 1}", "speaker": _speaker_of(message), "text": text}
-            turns.append(_validated(Turn, fields, where))
+            turn_fields = {
+                "id": f"D{number}:{len(turns) + 1}",
+                "speaker": _message_speaker(message),
+                "text": text,
+            }
+            turns.append(_validate_record(Turn, turn_fields, where))
 
-    fields = {"id": f"D{number}", "time": time, "turns": tuple(turns)}
-    return _validated(Session, fields, f"session {number}")
+    session_fields = {"id": f"D{number}", "time": session_time, "turns": tuple(turns)}
+    return _validate_record(Session, session_fields, f"session {number}")
 
 
-def _text_of(message: Mapping[str, Any], number: int) -> str:
-    """Return the text of a message of a session; parts that are no text, e.g. images, are passed over."""
-    content: object = message.get("content")
+def _message_text(message: Mapping[str, object], number: int) -> str:
+    """Return the text of a message; parts without text, such as images, add nothing.
+
+    Args:
+        message: The message.
+        number: The number of its session, for the error.
+
+    Raises:
+        DataError: The content is neither text nor a list of parts.
+    """
+    content = message.get("content")
     kind = type(content).__name__
     if content is None:
         return ""
@@ -65,52 +80,60 @@ def _text_of(message: Mapping[str, Any], number: int) -> str:
         return content
 
     if isinstance(content, list):
-        texts = [_text_of_part(part) for part in cast("list[object]", content)]
-        if all(isinstance(text, str) for text in texts):
+        texts = [_part_text(part) for part in cast("list[object]", content)]
+        if None not in texts:
             return "\n".join(text for text in texts if text)
 
-    raise DataError(f"session {number}: message content is {kind}; expected text or a list of parts")
+    raise DataError(
+        f"session {number}: message content is {kind}; expected text or a list of parts"
+    )
 
 
-def _text_of_part(part: object) -> Any:
-    """Return the text of one part of a message, "" where it has none, and None where it is no part."""
+def _part_text(part: object) -> str | None:
+    """Return the text of a part of a message, "" if it has none, None if it is not a part."""
     if not isinstance(part, dict):
         return None
-    return cast("dict[str, Any]", part).get("text", "")
+    text = cast("dict[str, object]", part).get("text", "")
+    return text if isinstance(text, str) else None
 
 
-def _speaker_of(message: Mapping[str, Any]) -> Any:
-    """Return the name of who speaks, or the role where there is no name.
+def _message_speaker(message: Mapping[str, object]) -> object:
+    """Return the name of a message, or its role if it has no name that can be used.
 
-    A name that reads as a role is not used: whoever is called "system" must not speak as the system.
+    A name that reads like a role is not used: a user called "system" must not speak as the system.
     """
     role = message["role"]
     name = message.get("name")
     if not name:
         return role
     if not isinstance(name, str):
-        # The validation of the turn refuses it, and says where it is.
+        # The validation of the turn refuses it and says where it is.
         return name
 
-    name = one_line(name)
-    letters = re.sub(r"[\W_]+", "", normalize_text(name))
+    name_on_one_line = one_line(name)
+    letters = re.sub(r"[\W_]+", "", normalize_text(name_on_one_line))
     if not letters or letters in ROLES:
         return role
-    return name
+    return name_on_one_line
 
 
-def _validated(kind: type[RecordT], fields: dict[str, Any], where: str) -> RecordT:
-    """Return a record of some fields.
+def _validate_record(
+    record_type: type[RecordT], fields: Mapping[str, object], where: str
+) -> RecordT:
+    """Return a record with some fields.
 
     Raises:
-        DataError: A field does not fit; the message begins with `where`.
+        DataError: A field is not valid; the message begins with `where`.
     """
-    texts = [value for value in fields.values() if isinstance(value, str)]
     try:
-        # Half of a surrogate pair has no UTF-8 form: it could neither be stored nor sent to a model.
-        "".join(texts).encode()
-        return kind.model_validate(fields)
+        # Half of a surrogate pair has no UTF-8 form: it could not be stored or sent to a model.
+        for value in fields.values():
+            if isinstance(value, str):
+                value.encode()
+        return record_type.model_validate(fields)
     except UnicodeEncodeError as error:
-        raise DataError(f"{where}: a text holds half of a surrogate pair; replace it by a whole character") from error
+        raise DataError(
+            f"{where}: a text holds half of a surrogate pair; replace it by a whole character"
+        ) from error
     except ValidationError as error:
         raise DataError(f"{where}: {validation_message(error)}") from error

@@ -1,4 +1,4 @@
-"""What a memory is asked: the question, and all that is known of it before anything is recalled."""
+"""What a memory is asked: the question, and what is known about it before anything is recalled."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from .timestamps import read_time
 from .turns import format_time
 
 Modality = Literal["question", "dialogue"]
-"""A question by itself, or the last turn of a dialogue: of that, a method may make a better query."""
+"""A question by itself, or the last turn of a dialogue, from which a method may make a query."""
 About = Literal["needs", "solutions"]
-"""Which half of a memory bears on a query: what a user needs, or what to propose to them."""
+"""The half of a memory that matters: what a user needs, or what to propose to them."""
 
 
 class Query(Record):
-    """What is asked."""
+    """A question to a memory."""
 
     text: str
     """The question, request or last turn."""
     options: tuple[str, ...] = ()
-    """What may be answered; empty for a free answer."""
+    """The answers to choose from; empty for a free answer."""
     date: datetime | str | None = None
-    """When it is asked: a moment, or words as prompts show them."""
+    """When it is asked: a time, or words as prompts show them."""
     searched_with_date: bool = False
-    """Whether memories are searched with the date too, as a benchmark's released code may do."""
+    """Whether memories are searched with the date too, as the code of a benchmark may do."""
     speakers: tuple[str, ...] = ()
     """Names of those who speak in the history, in order of first appearance."""
     dialogue: str = ""
-    """What was said before the text, a line per turn."""
+    """What was said before the text, one line per turn."""
     modality: Modality = "question"
     about: About | None = None
     shown_items: tuple[SerializeAsAny[Item], ...] = ()
@@ -40,40 +40,45 @@ class Query(Record):
     new_items: tuple[SerializeAsAny[Item], ...] = ()
     """Items that came after the end of the memory."""
     extra: FrozenMapping[str, Any] = Field(default_factory=FrozenDict)
-    """Whatever else a benchmark knows about the question, for tasks of its own."""
+    """Whatever else a benchmark knows about the question, for its own tasks."""
 
     @property
     def when(self) -> str:
-        """The date in words, "" where it is not known."""
+        """The date in words, "" if it is not known."""
         if isinstance(self.date, datetime):
             return format_time(self.date)
         return self.date or ""
 
     @property
     def moment(self) -> datetime | None:
-        """The date as a moment, None where it tells none."""
+        """The date as a time; None if it is not known, or its words are no date."""
         if isinstance(self.date, datetime):
             return self.date
         return read_time(self.date)
 
     @property
     def dated_text(self) -> str:
-        """The text as prompts show it: with the day it is asked on, since "last week" hangs on that."""
-        return f"{self.text} (asked on {self.when})" if self.date else self.text
+        """The text as prompts show it: with the date, on which words like "last week" depend."""
+        if not self.date:
+            return self.text
+        return f"{self.text} (asked on {self.when})"
 
     @property
     def search_text(self) -> str:
-        """What a memory is searched with: the text, and what was said before it where it is the turn of a dialogue.
+        """The text that a memory is searched with; for a dialogue, all its turns.
 
-        Options are left out: the wrong ones would find what they claim. So is the date, unless `searched_with_date`:
-        the month of asking is seldom the month that is asked about.
+        It leaves the options out, since the wrong ones would find what they claim. It leaves the
+        date out unless `searched_with_date` is set, since few questions are about the month in
+        which they are asked.
         """
         if self.modality == "question":
             return self.dated_text if self.searched_with_date else self.text
-        earlier_lines = [line for line in self.dialogue.split("\n") if line]
-        return "\n".join([*earlier_lines, f"user: {self.text}"])
+
+        lines = [line for line in self.dialogue.split("\n") if line]
+        lines.append(f"user: {self.text}")
+        return "\n".join(lines)
 
     @property
     def shown_turn_ids(self) -> frozenset[str]:
-        """Ids of the turns that the task shows as they are."""
+        """Ids of the turns in `shown_items`."""
         return frozenset(turn.id for item in self.shown_items for turn in item.turns)

@@ -1,6 +1,6 @@
-"""Reads dates and times from outside, and compares them.
+"""Read and compare dates and times.
 
-A number is no moment: it could be seconds or milliseconds, and either reading would be a guess.
+A number is refused as a time: it could mean seconds or milliseconds, and the data does not say.
 """
 
 from __future__ import annotations
@@ -8,63 +8,95 @@ from __future__ import annotations
 import contextlib
 import re
 from datetime import UTC, date, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 
 _WEEKDAY = re.compile(r",\s*\w+day")
-_FORM = "expected a date such as 2025-03-05 or 2025-03-05T18:20:00Z"
+_EXAMPLES = "expected a date such as 2025-03-05 or 2025-03-05T18:20:00Z"
 
 
-def _told(value: Any) -> Any:
-    """Refuses what pydantic would take for seconds since 1970."""
-    if isinstance(value, str):
-        try:
-            float(value)
-        except ValueError:
-            return value
-        raise ValueError(f"{value[:30]!r} is a number; {_FORM}")
-    if not isinstance(value, date):
-        raise ValueError(f"{type(value).__name__} is no time; {_FORM}")
-    return value
+def _refuse_number(value: object) -> date | str:
+    """Refuse what pydantic would read as seconds since 1970.
+
+    Raises:
+        ValueError: The value is a number, a text with one, or of another type than a time.
+    """
+    if isinstance(value, date):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"{type(value).__name__} is no time; {_EXAMPLES}")
+
+    try:
+        float(value)
+    except ValueError:
+        return value
+    raise ValueError(f"{value[:30]!r} is a number; {_EXAMPLES}")
 
 
-def _in_calendar(time: datetime) -> datetime:
-    """Refuses what the calendar of another zone does not hold."""
+def _refuse_outside_calendar(time: datetime) -> datetime:
+    """Refuse a time whose year in UTC is before 1 or after 9999.
+
+    Raises:
+        ValueError: The time has no form in UTC.
+    """
     if time.tzinfo:
         try:
             time.astimezone(UTC)
         except OverflowError:
-            raise ValueError("this moment is outside the calendar; expected a year from 2 to 9998") from None
+            reason = "this moment is outside the calendar; expected a year from 2 to 9998"
+            raise ValueError(reason) from None
     return time
 
 
-Moment = Annotated[datetime, BeforeValidator(_told), AfterValidator(_in_calendar)]
-"""A moment as a field of a record: a datetime, or a text in ISO form."""
+Moment = Annotated[
+    datetime, BeforeValidator(_refuse_number), AfterValidator(_refuse_outside_calendar)
+]
+"""The type of a field that holds a time: it accepts a datetime, or a text in ISO form."""
 
 
-def read_time(value: Any) -> datetime | None:
-    """The moment that a text in ISO form means, or in that of `turns.format_time`; None for anything else."""
-    text = value.strip() if isinstance(value, str) else ""
+def read_time(value: object) -> datetime | None:
+    """Return the time that a text says, in ISO form or as `turns.format_time` writes it.
+
+    Anything else is None.
+    """
+    if not isinstance(value, str):
+        return None
+
+    text = value.strip()
     with contextlib.suppress(ValueError):
         return datetime.fromisoformat(text)
-    for form in ("%d %B %Y %H:%M", "%d %B %Y"):
+
+    text_without_weekday = _WEEKDAY.sub("", text)
+    for time_format in ("%d %B %Y %H:%M", "%d %B %Y"):
         with contextlib.suppress(ValueError):
-            return datetime.strptime(_WEEKDAY.sub("", text), form)
+            return datetime.strptime(text_without_weekday, time_format)
     return None
 
 
 def utc(time: datetime | None) -> datetime | None:
-    """The moment in UTC, without a zone: moments with and without one cannot be compared. None stays None."""
-    return time.astimezone(UTC).replace(tzinfo=None) if time and time.tzinfo else time
+    """Return a time in UTC without its zone, as stores keep it. None stays None.
+
+    A time that has no zone stays as it is.
+    """
+    if time is None or time.tzinfo is None:
+        return time
+    return time.astimezone(UTC).replace(tzinfo=None)
 
 
 def comparable(time: datetime | None) -> datetime:
-    """The moment with a zone, UTC where none is told, so that any two can be sorted; None is before all others."""
-    time = time or datetime.min
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+    """Return a time as a key for sorting: Python cannot compare times with and without a zone.
+
+    A time without a zone is taken as UTC. None comes before all times.
+    """
+    if time is None:
+        return datetime.min.replace(tzinfo=UTC)
+    if time.tzinfo is None:
+        return time.replace(tzinfo=UTC)
+    return time
 
 
 def latest(*times: datetime | None) -> datetime | None:
-    """The last of some moments, any of which may be missing."""
-    return max((time for time in times if time), key=comparable, default=None)
+    """Return the latest of some times, any of which may be missing."""
+    known_times = [time for time in times if time]
+    return max(known_times, key=comparable, default=None)

@@ -1,4 +1,4 @@
-"""A turn: what was said, logged or done at one moment, with an id that memories name as their source.
+"""A turn: what was said, logged or done at one time, with an id that memories cite as their source.
 
 Example:
     >>> from mempiler.records import Turn
@@ -17,8 +17,12 @@ from .timestamps import Moment
 
 
 def format_time(time: datetime) -> str:
-    """Return a date as people and prompts read it: `8 May 2023, Monday 13:56` (no clock at midnight)."""
-    # Moments of two time zones can be equal, and would then share one cached text, although their clocks differ.
+    """Return a time as people and prompts read it: `8 May 2023, Monday 13:56`.
+
+    The clock is left out at midnight, since a date without a clock is read as midnight.
+    """
+    # Times of two zones can be equal although their clocks differ. With their zones they would
+    # share one cached text.
     return _format_without_zone(time.replace(tzinfo=None))
 
 
@@ -37,17 +41,19 @@ class Turn(Record):
     speaker: str
     text: str = ""
     caption: str | None = None
-    """What an image sent with the turn shows, if any."""
+    """What an image that was sent with the turn shows."""
     time: Moment | None = None
-    """When it was said, where that is known more exactly than by the item's own time."""
+    """When it was said, if that is known more exactly than by the time of the item."""
 
     @property
     def content(self) -> str:
-        """The text, and the image's caption in words."""
+        """The text, followed by the caption of the image."""
         if not self.caption:
             return self.text
         image = f"[shares an image of {self.caption}]"
-        return f"{self.text} {image}" if self.text else image
+        if not self.text:
+            return image
+        return f"{self.text} {image}"
 
     def at(self, time: datetime | None) -> Turn:
         """Return the turn with a time, if it has none of its own."""
@@ -62,5 +68,5 @@ class Turn(Record):
             time: When it was said, if it has no time of its own.
         """
         shown_time = self.time or time
-        when = f" ({format_time(shown_time)})" if shown_time else ""
-        return one_line(f"[{self.id}]{when} {self.speaker}: {self.content}")
+        date = f" ({format_time(shown_time)})" if shown_time else ""
+        return one_line(f"[{self.id}]{date} {self.speaker}: {self.content}")

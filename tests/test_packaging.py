@@ -129,6 +129,17 @@ def test_every_public_name_is_there_and_importing_the_package_brings_no_other() 
     assert {name for name in packages - sys.stdlib_module_names if not name.startswith("__editable__")} == {"mempiler"}
 
 
+def test_type_checkers_see_the_public_names_in_the_modules_that_they_are_imported_from() -> None:
+    (block,) = [node for node in ast.parse((ROOT / "__init__.py").read_text()).body if isinstance(node, ast.If)]
+    seen: dict[str | None, str] = {}
+    for statement in block.body:
+        assert isinstance(statement, ast.ImportFrom)
+        for alias in statement.names:
+            seen[alias.asname] = f".{statement.module or ''}"
+    assert seen.pop("optimizers") == "."
+    assert seen == mempiler._MODULES
+
+
 def _ships(source: Path) -> bool:
     """Whether a file belongs into the wheel: code and data, but what builds, tests, times or explains the package."""
     inside = source != Path("setup.py") and not OUTSIDE & set(source.parts[:1])
