@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 def read_answer(
     signature: type[dspy.Signature],
     completion: str,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, object] | None = None,
     max_text_length: int | None = None,
     layout: Layout = "headers",
 ) -> Answer:
@@ -73,7 +73,7 @@ def read_answer(
     return Answer(outputs, reader.repairs.entries)
 
 
-def _read_output(reader: ValueReader, raw: JsonValue, name: str, info: FieldInfo) -> Any:
+def _read_output(reader: ValueReader, raw: JsonValue, name: str, info: FieldInfo) -> object:
     """Return the value of one output."""
     try:
         # The prompt showed its texts with escaped markers, and the model may quote them.
@@ -82,7 +82,7 @@ def _read_output(reader: ValueReader, raw: JsonValue, name: str, info: FieldInfo
         raise UnreadableError(name, "holds too many values inside one another") from None
 
 
-def _default_of(info: FieldInfo) -> Any:
+def _default_of(info: FieldInfo) -> object:
     """Return the default of an output; None if it has none."""
     if info.is_required():
         return None

@@ -24,6 +24,9 @@ A hint may carry marks: `Annotated[str, IdFrom("dialogue")]`.
 
 Mark: TypeAlias = IdFrom | OneOf
 
+RawValidator: TypeAlias = Callable[[JsonValue], JsonValue]
+"""The function of a `BeforeValidator`: it changes a raw value before it is read."""
+
 
 @dataclass(frozen=True)
 class ModelField:
@@ -38,8 +41,8 @@ class ModelField:
 
     is_required: bool
 
-    validators: tuple[Callable[[JsonValue], JsonValue], ...]
-    """The functions of its `BeforeValidator`s: they replace synonyms, for example."""
+    validators: tuple[RawValidator, ...]
+    """They replace synonyms, for example."""
 
     def apply_validators(self, raw: JsonValue) -> JsonValue:
         """Return a raw value as the validators of the field leave it."""
@@ -125,7 +128,10 @@ def allows_none(hint: TypeHint) -> bool:
     return plain_hint is Any or type(None) in get_args(plain_hint)
 
 
-def _before_validators(info: FieldInfo) -> tuple[Callable[[Any], Any], ...]:
+def _before_validators(info: FieldInfo) -> tuple[RawValidator, ...]:
     """Return the functions that a field applies to a raw value."""
-    validators = [mark for mark in info.metadata if isinstance(mark, BeforeValidator)]
-    return tuple(cast("Callable[[Any], Any]", validator.func) for validator in validators)
+    validators: list[RawValidator] = []
+    for mark in info.metadata:
+        if isinstance(mark, BeforeValidator):
+            validators.append(cast("RawValidator", mark.func))
+    return tuple(validators)

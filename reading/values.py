@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
@@ -58,7 +58,7 @@ class ValueReader:
 
     def __init__(
         self,
-        inputs: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, object] | None = None,
         max_text_length: int | None = None,
     ) -> None:
         self.repairs = RepairLog()
@@ -169,7 +169,7 @@ class ValueReader:
     def _read_option(self, raw: JsonValue, mark: OneOf, path: str) -> str:
         """Return the label of the option that a text chooses, e.g. "(b)"."""
         text = read_text(raw, path, self.repairs, self._max_text_length)
-        options = self._inputs.get(mark.field) or ()
+        options = cast("Sequence[str]", self._inputs.get(mark.field) or ())
         label = chosen_letter(text, options)
         if label is None:
             reason = f"{preview(text)} chooses none of the {len(options)} options, or several"
