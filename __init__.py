@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import optimizers as optimizers
     from .data.benchmark import Benchmark as Benchmark
-    from .engines.guard import Limits as Limits
+    from .engines.limits import Limits as Limits
     from .engines.models import language_model as language_model
     from .errors import ConflictError as ConflictError
     from .errors import DataError as DataError
@@ -79,7 +79,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "Benchmark": ".data.benchmark",
-    "Limits": ".engines.guard",
+    "Limits": ".engines.limits",
     "language_model": ".engines.models",
     "ConflictError": ".errors",
     "DataError": ".errors",

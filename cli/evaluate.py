@@ -110,10 +110,10 @@ def _check_data(setup: RunConfig) -> None:
 def _check_judge(name: str, setup: RunConfig, planned: bool) -> None:
     """Lets a judge (of the benchmark `name`, or ours) judge answers that are known to be right, vague or wrong."""
     from ..data import judge_check
-    from ..engines.guard import BudgetGuard
+    from ..engines.limits import BudgetGuard
     from ..engines.meter import Meter
     from ..engines.models import endpoint_errors, language_model
-    from ..engines.spending import needed_prices
+    from ..engines.prices import needed_prices
     from ..programs.adapter import adapter
 
     if planned or setup.resume or setup.replay:

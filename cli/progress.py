@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..engines.guard import Limits
+    from ..engines.limits import Limits
     from ..engines.meter import Meter
     from ..runs.progress import StartPhase
 

@@ -1,13 +1,11 @@
-"""One call of a metered language model: its request, its result, and who listens to it."""
+"""One call of a metered language model: its request and its result."""
 
 from __future__ import annotations
 
-import contextvars
 import datetime
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -162,14 +160,6 @@ class Call:
             "response_model": result.response_model,
             "model_type": self.lm.model_type,
         }
-
-
-CURRENT_CALL: contextvars.ContextVar[Call | None] = contextvars.ContextVar("mempiler_call", default=None)
-
-CallListener = Callable[[Any, Sequence[Any], Sequence[Any]], None]
-"""Takes the messages of a call, or its prompt where it has none, the answers as DSPy has them, and their samples."""
-ON_CALL: contextvars.ContextVar[CallListener | None] = contextvars.ContextVar("hearing", default=None)
-"""Who knows of the calls of a block; nobody if None."""
 
 
 def schema(value: Any) -> Any:

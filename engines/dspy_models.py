@@ -1,7 +1,7 @@
 """Meter a language model that the user made: a `dspy.LM`, or an object of a subclass of `dspy.BaseLM`.
 
     lm = dspy.LM("openai/gpt-4.1-mini", temperature=0.2)
-    metered = metered_copy(lm, Meter(), role="task", guard=Guard(Limits(usd=5)))
+    metered = metered_copy(lm, Meter(), role="task", guard=BudgetGuard(Limits(max_usd=5)))
 
 The copy counts its calls, keeps to the limits of the run, and answers from the run's store, like a model that
 `language_model` made by name. The user's object is never changed.
@@ -20,7 +20,7 @@ from dspy.lm15 import Request, Response
 from ..secret_values import Secrets, secrets_of_environment, secrets_of_settings
 from .endpoint import RemoteEngine
 from .endpoint.address import endpoint_digest
-from .guard import BudgetGuard
+from .limits import BudgetGuard
 from .meter import Meter, MeteredLM, Role
 from .models import language_model
 

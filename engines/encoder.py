@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import DataError
 from ..optional_import import require_package
 from ..text import one_line
-from .spending import computing
+from .fair_semaphore import compute_slot
 from .tokenizer_cache import clear_word_cache
 
 THREADS = 4
@@ -81,7 +81,7 @@ class Encoder:
         rows: dict[int, Encoded] = {}
         for start in range(0, len(places), AT_ONCE):
             part = places[start : start + AT_ONCE]
-            with computing():
+            with compute_slot():
                 rows.update(zip(part, run(self._encode, [texts[place] for place in part]), strict=True))
         self._warn()
         return [rows[place] for place in range(len(texts))]

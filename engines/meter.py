@@ -17,14 +17,15 @@ from dspy.utils.exceptions import LMError
 
 from ..errors import UserError
 from ..reading.cut_texts import mark_cut_texts
-from ..records.context_variables import set_context
 from ..records.shared_by_copies import SharedByCopies
-from .call import CURRENT_CALL, ON_CALL, Call
+from .call import Call
+from .call_context import call_context, current_context, record_usage
 from .endpoint.endpoint import BODY, Engine
 from .endpoint.loop import in_thread
-from .guard import BudgetGuard
-from .spending import Role, Usage, UsageReport, record_usage
+from .limits import BudgetGuard
+from .prices import TokenPrices
 from .token_counts import token_number
+from .usage import Role, Usage, UsageReport
 
 ANSWER = 2048
 """Tokens that are reserved for an answer at least, where nothing bounds it."""
@@ -83,7 +84,7 @@ class MeteredLM(dspy.LM):
         role: Role = "task",
         guard: BudgetGuard | None = None,
         answers: Any = None,
-        prices: tuple[float, float] | None = None,
+        prices: TokenPrices | None = None,
         replay: Callable[[Call], CallResult] | None = None,
         **settings: Any,
     ) -> None:
@@ -96,16 +97,16 @@ class MeteredLM(dspy.LM):
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = Call(self, prompt, messages, self._seeded(kwargs))
         ask = partial(super().__call__, prompt, messages=messages, **{**call.kwargs, "cache": False})
-        with set_context(CURRENT_CALL, call):
+        with call_context(running_call=call):
             return self._finished(call, self._result(call, ask))
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         # Where there are limits a call may have to wait for those in flight.
-        if self.replay is not None or self.answers is not None or self._blocks or self.guard.limits.given:
+        if self.replay is not None or self.answers is not None or self._blocks or self.guard.has_limits:
             with dspy.context(send_stream=None):  # a thread has no way to the stream of a loop
                 return await in_thread(lambda: self(prompt, messages=messages, **kwargs))
         call = Call(self, prompt, messages, kwargs)
-        with set_context(CURRENT_CALL, call):
+        with call_context(running_call=call):
             async with self.guard.slots(self.endpoint).aslot():
                 with self.admitted():
                     known = await in_thread(call.cached) if call.cache else None
@@ -117,7 +118,7 @@ class MeteredLM(dspy.LM):
 
     def update_history(self, entry: dict[str, Any]) -> None:
         """Keeps a call as DSPy does, with its cost, which DSPy does not know of an engine."""
-        call = CURRENT_CALL.get()
+        call = current_context().running_call
         if call is not None and call.result is None:
             result = call.answered(entry)
             if isinstance(self.engine, Engine):
@@ -143,7 +144,7 @@ class MeteredLM(dspy.LM):
         """What a call cost, or else what its tokens cost; None if no price is known."""
         if cost is not None or self.prices is None:
             return cost
-        return input_tokens * self.prices[0] + output_tokens * self.prices[1]
+        return input_tokens * self.prices.input + output_tokens * self.prices.output
 
     @contextmanager
     def admitted(self) -> Generator[None]:
@@ -178,7 +179,7 @@ class MeteredLM(dspy.LM):
 
     def _paid(self, call: Call, ask: Callable[[], Any]) -> CallResult:
         # A place first: who waits for one has asked for nothing yet, and is refused when the guard trips meanwhile.
-        with self.guard.slots(self.endpoint).slot(), self.guard.reserving(self._expected(call)):
+        with self.guard.slots(self.endpoint).slot(), self.guard.reserve(self._expected(call)):
             with self.admitted():
                 known = call.cached() if self.replay is None else self.replay(call)
                 if known is None:
@@ -235,7 +236,7 @@ class MeteredLM(dspy.LM):
 
     def _expected(self, call: Call) -> Usage:
         """What a call takes at most, going by the length of its prompt and of the answers so far."""
-        if not self.guard.limits.given:
+        if not self.guard.has_limits:
             return Usage()
         most = call.request.get("max_tokens") or call.request.get("max_completion_tokens")
         asked, answer = PROMPT * call.prompt_tokens, call.n * max(most or ANSWER, self.meter.longest)
@@ -249,14 +250,15 @@ class MeteredLM(dspy.LM):
         cost = self.priced(None if tokens.estimated else result.cost, tokens.prompt, tokens.answer)
         record_usage(Usage(1, tokens.prompt, tokens.answer, cost or 0.0, int(cost is None)))
         answers = mark_cut_texts(call.outputs, result)
-        if (hear := ON_CALL.get()) is not None:
-            hear(call.messages or call.prompt, answers, call.samples)
+        on_call = current_context().on_call
+        if on_call is not None:
+            on_call(call.messages or call.prompt, answers, call.samples)
         return answers
 
     @with_callbacks
     def _given(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         # Callbacks and history hear of an answer that was known like of any other.
-        call: Any = CURRENT_CALL.get()
+        call: Any = current_context().running_call
         if not call.quiet:
             self.update_history(call.entry(call.result))
         return call.result.outputs

@@ -30,9 +30,9 @@ from .call import Call
 from .endpoint import DEADLINE, RETRIES, TIMEOUT
 from .endpoint.endpoint import ADDRESS_OPTION, BODY, Engine, engines
 from .endpoint.loop import run
-from .guard import BudgetGuard
+from .limits import BudgetGuard
 from .meter import Meter, MeteredLM, Role
-from .spending import litellm_module
+from .prices import TokenPrices, litellm_module
 from .weights import check_digest, gguf_file
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def language_model(
     api_base: str | None = None,
     guard: BudgetGuard | None = None,
     answers: Any = None,
-    prices: tuple[float, float] | None = None,
+    prices: TokenPrices | None = None,
     cache: bool | None = None,
     api_key: str | None = None,
     timeout: float = TIMEOUT,

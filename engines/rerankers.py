@@ -17,7 +17,7 @@ from ..errors import EndpointError, UserError
 from ..optional_import import require_package
 from ..text import one_line
 from .endpoint.loop import check_deadline
-from .spending import computing
+from .fair_semaphore import compute_slot
 
 TOKENS = "tokens"
 """The name of `TokenMatch`."""
@@ -41,7 +41,7 @@ class TokenMatch:
         """The words that tokens of a question are parts of; see `memory.signals.Reranker`."""
         return self._embedder.query_tokens(query)[1]
 
-    @computing()
+    @compute_slot()
     def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
         """One score a text; see `memory.signals.Reranker`."""
         tokens, words = self._embedder.query_tokens(query)
@@ -75,7 +75,7 @@ class FastEmbed:
         """None; see `memory.signals.Reranker`."""
         return ()
 
-    @computing()
+    @compute_slot()
     def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
         """One score a text, that of its best passage; see `memory.signals.Reranker`."""
         found = np.asarray(self._load()(query, list(chain.from_iterable(texts))), np.float64)
@@ -96,7 +96,7 @@ class FastEmbedVectors:
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         return np.stack([self._vector(text) for text in texts])
 
-    @computing()
+    @compute_slot()
     def _vector(self, text: str) -> np.ndarray:
         _, model = self._load()
         return next(iter(model.embed([text], batch_size=1)))

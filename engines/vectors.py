@@ -13,12 +13,11 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
+from .call_context import VectorCache, current_context
 from .encoder import WIDTH, Encoded
-from .spending import WORK_CONTEXT
 from .weights import cache
 
 MOST = 128_000_000
@@ -29,18 +28,6 @@ _TABLE = "CREATE TABLE IF NOT EXISTS kept (key BLOB NOT NULL UNIQUE, vector BLOB
 _AT_ONCE = 500
 
 _log = logging.getLogger("mempiler")
-
-
-class VectorCache(Protocol):
-    """Keeps vectors by key, as bytes; it is a cache, which raises nothing and may keep nothing."""
-
-    def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """The vectors that are there."""
-        ...
-
-    def write(self, vectors: Mapping[bytes, bytes]) -> None:
-        """Adds vectors, or puts them in the place of others."""
-        ...
 
 
 class CachedVectors:
@@ -82,10 +69,10 @@ class CachedVectors:
         return Encoded(vector, np.frombuffer(rows, np.int8).reshape(-1, max(min(len(vector), WIDTH), 1)))
 
     def _shelf(self, queries: bool) -> VectorCache | None:
-        whose = WORK_CONTEXT.get()[1]
-        if whose is None:
+        users_cache = current_context().vector_cache
+        if users_cache is None:
             return self._file
-        return None if queries else whose
+        return None if queries else users_cache
 
     def _key(self, text: str) -> bytes:
         return hashlib.sha256(f"{self._begins}{text}".encode(errors="surrogatepass")).digest()

@@ -19,7 +19,7 @@ from typing import Any
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..engines.guard import BudgetGuard
+from ..engines.limits import BudgetGuard
 from ..engines.meter import MeteredLM
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram, Stage
@@ -141,13 +141,13 @@ def compile_program(
         if few := few_proposals(config.optimizer, job, guard.remaining(1.0).max_calls):
             _log.warning(few)
             history.note(few)
-    before = guard.refused
+    before = guard.refused_calls
     compiled = _run(config.entry, job, history, guard)
-    if guard.dead is not None:
-        raise type(guard.dead)(str(guard.dead))
-    if guard.refused > before:
+    if guard.fatal_error is not None:
+        raise type(guard.fatal_error)(str(guard.fatal_error))
+    if guard.refused_calls > before:
         history.ended = None  # whatever it made of refused calls, the limit ended it
-    if guard.refused > before or compiled is None:
+    if guard.refused_calls > before or compiled is None:
         compiled = history.best() or compiled
     if compiled is not None:
         history.trained = trained_lm(compiled, lm)
@@ -175,7 +175,7 @@ def _run(
     chosen: Optimizer | CustomOptimizer, job: OptimizerJob, history: CandidateHistory, guard: BudgetGuard
 ) -> MemoryProgram | None:
     """The optimizer's result; None where the budget ended it, or an error after calls were spent."""
-    before, spent = guard.refused, history.spent()
+    before, spent = guard.refused_calls, history.spent()
     # Optimizers get a copy, so that a rescue never sees a half changed student.
     student: Any = job.student.deepcopy()
     prompt_lm = ProposingLM.over(job.prompt_lm, history.proposals)
@@ -191,7 +191,7 @@ def _run(
             raise
         except Exception as error:
             # An optimizer's exception may follow from refused calls; the guard knows why they were refused.
-            if guard.dead is None and guard.refused == before and history.spent() == spent:
+            if guard.fatal_error is None and guard.refused_calls == before and history.spent() == spent:
                 raise
             history.end(error)
             return None

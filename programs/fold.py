@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..engines.spending import Usage, measure_usage
+from ..engines.call_context import measure_usage
+from ..engines.usage import Usage
 from ..memory.memory import FailedItem
 from ..records import Failure, Item
 from .method import Writer

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import dspy
 
-from ..engines.call import ON_CALL
-from ..engines.spending import Usage, measure_usage, record_usage
+from ..engines.call_context import call_context, measure_usage, record_usage
+from ..engines.usage import Usage
 from ..errors import UserError
 from ..reading.failures import failure_kind
 from ..records import Failure, Hit
@@ -151,7 +151,7 @@ def recording(raw: bool = False, depth: int = 0) -> Generator[CallRecorder]:
             set_context(CURRENT_RECORDING, record),
             set_context(CURRENT_CALL, None),
             set_context(CALL_ORDER, CallOrder()),
-            set_context(ON_CALL, None),
+            call_context(on_call=None),
         ):
             yield record
     finally:
@@ -182,7 +182,7 @@ def record_call(predictor: Any, inputs: dict[str, Any]) -> Generator[PredictorCa
                 work = stack.enter_context(measure_usage())
                 stack.callback(lambda: setattr(call, "usage", work.usage))
                 if record.keep_completions:
-                    stack.enter_context(set_context(ON_CALL, call.add_completions))
+                    stack.enter_context(call_context(on_call=call.add_completions))
             if lm is None:  # what is recorded is what would have been asked
                 raise UserError("no language model: pass lm=dspy.LM(...), or call dspy.configure(lm=...)")
             yield call

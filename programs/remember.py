@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import dspy
 
-from ..engines.spending import Usage
+from ..engines.usage import Usage
 from ..memory.memory import Memory
 from ..records import Context, Failure, History, Item
 from ..records.shared_by_copies import SharedByCopies

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import dspy
 
-from ..engines.endpoint.endpoint import ChunkCallback, stream_chunks
+from ..engines.call_context import ChunkCallback, call_context
 from ..errors import AnswerChangedError
 from ..reading.layouts import Layout
 from ..reading.partial import PartialAnswer, is_text_output
@@ -108,4 +108,4 @@ def streamed(signature: type[dspy.Signature], layout: Layout) -> AbstractContext
     words = PREDICTOR_LISTENER.get()
     if words is None or not is_text_output(signature, ANSWER):
         return nullcontext()
-    return stream_chunks(lambda: words.begin(layout))
+    return call_context(on_text=lambda: words.begin(layout))

@@ -19,7 +19,7 @@ import dspy
 from ..data.dataset import Split
 from ..engines.meter import Meter
 from ..engines.models import endpoint_errors, keep
-from ..engines.spending import Usage
+from ..engines.usage import Usage
 from ..errors import BrokenRunError, UserError
 from ..optimizers.compile import CompileConfig, compile_program, plan_job
 from ..optimizers.history import Candidate, CandidateHistory

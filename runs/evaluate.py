@@ -22,7 +22,8 @@ from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
 from ..engines.meter import Meter
 from ..engines.models import display_name, is_offline
-from ..engines.spending import Usage, measure_usage
+from ..engines.call_context import measure_usage
+from ..engines.usage import Usage
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
 from ..memory.words import memory_words

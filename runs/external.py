@@ -21,7 +21,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, NonNegativeFloa
 from ..data.benchmark import Benchmark
 from ..data.dataset import raise_on_fatal
 from ..data.rows import Location, Row, Verbatim, Words, json_rows
-from ..engines.spending import Usage, record_usage
+from ..engines.call_context import record_usage
+from ..engines.usage import Usage
 from ..errors import DataError, UserError
 from ..programs.external.program import WEB, load_target, takes_embedder, target_kind
 from ..programs.external.stores import parameters

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..engines.spending import Usage, UsageReport
+from ..engines.usage import Usage, UsageReport
 
 
 @dataclass(frozen=True)

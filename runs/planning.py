@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..engines.guard import BudgetGuard
+from ..engines.limits import BudgetGuard
 from ..engines.local.memory_plan import (
     COLOCATED_SHARE,
     GIGABYTE,
@@ -30,7 +30,8 @@ from ..engines.local.processes import started_processes
 from ..engines.local.settings import Reinforcement
 from ..engines.meter import Meter
 from ..engines.models import LOCAL, OFFLINE, is_local, is_offline, language_model
-from ..engines.spending import Usage, token_prices
+from ..engines.prices import token_prices
+from ..engines.usage import Usage
 from ..errors import UserError
 from ..optimizers.compile import CompileConfig, plan_job
 from ..optimizers.cost_estimate import NOTHING, Range, estimate_cost

@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from ..engines.guard import Limits
+from ..engines.limits import Limits
 from ..engines.meter import Meter, UsageReport
 from .console import Output, as_text
 

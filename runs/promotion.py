@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import dspy
 
 from ..data.dataset import Split
-from ..engines.spending import Usage
+from ..engines.usage import Usage
 from .results import Evaluation, difference
 from .statistics import MIN_N, Difference
 

@@ -19,7 +19,7 @@ from dspy.clients.call_result import CallResult
 
 from ..engines.call import Call
 from ..engines.embedders import OFFLINE, TextEmbedder
-from ..engines.guard import BudgetGuard
+from ..engines.limits import BudgetGuard
 from ..engines.meter import MeteredLM
 from ..engines.models import is_local
 from ..engines.vectors import CachedVectors

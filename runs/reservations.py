@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..engines.guard import BudgetGuard, Limits
-from ..engines.spending import Usage
+from ..engines.limits import BudgetGuard, Limits
+from ..engines.usage import Usage
 
 
 class Reservations:

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from ..data.confusion import Confusion
-from ..engines.spending import Usage
+from ..engines.usage import Usage
 from ..errors import BrokenRunError
 from ..records import Failure
 from .console import spanned

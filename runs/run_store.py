@@ -29,7 +29,7 @@ from uuid import uuid4
 
 import dspy
 
-from ..engines.spending import Usage
+from ..engines.usage import Usage
 from ..errors import DataError, UserError
 from ..memory.deltas import applied, delta
 from ..memory.memory import Memory
@@ -231,7 +231,7 @@ class RowTable:
 
 @dataclass(eq=False)
 class VectorTable:
-    """What an embedder made of texts, as an `engines.vectors.VectorCache`, and what there is to know of it."""
+    """What an embedder made of texts, as an `engines.call_context.VectorCache`, and what there is to know of it."""
 
     store: RunStore
     embedder: str

@@ -16,10 +16,10 @@ from ..engines.embedders import IN_PROCESS, NO_RERANKER
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.endpoint import Waits
-from ..engines.guard import BudgetGuard
+from ..engines.limits import BudgetGuard
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import language_model
-from ..engines.spending import needed_prices
+from ..engines.prices import needed_prices
 from ..errors import EndpointError, MempilerError, UserError
 from ..programs.adapter import AutoAdapter
 from ..programs.adapter import adapter as make_adapter
@@ -206,7 +206,7 @@ class Runtime:
             with dspy.context(lm=self.model(), adapter=adapter, warn_on_type_mismatch=False):
                 yield
         except MempilerError as error:
-            if self.setup.replay or (self.guard.dead is None and not isinstance(error, EndpointError)):
+            if self.setup.replay or (self.guard.fatal_error is None and not isinstance(error, EndpointError)):
                 raise
             self.folder.update(status="stopped")
             raise type(error)(f"{error}; --resume {self.folder.resumed.name} goes on from here") from error

@@ -17,7 +17,7 @@ from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
 from ..engines.dspy_models import is_plain, metered_copy
 from ..engines.endpoint import DEADLINE, RETRIES, TIMEOUT
-from ..engines.guard import Limits
+from ..engines.limits import Limits
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.models import (
     GGUF,

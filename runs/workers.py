@@ -26,9 +26,10 @@ from typing import Any
 import dspy
 
 from ..data.benchmark import Benchmark
-from ..engines.guard import IN_FLIGHT, BudgetGuard, Limits
+from ..engines.fair_semaphore import IN_FLIGHT
+from ..engines.limits import BudgetGuard, Limits
 from ..engines.meter import Meter, UsageReport
-from ..engines.spending import Usage
+from ..engines.usage import Usage
 from ..errors import EndpointError, MempilerError, ProgramError, UserError
 from ..programs.adapter import AutoAdapter
 from ..programs.identity import program_digest
@@ -103,7 +104,7 @@ def evaluate_remotely(
     if len(parts) < 2:
         return {}
     limits = [guard.remaining(len(part) / len(examples)) for part in parts]
-    ledger = _start_ledger(workers) if guard.limits.given else None
+    ledger = _start_ledger(workers) if guard.has_limits else None
     shards = _make_shards(runtime, name, program, parts, limits, ledger)
     reservations = Reservations(guard, limits)
     usages = [UsageReport() for _ in shards]

@@ -12,7 +12,7 @@ from dspy.utils.exceptions import LMError, LMInvalidRequestError
 
 from ..engines.endpoint.embeddings import EndpointEmbedding
 from ..engines.endpoint.loop import AbandonedCallError
-from ..engines.guard import DEAD_AFTER, BudgetGuard
+from ..engines.limits import DEAD_AFTER, BudgetGuard
 from ..errors import EndpointError
 from ..memory.stored import Owner
 from .failure_counts import NameKeys
@@ -61,7 +61,7 @@ class Breaker(BudgetGuard):
     @property
     def is_responding(self) -> bool:
         """Whether one of the last calls was answered, whoever they were for."""
-        return self._row < DEAD_AFTER
+        return self._failures_in_a_row < DEAD_AFTER
 
     def admit(self) -> None:
         """Called before a call; refuses it while the breaker is open, for its caller or for all."""
@@ -75,11 +75,12 @@ class Breaker(BudgetGuard):
             return
         caller, until = self._caller(), self._clock() + self.pause
         with self._lock:
-            self._row += 1
+            self._failures_in_a_row += 1
             self._failing[caller] += 1
             self._failures[caller] = self._failures.pop(caller, 0) + 1
             # One failure beside those of a single caller is nothing that all have.
-            if self._row >= DEAD_AFTER and (not caller or self._row - max(self._failing.values()) > 1):
+            failures_of_others = self._failures_in_a_row - max(self._failing.values())
+            if self._failures_in_a_row >= DEAD_AFTER and (not caller or failures_of_others > 1):
                 self._closed_from = until
             elif self._failures[caller] >= DEAD_AFTER:
                 self._refused[caller] = until
@@ -103,7 +104,7 @@ class Breaker(BudgetGuard):
         self._failures.pop(caller, None)
         self._refused.pop(caller, None)
         # Left in the row, they would count as failures of others.
-        self._row = max(0, self._row - self._failing.pop(caller, 0))
+        self._failures_in_a_row = max(0, self._failures_in_a_row - self._failing.pop(caller, 0))
 
     def _caller(self) -> bytes:
         """The key of who is refused alone: a tenant, or a user where there is one tenant; empty if nobody is named."""

@@ -21,7 +21,7 @@ from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from ..engines.endpoint.loop import Deadline
+from ..engines.call_context import Deadline
 from ..programs.streaming import AnswerStream
 from ..records.token_counts import estimate_tokens
 from .bodies import ChatRequest, ResponseExtension

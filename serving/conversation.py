@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 import dspy
 
-from ..engines.endpoint.loop import Deadline
+from ..engines.call_context import Deadline
 from ..errors import ConflictError
 from ..memory.incoming import now, turns_of
 from ..programs.streaming import ANSWER_LISTENER, AnswerStream

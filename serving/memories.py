@@ -22,8 +22,8 @@ from weakref import ReferenceType, ref
 import dspy
 from pydantic import ValidationError
 
-from ..engines.guard import FairSemaphore
-from ..engines.spending import call_context
+from ..engines.call_context import call_context
+from ..engines.fair_semaphore import FairSemaphore
 from ..errors import ProgramError, StoreError, UserError
 from ..memory.amending import Amendments, active_amendments
 from ..memory.bm25 import clear_word_cache
@@ -239,7 +239,7 @@ class Memories:
         try:
             with (
                 dspy.context(lm=lm, adapter=adapter, trace=None, usage_tracker=None, disable_history=True),
-                call_context(whose, vectors, self.lane),
+                call_context(caller=whose, vector_cache=vectors, slots=self.lane),
                 set_context(CURRENT_SLOT, self.text_lock and self.text_lock.held),
             ):
                 yield

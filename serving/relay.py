@@ -17,7 +17,7 @@ from dspy.utils.exceptions import LMTransportError
 from fastapi.responses import Response
 
 from ..engines.endpoint.endpoint import Upstream
-from ..engines.endpoint.loop import Deadline
+from ..engines.call_context import Deadline
 from ..records import Context
 from .bodies import ChatRequest
 from .conversation import Conversation

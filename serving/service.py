@@ -20,8 +20,8 @@ from starlette.exceptions import HTTPException
 
 from ..engines.endpoint.embeddings import EndpointEmbedding
 from ..engines.endpoint.endpoint import Upstream, upstream_of
-from ..engines.endpoint.loop import Deadline, within
-from ..engines.guard import IN_FLIGHT, FairSemaphore
+from ..engines.call_context import Deadline, call_context
+from ..engines.fair_semaphore import IN_FLIGHT, FairSemaphore
 from ..engines.meter import Meter
 from ..memory.store import Store
 from ..memory.stored import Owner
@@ -125,7 +125,7 @@ class Pool:
                 await anyio.to_thread.run_sync(before)
             async with own, self._threads:
                 begun.set()
-                with within(deadline):
+                with call_context(deadline=deadline):
                     return await anyio.to_thread.run_sync(call, deadline, limiter=self._unlimited)
 
 

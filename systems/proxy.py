@@ -25,7 +25,8 @@ import uvicorn
 from fastapi import FastAPI, Header
 from fastapi.responses import JSONResponse
 
-from ..engines.spending import Usage, measure_usage, record_usage
+from ..engines.call_context import measure_usage, record_usage
+from ..engines.usage import Usage
 from ..errors import MempilerError
 from ..memory.index import Embedder
 from ..reading.cut_texts import CutText

@@ -88,9 +88,10 @@ ONLY: dict[tuple[str, str], tuple[str, ...]] = {
     ("serving/frameworks", "serving"): (".serving.prompt_text.",),
     ("serving/requests", "serving"): (".serving.bodies.",),
     ("programs", "engines"): (
-        *(".engines.embedders.embedder", ".engines.call.ON_CALL", ".engines.endpoint.loop.in_thread"),
-        *(".engines.endpoint.endpoint.ChunkCallback", ".engines.endpoint.endpoint.stream_chunks"),
-        *(".engines.spending.Usage", ".engines.spending.record_usage", ".engines.spending.measure_usage"),
+        ".engines.call_context.",
+        ".engines.embedders.embedder",
+        ".engines.endpoint.loop.in_thread",
+        ".engines.usage.Usage",
     ),
 }
 """Of some rooms a part alone: names begin with one of these."""

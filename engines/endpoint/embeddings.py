@@ -26,14 +26,16 @@ from ...errors import EndpointError, MempilerError, UserError
 from ...records import estimate_tokens, fewest_tokens
 from ...secret_values import Secrets, secrets_of_address, secrets_of_environment
 from ...text import one_line
-from ..spending import Usage, UsageReport, computing, litellm_module, needed_prices, token_prices
+from ..fair_semaphore import compute_slot
+from ..prices import litellm_module, needed_prices, token_prices
 from ..token_counts import believable_count
+from ..usage import Usage, UsageReport
 from . import Waits
 from .loop import AbandonedCallError, run
 from .retry import with_retries
 
 if TYPE_CHECKING:
-    from ..guard import BudgetGuard
+    from ..limits import BudgetGuard
     from ..meter import Meter
     from .http import Transport
 
@@ -96,7 +98,7 @@ class EndpointEmbedding:
             UserError: There is a limit of cost, and the model's price is not known.
         """
         prices = needed_prices(self._name, guard.limits.max_usd) or token_prices(self._name)
-        self.accounting = Accounting(meter, guard, prices and prices[0])
+        self.accounting = Accounting(meter, guard, prices and prices.input)
 
     def check(self) -> None:
         """Refuse a model that could not be asked; nothing is embedded, and nothing is paid.
@@ -170,7 +172,7 @@ class EndpointEmbedding:
         estimated_tokens = sum(map(estimate_tokens, texts))
         most_tokens = RESERVED * estimated_tokens
 
-        with guard.reserving(Usage(0, most_tokens, cost=most_tokens * (price or 0.0))):
+        with guard.reserve(Usage(0, most_tokens, cost=most_tokens * (price or 0.0))):
             guard.admit()
             try:
                 answer = self._ask(texts)
@@ -195,7 +197,7 @@ class EndpointEmbedding:
             guard.record_success(tokens, cost)
         return answer.vectors
 
-    @computing()
+    @compute_slot()
     def _ask(self, texts: list[str]) -> _Answer:
         """Send one request, and wait for its answer, retries and waits included.
 

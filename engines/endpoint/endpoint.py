@@ -6,11 +6,10 @@ reads is bounded in time, not in bytes, and waits that such a provider asks for 
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, aclosing, closing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from contextlib import aclosing, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -38,11 +37,11 @@ from dspy.lm15 import (
 from dspy.utils.exceptions import LMAuthError, LMTransportError
 
 from ...records import estimate_tokens, fewest_tokens
-from ...records.context_variables import set_context
 from ...records.shared_by_copies import SharedByCopies
 from ...secret_values import Secrets, secrets_of_address, secrets_of_environment
 from ...text import one_line
-from ..spending import litellm_module
+from ..call_context import current_context
+from ..prices import litellm_module
 from ..token_counts import believable_count, text_of_messages
 from . import DEADLINE, RETRIES, TIMEOUT, RemoteEngine
 from .address import address_in_environment, endpoint_digest
@@ -58,21 +57,6 @@ BODY = "metadata"
 
 ADDRESS_OPTION = "--api-base"
 """The option that says where a server is; other roles have options such as `--prompt-api-base`."""
-
-ChunkCallback = Callable[[str], None]
-"""Takes the next piece of the text of one attempt; it must not block."""
-_begin: contextvars.ContextVar[Callable[[], ChunkCallback] | None] = contextvars.ContextVar("pieces", default=None)
-
-
-def stream_chunks(begin: Callable[[], ChunkCallback]) -> AbstractContextManager[None]:
-    """Lets the attempts of the block's calls give their text while it comes.
-
-    Models of this process and answers from a cache give no pieces.
-
-    Args:
-        begin: Called at the beginning of each attempt, in the thread of the endpoints.
-    """
-    return set_context(_begin, begin)
 
 
 @dataclass(frozen=True)
@@ -97,7 +81,7 @@ class Client:
                     yield event
 
     async def complete(self, request: Request) -> Response:
-        """One answer; its pieces are handed on while they come, where they are wanted (`stream_chunks`).
+        """One answer; its pieces are handed on while they come, where they are wanted (`CallContext.on_text`).
 
         Raises:
             LM15Error: There is none.
@@ -106,7 +90,7 @@ class Client:
             return await self._complete(request)
 
     async def _complete(self, request: Request) -> Response:
-        begin = _begin.get()
+        begin = current_context().on_text
         if begin is not None:
             take, any_came = begin(), False
 

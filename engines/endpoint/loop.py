@@ -15,13 +15,13 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import LMTimeoutError
 
-from ...records.context_variables import set_context
+from ..call_context import Deadline, current_context
 
 T = TypeVar("T")
 
@@ -31,37 +31,6 @@ _ENDED: Any = object()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 """By process: an inherited loop is not touched, for what it listens to is still its parent's."""
 _lock = threading.Lock()
-
-
-class Deadline:
-    """When work must have ended, seconds from now, down to the calls deep inside it; an outer one holds for it too."""
-
-    def __init__(self, seconds: float = math.inf) -> None:
-        self._at = time.monotonic() + seconds
-        self._outer = _current.get()
-
-    @property
-    def remaining(self) -> float:
-        """Seconds until then; never below 0."""
-        own = max(0.0, self._at - time.monotonic())
-        return own if self._outer is None else min(own, self._outer.remaining)
-
-    @property
-    def passed(self) -> bool:
-        """Whether the time is over, or nobody waits for the work any more."""
-        return self.remaining <= 0
-
-    def cancel(self) -> None:
-        """Ends it now."""
-        self._at = -math.inf
-
-
-_current: contextvars.ContextVar[Deadline | None] = contextvars.ContextVar("mempiler_deadline", default=None)
-
-
-def within(deadline: Deadline) -> AbstractContextManager[None]:
-    """Puts what the block does under a deadline."""
-    return set_context(_current, deadline)
 
 
 class AbandonedCallError(LMTimeoutError):
@@ -77,7 +46,7 @@ def check_deadline() -> None:
     Raises:
         AbandonedCallError: The deadline of the running work has passed.
     """
-    deadline = _current.get()
+    deadline = current_context().deadline
     if deadline is not None and deadline.passed:
         raise AbandonedCallError
 
@@ -89,7 +58,7 @@ def run(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) ->
         TimeoutError: Of lm15; the time is over.
         AbandonedCallError: The deadline of the work that wants it passed.
     """
-    future = _begun(_bounded(work, seconds, end, _current.get()))
+    future = _begun(_bounded(work, seconds, end, current_context().deadline))
     try:
         return future.result()
     finally:
@@ -98,7 +67,7 @@ def run(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) ->
 
 async def arun(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) -> T:
     """`run` for asyncio; no thread waits."""
-    return await asyncio.wrap_future(_begun(_bounded(work, seconds, end, _current.get())))
+    return await asyncio.wrap_future(_begun(_bounded(work, seconds, end, current_context().deadline)))
 
 
 def iterate(work: AsyncGenerator[T], seconds: float) -> Generator[T]:

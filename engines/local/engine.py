@@ -14,7 +14,7 @@ from dspy.clients.provider import TrainingJob
 from dspy.lm15 import ContextLengthError, Message, Request, Response, Usage, response_to_events
 
 from ...records.shared_by_copies import SharedByCopies
-from ..call import CURRENT_CALL
+from ..call_context import current_context
 from ..meter import Meter, MeteredLM
 from . import processes
 from .batching import LIMIT, WINDOW, Batcher
@@ -59,7 +59,8 @@ class LocalEngine(SharedByCopies):
         heat = config.temperature or 0.0
         row = (prompt, heat, config.max_tokens or MAX_NEW_TOKENS, self._seed(prompt, config.seed, heat))
         sample = self.sampler.call(row)
-        if (call := CURRENT_CALL.get()) is not None:
+        call = current_context().running_call
+        if call is not None:
             call.samples.append(sample)
         return Response(
             id=None,

@@ -25,7 +25,8 @@ from typing import Any
 
 import dspy
 
-from ...engines.spending import Usage, measure_usage, record_usage
+from ...engines.call_context import measure_usage, record_usage
+from ...engines.usage import Usage
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...records import Failure, History, Item
 from ...records.shared_by_copies import SharedByCopies

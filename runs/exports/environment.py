@@ -18,7 +18,7 @@ from typing import Any
 import dspy
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...engines.guard import BudgetGuard
+from ...engines.limits import BudgetGuard
 from ...engines.meter import Meter, MeteredLM
 from ...engines.models import language_model
 from ...errors import DataError, ProgramError, UserError

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...data.judge import PreferenceJudge
-from ...engines.guard import BudgetGuard
+from ...engines.limits import BudgetGuard
 from ...engines.local.memory import release_memory
 from ...engines.meter import Meter
 from ...engines.models import endpoint_errors
@@ -241,7 +241,7 @@ class _Work:
             except BudgetError:
                 continue
             except MempilerError as error:
-                if self.guard.dead is not None:
+                if self.guard.fatal_error is not None:
                     raise
                 failed[label] = one_line(error)
                 continue

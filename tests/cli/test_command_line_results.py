@@ -13,7 +13,7 @@ import pytest
 from mempiler import build, load, save
 from mempiler.cli import COMMANDS, main
 from mempiler.cli.progress import progress
-from mempiler.engines.guard import Limits
+from mempiler.engines.limits import Limits
 from mempiler.engines.meter import UsageReport
 from mempiler.optimizers.compile import CompileConfig
 from mempiler.runs.announce import announce

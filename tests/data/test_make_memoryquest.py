@@ -19,7 +19,7 @@ from mempiler.data.synthesis.palset.make import make_palset
 from mempiler.data.synthesis.palset.people import Setting
 from mempiler.data.synthesis.runner import Runner
 from mempiler.engines.embedders import embedder
-from mempiler.engines.guard import BudgetGuard, Limits
+from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.errors import BudgetError, DataError, UserError
 from mempiler.optimizers.demonstrations import SEED_OFFSET, demonstrate
 from mempiler.programs.compact_adapter import CompactAdapter

@@ -9,7 +9,7 @@ import dspy
 import pytest
 from dspy.utils.dummies import DummyLM
 from mempiler.engines.dspy_models import metered_copy
-from mempiler.engines.guard import BudgetGuard, Limits
+from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.errors import BudgetError
 

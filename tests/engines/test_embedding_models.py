@@ -18,10 +18,10 @@ from mempiler import DataError, EndpointError, MissingDependencyError, UserError
 from mempiler.engines import rerankers, weights
 from mempiler.engines.embedders import embedder
 from mempiler.engines.encoder import AT_ONCE, WIDTH, Encoded, _projection
-from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
-from mempiler.engines.guard import FairSemaphore
+from mempiler.engines.call_context import Deadline, call_context
+from mempiler.engines.endpoint.loop import AbandonedCallError
+from mempiler.engines.fair_semaphore import FairSemaphore
 from mempiler.engines.rerankers import FastEmbed, TokenMatch
-from mempiler.engines.spending import call_context
 from mempiler.engines.vectors import CachedVectors, VectorFile
 from mempiler.engines.weights import WEIGHTS, cache, fetch
 
@@ -266,7 +266,7 @@ def test_token_match_sums_the_weights_of_what_the_best_passage_holds() -> None:
 def test_embedding_and_reranking_hold_a_place_in_turn(tiny: Path) -> None:
     lane = FairSemaphore(1)
     placing = patch.object(FairSemaphore, "slot", autospec=True, side_effect=FairSemaphore.slot)
-    with call_context(("acme", "ada"), None, lane), placing as place:
+    with call_context(caller=("acme", "ada"), slots=lane), placing as place:
         embedder("minilm").embed([f"text {n}" for n in range(AT_ONCE + 1)])
         assert place.call_count == 2
         TokenMatch(embedder("minilm")).scores("jazz", [["Ann likes jazz"]], {"jazz": 1.0})
@@ -345,7 +345,7 @@ def test_models_of_fastembed_are_looked_for_before_one_is_loaded(fastembed: None
 
 def test_nothing_is_embedded_or_ranked_when_nobody_waits_any_more(fastembed: None, tiny: Path) -> None:
     reranker = embedder("minilm", reranker="fastembed:m/cross").reranker
-    with within(Deadline(0.0)):
+    with call_context(deadline=Deadline(0.0)):
         with pytest.raises(AbandonedCallError):
             embedder("minilm").embed(["Oslo"])
         with pytest.raises(AbandonedCallError):
@@ -385,7 +385,7 @@ def test_ranking_ends_between_two_texts_when_nobody_waits_any_more(kind: str, mo
         rerank=lambda query, texts: rank_until_the_asker_leaves(texts),
     )
     monkeypatch.setattr(rerankers, "_model", lambda name, *kinds: (kind, model))
-    with within(deadline), pytest.raises(AbandonedCallError):
+    with call_context(deadline=deadline), pytest.raises(AbandonedCallError):
         FastEmbed("m/any").scores("y", [["x"], ["y"], ["z"]], {})
     assert ranked == ["x"]
 

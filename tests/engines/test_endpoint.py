@@ -30,12 +30,13 @@ from dspy.utils.exceptions import (
 )
 from mempiler import UserError
 from mempiler.engines.dspy_models import metered_copy
-from mempiler.engines.endpoint.endpoint import Upstream, stream_chunks, upstream_of
-from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
-from mempiler.engines.guard import DEAD_AFTER, BudgetGuard, Limits
+from mempiler.engines.call_context import Deadline, call_context, measure_usage
+from mempiler.engines.endpoint.endpoint import Upstream, upstream_of
+from mempiler.engines.endpoint.loop import AbandonedCallError
+from mempiler.engines.limits import DEAD_AFTER, BudgetGuard, Limits
+from mempiler.engines.prices import TokenPrices
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.engines.spending import measure_usage
 from mempiler.engines.token_counts import text_of_outputs
 from mempiler.errors import BudgetError
 
@@ -120,7 +121,7 @@ def test_a_call_ends_with_the_work_that_wants_it_and_tells_nothing_of_the_endpoi
     with StubServer(every("stall")) as server:
         if end:
             end(request)
-        with within(request), pytest.raises(AbandonedCallError):
+        with call_context(deadline=request), pytest.raises(AbandonedCallError):
             ask(named(server, guard=guard))
         assert time.monotonic() - begun < 15
         assert until(20, lambda: not connections(server))
@@ -257,7 +258,7 @@ def test_an_endpoint_that_repeats_the_key_does_not_make_errors_show_it(
             (ask_in_pieces if in_parts else ask)(lm)
         assert server.requests[0][1]["Authorization"] == f"Bearer {KEY}"
         assert says_no_part_of(KEY, shown(caught.value))
-        assert says_no_part_of(KEY, str(lm.guard.dead))
+        assert says_no_part_of(KEY, str(lm.guard.fatal_error))
 
 
 @pytest.mark.parametrize("length", range(100, 520, 7))
@@ -446,7 +447,7 @@ def test_tokenizers_that_need_few_tokens_are_believed(ask: Any, text: str) -> No
 def test_a_budget_holds_where_usage_is_under_reported(ask: Any, limits: Limits) -> None:
     """A call takes 2,300 tokens, so the budget is that of nine calls."""
     with StubServer(answer=lambda body: ANSWER, usage=LIES["too few"]) as server:
-        lm = named(server, guard=BudgetGuard(limits), prices=(4e-7, 4e-7))
+        lm = named(server, guard=BudgetGuard(limits), prices=TokenPrices(4e-7, 4e-7))
         for _ in range(40):
             with suppress(BudgetError):
                 ask(lm, QUESTION)
@@ -464,7 +465,7 @@ def ask_in_pieces(ask: Any) -> Callable[..., tuple[Any, list[list[str]]]]:
             heard.append([])
             return heard[-1].append
 
-        with stream_chunks(begin):
+        with call_context(on_text=begin):
             return ask(lm), heard
 
     return asked
@@ -568,7 +569,7 @@ def reach(server: Any, **settings: Any) -> Upstream:
 def test_a_relayed_call_counts_what_is_reported_and_can_be_true() -> None:
     body = {"messages": [{"role": "user", "content": "x" * 400}]}
     with StubServer() as server:
-        upstream = reach(server, prices=(0.5, 0.5))
+        upstream = reach(server, prices=TokenPrices(0.5, 0.5))
         upstream.count({"prompt_tokens": 90, "completion_tokens": 20}, body, "y" * 80)
         used = upstream.lm.meter.read()
     assert (used.calls, used.input_tokens, used.output_tokens, used.cost) == ({"task": 1}, 90, 20, 55.0)

@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 from dspy.lm15 import AuthError, ConfigurationError, NotConfiguredError, ServerError
 from dspy.utils.exceptions import LMError, LMServerError
-from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
-from mempiler.engines.guard import DEAD_AFTER, SHARE_FROM, BudgetGuard, FairSemaphore, Limits
-from mempiler.engines.spending import Usage, UsageReport, call_context, computing, measure_usage
+from mempiler.engines.call_context import Deadline, call_context, measure_usage
+from mempiler.engines.endpoint.loop import AbandonedCallError
+from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
+from mempiler.engines.limits import DEAD_AFTER, SHARE_FROM, BudgetGuard, Limits
+from mempiler.engines.prices import TokenPrices
+from mempiler.engines.usage import Usage, UsageReport
 from mempiler.errors import BudgetError, EndpointError, MempilerError, UserError
 from mempiler.runs.setup import RunConfig
 
@@ -52,7 +55,7 @@ def admitted(guard: BudgetGuard, calls: int) -> int:
 def test_calls_are_admitted_up_to_the_limit_exactly(limit):
     guard = BudgetGuard(Limits(max_calls=limit))
     assert admitted(guard, 100) == limit
-    assert (guard.limit_hit, guard.refused, guard.dead) == (f"max-calls {limit}", 100 - limit, None)
+    assert (guard.limit_hit, guard.refused_calls, guard.fatal_error) == (f"max-calls {limit}", 100 - limit, None)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,7 @@ def test_candidates_of_calls_in_flight_count_before_they_come():
     asked: list[int] = []
 
     def call(number: int) -> None:
-        with guard.reserving(Usage(calls=3)):
+        with guard.reserve(Usage(calls=3)):
             guard.admit()
             asked.append(number)
             time.sleep(0.01)
@@ -106,8 +109,8 @@ def test_a_limit_that_stops_nothing_is_refused_by_name(name: str, value: Any) ->
     limits: Any = Limits if name.startswith("max_") and name != "max_failure_rate" else partial(RunConfig, "locomo")
     with pytest.raises(UserError, match=f"{name} = .*give a finite number"):
         limits(**{name: value})
-    assert Limits(max_usd=0).given == {"max_usd": 0}
-    assert not Limits().given
+    assert Limits(max_usd=0).as_dict() == {"max_usd": 0}
+    assert not Limits().as_dict()
 
 
 def test_a_phase_keeps_back_what_comes_after_it():
@@ -140,7 +143,7 @@ def test_only_failures_of_the_endpoint_count():
     guard = BudgetGuard()
     for _ in range(DEAD_AFTER * 2):
         guard.record_failure(ValueError("a bug"))
-    assert guard.dead is None
+    assert guard.fatal_error is None
 
 
 def waiting(lane: FairSemaphore) -> int:
@@ -152,7 +155,7 @@ def served(lane: FairSemaphore, callers: str) -> str:
     order: list[str] = []
 
     def call(whose: str) -> None:
-        with call_context(whose), lane.slot():
+        with call_context(caller=whose), lane.slot():
             order.append(whose)
 
     with ThreadPoolExecutor(len(callers)) as pool, lane.slot():
@@ -174,7 +177,7 @@ def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest
     wait = {"acme": lambda: go.wait(10), "other": lambda: None}
 
     def work(tenant: str, user: int) -> None:
-        with call_context((tenant, user), None, lane), computing(), computing():
+        with call_context(caller=(tenant, user), slots=lane), compute_slot(), compute_slot():
             order.append(tenant)
             wait[tenant]()
 
@@ -199,7 +202,7 @@ def test_who_leaves_at_the_deadline_holds_no_place(taking: Callable[[FairSemapho
     lane = FairSemaphore(1)
     with lane.slot():
         for _ in range(3):
-            with within(Deadline(0.02)), pytest.raises(AbandonedCallError):
+            with call_context(deadline=Deadline(0.02)), pytest.raises(AbandonedCallError):
                 taking(lane)
         assert (lane.free, waiting(lane)) == (0, 0)
     assert lane.free == 1
@@ -314,7 +317,7 @@ def test_what_only_the_user_can_mend_ends_the_run_at_once(scripted, failure, wor
     assert len(lm.engine.prompts) == 1
 
 
-@pytest.mark.parametrize(("prices", "cost"), [(None, 0.0), ((0.001, 0.002), 0.2 + 0.2)])
+@pytest.mark.parametrize(("prices", "cost"), [(None, 0.0), (TokenPrices(0.001, 0.002), 0.2 + 0.2)])
 def test_an_answer_without_a_cost_is_priced_by_its_tokens(scripted, prices, cost):
     lm = scripted(lambda kind, text, n: "x" * 400, prices=prices)
     lm("y" * 800)

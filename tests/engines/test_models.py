@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from mempiler.engines import weights
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.endpoint import Waits
-from mempiler.engines.endpoint.loop import AbandonedCallError, Deadline, within
-from mempiler.engines.guard import DEAD_AFTER, BudgetGuard
+from mempiler.engines.call_context import Deadline, call_context
+from mempiler.engines.endpoint.loop import AbandonedCallError
+from mempiler.engines.limits import DEAD_AFTER, BudgetGuard
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import check_askable, check_known, language_model
-from mempiler.engines.spending import litellm_module
+from mempiler.engines.prices import litellm_module
 from mempiler.engines.weights import File, Weights, cache
 from mempiler.errors import EndpointError, MissingDependencyError, UserError
 
@@ -359,7 +360,7 @@ def test_an_embedding_request_that_hangs_ends_at_its_deadline(hanging: Any) -> N
 
 def test_an_embedding_request_that_hangs_ends_with_the_work_that_wants_it(hanging: Any) -> None:
     begun = time.monotonic()
-    with within(Deadline(0.4)), pytest.raises(AbandonedCallError):
+    with call_context(deadline=Deadline(0.4)), pytest.raises(AbandonedCallError):
         hanging.embed(["a"])
     assert 0.4 <= time.monotonic() - begun < 5
 
@@ -385,7 +386,7 @@ def test_an_answer_and_a_refused_text_are_no_failures_of_the_endpoint(server):
         with pytest.raises(UserError, match="was refused"):
             remote.embed([f"text {n}"])
     assert remote.embed(["a"]).shape == (1, 3)
-    assert guard.dead is None
+    assert guard.fatal_error is None
 
 
 @pytest.mark.parametrize("reported", [1, 0, -5, float("nan"), "many", None, [1], 10**400])
@@ -428,7 +429,7 @@ def test_an_embedder_whose_endpoint_repeats_the_key_does_not_show_it(name, statu
         with pytest.raises((UserError, EndpointError)) as caught:
             remote.embed(["a"])
         assert f"Bearer {key}" in echoing.requests[0][1].values()
-        assert "0123456789" not in f"{caught.value} {caught.value.__cause__} {guard.dead}"
+        assert "0123456789" not in f"{caught.value} {caught.value.__cause__} {guard.fatal_error}"
 
 
 def test_a_password_of_an_address_is_hidden():

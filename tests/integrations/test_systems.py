@@ -16,10 +16,10 @@ from typing import Any
 import dspy
 import pytest
 from dspy import lm15
+from mempiler.engines.call_context import measure_usage
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine, request_texts
-from mempiler.engines.spending import measure_usage
 from mempiler.records import Session, Turn
 from mempiler.systems.catalog import SYSTEMS, factory, shipped
 

@@ -8,7 +8,7 @@ import dspy
 import pytest
 from mempiler import UserError, build, load
 from mempiler.engines.embedders import embedder
-from mempiler.engines.guard import BudgetGuard, Limits
+from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.models import language_model
 from mempiler.optimizers.compile import CompileConfig, clean_program, compile_program
 from mempiler.programs.state import dump_predictor

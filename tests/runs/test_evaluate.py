@@ -16,7 +16,7 @@ from dspy.lm15 import ContextLengthError, ServerError
 from mempiler import EntryReader, ProgramError, Store, UserError, UserMemory, build, load, save
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
-from mempiler.engines.guard import Limits
+from mempiler.engines.limits import Limits
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.optimizers.logo_grpo.reward import answer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dspy.lm15 import ServerError
 from mempiler import EndpointError, UserError, build, load, save
-from mempiler.engines.guard import BudgetGuard
+from mempiler.engines.limits import BudgetGuard
 from mempiler.engines.meter import Meter
 from mempiler.optimizers.compile import CompileConfig
 from mempiler.optimizers.cost_estimate import Range

@@ -11,11 +11,11 @@ from dspy.lm15 import ContextLengthError, InvalidRequestError
 from mempiler import UserError, build, load, save
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
-from mempiler.engines.guard import BudgetGuard, Limits
+from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.engines.offline.engine import OfflineEngine
-from mempiler.engines.spending import litellm_module
+from mempiler.engines.prices import TokenPrices, litellm_module
 from mempiler.programs.names import METHODS
 from mempiler.runs.evaluate import evaluate
 from mempiler.runs.experiment import run_evaluate
@@ -159,7 +159,8 @@ LIMITS = [("max_usd", 0.005), ("max_tokens", 10_000), ("max_calls", 30)]
 
 def run(server: Any, threads: int, **limits: Any) -> Evaluation:
     """Evaluates turn RAG against a server, at the prices of a small model, within limits."""
-    meter, guard, prices = Meter(), BudgetGuard(Limits(**limits)), (4e-7, 1.6e-6)
+    meter, guard = Meter(), BudgetGuard(Limits(**limits))
+    prices = TokenPrices(4e-7, 1.6e-6)
     lm = language_model(server.model, meter, api_base=server.url, guard=guard, prices=prices)
     asked = benchmark("locomo")
     with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from mempiler.engines.guard import BudgetGuard, Limits
+from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.models import language_model
-from mempiler.engines.spending import Usage, UsageReport
+from mempiler.engines.usage import Usage, UsageReport
 from mempiler.errors import BudgetError, EndpointError
 from mempiler.runs.ledger import Ledger, LedgerEntry
 from mempiler.runs.reservations import RecordingGuard, Reservations
@@ -62,10 +62,10 @@ def test_a_call_that_waits_for_budget_goes_on_when_a_part_comes_back() -> None:
 
     def call() -> None:
         begun.set()
-        with guard.reserving(Usage(0, 20)):
+        with guard.reserve(Usage(0, 20)):
             guard.admit()
 
-    with guard.reserving(Usage(0, 10)), ThreadPoolExecutor(1) as pool:
+    with guard.reserve(Usage(0, 10)), ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(call)
         assert begun.wait(10)
         with pytest.raises(TimeoutError):

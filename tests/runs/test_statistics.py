@@ -18,7 +18,7 @@ from mempiler.data.dataset import Split
 from mempiler.data.judge import PreferenceJudge
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.engines.spending import Usage
+from mempiler.engines.usage import Usage
 from mempiler.programs.adapter import adapter
 from mempiler.records import Failure
 from mempiler.runs.compare import BASIS, FinishedRun, compare, load_run, preferences, rejection_reason

@@ -14,9 +14,8 @@ import pytest
 from mempiler import Store, build
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder, hashed
 from mempiler.engines.endpoint import Waits
-from mempiler.engines.guard import FairSemaphore
+from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
 from mempiler.engines.models import language_model
-from mempiler.engines.spending import computing
 from mempiler.serving import operations
 from mempiler.serving.breaker import Breaker
 from sqlalchemy import event
@@ -125,7 +124,7 @@ def test_a_stream_that_nobody_reads_holds_a_place_of_its_tenant_until_it_is_clos
 def test_what_is_embedded_for_a_tenant_counts_in_its_share(connect: Any) -> None:
     go, inside = threading.Event(), list[int]()
 
-    @computing()
+    @compute_slot()
     def embed(texts: Any) -> Any:
         inside.append(len(texts))
         if "hang" in texts[0]:

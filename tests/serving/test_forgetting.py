@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from mempiler import Store, UserMemory, build
+from mempiler.engines.call_context import Deadline
 from mempiler.engines.embedders import embedder
-from mempiler.engines.endpoint.loop import Deadline
 from mempiler.engines.models import language_model
 from mempiler.serving.bodies import ChatRequest
 from mempiler.serving.conversation import Conversation

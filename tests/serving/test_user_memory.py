@@ -14,7 +14,7 @@ import pytest
 from mempiler import History, Hit, MemoryProgram, Session, Store, Turn, UserMemory, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.endpoint.loop import THREADS
-from mempiler.engines.guard import BudgetGuard
+from mempiler.engines.limits import BudgetGuard
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
 from mempiler.programs.catalog import needs_embedder

@@ -22,7 +22,7 @@ from mempiler import (
     Writer,
     build,
 )
-from mempiler.engines.guard import DEAD_AFTER
+from mempiler.engines.limits import DEAD_AFTER
 from mempiler.memory.memory import TurnMemory
 from mempiler.memory.stored import Owner
 from mempiler.programs.tasks.task import QuestionAnswering

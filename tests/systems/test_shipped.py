@@ -15,11 +15,11 @@ import httpx
 import numpy as np
 import openai
 import pytest
+from mempiler.engines.call_context import measure_usage
 from mempiler.engines.embedders import embedder
-from mempiler.engines.guard import BudgetGuard, Limits
+from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.engines.spending import measure_usage
 from mempiler.errors import BudgetError, EndpointError, UserError
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from mempiler.engines.call import ON_CALL
+from mempiler.engines.call_context import call_context
 from mempiler.engines.local.sampling import row_seed
 from mempiler.programs.threads import gather
-from mempiler.records.context_variables import set_context
 
 PROMPT = "w1 w2"
 ASKED = [{"role": "user", "content": PROMPT}]
@@ -17,7 +16,7 @@ ASKED = [{"role": "user", "content": PROMPT}]
 def samples_heard() -> Iterator[list[Any]]:
     """The raw completions of the block's calls."""
     found: list[Any] = []
-    with set_context(ON_CALL, lambda asked, answers, samples: found.extend(samples)):
+    with call_context(on_call=lambda asked, answers, samples: found.extend(samples)):
         yield found
 
 

@@ -10,7 +10,7 @@ import dspy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mempiler.engines.spending import Usage
+from mempiler.engines.usage import Usage
 from mempiler.programs.recording import Completion, PredictorCall
 from mempiler.programs.state import PredictorState
 from mempiler.records import Failure

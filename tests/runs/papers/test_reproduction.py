@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.engines.guard import Limits
+from mempiler.engines.limits import Limits
 from mempiler.engines.meter import Meter
-from mempiler.engines.spending import Usage
+from mempiler.engines.usage import Usage
 from mempiler.runs.compare import load_run
 from mempiler.runs.papers.cells import VariantResult
 from mempiler.runs.papers.paper import Column, NotRun, Printed, Variant

@@ -1,0 +1,167 @@
+"""The call context: for whom calls are made, until when, and who hears of them.
+
+DSPy calls a language model from deep inside a program, so what a call has to know about its
+surroundings cannot be passed to it. It stands in one frozen `CallContext`, in the only context
+variable of `engines`. The threads of `gather` and the tasks of asyncio see the same one.
+
+    with call_context(caller=("acme", "ada"), deadline=Deadline(30)):
+        with measure_usage() as tracker:
+            lm("When did Ada move?")      # for ada, within 30 seconds, counted by the tracker
+        tracker.usage.calls               # 1
+
+A block changes only the fields that it names. After it, the context is what it was before.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import math
+import time
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
+
+from .usage import Usage, UsageTracker
+
+if TYPE_CHECKING:
+    from .call import Call
+
+CallListener = Callable[[Any, Sequence[Any], Sequence[Any]], None]
+"""Takes three things of one finished call: its messages (or its prompt, if it has no messages), the
+answers as DSPy returns them, and the samples that a local model recorded."""
+
+ChunkCallback = Callable[[str], None]
+"""Takes the next piece of an answer's text; it must not block."""
+
+
+class VectorCache(Protocol):
+    """Keep embedding vectors by key, as bytes. It raises nothing, and may keep nothing."""
+
+    def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Return the vectors that are there."""
+        ...
+
+    def write(self, vectors: Mapping[bytes, bytes]) -> None:
+        """Add vectors, or replace them."""
+        ...
+
+
+class Slots(Protocol):
+    """Limit how much runs at the same time; `fair_semaphore.FairSemaphore` does."""
+
+    def slot(self) -> AbstractContextManager[None]:
+        """Hold a slot for the block, after waiting for it."""
+        ...
+
+
+class Deadline:
+    """The moment when work must have ended, down to the calls deep inside it.
+
+    If it is made under another deadline, it passes no later than that one.
+
+    Args:
+        seconds: Time from now on.
+    """
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self._end = time.monotonic() + seconds
+        self._outer = current_context().deadline
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that are left; never below 0."""
+        remaining = max(0.0, self._end - time.monotonic())
+        if self._outer is None:
+            return remaining
+        return min(remaining, self._outer.remaining)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is over, or nobody waits for the work any more."""
+        return self.remaining <= 0
+
+    def cancel(self) -> None:
+        """Let the deadline pass now, because nobody waits for the work any more."""
+        self._end = -math.inf
+
+
+@dataclass(frozen=True)
+class CallContext:
+    """What calls of language models and embedders know about the work that makes them."""
+
+    caller: Hashable = None
+    """For whom the work is done, e.g. a tuple that begins with the tenant. Callers take turns."""
+    deadline: Deadline | None = None
+    """When the work must have ended; None if there is no limit."""
+    usage: UsageTracker | None = None
+    """What counts the usage of calls: the innermost `measure_usage` block."""
+    vector_cache: VectorCache | None = None
+    """Where vectors of the caller's texts are kept; None means the file that all texts share."""
+    slots: Slots | None = None
+    """Where embedding and reranking wait for their turn; None if they do not wait."""
+    on_text: Callable[[], ChunkCallback] | None = None
+    """Called when an attempt of a call begins, in the thread of the endpoints. What it returns gets
+    the text of the answer while it comes. Models of this process and caches send no text."""
+    on_call: CallListener | None = None
+    """Called after each call."""
+    running_call: Call | None = None
+    """The call that a metered model is making; a local model adds its samples to it."""
+
+
+class ContextChanges(TypedDict, total=False):
+    """The fields of a `CallContext` that a block changes."""
+
+    caller: Hashable
+    deadline: Deadline | None
+    usage: UsageTracker | None
+    vector_cache: VectorCache | None
+    slots: Slots | None
+    on_text: Callable[[], ChunkCallback] | None
+    on_call: CallListener | None
+    running_call: Call | None
+
+
+_OUTSIDE = CallContext()
+"""The context of code in no `call_context` block."""
+
+_current: contextvars.ContextVar[CallContext] = contextvars.ContextVar(
+    "mempiler_call_context", default=_OUTSIDE
+)
+
+
+def current_context() -> CallContext:
+    """Return the call context of the running code."""
+    return _current.get()
+
+
+@contextmanager
+def call_context(**changes: Unpack[ContextChanges]) -> Generator[None]:
+    """Change some fields of the call context for the block; the others stay as they are."""
+    token = _current.set(replace(_current.get(), **changes))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def measure_usage() -> Generator[UsageTracker]:
+    """Count the usage of the calls in the block.
+
+    Calls in a `measure_usage` block inside it are counted there alone.
+    """
+    tracker = UsageTracker()
+    with call_context(usage=tracker):
+        yield tracker
+        tracker.ended = time.perf_counter()
+
+
+def record_usage(usage: Usage) -> None:
+    """Add usage to the innermost `measure_usage` block; without one, drop it.
+
+    Not only calls are recorded: also what was used for the work elsewhere, or earlier.
+    """
+    tracker = current_context().usage
+    if tracker is not None:
+        tracker.calls.append(usage)

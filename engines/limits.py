@@ -1,0 +1,380 @@
+"""Limits of a run, and the guard that keeps them.
+
+Optimizers catch failures, and would spend a whole budget on a dead endpoint. So a run stops in two
+cases: a limit is reached, or the endpoint is found dead. From then on, every call is refused before
+it is made.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from dspy.utils.exceptions import (
+    LMAuthError,
+    LMConfigurationError,
+    LMError,
+    LMInvalidRequestError,
+    LMUnsupportedModelError,
+)
+
+from ..errors import BudgetError, EndpointError, MempilerError, UserError
+from ..records.shared_by_copies import SharedByCopies
+from ..text import one_line
+from ..validation import check_number
+from .endpoint.loop import AbandonedCallError
+from .fair_semaphore import IN_FLIGHT, FairSemaphore
+from .usage import Usage
+
+DEAD_AFTER = 5
+"""Failures in a row after which an endpoint is dead."""
+SHARE_FROM = 20
+"""Calls from which on an endpoint is dead if more than half of them failed."""
+_LARGEST_LIMIT = 1e18
+"""A larger limit is a slip."""
+
+_USAGE_FIELDS = {
+    "max_usd": "cost",
+    "max_calls": "calls",
+    "max_tokens": "tokens",
+    "max_minutes": "minutes",
+}
+"""What of a `Usage` each limit is compared with."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run may spend at most; None is no limit.
+
+    Raises:
+        UserError: A limit is negative, infinite or NaN.
+    """
+
+    max_usd: float | None = None
+    """US dollars, of calls whose price is known."""
+    max_calls: int | None = None
+    max_tokens: int | None = None
+    """Tokens of prompts and answers together."""
+    max_minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            check_number(field.name, getattr(self, field.name), maximum=_LARGEST_LIMIT)
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the limits that are set, by name."""
+        return {name: limit for name, limit in vars(self).items() if limit is not None}
+
+
+class BudgetGuard(SharedByCopies):
+    """Admit or refuse calls; one guard is shared by all models of a run, and safe under threads.
+
+    The life of one call:
+
+        with guard.slots(address).slot():          # wait for a slot at the endpoint
+            with guard.reserve(expected_usage):    # wait while others may use up all that is left
+                guard.admit()                      # count the call, or refuse it
+                try:
+                    answer = ask()
+                except LMError as error:
+                    guard.record_failure(error)    # find out whether the endpoint is dead
+                    raise
+                guard.record_success(answer.tokens, answer.cost)
+
+    `release` takes the place of `record_success` where a cache had the answer: it costs nothing.
+
+    A call is counted before it is made, so `max_calls` is exact. What it uses of the other limits
+    is known only afterwards. Therefore a guess is reserved while it is in flight, and further calls
+    wait while those in flight could reach a limit. So a limit is overrun by one call at most. A
+    call that uses more than its guess may overrun it by that difference, too; time may be overrun
+    by more.
+
+    Args:
+        limits: What may be spent at most; nothing is limited if None.
+        in_flight: Calls that one endpoint is asked at the same time.
+    """
+
+    def __init__(self, limits: Limits | None = None, in_flight: int = IN_FLIGHT) -> None:
+        self.limits = limits or Limits()
+        self.in_flight = in_flight
+        self.tenant_share: Callable[[], float] = lambda: 1.0
+        """Return the part of an endpoint's slots that one tenant may hold; a service sets it."""
+        self.fatal_error: MempilerError | None = None
+        """Why every call is refused, e.g. a dead endpoint or a refused key; None while none is."""
+        self.limit_hit: str | None = None
+        """The limit that was reached, e.g. "max-calls 100"; None while there is none."""
+        self.refused_calls = 0
+        """Calls refused because of a limit, of the whole run or of a phase."""
+
+        self._lock = threading.Condition()
+        self._slots: dict[str, FairSemaphore] = {}
+        self._started = time.monotonic()
+        self._spent = Usage()
+        self._reservations: list[Usage] = []
+        self._phase_limits = Limits()
+        self._failures_in_a_row = 0
+        self._failed_calls = 0
+        self._finished_calls = 0
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether anything is limited."""
+        return bool(self.limits.as_dict())
+
+    def slots(self, endpoint: str) -> FairSemaphore:
+        """Return the slots for calls to an endpoint.
+
+        Args:
+            endpoint: Its address, or whatever else names it.
+        """
+        with self._lock:
+            if endpoint not in self._slots:
+                # The share is read at each call: a service sets `tenant_share` later.
+                self._slots[endpoint] = FairSemaphore(self.in_flight, lambda: self.tenant_share())
+            return self._slots[endpoint]
+
+    # The life of one call.
+
+    @contextmanager
+    def reserve(self, expected: Usage) -> Iterator[None]:
+        """Reserve what a call may use, for the block.
+
+        While the calls in flight may use all that is left of a limit, it waits first.
+        """
+        if not self.has_limits:
+            yield
+            return
+
+        with self._lock:
+            while self.fatal_error is None and self._is_all_reserved():
+                self._lock.wait()
+            self._reservations.append(expected)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reservations.remove(expected)
+                self._lock.notify_all()
+
+    def admit(self) -> None:
+        """Count a call that is about to be made, or refuse it.
+
+        Raises:
+            EndpointError: The endpoint is dead.
+            UserError: The endpoint refuses the key.
+            BudgetError: A limit is reached.
+        """
+        with self._lock:
+            if self.fatal_error is not None:
+                raise type(self.fatal_error)(str(self.fatal_error))
+            self._check_phase_limits()
+            self._check_limits()
+            self._spent += Usage(calls=1)
+
+    def release(self) -> None:
+        """Take back an admitted call that a cache answered: it costs nothing."""
+        with self._lock:
+            self._spent -= Usage(calls=1)
+
+    def record_success(self, tokens: int, cost: float | None, calls: int = 1) -> None:
+        """Add what an answered call used.
+
+        Args:
+            tokens: Of its prompt and answers.
+            cost: US dollars; None if its price is not known.
+            calls: More than 1 where it asked for several candidates.
+        """
+        with self._lock:
+            self._failures_in_a_row = 0
+            self._finished_calls += 1
+            # `admit` counted one of the calls.
+            self._spent += Usage(calls - 1, tokens, cost=cost or 0.0)
+
+    def record_failure(self, error: Exception) -> None:
+        """Count a call that failed after its retries.
+
+        Raises:
+            UserError: The endpoint refuses the key.
+            EndpointError: The endpoint is dead.
+        """
+        if not _is_failure_of_endpoint(error):
+            return
+
+        with self._lock:
+            self._failures_in_a_row += 1
+            self._failed_calls += 1
+            self._finished_calls += 1
+
+            # The first reason stands; later failures are of calls that were in flight.
+            if self.fatal_error is None:
+                self.fatal_error = self._fatal_error_of(error)
+            if self.fatal_error is not None:
+                raise type(self.fatal_error)(str(self.fatal_error)) from error
+
+    def stop(self, error: MempilerError) -> None:
+        """Refuse all further calls for another reason, e.g. a store that cannot be written."""
+        with self._lock:
+            if self.fatal_error is None:
+                self.fatal_error = error
+
+    # The breaker: when is an endpoint dead?
+
+    def _fatal_error_of(self, error: Exception) -> MempilerError | None:
+        """Return why the run has to stop after a failure that was just counted, or None."""
+        reason = _reason_of(error)
+
+        # A key that is not set is as final as one that is refused.
+        if isinstance(error, LMAuthError | LMConfigurationError):
+            return UserError(f"the model's endpoint refuses the key: {reason}")
+        if self._failures_in_a_row >= DEAD_AFTER:
+            in_a_row = f"{self._failures_in_a_row} times in a row"
+            return EndpointError(f"the model's endpoint failed {in_a_row}, stopped: {reason}")
+        if self._has_mostly_failed():
+            share = f"{self._failed_calls} of {self._finished_calls} calls"
+            return EndpointError(f"the model's endpoint failed {share}, stopped: {reason}")
+        return None
+
+    def _has_mostly_failed(self) -> bool:
+        """Tell whether more than half of the calls failed, once there are enough of them."""
+        if self._finished_calls < SHARE_FROM:
+            return False
+        return self._failed_calls * 2 > self._finished_calls
+
+    # The budget.
+
+    def spent(self) -> Usage:
+        """Return what has been spent so far."""
+        with self._lock:
+            return self._spent_until_now()
+
+    def remaining(self, share: float) -> Limits:
+        """Return a share of what is left, as the limits of another process.
+
+        Of the time it gets all: time passes for all processes together.
+        """
+        spent = self.spent()
+        phase_limits = self._phase_limits.as_dict()
+
+        parts: dict[str, Any] = {}
+        for name, limit in self.limits.as_dict().items():
+            effective_limit = min(limit, phase_limits.get(name, limit))
+            rest = max(0, effective_limit - _amount(spent, name))
+            if name == "max_minutes":
+                parts[name] = rest
+            elif name == "max_usd":
+                parts[name] = rest * share
+            else:
+                parts[name] = int(rest * share)
+        return Limits(**parts)
+
+    def add_usage(self, usage: Usage) -> None:
+        """Add what another process has spent, except its time.
+
+        What such a process gives back of its part is below 0.
+        """
+        with self._lock:
+            self._spent += replace(usage, seconds=0)
+            self._lock.notify_all()
+
+    @contextmanager
+    def phase(self, reserved: Usage) -> Iterator[None]:
+        """Keep a part of each limit back during the block, for the scoring that comes after it."""
+        phase_limits: dict[str, Any] = {}
+        for name, limit in self.limits.as_dict().items():
+            phase_limits[name] = max(0, limit - _amount(reserved, name))
+
+        self._phase_limits = Limits(**phase_limits)
+        try:
+            yield
+        finally:
+            self._phase_limits = Limits()
+
+    def _spent_until_now(self) -> Usage:
+        return replace(self._spent, seconds=time.monotonic() - self._started)
+
+    def _check_phase_limits(self) -> None:
+        """Refuse a call if a limit of the phase is reached."""
+        reached = _reached_limit(self._phase_limits, self._spent_until_now())
+        if reached is None:
+            return
+
+        self.refused_calls += 1
+        # A limit of the whole run that was reached is the better reason.
+        if self.limit_hit is None:
+            whole_limit = self.limits.as_dict()[reached]
+            self.limit_hit = f"{_option(reached)} {whole_limit:g}, less what scoring needs"
+        raise _budget_error(self._phase_limits, reached)
+
+    def _check_limits(self) -> None:
+        """Refuse a call if a limit of the run is reached."""
+        reached = _reached_limit(self.limits, self._spent_until_now())
+        if reached is None:
+            return
+
+        self.refused_calls += 1
+        self.limit_hit = f"{_option(reached)} {self.limits.as_dict()[reached]:g}"
+        raise _budget_error(self.limits, reached)
+
+    def _committed(self) -> Usage:
+        """Return what has been spent, and what the calls in flight may use beside it."""
+        return sum(self._reservations, self._spent)
+
+    def _is_all_reserved(self) -> bool:
+        """Tell whether the calls in flight may use all that is left of a limit.
+
+        A limit that is reached already is no reason to wait: `admit` refuses the call.
+        """
+        committed = self._committed()
+        for limits in (self._phase_limits, self.limits):
+            for name, limit in limits.as_dict().items():
+                if _amount(self._spent, name) < limit <= _amount(committed, name):
+                    return True
+        return False
+
+    def __reduce__(self) -> tuple[type[BudgetGuard], tuple[Limits, int]]:
+        return BudgetGuard, (self.limits, self.in_flight)
+
+
+def _amount(usage: Usage, limit_name: str) -> float:
+    """Return the part of a usage that a limit is compared with, e.g. the cost for "max_usd"."""
+    return getattr(usage, _USAGE_FIELDS[limit_name])
+
+
+def _reached_limit(limits: Limits, usage: Usage) -> str | None:
+    """Return the name of the first limit that a usage reaches, or None."""
+    for name, limit in limits.as_dict().items():
+        if _amount(usage, name) >= limit:
+            return name
+    return None
+
+
+def _budget_error(limits: Limits, limit_name: str) -> BudgetError:
+    limit = limits.as_dict()[limit_name]
+    return BudgetError(f"budget reached: {_option(limit_name)} {limit:g}")
+
+
+def _option(limit_name: str) -> str:
+    """Return a limit as the command line spells it, without the two dashes."""
+    return limit_name.replace("_", "-")
+
+
+def _is_failure_of_endpoint(error: Exception) -> bool:
+    """Tell whether an error says something about the endpoint, rather than about one call."""
+    if not isinstance(error, LMError) or isinstance(error, AbandonedCallError):
+        return False
+    # A prompt may be refused for its content or length; then the endpoint is well.
+    is_refused_prompt = isinstance(error, LMInvalidRequestError)
+    return not is_refused_prompt or isinstance(error, LMUnsupportedModelError)
+
+
+def _reason_of(error: Exception) -> str:
+    """Return an error in one line; for a missing key, the variables that could hold it."""
+    if isinstance(error, LMConfigurationError):
+        variables = " or ".join(getattr(error, "env_keys", ()))
+        if variables:
+            return f"there is none; set {variables}"
+    return one_line(error, 300)
