@@ -111,7 +111,7 @@ def _check_judge(name: str, setup: RunConfig, planned: bool) -> None:
     """Lets a judge (of the benchmark `name`, or ours) judge answers that are known to be right, vague or wrong."""
     from ..data import judge_check
     from ..engines.limits import BudgetGuard
-    from ..engines.meter import Meter
+    from ..engines.model_config import ModelConfig
     from ..engines.models import endpoint_errors, language_model
     from ..engines.prices import needed_prices
     from ..programs.adapter import adapter
@@ -120,7 +120,8 @@ def _check_judge(name: str, setup: RunConfig, planned: bool) -> None:
         raise UserError("a judge is checked at once: --plan, --resume and --replay are for runs")
     labelled, lm = judge_check.read_labelled(setup.data), setup.judge_lm or "offline"
     guard, prices = BudgetGuard(setup.limits), needed_prices(lm, setup.limits.max_usd)
-    model = language_model(lm, Meter(), "judge", setup.roles["judge"].address, guard=guard, prices=prices)
+    config = ModelConfig(api_base=setup.roles["judge"].address, prices=prices)
+    model = language_model(lm, config, role="judge", guard=guard)
     judge = judge_check.judge_of(None if name == "judge" else name)(model, adapter(setup.adapter or "chat"))
     try:
         with endpoint_errors():

@@ -17,6 +17,9 @@ from ..records import estimate_tokens, fewest_tokens
 from .endpoint import RemoteEngine
 from .token_counts import believable_count, text_of_messages, text_of_outputs
 
+_CLIENT_SETTINGS = ("api_", "base_url", "timeout", "cache")
+"""What settings begin with that say how an endpoint is asked, not what it is asked."""
+
 
 class ReportedTokens(NamedTuple):
     """What an endpoint reports of one call, of any kind; None of what it does not report."""
@@ -36,15 +39,16 @@ class CallTokens(NamedTuple):
 
 @dataclass
 class Call:
-    """One call, which asks for one or several answers."""
+    """One call, which asks for one or several answers (candidates)."""
 
     lm: Any
     prompt: Any
     messages: Any
     kwargs: dict[str, Any]
-    quiet: bool = field(default_factory=lambda: bool(dspy.settings.disable_history))
+    is_hidden: bool = field(default_factory=lambda: bool(dspy.settings.disable_history))
     """Whether it is left out of histories."""
     result: CallResult | None = None
+    """None until it is answered."""
     outputs: Any = None
     """What the caller gets."""
     samples: list[Any] = field(default_factory=list[Any])
@@ -52,30 +56,40 @@ class Call:
 
     @cached_property
     def request(self) -> dict[str, Any]:
-        """What the answer depends on, without addresses, keys and timeouts, as DSPy's cache has it."""
-        client = ("api_", "base_url", "timeout", "cache")
+        """What the answer depends on, in the form of DSPy's cache: no addresses, keys, timeouts."""
         messages = self.messages or [{"role": "user", "content": self.prompt}]
         merged = {"model": self.lm.model, "messages": messages, **self.lm.kwargs, **self.kwargs}
-        found = {name: value for name, value in merged.items() if not name.startswith(client)}
-        if found.get("rollout_id") is None:
-            found.pop("rollout_id", None)
-        found["_fn_identifier"] = "dspy.clients.lm.litellm_completion"
+        request = {
+            name: value for name, value in merged.items() if not name.startswith(_CLIENT_SETTINGS)
+        }
+
+        if request.get("rollout_id") is None:
+            request.pop("rollout_id", None)
+        request["_fn_identifier"] = "dspy.clients.lm.litellm_completion"
         weights = getattr(self.lm.engine, "weights_version", None)
-        return found if weights is None else {**found, "weights": weights}
+        if weights is not None:
+            request["weights"] = weights
+        return request
 
     @cached_property
     def key(self) -> str:
-        """A digest of what the answer depends on."""
-        return hashlib.sha256(json.dumps(self.request, sort_keys=True, default=schema).encode()).hexdigest()
+        """A digest of the request, by which a run keeps the answer.
+
+        The endpoint is no part of it: a server that has moved must not cost everything again.
+        """
+        text = json.dumps(self.request, sort_keys=True, default=json_schema)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property
     def cache_key(self) -> dict[str, Any]:
-        """The request as DSPy's cache knows it, which all runs share: another server may have a model of that name.
+        """The request as DSPy's cache knows it.
 
-        A run's own answers are kept by `key`: a server that has moved must not cost everything again.
+        All runs share that cache, so the endpoint is part of the key: another server may have a
+        model of the same name.
         """
-        endpoint = self.lm.engine.digest if isinstance(self.lm.engine, RemoteEngine) else None
-        return self.request if endpoint is None else {**self.request, "endpoint": endpoint}
+        if not isinstance(self.lm.engine, RemoteEngine) or self.lm.engine.digest is None:
+            return self.request
+        return {**self.request, "endpoint": self.lm.engine.digest}
 
     @property
     def cache(self) -> bool:
@@ -89,12 +103,13 @@ class Call:
 
     @cached_property
     def tokens(self) -> CallTokens:
-        """The tokens of the call, once it has a result; of an endpoint's numbers only those that can be true."""
+        """The tokens of the answered call; of an endpoint's numbers only those that can be true."""
         result: Any = self.result
         # DSPy asks once for each candidate, and so sends the prompt as often.
         candidates = max(1, len(result.responses))
 
-        prompt_minimum = answer_minimum = 0
+        prompt_minimum = 0
+        answer_minimum = 0
         if isinstance(self.lm.engine, RemoteEngine):  # models of this process are trusted
             prompt_minimum = candidates * fewest_tokens(text_of_messages(self.request["messages"]))
             answer_minimum = fewest_tokens(text_of_outputs(result.outputs))
@@ -111,12 +126,13 @@ class Call:
         return CallTokens(prompt, answer, estimated)
 
     def _reported_tokens(self, result: CallResult) -> ReportedTokens:
-        """What the endpoint reports; nothing where it reports 0 of both."""
+        """Return what the endpoint reports; nothing where it reports 0 of both."""
         usage = result.usage or {}
-        prompt, answer = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        prompt = usage.get("prompt_tokens")
+        answer = usage.get("completion_tokens")
 
         if not (prompt or answer) and result.responses:
-            # A result from a cache has lost its usage, but not its responses: there is one for each candidate.
+            # A result from a cache has lost its usage, but not its responses, one per candidate.
             usages = [response.usage for response in result.responses]
             prompt = sum(usage.input_tokens or 0 for usage in usages)
             answer = sum(usage.output_tokens or 0 for usage in usages)
@@ -127,30 +143,45 @@ class Call:
 
     @property
     def prompt_tokens(self) -> int:
-        """About how many tokens it sends, the schema that its answer has to fit included."""
-        return estimate_tokens(json.dumps(self.request, ensure_ascii=False, default=schema))
+        """Our estimate of the tokens it sends, the schema of its answer included."""
+        text = json.dumps(self.request, ensure_ascii=False, default=json_schema)
+        return estimate_tokens(text)
 
-    def cached(self) -> CallResult | None:
-        """The result that DSPy's cache has."""
-        found = dspy.cache.get(self.cache_key) if self.cache else None
-        return CallResult.load(found) if isinstance(found, dict) and "responses" in found else None
+    def read_cache(self) -> CallResult | None:
+        """Return the result that DSPy's cache has, if it may answer."""
+        if not self.cache:
+            return None
+        record = dspy.cache.get(self.cache_key)
+        if not isinstance(record, dict) or "responses" not in record:
+            return None
+        return CallResult.load(record)
 
-    def answered(self, entry: dict[str, Any]) -> CallResult:
-        """The result of a call that DSPy made, by its entry in the history."""
-        told, cost = entry["response"], entry["cost"]
-        responses, details = told if isinstance(told, tuple) else (told,), entry.get("cost_details", {})
-        model = entry["response_model"]
-        self.result = CallResult(responses, entry["outputs"], entry["usage"], cost, told, model, False, details)
+    def set_result(self, entry: dict[str, Any]) -> CallResult:
+        """Set the result from DSPy's entry in the history, and return it."""
+        response = entry["response"]
+        responses = response if isinstance(response, tuple) else (response,)
+        self.result = CallResult(
+            responses,
+            entry["outputs"],
+            entry["usage"],
+            entry["cost"],
+            response,
+            entry["response_model"],
+            False,
+            entry.get("cost_details", {}),
+        )
         return self.result
 
-    def entry(self, result: CallResult) -> dict[str, Any]:
-        """The entry in the history of a call whose answer was known."""
-        told = result.responses[0] if len(result.responses) == 1 else result.responses
+    def history_entry(self, result: CallResult) -> dict[str, Any]:
+        """Return the entry in the history for a call whose answer was known already."""
+        response = result.responses
+        if len(result.responses) == 1:
+            response = result.responses[0]
         return {
             "prompt": self.prompt,
             "messages": self.messages,
             "kwargs": self.kwargs,
-            "response": told,
+            "response": response,
             "outputs": result.outputs,
             "usage": {} if result.cache_hit else result.usage,
             "cost": result.cost,
@@ -162,6 +193,6 @@ class Call:
         }
 
 
-def schema(value: Any) -> Any:
-    """Response formats are model classes; their schema is what the endpoint sees."""
+def json_schema(value: Any) -> Any:
+    """Return the JSON schema of a response format, which is a model class; of others the text."""
     return value.model_json_schema() if hasattr(value, "model_json_schema") else str(value)

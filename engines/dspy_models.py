@@ -1,16 +1,17 @@
-"""Meter a language model that the user made: a `dspy.LM`, or an object of a subclass of `dspy.BaseLM`.
+"""Meter a language model that the user made: a `dspy.LM`, or another `dspy.BaseLM`.
 
     lm = dspy.LM("openai/gpt-4.1-mini", temperature=0.2)
     metered = metered_copy(lm, Meter(), role="task", guard=BudgetGuard(Limits(max_usd=5)))
 
-The copy counts its calls, keeps to the limits of the run, and answers from the run's store, like a model that
-`language_model` made by name. The user's object is never changed.
+The copy counts its calls, keeps to the limits of the run, and answers from the run's store, like a
+model that `language_model` made by name. The user's object is never changed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import dspy
@@ -21,75 +22,79 @@ from ..secret_values import Secrets, secrets_of_environment, secrets_of_settings
 from .endpoint import RemoteEngine
 from .endpoint.address import endpoint_digest
 from .limits import BudgetGuard
-from .meter import Meter, MeteredLM, Role
+from .meter import AnswerStore, Meter, MeteredLM
+from .model_config import ModelConfig
 from .models import language_model
+from .usage import Role
 
 ADDRESS_SETTINGS = ("api_base", "base_url")
 """What `dspy.LM` calls the address of a server."""
-ENDPOINT_SETTINGS = frozenset((*ADDRESS_SETTINGS, "api_key", "headers", "extra_headers", "extra_query"))
+ENDPOINT_SETTINGS = frozenset(
+    (*ADDRESS_SETTINGS, "api_key", "headers", "extra_headers", "extra_query")
+)
 """Settings of a `dspy.LM` that say where a request goes and how, not what is asked."""
 
 
 def metered_copy(
     lm: dspy.BaseLM,
     meter: Meter,
+    config: ModelConfig | None = None,
+    *,
     role: Role = "task",
     guard: BudgetGuard | None = None,
-    answers: Any = None,
-    repeat: int = 0,
-    **endpoint: Any,
+    answers: AnswerStore | None = None,
 ) -> MeteredLM:
     """Return a metered model that asks the same model as `lm`, with the same settings.
 
     Args:
         lm: The user's model.
         meter: Where its calls are counted.
+        config: How it is asked. Address, key, cache and settings are those of `lm`, in any case.
         role: What the model is used for.
         guard: Refuses calls over budget or to an endpoint that is down.
-        answers: Answers of earlier calls of the same run.
-        repeat: Which repetition of a run; from 1 on, answers are sampled anew instead of taken from a cache.
-        **endpoint: How an endpoint is asked, where this package asks it: `timeout`, `retries`, `deadline`, `prices`.
+        answers: The answers of earlier calls of the same run.
 
     Raises:
         UserError: A setting of the model cannot be sent.
     """
-    run_settings: dict[str, Any] = {"role": role, "guard": guard, "answers": answers}
+    config = config or ModelConfig()
+    settings = {name: value for name, value in lm.kwargs.items() if name not in ENDPOINT_SETTINGS}
     if is_plain(lm):
-        settings = {name: value for name, value in lm.kwargs.items() if name not in ENDPOINT_SETTINGS}
-        return language_model(
-            lm.model,
-            meter,
+        plain_config = replace(
+            config,
             api_base=_address(lm.kwargs),
             api_key=lm.kwargs.get("api_key"),
             cache=lm.cache,
-            repeat=repeat,
-            **run_settings,
-            **endpoint,
-            **settings,
+        ).with_options(settings)
+        return language_model(
+            lm.model, plain_config, meter=meter, role=role, guard=guard, answers=answers
         )
 
-    settings = {name: value for name, value in lm.kwargs.items() if name not in ENDPOINT_SETTINGS}
-    if repeat and settings.get("temperature") != 0:
-        settings["rollout_id"] = repeat
+    if config.repeat and settings.get("temperature") != 0:
+        settings["rollout_id"] = config.repeat
     return MeteredLM(
         lm.model,
         meter,
-        prices=endpoint.get("prices"),
+        role=role,
+        guard=guard,
+        answers=answers,
+        prices=config.prices,
         engine=_engine(lm),
         model_type=lm.model_type,
-        # DSPy caches answers of its own class only: those of two other models with one name may differ.
+        # DSPy caches answers of its own class only: two other models may have one name.
         cache=lm.cache if isinstance(lm, dspy.LM) else False,
         callbacks=lm.callbacks,
-        **run_settings,
         **settings,
     )
 
 
 def is_plain(lm: dspy.BaseLM) -> bool:
-    """Tell whether a model is an ordinary chat endpoint: a name, an address, a key and sampling settings."""
+    """Tell whether a model is an ordinary chat endpoint: name, address, key and settings alone."""
     if type(lm) is not dspy.LM or lm.model_type != "chat" or not isinstance(lm.engine, str):
         return False
-    return not any(name in lm.kwargs for name in ("headers", "extra_headers", "extra_query", "extra_body"))
+    return not any(
+        name in lm.kwargs for name in ("headers", "extra_headers", "extra_query", "extra_body")
+    )
 
 
 def _address(settings: Mapping[str, Any]) -> str | None:
@@ -110,10 +115,11 @@ def _secrets(lm: dspy.BaseLM) -> Secrets:
 
 
 class _ForwardingEngine(RemoteEngine):
-    """Answer requests by a `dspy.LM` that has settings of its own, such as headers or the responses API."""
+    """Answer requests by a `dspy.LM` with settings of its own, e.g. headers or another API."""
 
     def __init__(self, lm: dspy.LM) -> None:
-        # The metered model looks into DSPy's cache itself: a second look would count a call that nobody made.
+        # The metered model reads DSPy's cache itself. A second look would count a call that nobody
+        # made.
         self.lm = lm.copy(cache=False)
 
     @property
@@ -127,9 +133,10 @@ class _ForwardingEngine(RemoteEngine):
 
 
 class _ForwardMethodEngine:
-    """Answer requests by a subclass of `dspy.BaseLM` that implements `forward`, as DSPy allows until its version 3.5.
+    """Answer requests by a `dspy.BaseLM` that implements `forward`, which DSPy allows until 3.5.
 
-    DSPy's own wrapper is asked by its `complete` alone: its other method returns answers that cannot be kept.
+    Of DSPy's own wrapper only `complete` is used: its other method returns answers that cannot be
+    kept.
     """
 
     def __init__(self, lm: dspy.BaseLM) -> None:
@@ -142,7 +149,7 @@ class _ForwardMethodEngine:
 
 
 class _JsonResponses(dspy.BaseLM):
-    """Ask another model by its `forward`, and turn plain objects that it returns into the JSON that they stand for."""
+    """Ask another model by its `forward`, and turn plain objects that it returns into JSON."""
 
     def __init__(self, lm: dspy.BaseLM) -> None:
         super().__init__(lm.model, lm.model_type)

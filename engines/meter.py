@@ -1,4 +1,4 @@
-"""Counts calls, tokens and cost of language models; copies of a model count into the same meter."""
+"""Language models that count their calls, keep to limits, and reuse the answers of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import dspy
 from dspy.clients.call_result import CallResult
@@ -27,14 +27,14 @@ from .prices import TokenPrices
 from .token_counts import token_number
 from .usage import Role, Usage, UsageReport
 
-ANSWER = 2048
+RESERVED_ANSWER_TOKENS = 2048
 """Tokens that are reserved for an answer at least, where nothing bounds it."""
-PROMPT = 2
+RESERVED_PROMPT_FACTOR = 2
 """How many times its estimated tokens are reserved for a prompt: tokenizers differ."""
 
 
 class Meter(SharedByCopies):
-    """Thread-safe counters of one run."""
+    """Count what a run uses; safe under threads, and shared by all copies of a model."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,39 +43,63 @@ class Meter(SharedByCopies):
         """Tokens of the longest answer so far."""
 
     def read(self) -> UsageReport:
-        """The counters now; subtract two readings to get the usage between them."""
+        """Return the counts now; subtract two readings to get the usage between them."""
         return self._usage
 
-    def include(self, used: UsageReport) -> None:
-        """Counts what was used, here or in another process."""
+    def include(self, usage: UsageReport) -> None:
+        """Add what was used, here or in another process."""
         with self._lock:
-            self._usage += used
+            self._usage += usage
 
     def add_answer(self, predictor: str, outcome: str, faults: Counter[str]) -> None:
-        """Counts a predictor call by how it ended."""
-        of_kinds = Counter({(predictor, kind): count for kind, count in faults.items()})
-        self.include(UsageReport(answers=Counter({(predictor, outcome): 1}), faults=of_kinds))
+        """Count a predictor call by how it ended, and what was wrong with its answers."""
+        answers = Counter({(predictor, outcome): 1})
+        faults_of_predictor = Counter({(predictor, kind): n for kind, n in faults.items()})
+        self.include(UsageReport(answers=answers, faults=faults_of_predictor))
 
     def __reduce__(self) -> tuple[type[Meter], tuple[()]]:
         return Meter, ()
 
 
+class AnswerStore(Protocol):
+    """Keep the answers of a run, so that a resumed run asks for missing ones only."""
+
+    def get_or_compute(
+        self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False, /
+    ) -> tuple[dict[str, Any], bool]:
+        """Return the record of a call, and whether it was there before.
+
+        Args:
+            key: A digest of the call.
+            compute: Makes the call, and returns its record.
+            merged: Whether equal calls share one answer.
+        """
+        ...
+
+
 class MeteredLM(dspy.LM):
-    """A `dspy.LM` that counts its calls, asks the guard before each, and looks into the run's answers first.
+    """A `dspy.LM` that counts its calls and asks a guard before each.
+
+    The way of one call:
+
+        answers of the run -> slot at the endpoint -> reservation -> guard -> replay or DSPy's cache
+        -> engine -> meter and guard
+
+    A result is taken from the first of them that has one. Only what gets to the engine costs.
 
     Args:
         model: As `dspy.LM` takes it.
         meter: Where calls are counted.
         role: What the model is used for.
         guard: Refuses calls over budget or to an unreachable endpoint; one without limits if None.
-        answers: Has those of earlier calls (`get_or_compute` of `runs.run_store`): a resumed run asks for missing ones only.
-        prices: US dollars per input and output token, for answers that come without a cost.
+        answers: Those of earlier calls of the run.
+        prices: US dollars per token, for answers that come without a cost.
         replay: Gives the answer to a call instead of any model; see `runs.replay`.
         **settings: Everything else that `dspy.LM` takes.
     """
 
     window: int | None = None
-    """Tokens that a prompt and its answer may have together, where the model's server is one of this process."""
+    """Tokens of a prompt and its answer together, at most; known of models in this process only."""
 
     def __init__(
         self,
@@ -83,48 +107,66 @@ class MeteredLM(dspy.LM):
         meter: Meter,
         role: Role = "task",
         guard: BudgetGuard | None = None,
-        answers: Any = None,
+        answers: AnswerStore | None = None,
         prices: TokenPrices | None = None,
         replay: Callable[[Call], CallResult] | None = None,
         **settings: Any,
     ) -> None:
-        self.meter, self.guard, self.prices = meter, guard or BudgetGuard(), prices
+        self.meter = meter
         self.role: Role = role
-        self.answers, self.replay = answers, replay
-        self._blocks = settings.get("async_engine") is None
+        self.guard = guard or BudgetGuard()
+        self.answers = answers
+        self.prices = prices
+        self.replay = replay
+        self._has_async_engine = settings.get("async_engine") is not None
         super().__init__(model, **settings)
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        call = Call(self, prompt, messages, self._seeded(kwargs))
-        ask = partial(super().__call__, prompt, messages=messages, **{**call.kwargs, "cache": False})
+        call = Call(self, prompt, messages, self._with_seed(kwargs))
+        # This class reads DSPy's cache itself.
+        arguments = {**call.kwargs, "cache": False}
+        ask = partial(super().__call__, prompt, messages=messages, **arguments)
         with call_context(running_call=call):
-            return self._finished(call, self._result(call, ask))
+            result = self._result_of(call, ask)
+            return self._finish(call, result)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        # Where there are limits a call may have to wait for those in flight.
-        if self.replay is not None or self.answers is not None or self._blocks or self.guard.has_limits:
+        if self._blocks():
             with dspy.context(send_stream=None):  # a thread has no way to the stream of a loop
                 return await in_thread(lambda: self(prompt, messages=messages, **kwargs))
+
         call = Call(self, prompt, messages, kwargs)
+        arguments = {**kwargs, "cache": False}
         with call_context(running_call=call):
             async with self.guard.slots(self.endpoint).aslot():
                 with self.admitted():
-                    known = await in_thread(call.cached) if call.cache else None
-                    if known is None:
+                    known_result = await in_thread(call.read_cache) if call.cache else None
+                    if known_result is None:
                         with dspy.context(disable_history=False):
-                            call.outputs = await super().acall(prompt, messages=messages, **{**kwargs, "cache": False})
-                result = self._kept(call, known)
-            return self._finished(call, result)
+                            call.outputs = await super().acall(
+                                prompt, messages=messages, **arguments
+                            )
+                result = self._count_result(call, known_result)
+            return self._finish(call, result)
+
+    def _blocks(self) -> bool:
+        """Tell whether a call may block its thread, so that an event loop cannot make it."""
+        if self.replay is not None or self.answers is not None or not self._has_async_engine:
+            return True
+        # Where there are limits, a call may have to wait for those in flight.
+        return self.guard.has_limits
 
     def update_history(self, entry: dict[str, Any]) -> None:
-        """Keeps a call as DSPy does, with its cost, which DSPy does not know of an engine."""
+        """Keep a call as DSPy does, with its cost, which DSPy does not know of an engine."""
         call = current_context().running_call
         if call is not None and call.result is None:
-            result = call.answered(entry)
+            result = call.set_result(entry)
             if isinstance(self.engine, Engine):
                 self.engine.add_cost(result)
-            entry |= {"usage": result.usage, "cost": result.cost, "cost_details": result.cost_details}
-        if call is None or not call.quiet:
+            entry["usage"] = result.usage
+            entry["cost"] = result.cost
+            entry["cost_details"] = result.cost_details
+        if call is None or not call.is_hidden:
             super().update_history(entry)
 
     @property
@@ -133,7 +175,7 @@ class MeteredLM(dspy.LM):
         return getattr(self.engine, "address", None) or self.model.partition("/")[0]
 
     def dump_state(self) -> dict[str, Any]:
-        """That of a `dspy.LM` of the same name: an address is nothing that a program keeps."""
+        """Return the state of a `dspy.LM` of the same name: no program keeps an address."""
         if not isinstance(self.engine, Engine):
             return super().dump_state()
         state = self.copy(engine="auto").dump_state()
@@ -141,14 +183,14 @@ class MeteredLM(dspy.LM):
         return state
 
     def priced(self, cost: float | None, input_tokens: int, output_tokens: int) -> float | None:
-        """What a call cost, or else what its tokens cost; None if no price is known."""
+        """Return what a call cost, or else what its tokens cost; None if no price is known."""
         if cost is not None or self.prices is None:
             return cost
         return input_tokens * self.prices.input + output_tokens * self.prices.output
 
     @contextmanager
     def admitted(self) -> Generator[None]:
-        """Lets a call through that is in the limits, see `BudgetGuard.admit`; one that fails is counted."""
+        """Admit the block's call (see `BudgetGuard.admit`), and count it if it fails."""
         self.guard.admit()
         try:
             yield
@@ -157,98 +199,146 @@ class MeteredLM(dspy.LM):
             self.guard.record_failure(error)
             raise
 
-    def _result(self, call: Call, ask: Callable[[], Any]) -> CallResult:
+    def _result_of(self, call: Call, ask: Callable[[], Any]) -> CallResult:
+        """Return the result that the run has of a call, or make the call.
+
+        Args:
+            call: The call.
+            ask: Makes it.
+        """
         if self.answers is None:
-            return self._paid(call, ask)
-        made: list[CallResult] = []
+            return self._ask_within_limits(call, ask)
+
+        new_results: list[CallResult] = []
 
         def compute() -> dict[str, Any]:
-            made.append(self._paid(call, ask))
-            return made[0].dump()
+            result = self._ask_within_limits(call, ask)
+            new_results.append(result)
+            return result.dump()
 
         try:
             record, _ = self.answers.get_or_compute(call.key, compute, call.cache)
         except UserError as error:
-            # Optimizers would take a failing store for a wrong answer, and continue with calls that are lost.
+            # Optimizers would take a failing store for a wrong answer, and go on with calls that
+            # are lost.
             self.guard.stop(error)
             raise
-        if made:
-            return made[0]
+        if new_results:
+            return new_results[0]
         self.meter.include(UsageReport(cached=1))
         return CallResult.load(record)
 
-    def _paid(self, call: Call, ask: Callable[[], Any]) -> CallResult:
-        # A place first: who waits for one has asked for nothing yet, and is refused when the guard trips meanwhile.
-        with self.guard.slots(self.endpoint).slot(), self.guard.reserve(self._expected(call)):
+    def _ask_within_limits(self, call: Call, ask: Callable[[], Any]) -> CallResult:
+        """Return the result of a replay or of DSPy's cache, or ask the engine; count either."""
+        # A slot first: who waits for one has asked for nothing yet, and is refused if the guard
+        # finds the endpoint dead meanwhile.
+        with self.guard.slots(self.endpoint).slot(), self.guard.reserve(self._expected_usage(call)):
             with self.admitted():
-                known = call.cached() if self.replay is None else self.replay(call)
-                if known is None:
+                known_result = call.read_cache() if self.replay is None else self.replay(call)
+                if known_result is None:
                     with dspy.context(disable_history=False):
                         call.outputs = ask()
-            return self._kept(call, known)
+            return self._count_result(call, known_result)
 
-    def _kept(self, call: Call, known: CallResult | None) -> CallResult:
-        """Counts a result; one that is new is kept by DSPy's cache."""
-        if known is not None and known.cache_hit:
+    def _count_result(self, call: Call, known_result: CallResult | None) -> CallResult:
+        """Count the result of a call, and return it; a new one goes into DSPy's cache.
+
+        Args:
+            call: The call; `update_history` has set its result if the engine was asked.
+            known_result: That of a replay or of the cache, if the engine was not asked.
+        """
+        if known_result is not None and known_result.cache_hit:
             self.meter.include(UsageReport(cached=1))
             self.guard.release()
-            return known
-        result = call.result = known or call.result
+            return known_result
+
+        result = call.result = known_result or call.result
         assert result is not None  # DSPy has told of it by `update_history`
-        if call.cache and known is None:
+        if call.cache and known_result is None:
             dspy.cache.put(call.cache_key, result.dump())
 
         tokens = call.tokens
-        # DSPy asks engines once per candidate (`n`), within one call.
-        calls = max(1, len(result.responses))
-        # The provider's price of tokens that it reports wrong is wrong, too.
-        cost = None if tokens.estimated else result.cost
-        self.count(tokens.prompt, tokens.answer, result.usage or {}, cost, calls, tokens.estimated)
+        self.count(
+            tokens.prompt,
+            tokens.answer,
+            usage=result.usage or {},
+            # The provider's price of tokens that it reports wrong is wrong, too.
+            cost=None if tokens.estimated else result.cost,
+            # DSPy asks engines once per candidate (`n`), within one call.
+            calls=max(1, len(result.responses)),
+            estimated=tokens.estimated,
+        )
         return result
 
     def count(
         self,
-        sent: int,
-        generated: int,
+        prompt_tokens: int,
+        answer_tokens: int,
         usage: dict[str, Any] | None = None,
         cost: float | None = None,
         calls: int = 1,
         estimated: bool = False,
     ) -> None:
-        """Counts calls that were answered, by their tokens and what else their usage tells."""
-        cost, usage = self.priced(cost, sent, generated), usage or {}
-        reused = token_number((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
-        self.meter.longest = max(self.meter.longest, generated)
+        """Count calls that were answered.
+
+        Args:
+            prompt_tokens: Tokens of the prompts.
+            answer_tokens: Tokens of the answers.
+            usage: What else the endpoint reports, as OpenAI's `usage`.
+            cost: US dollars; None takes that of the tokens, where prices are known.
+            calls: How many they are.
+            estimated: Whether the tokens are estimates, and `usage` is not believed.
+        """
+        usage = usage or {}
+        cost = self.priced(cost, prompt_tokens, answer_tokens)
+        details = usage.get("prompt_tokens_details") or {}
+        tokens_in_server_cache = token_number(details.get("cached_tokens"))
+        reports_cache = tokens_in_server_cache is not None
+
+        self.meter.longest = max(self.meter.longest, answer_tokens)
         self.meter.include(
             UsageReport(
                 Counter({self.role: calls}),
-                input_tokens=sent,
-                output_tokens=generated,
+                input_tokens=prompt_tokens,
+                output_tokens=answer_tokens,
                 cost=cost or 0.0,
                 unpriced=int(cost is None),
-                cache_reported_tokens=0 if reused is None else sent,
-                cached_tokens=min(reused or 0, sent),
-                estimated=calls * estimated,
+                cache_reported_tokens=prompt_tokens if reports_cache else 0,
+                cached_tokens=min(tokens_in_server_cache or 0, prompt_tokens),
+                estimated=calls if estimated else 0,
             )
         )
-        total = 0 if estimated else token_number(usage.get("total_tokens")) or 0
-        self.guard.record_success(max(total, sent + generated), cost, calls)
 
-    def _expected(self, call: Call) -> Usage:
-        """What a call takes at most, going by the length of its prompt and of the answers so far."""
+        total = 0
+        if not estimated:
+            total = token_number(usage.get("total_tokens")) or 0
+        self.guard.record_success(max(total, prompt_tokens + answer_tokens), cost, calls)
+
+    def _expected_usage(self, call: Call) -> Usage:
+        """Return what a call uses at most, by the length of its prompt and of earlier answers."""
         if not self.guard.has_limits:
             return Usage()
-        most = call.request.get("max_tokens") or call.request.get("max_completion_tokens")
-        asked, answer = PROMPT * call.prompt_tokens, call.n * max(most or ANSWER, self.meter.longest)
-        return Usage(call.n - 1, asked, answer, self.priced(None, asked, answer) or 0.0)
+        request = call.request
+        max_tokens = request.get("max_tokens") or request.get("max_completion_tokens")
+        tokens_per_answer = max(max_tokens or RESERVED_ANSWER_TOKENS, self.meter.longest)
 
-    def _finished(self, call: Call, result: CallResult) -> Any:
+        prompt_tokens = RESERVED_PROMPT_FACTOR * call.prompt_tokens
+        answer_tokens = call.n * tokens_per_answer
+        cost = self.priced(None, prompt_tokens, answer_tokens) or 0.0
+        # `BudgetGuard.admit` counts the first of the candidates.
+        return Usage(call.n - 1, prompt_tokens, answer_tokens, cost)
+
+    def _finish(self, call: Call, result: CallResult) -> Any:
+        """Tell everybody who listens of a call that has a result; return its answers."""
         call.result = result
         if call.outputs is None:
-            call.outputs = self._given(call.prompt, messages=call.messages, **call.kwargs)
+            call.outputs = self._pretend_to_ask(call.prompt, messages=call.messages, **call.kwargs)
+
         tokens = call.tokens
-        cost = self.priced(None if tokens.estimated else result.cost, tokens.prompt, tokens.answer)
+        reported_cost = None if tokens.estimated else result.cost
+        cost = self.priced(reported_cost, tokens.prompt, tokens.answer)
         record_usage(Usage(1, tokens.prompt, tokens.answer, cost or 0.0, int(cost is None)))
+
         answers = mark_cut_texts(call.outputs, result)
         on_call = current_context().on_call
         if on_call is not None:
@@ -256,18 +346,22 @@ class MeteredLM(dspy.LM):
         return answers
 
     @with_callbacks
-    def _given(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        # Callbacks and history hear of an answer that was known like of any other.
+    def _pretend_to_ask(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        """Return an answer that was known; callbacks and history hear of it as of any other."""
         call: Any = current_context().running_call
-        if not call.quiet:
-            self.update_history(call.entry(call.result))
+        if not call.is_hidden:
+            self.update_history(call.history_entry(call.result))
         return call.result.outputs
 
-    def _seeded(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Gives the offline engine a seed per rollout, so that a resumed run samples what an unbroken one would."""
+    def _with_seed(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Add a seed that belongs to the rollout, for engines that take one.
+
+        So a resumed run samples what an unbroken one would.
+        """
         merged = {**self.kwargs, **kwargs}
         rollout = merged.get("rollout_id")
-        if rollout is None or not merged.get("temperature") or not getattr(self.engine, "seedable", False):
+        takes_seed = getattr(self.engine, "seedable", False)
+        if rollout is None or not merged.get("temperature") or not takes_seed:
             return kwargs
         return {**kwargs, "seed": zlib.crc32(str(rollout).encode())}
 

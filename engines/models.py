@@ -1,4 +1,12 @@
-"""Language models by name: `offline`, `gguf:...` and `local:...` run here; other names go to DSPy unchanged."""
+"""Language models by name.
+
+| name | model |
+|---|---|
+| `offline` | rules, no language model: for tests and demonstrations |
+| `gguf:NAME` | a GGUF file by its path, or known weights; llama.cpp runs it in this process |
+| `local:NAME` | a folder or hub id; torch runs it in this process, and it can be trained |
+| any other | what `dspy.LM` takes, e.g. `openai/gpt-4.1-mini` |
+"""
 
 from __future__ import annotations
 
@@ -6,6 +14,7 @@ import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -27,12 +36,13 @@ from ..secret_values import Secrets, secrets_of_address
 from ..text import one_line
 from ..validation import check_address
 from .call import Call
-from .endpoint import DEADLINE, RETRIES, TIMEOUT
 from .endpoint.endpoint import ADDRESS_OPTION, BODY, Engine, engines
 from .endpoint.loop import run
 from .limits import BudgetGuard
-from .meter import Meter, MeteredLM, Role
-from .prices import TokenPrices, litellm_module
+from .meter import AnswerStore, Meter, MeteredLM
+from .model_config import ModelConfig
+from .prices import litellm_module
+from .usage import Role
 from .weights import check_digest, gguf_file
 
 if TYPE_CHECKING:
@@ -42,110 +52,214 @@ OFFLINE = "offline"
 GGUF = "gguf:"
 """What the name of a model begins with that llama.cpp runs in this process."""
 LOCAL = "local:"
-"""What the name of a model begins with that runs in this process."""
+"""What the name of a model begins with that torch runs in this process."""
 GGUF_TIMEOUT = 600.0
-"""The same of a GGUF model, which reads a long prompt for minutes on few cores."""
-_PATIENCE = 5.0
-"""Seconds that a provider has to say which models it has."""
+"""Shortest timeout of a GGUF model, in seconds: on few cores a long prompt takes minutes."""
 GGUF_TOKENS = 1024
-"""Most tokens of an answer of it, unless said: a small model may repeat itself until its context is full."""
+"""Most tokens of a GGUF model's answer by default: a small model may repeat itself for ever."""
+_CHECK_SECONDS = 5.0
+"""Seconds that a server has to answer a check."""
+_IN_PROCESS_SETTINGS = ("temperature", "max_tokens", "seed")
+"""Settings that the offline engine and local models take."""
+
+_SET_PER_CALL = {
+    "api_base",
+    "api_key",
+    "base_url",
+    "cache",
+    "extra_headers",
+    "extra_query",
+    "function_call",
+    "functions",
+    "headers",
+    "messages",
+    "model",
+    "n",
+    "parallel_tool_calls",
+    "response_format",
+    "rollout_id",
+    "stream",
+    "stream_options",
+    "timeout",
+    "tool_choice",
+    "tools",
+}
+"""Fields of a request that are no settings of a model: they differ from call to call."""
+_OPTIONS_OF_DSPY = {BODY, "provider"}
+"""Fields of a body that DSPy would take for options of its own."""
 
 
 def language_model(
     name: str = OFFLINE,
+    config: ModelConfig | None = None,
+    *,
     meter: Meter | None = None,
     role: Role = "task",
-    api_base: str | None = None,
     guard: BudgetGuard | None = None,
-    answers: Any = None,
-    prices: TokenPrices | None = None,
-    cache: bool | None = None,
-    api_key: str | None = None,
-    timeout: float = TIMEOUT,
-    retries: int = RETRIES,
-    deadline: float = DEADLINE,
-    repeat: int = 0,
-    loaded: dict[str, Any] | None = None,
-    slots: int = 1,
+    answers: AnswerStore | None = None,
     replay: Callable[[Call], CallResult] | None = None,
-    **settings: Any,
+    loaded: dict[str, Any] | None = None,
+    **options: Any,
 ) -> MeteredLM:
-    """Makes a metered language model.
+    """Make a metered language model.
+
+        lm = language_model("offline")
+        lm = language_model("openai/qwen3", api_base="http://localhost:8000/v1", temperature=0.2)
+        lm = language_model("openai/qwen3", ModelConfig(timeout=30), guard=guard)
 
     Args:
-        name: `offline`, `gguf:` and a name or path, `local:` and a folder or hub id, or any name `dspy.LM` takes.
+        name: `offline`, `gguf:` and a name or path, `local:` and a folder or hub id, or any name
+            that `dspy.LM` takes.
+        config: How the model is asked.
         meter: Where its calls are counted; a new one if None.
         role: What it is used for.
         guard: Refuses calls over budget or to an unreachable endpoint.
-        answers: Answers of earlier calls of the same run.
-        prices: US dollars per input and output token, for answers that come without a cost.
-        api_base: Address of an OpenAI-compatible server.
-        cache: Whether DSPy's LM cache is used; None means: not for the engines of rules, which are faster than a cache.
-            Never for local models, whose weights may change.
-        api_key: Shown to the server; None takes the provider's environment variable.
-        timeout: Seconds without a byte from the server after which a call has failed.
-        retries: How often a call is repeated that could not reach its model.
-        deadline: Seconds for a call, its retries and waits included.
-        repeat: Which repetition of the same run: from 1 on, a model that samples answers anew instead of from a cache.
-        loaded: Models of this process by name: one that is there is not loaded again, one that is not is added.
-        slots: Prompts that a GGUF model works on at the same time.
-        replay: Gives the answers of a run; `name` is then the one that the model had in it, and neither weights
-            nor a key are needed.
-        **settings: Of every request: temperature (0 for models in this process), max_tokens, top_p, seed,
-            reasoning_effort, or any other field of the body that the endpoint takes, e.g. top_k, chat_template_kwargs.
+        answers: The answers of earlier calls of the same run.
+        replay: Gives the answers of a finished run. `name` is then the one that the model had in
+            it, and neither weights nor a key are needed.
+        loaded: Models of this process by name. One that is there is not loaded again; one that is
+            loaded is added.
+        **options: Changes of `config`, by the names of its fields; any other name is a setting of
+            every request. See `ModelConfig.with_options`.
 
     Raises:
-        UserError: The name is not one DSPy takes, there is no such local model, or it does not take a setting.
-        MissingDependencyError: A local model needs the `local` extra, a GGUF model the `models` extra.
+        UserError: DSPy does not take the name, there is no such local model, or the model does not
+            take a setting.
+        MissingDependencyError: A local model needs the `local` extra, a GGUF model `models`.
     """
-    if api_base:
-        check_address("--api-base", api_base)
+    config = (config or ModelConfig()).with_options(options)
+    if config.api_base:
+        check_address("--api-base", config.api_base)
     # litellm otherwise fetches a price list over the network when it is imported.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    shared: dict[str, Any] = {"role": role, "guard": guard, "answers": answers, "prices": prices, "replay": replay}
-    live, meter, loaded = replay is None, meter or Meter(), {} if loaded is None else loaded
-    settings = request_settings({key: value for key, value in settings.items() if value is not None})
-    temperature = settings.get("temperature")
-    if name == OFFLINE or name.startswith(LOCAL):
-        taken = ("temperature", "max_tokens", "seed")
-        if unknown := [each for each in {**settings, **settings.get(BODY, {})} if each not in (*taken, BODY)]:
-            raise UserError(f"--lm-set {unknown[0]}: {name} does not take it; it takes {', '.join(taken)}")
+    settings = request_settings(_without_none(config.settings))
+
+    # How `MeteredLM` counts, limits and answers the calls, whatever model it is.
+    metering: dict[str, Any] = {
+        "meter": meter or Meter(),
+        "role": role,
+        "guard": guard,
+        "answers": answers,
+        "prices": config.prices,
+        "replay": replay,
+    }
+    if loaded is None:
+        loaded = {}
+
     if name == OFFLINE:
-        from .offline.engine import OfflineEngine
-
-        sampling = {"temperature": 0.0, **settings, "cache": bool(cache)}
-        return MeteredLM("offline/extractive-1", meter, engine=OfflineEngine(), **shared, **sampling)
+        return _offline_model(config, settings, metering)
     if name.startswith(LOCAL):
-        from .local.engine import local_lm
-        from .local.model import LocalModel
+        return _local_model(name, config, settings, loaded, metering)
+    if name.startswith(GGUF) and replay is None:
+        return _gguf_model(name, config, settings, loaded, metering)
+    return _endpoint_model(name, config, settings, metering)
 
-        if name not in loaded:
-            loaded[name] = LocalModel.load(name.removeprefix(LOCAL))
-        sampling = {"rollout_id": repeat} if repeat and temperature else {}
-        return local_lm(loaded[name], meter, **shared, **sampling, **settings)
-    settings["cache"] = cache is not False
-    if repeat and temperature != 0:
-        settings["rollout_id"] = repeat
-    server = None
-    if name.startswith(GGUF) and live:
-        if name not in loaded:
-            loaded[name] = _gguf_server(name.removeprefix(GGUF), slots)
-        server = loaded[name]
-        name, api_base, key = f"openai/{server.model}", server.url, server.key
-        timeout = max(timeout, GGUF_TIMEOUT)
-        settings.setdefault("max_tokens", GGUF_TOKENS)
-    else:
+
+def _offline_model(
+    config: ModelConfig, settings: Mapping[str, Any], metering: Mapping[str, Any]
+) -> MeteredLM:
+    """Make the model that answers by rules."""
+    from .offline.engine import OfflineEngine
+
+    _check_in_process_settings(OFFLINE, settings)
+    sampling = {"temperature": 0.0, **settings}
+    return MeteredLM(
+        "offline/extractive-1",
+        engine=OfflineEngine(),
+        cache=bool(config.cache),
+        **metering,
+        **sampling,
+    )
+
+
+def _local_model(
+    name: str,
+    config: ModelConfig,
+    settings: Mapping[str, Any],
+    loaded: dict[str, Any],
+    metering: Mapping[str, Any],
+) -> MeteredLM:
+    """Make a model that torch runs, from weights that are loaded already where possible."""
+    from .local.engine import local_lm
+    from .local.model import LocalModel
+
+    _check_in_process_settings(name, settings)
+    if name not in loaded:
+        loaded[name] = LocalModel.load(name.removeprefix(LOCAL))
+
+    sampling = dict(settings)
+    if config.repeat and settings.get("temperature"):
+        sampling["rollout_id"] = config.repeat
+    return local_lm(loaded[name], **metering, **sampling)
+
+
+def _gguf_model(
+    name: str,
+    config: ModelConfig,
+    settings: Mapping[str, Any],
+    loaded: dict[str, Any],
+    metering: Mapping[str, Any],
+) -> MeteredLM:
+    """Make a model that asks llama.cpp's server in this process, which is started once per file."""
+    if name not in loaded:
+        loaded[name] = _gguf_server(name.removeprefix(GGUF), config.slots)
+    server: GgufServer = loaded[name]
+
+    server_config = replace(
+        config,
+        api_base=server.url,
+        api_key=server.key,
+        timeout=max(config.timeout, GGUF_TIMEOUT),
+    )
+    settings = {"max_tokens": GGUF_TOKENS, **settings}
+    lm = _endpoint_model(f"openai/{server.model}", server_config, settings, metering, server)
+    lm.window = server.context
+    return lm
+
+
+def _endpoint_model(
+    name: str,
+    config: ModelConfig,
+    settings: Mapping[str, Any],
+    metering: Mapping[str, Any],
+    server: GgufServer | None = None,
+) -> MeteredLM:
+    """Make a model that asks an endpoint; no call is made.
+
+    Args:
+        name: As `dspy.LM` takes it.
+        config: How the endpoint is asked.
+        settings: Of every request.
+        metering: Arguments of `MeteredLM`.
+        server: What answers there, if it runs in this process.
+    """
+    key = config.api_key or None
+    if key is None and config.api_base and "OPENAI_API_KEY" not in os.environ:
         # Servers of one's own mostly want no key.
-        key = api_key or ("none" if api_base and "OPENAI_API_KEY" not in os.environ else None)
-    engine = Engine(name, api_base, key, timeout, deadline, retries, server)
+        key = "none"
+    engine = Engine(
+        name,
+        address=config.api_base,
+        key=key,
+        timeout=config.timeout,
+        seconds=config.deadline,
+        retries=config.retries,
+        server=server,
+    )
+
+    sampling = dict(settings)
+    sampling["cache"] = config.cache is not False
+    if config.repeat and settings.get("temperature") != 0:
+        sampling["rollout_id"] = config.repeat
+
     try:
-        lm = MeteredLM(name, meter, **shared, **settings, **engines(engine))
+        lm = MeteredLM(name, **metering, **sampling, **engines(engine))
     except (ValueError, LMConfigurationError) as error:
         raise UserError(f"language model {name!r}: {one_line(error, 300)}") from error
-    if live:
+
+    if lm.replay is None:
         engine.check_address()
         _check_provider(name, engine)
-    lm.window = server and server.context
     return lm
 
 
@@ -159,39 +273,67 @@ def _gguf_server(name: str, slots: int) -> GgufServer:
     return GgufServer(path, digest, slots)
 
 
+def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _check_in_process_settings(model_name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a setting that a model without an endpoint does not take."""
+    names = [*settings, *settings.get(BODY, {})]
+    for name in names:
+        if name != BODY and name not in _IN_PROCESS_SETTINGS:
+            known = ", ".join(_IN_PROCESS_SETTINGS)
+            raise UserError(f"--lm-set {name}: {model_name} does not take it; it takes {known}")
+
+
 def request_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of every request as `dspy.LM` takes them; those that it refuses become fields of the body.
+    """Return settings of every request as `dspy.LM` takes them.
+
+    Those that DSPy refuses become fields of the body, which the endpoint gets as they are.
 
     Raises:
-        UserError: A name is what each call sets by itself, or a value is none that it may have.
+        UserError: A name is set by each call itself, or may not have its value.
     """
-    known, fields = {}, {}
+    known: dict[str, Any] = {}
+    body_fields: dict[str, Any] = {}
     for name, value in settings.items():
-        if name in _PER_CALL:
-            raise UserError(f"--lm-set {name}: is no setting of a model; it is set by Mempiler for each call")
-        try:
-            request_from_openai_chat({"model": "any", "messages": [{"role": "user", "content": "Hi"}], name: value})
-        except UnsupportedFeatureError:
-            fields[name] = value
-        except (TypeError, ValueError) as error:
-            raise UserError(f"--lm-set {name}={value}: {one_line(error, 200)}") from error
+        if _is_known_to_dspy(name, value):
+            known[name] = value
         else:
-            (fields if name in _LIKE_OPTIONS_OF_DSPY else known)[name] = value
+            body_fields[name] = value
+
     if isinstance(known.get("temperature"), int):
         known["temperature"] = float(known["temperature"])  # 0 and 0.0 are one request
-    return {**known, BODY: fields} if fields else known
+    if body_fields:
+        known[BODY] = body_fields
+    return known
 
 
-_PER_CALL = {"model", "messages", "stream", "stream_options", "n", "response_format", "cache", "rollout_id", "timeout"}
-_PER_CALL |= {"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"}
-_PER_CALL |= {"api_key", "api_base", "base_url", "headers", "extra_headers", "extra_query"}
-_LIKE_OPTIONS_OF_DSPY = {BODY, "provider"}
+def _is_known_to_dspy(name: str, value: Any) -> bool:
+    """Tell whether DSPy takes a setting; otherwise it is a field of the body.
+
+    Raises:
+        UserError: As `request_settings`.
+    """
+    if name in _SET_PER_CALL:
+        reason = "is no setting of a model; it is set by Mempiler for each call"
+        raise UserError(f"--lm-set {name}: {reason}")
+
+    message = {"role": "user", "content": "Hi"}
+    try:
+        request_from_openai_chat({"model": "any", "messages": [message], name: value})
+    except UnsupportedFeatureError:
+        return False
+    except (TypeError, ValueError) as error:
+        raise UserError(f"--lm-set {name}={value}: {one_line(error, 200)}") from error
+    return name not in _OPTIONS_OF_DSPY
 
 
 def _check_provider(name: str, engine: Engine) -> None:
-    """Refuses a name of which DSPy would find out only with the first call that nobody provides it."""
+    """Refuse a name that nobody provides; DSPy would find that out only with the first call."""
     if engine.route(name):
         return
+
     litellm = litellm_module()
     try:
         litellm.get_llm_provider(name, api_base=engine.address)
@@ -203,7 +345,7 @@ def _check_provider(name: str, engine: Engine) -> None:
 
 
 def check_askable(lm: Any) -> None:
-    """Refuses a named model whose provider's key is not set; its endpoint is not asked.
+    """Refuse a named model whose provider's key is not set; its endpoint is not asked.
 
     Args:
         lm: A language model, as `language_model` makes it.
@@ -211,65 +353,85 @@ def check_askable(lm: Any) -> None:
     Raises:
         UserError: The key is not set.
     """
-    if not isinstance(lm.engine, Engine):
+    engine = lm.engine
+    if not isinstance(engine, Engine):
         return
-    engine, told = lm.engine, f"language model {lm.model!r}: "
+
     try:
         if engine.route(lm.model):
             engine.client(lm.model)
             return
     except LM15Error as error:
-        names = " or ".join(getattr(error, "env_keys", ()))
-        reason = f"there is no key; set {names}" if names else str(error).partition("\n")[0]
-        raise UserError(told + reason) from error
-    missing = litellm_module().validate_environment(lm.model, engine.key, engine.address)["missing_keys"]
+        variables = " or ".join(getattr(error, "env_keys", ()))
+        reason = str(error).partition("\n")[0]
+        if variables:
+            reason = f"there is no key; set {variables}"
+        raise UserError(f"language model {lm.model!r}: {reason}") from error
+
+    environment = litellm_module().validate_environment(lm.model, engine.key, engine.address)
+    missing = environment["missing_keys"]
     # Other settings may come from elsewhere, e.g. the rights of a machine in a cloud.
-    if missing and not engine.address and all(each.endswith("_API_KEY") for each in missing):
-        raise UserError(f"{told}there is no key; set {' and '.join(missing)}")
+    only_keys = all(variable.endswith("_API_KEY") for variable in missing)
+    if missing and only_keys and not engine.address:
+        reason = f"there is no key; set {' and '.join(missing)}"
+        raise UserError(f"language model {lm.model!r}: {reason}")
 
 
 def check_known(lm: Any) -> None:
-    """Refuse a named model whose server cannot be reached, or whose provider says that it has no such model.
+    """Refuse a named model whose server cannot be reached, or whose provider has no such model.
 
-    Lists of models cost nothing, but some lack names that work: a model that is not listed is asked for one token. A
-    server that answers late, has no list, or refuses to show it is no reason to refuse anything.
+    The provider's list of models costs nothing, but may lack names that work. So a model that is
+    not listed is asked for one token. A server that answers late, has no list, or does not show it,
+    is no reason to refuse anything.
 
     Raises:
         EndpointError: No connection to the server can be made.
-        UserError: There is no such model; the message names those that are called much the same.
+        UserError: There is no such model; the message names similar ones.
     """
-    if not isinstance(lm.engine, Engine):
+    engine = lm.engine
+    if not isinstance(engine, Engine):
         return
-    if not lm.engine.route(lm.model):
-        # Asked by litellm, which has no list of models; only an address of one's own can be tried.
-        if lm.engine.address:
-            _check_reachable(lm.model, lm.engine.address)
+    if not engine.route(lm.model):
+        # litellm asks this provider and has no list of models. Only an address can be tried.
+        if engine.address:
+            _check_reachable(lm.model, engine.address)
         return
 
     from .endpoint.http import UnreachableError
 
-    client = lm.engine.client(lm.model)
+    client = engine.client(lm.model)
     listed: list[str] = []
     try:
-        listed = [model.id for model in run(client.lm.list_models(), _PATIENCE)]
-        endings = (f"/{client.model}", f":{client.model}")
-        is_listed = any(name == client.model or name.endswith(endings) for name in listed)
-        if listed and not is_listed:
-            request = Request(model=client.model, messages=(Message.user("Hi"),), config=Config(max_tokens=1))
-            run(client.lm.complete(request), _PATIENCE)
+        listed = [model.id for model in run(client.lm.list_models(), _CHECK_SECONDS)]
+        if listed and not _is_listed(client.model, listed):
+            question = (Message.user("Hi"),)
+            one_token = Config(max_tokens=1)
+            request = Request(model=client.model, messages=question, config=one_token)
+            run(client.lm.complete(request), _CHECK_SECONDS)
     except UnsupportedModelError as error:
-        near = difflib.get_close_matches(client.model, listed, 3, 0.5) or listed[:3]
-        others = ", ..." if len(listed) > len(near) else ""
-        problem = f"its provider has no such model; it has {', '.join(near)}{others}"
-        raise UserError(f"language model {lm.model!r}: {problem}") from error
+        raise _unknown_model(lm.model, client.model, listed) from error
     except UnreachableError as error:
-        raise _unreachable(lm.model, error, has_address=lm.engine.address is not None) from error
+        raise _unreachable(lm.model, error, has_address=engine.address is not None) from error
     except (LM15Error, OSError, ValueError):
         return
 
 
+def _is_listed(model: str, listed: list[str]) -> bool:
+    """Tell whether a list has a model; it may put an owner or a kind before the name."""
+    endings = (f"/{model}", f":{model}")
+    return any(name == model or name.endswith(endings) for name in listed)
+
+
+def _unknown_model(name: str, model: str, listed: list[str]) -> UserError:
+    """Return the error for a model that its provider does not have."""
+    similar = difflib.get_close_matches(model, listed, 3, 0.5) or listed[:3]
+    others = ", ..." if len(listed) > len(similar) else ""
+    problem = f"its provider has no such model; it has {', '.join(similar)}{others}"
+    return UserError(f"language model {name!r}: {problem}")
+
+
 def _check_reachable(name: str, address: str) -> None:
-    """Refuse the address of a model to which no connection can be made; whatever it answers is good enough.
+    """Refuse an address to which no connection can be made; whatever it answers is good enough.
 
     Raises:
         EndpointError: It cannot be reached.
@@ -278,11 +440,12 @@ def _check_reachable(name: str, address: str) -> None:
 
     async def connect() -> None:
         request = SimpleNamespace(method="GET", url=address, headers={}, body=b"")
-        async with Transport(_PATIENCE, Secrets(secrets_of_address(address))).stream(request):
+        transport = Transport(_CHECK_SECONDS, Secrets(secrets_of_address(address)))
+        async with transport.stream(request):
             pass
 
     try:
-        run(connect(), _PATIENCE)
+        run(connect(), _CHECK_SECONDS)
     except UnreachableError as error:
         raise _unreachable(name, error, has_address=True) from error
     except LM15Error:
@@ -290,6 +453,7 @@ def _check_reachable(name: str, address: str) -> None:
 
 
 def _unreachable(name: str, error: Exception, has_address: bool) -> EndpointError:
+    """Return the error for a server that cannot be reached."""
     reason = f"its server cannot be reached: {one_line(error, 300)}"
     hint = f"; check the address ({ADDRESS_OPTION})" if has_address else ""
     return EndpointError(f"language model {name!r}: {reason}{hint}")
@@ -297,7 +461,7 @@ def _unreachable(name: str, error: Exception, has_address: bool) -> EndpointErro
 
 @contextmanager
 def endpoint_errors() -> Iterator[None]:
-    """Converts an uncounted failed call into one of Mempiler's errors.
+    """Turn a failed call inside the block into an error of Mempiler's.
 
     Raises:
         EndpointError: A call inside the block failed.
@@ -309,21 +473,21 @@ def endpoint_errors() -> Iterator[None]:
 
 
 def is_offline(name: str) -> bool:
-    """Whether a model name means the offline engine, whose scores say nothing about language models."""
+    """Tell whether a name means the offline engine, whose scores say nothing about models."""
     return name == OFFLINE or name.startswith("offline/")
 
 
 def display_name(name: str) -> str:
-    """What tables call a model: the offline engine by the name that `--lm` takes."""
+    """Return what tables call a model: the offline engine by the name that `--lm` takes."""
     return OFFLINE if is_offline(name) else name
 
 
 def keep(lm: MeteredLM, folder: Path) -> str:
-    """The name by which `language_model` finds an LM again; the weights of a local one are written for that.
+    """Return the name by which `language_model` finds a model again.
 
     Args:
-        lm: The LM.
-        folder: Where weights are written to.
+        lm: The model.
+        folder: Where the weights of a local model are written for that.
     """
     if not is_local(lm.model):
         return lm.model
@@ -332,16 +496,16 @@ def keep(lm: MeteredLM, folder: Path) -> str:
 
 
 def is_local(name: str) -> bool:
-    """Whether a model name means a model that runs in this process."""
+    """Tell whether a name means a model that torch runs in this process."""
     return name.startswith((LOCAL, "local/"))
 
 
 def runs_here(name: str) -> bool:
-    """Whether a model name needs no server: the offline engine, a model of this process, or one of llama.cpp."""
+    """Tell whether a model needs no server elsewhere: offline, local, or one of llama.cpp's."""
     return is_offline(name) or is_local(name) or name.startswith(GGUF)
 
 
 def provider_of(name: str) -> str:
-    """The provider that a model name begins with, e.g. "openai"; "" where it names none."""
+    """Return the provider that a name begins with, e.g. "openai"; "" where it names none."""
     provider, slash, _ = name.partition("/")
     return provider if slash else ""

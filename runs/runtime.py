@@ -18,6 +18,7 @@ from ..engines.embedders import embedder as make_embedder
 from ..engines.endpoint import Waits
 from ..engines.limits import BudgetGuard
 from ..engines.meter import Meter, MeteredLM, Role
+from ..engines.model_config import ModelConfig
 from ..engines.models import language_model
 from ..engines.prices import needed_prices
 from ..errors import EndpointError, MempilerError, UserError
@@ -138,21 +139,37 @@ class Runtime:
         lm = metered_copy(
             own,
             self.meter,
-            role,
-            self.guard,
-            self.folder.store.answers,
-            repeat=setup.repeat if role in ("task", "answer") else 0,
-            prices=needed_prices(own.model, setup.limits.max_usd),
-            timeout=setup.timeout,
-            retries=setup.retries,
-            deadline=setup.lm_deadline,
+            self._model_config(own.model, role),
+            role=role,
+            guard=self.guard,
+            answers=self.folder.store.answers,
         )
         note_model(self.folder, role, own.model, lm)
         return lm
 
+    def _model_config(self, name: str, role: Role) -> ModelConfig:
+        """Return how the run asks a model, wherever it is."""
+        setup = self.setup
+        return ModelConfig(
+            timeout=setup.timeout,
+            retries=setup.retries,
+            deadline=setup.lm_deadline,
+            repeat=setup.repeat if role in ("task", "answer") else 0,
+            slots=setup.threads,
+            prices=needed_prices(name, setup.limits.max_usd),
+        )
+
     def load_model(self, name: str, role: Role, api_base: str | None, **settings: Any) -> MeteredLM:
-        """A language model by its name, with the limits and the store of the run; arguments as of `language_model`."""
-        setup, prices, asked = self.setup, needed_prices(name, self.setup.limits.max_usd), name
+        """A language model by its name, with the limits and the store of the run.
+
+        Args:
+            name: As `language_model` takes it.
+            role: What it is used for.
+            api_base: Address of its server, if it has one of its own.
+            **settings: Of every request.
+        """
+        setup, asked = self.setup, name
+        config = replace(self._model_config(name, role), api_base=api_base, settings=settings)
         if self.replay is not None:
             name = self.replay.model(role, name)
         if name == "local:tiny":
@@ -161,20 +178,13 @@ class Runtime:
             name = f"local:{tiny_folder(setup.seed)}"
         made = language_model(
             name,
-            self.meter,
-            role,
-            api_base,
+            config,
+            meter=self.meter,
+            role=role,
             guard=self.guard,
             answers=self.folder.store.answers,
-            prices=prices,
-            timeout=setup.timeout,
-            retries=setup.retries,
-            deadline=setup.lm_deadline,
-            loaded=self.loaded,
-            slots=setup.threads,
-            repeat=setup.repeat if role in ("task", "answer") else 0,
             replay=self.replay and self.replay.answer,
-            **settings,
+            loaded=self.loaded,
         )
         if self.replay is not None:
             made = self.replay.fitted(role, made)

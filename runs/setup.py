@@ -186,7 +186,7 @@ class RunConfig:
             EndpointError: Its server cannot be reached. A resumed run goes on: its store may hold all that it needs.
         """
         for role, own in self.models.items():
-            self._check(metered_copy(own, Meter(), role))
+            self._check(metered_copy(own, Meter(), role=role))
         for role, model in self.roles.items():
             if role not in self.models:
                 self.check_model(role, model)
@@ -196,7 +196,7 @@ class RunConfig:
         if not model.name or runs_here(model.name):
             return
         try:
-            self._check(language_model(model.name, Meter(), role, model.address, guard=None, answers=None))
+            self._check(language_model(model.name, api_base=model.address, role=role))
         except (UserError, EndpointError) as error:
             if not model.own_option:
                 raise

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...engines.limits import BudgetGuard
 from ...engines.meter import Meter, MeteredLM
+from ...engines.model_config import ModelConfig
 from ...engines.models import language_model
 from ...errors import DataError, ProgramError, UserError
 from ...optimizers.logo_grpo.given_completions import CompletionsScorer, RolloutReward
@@ -144,9 +145,15 @@ class Environment:
 
     def _reader(self) -> MeteredLM:
         setup = self.setup
-        limits = {"timeout": setup.timeout, "retries": setup.retries, "deadline": setup.lm_deadline}
-        settings = {"temperature": 0.0, **setup.lm_settings}
-        return language_model(setup.lm, api_base=setup.api_base, cache=False, **limits, **settings)
+        config = ModelConfig(
+            api_base=setup.api_base,
+            timeout=setup.timeout,
+            retries=setup.retries,
+            deadline=setup.lm_deadline,
+            cache=False,
+            settings={"temperature": 0.0, **setup.lm_settings},
+        )
+        return language_model(setup.lm, config)
 
     def _questions(self, history: History, sessions: int) -> Sequence[dspy.Example]:
         found = self.benchmark.questions_after(history, sessions, self._asked[history])

@@ -11,6 +11,7 @@ from dspy.utils.dummies import DummyLM
 from mempiler.engines.dspy_models import metered_copy
 from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.meter import Meter
+from mempiler.engines.model_config import ModelConfig
 from mempiler.errors import BudgetError
 
 from ..conftest import chat_fields
@@ -84,3 +85,8 @@ def test_a_dummy_model_of_dspy_works() -> None:
     meter = Meter()
     assert ask(metered_copy(DummyLM([{"answer": "blue"}]), meter)) == "blue"
     assert meter.read().calls["task"] == 1
+
+
+def test_the_timeout_of_the_users_model_holds_before_that_of_the_run():
+    lm = dspy.LM("openai/any", api_key="none", timeout=3)
+    assert metered_copy(lm, Meter(), ModelConfig(timeout=60, retries=0)).engine.timeout == 3

@@ -36,6 +36,7 @@ from mempiler.engines.endpoint.loop import AbandonedCallError
 from mempiler.engines.limits import DEAD_AFTER, BudgetGuard, Limits
 from mempiler.engines.prices import TokenPrices
 from mempiler.engines.meter import Meter
+from mempiler.engines.model_config import ModelConfig
 from mempiler.engines.models import language_model
 from mempiler.engines.token_counts import text_of_outputs
 from mempiler.errors import BudgetError
@@ -283,7 +284,7 @@ def test_a_key_of_a_model_that_the_user_made_is_hidden(settings: dict[str, Any])
     with StubServer(every("echo 500")) as server:
         lm = dspy.LM(server.model, api_base=server.url, num_retries=0, cache=False, **settings)
         with pytest.raises(LMError) as caught:
-            metered_copy(lm, Meter(), retries=0)("question: Where?")
+            metered_copy(lm, Meter(), ModelConfig(retries=0))("question: Where?")
         assert any(KEY in value for value in server.requests[0][1].values())
         assert says_no_part_of(KEY, str(caught.value))
 
@@ -310,6 +311,7 @@ def test_an_error_in_a_stream_shows_no_key(ask_in_pieces: Any, monkeypatch: pyte
 LEFT = """
 import sys, threading, time
 from contextlib import suppress
+from mempiler.engines.model_config import ModelConfig
 from mempiler.engines.models import language_model
 lm = language_model("openai/own", api_base=sys.argv[1], cache=False, retries=0)
 

@@ -16,12 +16,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mempiler.engines import weights
+from mempiler.engines.call_context import Deadline, call_context
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.endpoint import Waits
-from mempiler.engines.call_context import Deadline, call_context
 from mempiler.engines.endpoint.loop import AbandonedCallError
 from mempiler.engines.limits import DEAD_AFTER, BudgetGuard
 from mempiler.engines.meter import Meter
+from mempiler.engines.model_config import ModelConfig
 from mempiler.engines.models import check_askable, check_known, language_model
 from mempiler.engines.prices import litellm_module
 from mempiler.engines.weights import File, Weights, cache
@@ -502,3 +503,32 @@ def test_vectors_of_another_length_are_those_of_another_model(server):
     assert embedder("m", server.url).embed(["dddd", "a", "bb", "ccc"]).shape == (4, 4)
     assert embedder("m", server.url).embed(["a", "bb", "ccc", "dddd"]).shape == (4, 4)
     assert [len(body["input"]) for _, _, body in server.requests] == [3, 1, 4]
+
+
+def test_a_config_and_keywords_make_the_same_model():
+    config = ModelConfig(
+        api_base="http://elsewhere:1/v1", timeout=3, retries=0, deadline=9, cache=False, settings={"temperature": 0.5}
+    )
+    by_config = language_model("openai/any", config)
+    by_keywords = language_model(
+        "openai/any", api_base="http://elsewhere:1/v1", timeout=3, retries=0, deadline=9, cache=False, temperature=0.5
+    )
+    engine = by_config.engine
+    assert (engine.address, engine.timeout, engine.retries, engine.seconds) == ("http://elsewhere:1/v1", 3, 0, 9)
+    assert vars(engine) == vars(by_keywords.engine)
+    assert by_config.kwargs == by_keywords.kwargs
+    assert by_config.kwargs["temperature"] == 0.5
+    assert not by_config.cache
+    assert not by_keywords.cache
+
+
+def test_keywords_change_a_config_for_one_model():
+    config = ModelConfig(timeout=3, retries=0, settings={"temperature": 0.5, "max_tokens": 7})
+    lm = language_model("openai/any", config, timeout=5, max_tokens=9)
+    assert (lm.engine.timeout, lm.engine.retries) == (5, 0)
+    assert (lm.kwargs["temperature"], lm.kwargs["max_tokens"]) == (0.5, 9)
+    assert config == ModelConfig(timeout=3, retries=0, settings={"temperature": 0.5, "max_tokens": 7})
+
+
+def test_a_config_does_not_show_its_key():
+    assert "secret" not in repr(ModelConfig(api_key="secret"))

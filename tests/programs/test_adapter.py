@@ -40,7 +40,7 @@ def _asked(lm: Any, chosen: dspy.Adapter, question: str = "Where?") -> dspy.Pred
 
 
 def _model(server: Any, meter: Meter | None = None) -> Any:
-    return language_model(server.model, meter, api_base=server.url, retries=0)
+    return language_model(server.model, meter=meter, api_base=server.url, retries=0)
 
 
 @pytest.mark.parametrize(("schemas", "kind"), [("honour", "schema"), ("ignore", "schema"), ("refuse", "chat")])

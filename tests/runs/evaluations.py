@@ -9,7 +9,7 @@ import dspy
 import pytest
 from mempiler.data.dataset import Source
 from mempiler.data.locomo import Locomo
-from mempiler.engines.meter import MeteredLM
+from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import MempilerError
 from mempiler.optimizers import runners
@@ -114,9 +114,11 @@ class Listening(OfflineEngine):
 def script_models(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:
     """Lets every model of a run ask this engine."""
 
-    def model(name: str, meter: Any, role: Any, api_base: Any, **given: Any) -> MeteredLM:
+    def model(
+        name: str, config: Any = None, *, meter: Any = None, role: Any, guard: Any = None, answers: Any = None, **_: Any
+    ) -> MeteredLM:
         settings = {"cache": False, "temperature": 0.0, "num_retries": 0, "engine": engine}
-        return MeteredLM("scripted/test", meter, role, guard=given["guard"], answers=given["answers"], **settings)
+        return MeteredLM("scripted/test", meter or Meter(), role, guard=guard, answers=answers, **settings)
 
     for room in ("setup", "runtime"):
         monkeypatch.setattr(f"mempiler.runs.{room}.language_model", model)

@@ -161,7 +161,7 @@ def run(server: Any, threads: int, **limits: Any) -> Evaluation:
     """Evaluates turn RAG against a server, at the prices of a small model, within limits."""
     meter, guard = Meter(), BudgetGuard(Limits(**limits))
     prices = TokenPrices(4e-7, 1.6e-6)
-    lm = language_model(server.model, meter, api_base=server.url, guard=guard, prices=prices)
+    lm = language_model(server.model, meter=meter, api_base=server.url, guard=guard, prices=prices)
     asked = benchmark("locomo")
     with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
         return evaluate(build("turn-rag", asked.task), asked, asked.examples[:100], meter, threads)

@@ -16,7 +16,6 @@ from mempiler import History, UserError
 from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.dataset import Split
 from mempiler.data.judge import PreferenceJudge
-from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.engines.usage import Usage
 from mempiler.programs.adapter import adapter
@@ -487,7 +486,7 @@ def test_the_win_rate_counts_whose_responses_are_preferred(stub, says, rate, tie
         return f"[[ ## reasoning ## ]]\nSo.\n\n[[ ## choice ## ]]\n{choice}\n\n[[ ## completed ## ]]"
 
     server = stub(answer=answer)
-    judge = PreferenceJudge(language_model(server.model, Meter(), "judge", server.url), adapter("chat"))
+    judge = PreferenceJudge(language_model(server.model, role="judge", api_base=server.url), adapter("chat"))
     found = preferences(first, second, judge)
     assert (found.n, found.rate, found.tied) == (4, rate, tied)
     assert (found.wins, found.ties, found.losses) == counts
@@ -502,6 +501,6 @@ def test_a_query_whose_judging_is_refused_counts_in_no_win_rate(stub) -> None:
         for name in ("the first run's", "the second run's")
     )
     server = stub(lambda n, text: "400" if examples[1].question in text else None)
-    judge = PreferenceJudge(language_model(server.model, Meter(), "judge", server.url), adapter("chat"))
+    judge = PreferenceJudge(language_model(server.model, role="judge", api_base=server.url), adapter("chat"))
     found = preferences(first, second, judge)
     assert (found.n, found.unreadable, found.wins + found.ties + found.losses) == (2, 1, 2)

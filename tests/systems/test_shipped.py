@@ -202,7 +202,7 @@ CHATTING = "def add(self, session): self.texts.append(['x', json.dumps(ask('/cha
 def test_calls_are_those_of_the_run(start: Start) -> None:
     meter = Meter()
     system = start(CHATTING)
-    with dspy.context(lm=language_model("offline", meter)), measure_usage() as work:
+    with dspy.context(lm=language_model("offline", meter=meter)), measure_usage() as work:
         system.add(ITEM)
     used = meter.read()
     assert (used.calls["task"], work.usage.calls) == (1, 1)

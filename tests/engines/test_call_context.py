@@ -1,0 +1,81 @@
+"""The call context: blocks within one another, threads of `gather` and tasks of asyncio."""
+
+import asyncio
+import math
+
+import pytest
+from mempiler.engines.call_context import (
+    CallContext,
+    Deadline,
+    call_context,
+    current_context,
+    measure_usage,
+    record_usage,
+)
+from mempiler.engines.fair_semaphore import FairSemaphore
+from mempiler.engines.usage import Usage
+from mempiler.programs.threads import gather
+
+
+def test_a_block_changes_the_fields_that_it_names_and_no_others():
+    slots = FairSemaphore(1)
+    with call_context(caller="ada", slots=slots):
+        with call_context(caller="bob"):
+            assert current_context() == CallContext(caller="bob", slots=slots)
+        assert current_context() == CallContext(caller="ada", slots=slots)
+    assert current_context() == CallContext()
+
+
+def test_a_block_that_fails_leaves_the_context_as_it_was():
+    with pytest.raises(ValueError, match="broken"), call_context(caller="ada"):
+        raise ValueError("broken")
+    assert current_context() == CallContext()
+
+
+def test_a_field_that_does_not_exist_is_refused():
+    with pytest.raises(TypeError), call_context(user="ada"):  # pyright: ignore[reportCallIssue]
+        pass
+
+
+def test_a_deadline_passes_no_later_than_the_one_around_it():
+    outer = Deadline(60)
+    with call_context(deadline=outer):
+        inner = Deadline(3600)
+    assert inner.remaining <= 60
+    outer.cancel()
+    assert inner.passed
+
+
+def test_a_deadline_without_an_outer_one_has_its_own_time():
+    assert Deadline().remaining == math.inf
+    assert 3599 < Deadline(3600).remaining <= 3600
+
+
+def test_usage_counts_in_the_innermost_block_alone():
+    with measure_usage() as outer:
+        record_usage(Usage(calls=1))
+        with measure_usage() as inner:
+            record_usage(Usage(calls=2))
+    assert (outer.usage.calls, inner.usage.calls) == (1, 2)
+
+
+def test_threads_of_gather_work_in_the_context_of_their_caller():
+    def call() -> object:
+        record_usage(Usage(calls=1))
+        return current_context().caller
+
+    with call_context(caller="ada"), measure_usage() as tracker:
+        assert gather([call] * 3) == ["ada"] * 3
+    assert tracker.usage.calls == 3
+
+
+def test_tasks_do_not_change_the_context_of_one_another():
+    async def caller_of_block(name: str) -> object:
+        with call_context(caller=name):
+            await asyncio.sleep(0.01)
+            return current_context().caller
+
+    async def both() -> list[object]:
+        return await asyncio.gather(caller_of_block("ada"), caller_of_block("bob"))
+
+    assert asyncio.run(both()) == ["ada", "bob"]
