@@ -55,17 +55,21 @@ def _elements_of_object(raw: JsonObject, element_type: TypeHint) -> list[JsonVal
     if keys & field_keys:
         return [raw]
 
+    # {"facts": [...]} wraps the list. A list of ids may stand beside other values.
     values = list(raw.values())
     lists = [value for value in values if isinstance(value, list | tuple)]
     if len(lists) == 1 and (len(values) == 1 or is_id(element_type)):
         return list(lists[0])
 
+    # {"S2": {...}, "S7": {...}} holds the elements by their ids.
     id_field = id_field_name(field_names)
     if id_field is not None and all(isinstance(value, dict) for value in values):
         return _objects_by_id(raw, id_field)
 
+    # {"result": {...}} wraps an object that stands for the list.
     if len(values) == 1 and isinstance(values[0], dict):
         return _elements_of_object(values[0], element_type)
+
     return [raw] if field_names else values
 
 
@@ -76,7 +80,10 @@ def _objects_by_id(raw: JsonObject, id_field: str) -> list[JsonValue]:
     for key, value in raw.items():
         fields = dict(value) if isinstance(value, dict) else {}
         has_id = any(normalize_name(name) == id_key for name in fields)
-        objects.append(fields if has_id else {id_field: key, **fields})
+        if has_id:
+            objects.append(fields)
+        else:
+            objects.append({id_field: key, **fields})
     return objects
 
 

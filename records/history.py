@@ -30,8 +30,8 @@ from .turns import Turn
 class History(Record):
     """The past of one user or conversation: items in time order.
 
-    Two histories are equal if their ids and items are. They are compared, hashed and printed
-    without a walk over their items, since DSPy and optimizers do that often.
+    Two histories are equal if their ids and items are. DSPy and optimizers compare, hash and print
+    examples often. So its digest is computed once, and its `repr` leaves out the items.
     """
 
     id: str
