@@ -193,7 +193,7 @@ def show(program: str | None, store: str | None, user: str, tenant: str, **readi
 
     PROGRAM, which wrote the memory, is needed only where entries were changed.
     """
-    from ..memory.amending import active_amendments
+    from ..memory.edits import active_amendments
     from ..runs.artifact import open_program
     from ..serving.memory_view import contents_shown
 
@@ -235,9 +235,9 @@ def edit(program: str, entry: str, text: str | None, delete: bool, undo: bool, b
         raise UserError("say what becomes of the entry: one of --text TEXT, --delete and --undo")
     with _memory(program, **given) as memory:
         if text is not None:
-            made = memory.update(entry, text, by)
+            made = memory.entries.update(entry, text, by)
         else:
-            made = memory.delete(entry, by) if delete else memory.undo(entry, by)
+            made = memory.entries.delete(entry, by) if delete else memory.entries.undo(entry, by)
         if made is None:
             told = "or nothing to undo; `mempiler memories search PROGRAM` lists all"
             raise UserError(f"no entry {entry!r:.100} of user {memory.owner.user!r}, {told}")
@@ -245,10 +245,10 @@ def edit(program: str, entry: str, text: str | None, delete: bool, undo: bool, b
 
 
 def _all(memory: Any, chosen: Any) -> Iterator[Any]:
-    page = memory.list(**chosen)
+    page = memory.entries.list(**chosen)
     yield from page.entries
     while page.next is not None:
-        page = memory.list(page.next, **chosen)
+        page = memory.entries.list(page.next, **chosen)
         yield from page.entries
 
 

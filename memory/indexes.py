@@ -36,15 +36,19 @@ def timed() -> Generator[None]:
         taken.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
 
 
-@dataclass(eq=False)
+@dataclass
 class Lineage(SharedByCopies):
-    """What the versions of a memory have in common; it lives as long as any of them, and their indexes with it."""
+    """The search indexes that all versions of one memory share; it lives as long as any of them.
+
+    Lineages are equal to one another, so that memories are equal by their fields alone.
+    """
 
     indexes: weakref.WeakKeyDictionary[Indexes, _Followed] = field(
-        default_factory=lambda: weakref.WeakKeyDictionary[Indexes, _Followed]()
+        default_factory=lambda: weakref.WeakKeyDictionary[Indexes, _Followed](), compare=False
     )
 
     def __reduce__(self) -> tuple[type[Lineage], tuple[()]]:
+        # A pickled memory is searched by an index of its own.
         return Lineage, ()
 
 

@@ -1,152 +1,267 @@
-"""What a method keeps for one user: a frozen value whose JSON is its stored form; the simplest are turns verbatim.
+"""The memory of a method: what it keeps for one user. Authors of a method read this file first.
 
-Writing never changes a memory but returns a new one, so earlier memories stay usable: caches, rollouts and snapshots
-rest on that. Questions are asked of settled memories.
+A memory is a frozen pydantic model. Its JSON is its stored form. Writing never changes a memory but
+returns a new one, so earlier memories stay usable: caches, rollouts and snapshots rest on that.
+
+A memory that stores its entries overrides `entries` and nothing else:
+
+    >>> from mempiler import Memory
+    >>> from mempiler.memory.index import Entry
+    >>> class Notebook(Memory[Entry]):
+    ...     notes: tuple[Entry, ...] = ()
+    ...
+    ...     def entries(self):
+    ...         return self.notes
+    ...
+    ...     def with_note(self, text, turn_id):
+    ...         note = Entry(id=f"n{len(self.notes) + 1}", text=text, sources=(turn_id,))
+    ...         return self.replace(notes=(*self.notes, note))
+    >>> empty = Notebook()
+    >>> notebook = empty.with_note("Ada moved to Lisbon.", "D1:1")
+    >>> [entry.text for entry in notebook.entries()]
+    ['Ada moved to Lisbon.']
+    >>> empty.entries()
+    ()
+
+A memory that stores facts of its own, and makes entries of them, names the class of these parts and
+overrides `parts`, `entry` and, unless the text of a part is its field `text`, `with_text`:
+
+    >>> from mempiler.memory.memory import Stored
+    >>> class Fact(Stored):
+    ...     id: str
+    ...     content: str
+    >>> class FactList(Memory[Fact]):
+    ...     facts: tuple[Fact, ...] = ()
+    ...
+    ...     def parts(self):
+    ...         return self.facts
+    ...
+    ...     def entry(self, part):
+    ...         return Entry(id=part.id, text=part.content, kind="fact")
+    ...
+    ...     def with_text(self, part, text):
+    ...         return part.replace(content=text)
+    >>> FactList(facts=(Fact(id="f1", content="Ada moved to Lisbon."),)).entries()[0].text
+    'Ada moved to Lisbon.'
+
+What a subclass may override:
+
+| member | required? | default |
+|---|---|---|
+| fields | yes; each with a default, since `MyMemory()` is the empty memory | `failed_items` |
+| `entries` | this, or `parts` and `entry` | the entry of each part |
+| `parts` | see `entries` | the entries |
+| `entry` | with `parts` | the part itself, which must be an `Entry` |
+| `with_text` | no | a copy of the part with another `text` |
+| `continue_from` | no | the memory before it was finalized |
+| `operations` | no | nothing is counted |
+| `names_sources` | no | True |
+
+Everything else stays as it is. `replace` and `model_copy` make the next version; both keep the
+search index, so that a search of that version costs what changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Any, ClassVar, Self
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, PrivateAttr
 
 from ..records import AnyItem, Frozen, Item, Session
 from ..text import one_line
 from .index import DIALOGUE, Entry
 from .indexes import Lineage
 
-_KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}
-"""What a turn of an item is called as a hit, by the kind of the item; else "turn"."""
+PartT = TypeVar("PartT", bound=BaseModel)
+"""What the entries of a memory are made of, e.g. `StoredFact`; `Entry` where it stores entries."""
+
+_HIT_KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}
+"""What a hit that is a turn is called, by the kind of its item; "turn" for every other kind."""
 
 
 class Stored(Frozen):
-    """Base of memories and of what they are made of: frozen."""
+    """Base of memories and of their parts: a frozen value with `replace`."""
 
     def replace(self, **fields: Any) -> Self:
-        """A copy with other fields."""
+        """Return a copy with other values of some fields.
+
+        Raises:
+            TypeError: There is no such field.
+        """
         return self.model_copy(update=fields)
 
 
 class FailedItem(Stored):
-    """What could not be taken into a memory: its turns are searched as they were said, and tried again."""
+    """An item, or some of its turns, that the writer could not write into a memory.
+
+    Its turns are searched as raw turns, and written again in halves together with the next item.
+    """
 
     item: AnyItem
-    """The item, with those of its turns that are not in the memory."""
+    """The item, with only those of its turns that are not in the memory."""
     attempts: int = 1
+    """How often the writer has failed."""
 
-    def halves(self) -> Iterator[Item]:
-        """The item in halves: what was too much for one prompt may fit into two."""
+    def halves(self) -> list[Item]:
+        """Return the item in two halves, whose prompts may fit; one of a single turn as it is."""
         turns = self.item.turns
         middle = (len(turns) + 1) // 2
-        yield from (
-            self.item.select_turns([turn.id for turn in part]) for part in (turns[:middle], turns[middle:]) if part
-        )
+        halves: list[Item] = []
+        for half in (turns[:middle], turns[middle:]):
+            if half:
+                halves.append(self.item.select_turns([turn.id for turn in half]))
+        return halves
 
 
-class Memory(Stored):
-    """Base of all memories; without arguments it is the empty memory."""
+class Memory(Stored, Generic[PartT]):
+    """Base of all memories; without arguments it is the empty memory. The module has examples.
+
+    Two memories are equal if their fields are. Which search index serves them does not count.
+    """
 
     names_sources: ClassVar[bool] = True
-    """Whether its JSON names the turns its entries rest on, so that `stored_sources` tells what was stored."""
+    """Whether its JSON names, in fields called `sources`, the ids of the turns that it rests on."""
+
     failed_items: tuple[FailedItem, ...] = ()
-    """What could not be taken in. Writers add to it with `left`; everything else is `Writer.take`'s business."""
+    """What could not be written: writers call `mark_failed`, and `programs/fold.py` retries it."""
 
-    def mark_failed(self, item: Any, turns: Collection[str] | None = None) -> Self:
-        """The memory that knows that an item, or those of its turns with these ids, could not be taken in."""
-        lost = [turn.id for turn in item.spoken if turns is None or turn.id in turns]
-        if not lost:
+    _lineage: Lineage = PrivateAttr(default_factory=Lineage)
+
+    def mark_failed(self, item: Item, turns: Collection[str] | None = None) -> Self:
+        """Return the memory with a note that an item could not be written.
+
+        Args:
+            item: The item that the writer was given.
+            turns: Ids of the turns that could not be written; all of the item if None.
+        """
+        failed_turns = [turn.id for turn in item.spoken if turns is None or turn.id in turns]
+        if not failed_turns:
             return self
-        return self.replace(failed_items=(*self.failed_items, FailedItem(item=item.select_turns(lost))))
 
-    @cached_property
+        failed_item = FailedItem(item=cast("AnyItem", item.select_turns(failed_turns)))
+        return self.replace(failed_items=(*self.failed_items, failed_item))
+
+    @property
     def lineage(self) -> Lineage:
-        """What this memory has in common with those that are written from it: they are searched by one index."""
-        return Lineage()
+        """The search indexes that this memory shares with its copies; no part of its JSON."""
+        return self._lineage
+
+    def with_new_lineage(self) -> Self:
+        """Return an equal memory that shares no search index with this one."""
+        separate = copy.copy(self)
+        separate._lineage = Lineage()
+        return separate
 
     @property
     def operations(self) -> Mapping[str, int]:
-        """Operations that wrote it, by outcome: {"inserted": 3, "refused": 1}; {} of a method that counts none."""
+        """How often the writer changed it, by outcome, e.g. `{"inserted": 3, "refused": 1}`."""
         return {}
 
+    @classmethod
+    def lists_entries(cls) -> bool:
+        """Return whether a subclass says what its entries are, by `entries` or by `parts`."""
+        base = Memory[Any]
+        return cls.entries is not base.entries or cls.parts is not base.parts
+
     def entries(self) -> Sequence[Entry]:
-        """What can be searched in it, in order. Default: an entry of each of its parts."""
-        return () if type(self).parts is Memory.parts else tuple(map(self.entry, self.parts()))
+        """Return what can be searched, in a fixed order and with unique ids."""
+        overrides_parts = type(self).parts is not Memory[Any].parts
+        if not overrides_parts:
+            return ()
+        return tuple(self.entry(part) for part in self.parts())
 
-    def parts(self) -> Sequence[Any]:
-        """What its entries are made of, one each, in their order. Default: the entries themselves.
+    def parts(self) -> Sequence[PartT]:
+        """Return what the entries are made of, one part for each entry and in the same order.
 
-        A memory and the one written from it share the objects that did not change: an index goes from one to the other
-        by those that did. A memory that makes its entries when it is asked for them returns here what it makes them of.
+        A memory and the next version share the parts that did not change, as the same objects:
+        the search index is updated by those that are new.
         """
-        return self.entries()
+        return cast("Sequence[PartT]", self.entries())
 
-    def entry(self, part: Any) -> Entry:
-        """The entry of one of its parts."""
+    def entry(self, part: PartT) -> Entry:
+        """Return the entry of one part; always an equal one for the same part."""
+        if not isinstance(part, Entry):
+            raise NotImplementedError(
+                f"{type(self).__name__} has parts that are no entries; override `entry` too"
+            )
         return part
 
-    def with_text(self, part: Any, text: str) -> Any:
-        """One of its parts with another text, which its user gave it."""
+    def with_text(self, part: PartT, text: str) -> PartT:
+        """Return one part with the text that its user gave it in place of the writer's."""
         return part.model_copy(update={"text": text})
 
-    def __copy__(self) -> Self:
-        copied = super().__copy__()
-        # The one thing beside its fields that a copy has in common with the memory: one index serves both.
-        vars(copied)["lineage"] = self.lineage
-        return copied
+    def continue_from(self, finalized: Any) -> Self:
+        """Return the memory that further items are written into.
 
-    def continue_from(self, finalized: Any) -> Any:
-        """The memory that further items are written into after `finalize` made `finalized` of it.
+        By default writing goes on with this memory, so that it does not matter how often it was
+        finalized in between. A memory that must not repeat the work of finalizing returns
+        `finalized`.
 
-        By default this memory: how often it was settled meanwhile then changes nothing, and a stored memory equals the
-        one that is written at once. A memory whose settling must not be repeated returns `finalized`.
+        Args:
+            finalized: What `Writer.finalize` made of this memory, and of the same class.
         """
         return self
 
 
-class TurnMemory(Memory):
-    """Turns in time order."""
+class TurnMemory(Memory[Entry]):
+    """Turns as they were said, in time order."""
 
     turns: tuple[Entry, ...] = ()
-    """One entry per turn: its id is the turn's, its text is `speaker: words [image caption]`."""
+    """One entry for each turn: with the id of the turn, and `speaker: words [image caption]`."""
 
     def with_session(self, item: Item) -> TurnMemory:
-        """The memory with one more item; empty turns are left out."""
-        return self.model_copy(update={"turns": self.turns + turn_entries(item)})
+        """Return the memory with the turns of one more item; turns without words are left out."""
+        return self.replace(turns=(*self.turns, *turn_entries(item)))
 
     def entries(self) -> tuple[Entry, ...]:
         return self.turns
 
 
 def turn_entries(item: Item) -> tuple[Entry, ...]:
-    """Every turn with words as an entry; those of a session are a dialogue, named by its first turn."""
-    kind = _KINDS.get(getattr(item, "kind", ""), "turn")
-    # Turn ids are unique, while two items may have one id; a session that is still open begins with the same turn.
-    tags = {DIALOGUE: item.turns[0].id} if isinstance(item, Session) and item.turns else {}
-    return tuple(
-        Entry(
+    """Return an entry for every turn of an item that has words.
+
+    The turns of a session are tagged as one dialogue, so that a hit can bring its neighbours along.
+    """
+    item_kind = getattr(item, "kind", "")
+    hit_kind = _HIT_KINDS.get(item_kind, "turn")
+
+    tags: dict[str, str] = {}
+    if isinstance(item, Session) and item.turns:
+        # The first turn names the dialogue. Two sessions may have one id, while ids of turns are
+        # unique; and a session that is still open keeps its first turn.
+        tags[DIALOGUE] = item.turns[0].id
+
+    entries: list[Entry] = []
+    for turn in item.spoken:
+        entry = Entry(
             id=turn.id,
             text=one_line(f"{turn.speaker}: {turn.content}"),
-            kind=kind,
+            kind=hit_kind,
             sources=(turn.id,),
             time=turn.time or item.time,
             speaker=turn.speaker,
             tags=tags,
         )
-        for turn in item.spoken
-    )
+        entries.append(entry)
+    return tuple(entries)
 
 
 def stored_sources(memory: BaseModel) -> frozenset[str]:
-    """Ids of all turns that something in the JSON of a memory names in its `sources`; removed entries do not count."""
-    found, left = set[str](), list[JsonValue]([memory.model_dump(mode="json")])
-    while left:
-        value = left.pop()
+    """Return the ids of all turns that the JSON of a memory names in fields called `sources`.
+
+    What stands in a field called `removed` does not count: it is no longer in the memory.
+    """
+    turn_ids: set[str] = set()
+    remaining: list[JsonValue] = [memory.model_dump(mode="json")]
+    while remaining:
+        value = remaining.pop()
         if isinstance(value, list):
-            left += value
+            remaining.extend(value)
         elif isinstance(value, dict):
             sources = value.get("sources")
-            found.update(map(str, sources) if isinstance(sources, list) else ())
-            left += (part for name, part in value.items() if name != "removed")
-    return frozenset(found)
+            if isinstance(sources, list):
+                turn_ids.update(str(source) for source in sources)
+            remaining.extend(part for name, part in value.items() if name != "removed")
+    return frozenset(turn_ids)

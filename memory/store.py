@@ -1,8 +1,15 @@
-"""The memory store: keeps durably what users said, and the memories made of it.
+"""The memory store: it keeps durably what users said, and the memories made of it.
 
-An item and its place in the queue are one row. A memory and the state of the items in it change in one transaction, and
-only if that memory did not change meanwhile: every item is in it exactly once, whoever is killed. No transaction is
-open while a language model works. A clock that jumps costs double work, or holds up a user for `LONGEST_LEASE` at most.
+What callers may rely on:
+
+- **Atomic**: every method that changes what is stored of users does it in one transaction. Whoever is killed on the way
+  leaves the store as it was before the call, or as it is after it.
+- **Exactly once**: an item and its place in the queue are one row. A memory and the state of the items in it change in
+  one transaction, and only if that memory did not change meanwhile. So every item is in the memory once.
+- **Forgetting wins**: a write that began before its user was forgotten is refused (`forgets`).
+- **Waiting**: a writer waits for another writer, at most `timeout` seconds, and then raises `StoreError`. Nobody waits
+  for a language model: no transaction is open while one works. A clock that jumps costs double work, or holds up a user
+  for `LONGEST_LEASE` seconds at most.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ from sqlalchemy import Connection
 
 from ..errors import ConflictError, UserError
 from ..records import AnyItem, Item, Turn
-from .amending import Amendment
+from .edits import Amendment
 from .database import OWN, batches, put, run
 from .entries import Added
 from .incoming import Scalar, check_turns, checked, checked_metadata, digest_of, json_of, name_of
@@ -75,10 +82,10 @@ class Store(Claims):
         since: int | None = None,
         metadata: Mapping[str, Scalar] | None = None,
     ) -> Added:
-        """Writes an item and queues it for remembering, in one transaction.
+        """Store an item and queue it for a worker, in one transaction.
 
         Args:
-            owner: Whose it is.
+            owner: The user whose it is; stored if new.
             item: A session, logs, ...; one without an id gets `D` and its position. Turns without an id get the
                 item's and a number.
             digest: Identifies a repeated item; that of the item's content if None.
@@ -107,7 +114,7 @@ class Store(Claims):
         since: int | None = None,
         metadata: Mapping[str, Scalar] | None = None,
     ) -> Added:
-        """Write an item in the place of the session with its id, in one transaction, and queue it for remembering.
+        """Store an item in the place of the session with its id and queue it for a worker, in one transaction.
 
         Whoever is killed on the way leaves the old session or the new one. The old one is forgotten as `forget_item`
         forgets it, its bytes included. Where there is none, the item is added. Arguments are those of `add`.
@@ -147,7 +154,15 @@ class Store(Claims):
         since: int | None = None,
         metadata: Mapping[str, Scalar] | None = None,
     ) -> tuple[Turn, ...]:
-        """Writes turns of an open session, or of one that begins; `since` and `metadata` are as of `add`.
+        """Store turns at the end of an open session, in one transaction, and return them with their ids.
+
+        Args:
+            owner: The user whose session it is.
+            session: Its id.
+            turns: What was said; turns without an id get the session's and a number.
+            begin: Whether the session begins if it is not there.
+            since: As of `add`.
+            metadata: As of `add`; added to those that the session has.
 
         Raises:
             ConflictError: It has ended, or not begun and `begin` is False; another turn of the user has the id of one;
@@ -173,7 +188,11 @@ class Store(Claims):
             return new
 
     def end(self, owner: Owner, session: str) -> Added | None:
-        """Ends a session: its turns become an item, queued for remembering. None if there is no such open session."""
+        """End an open session: its turns become a queued item, in one transaction.
+
+        Returns:
+            Its id and position; None if there is no such open session, e.g. since it was ended before.
+        """
         session = name_of("session", session)
         with self._write() as db:
             lock(db, owner)
@@ -185,7 +204,10 @@ class Store(Claims):
             return _queue(db, owner, found, digest, {}, NEVER)
 
     def keep_vectors(self, owner: Owner, made: Mapping[bytes, bytes], since: int) -> bool:
-        """Keeps vectors of a user's texts by key; not if the user or one of their sessions was forgotten since."""
+        """Store vectors of a user's texts by key. Return whether they were stored.
+
+        They are not if the user, or one of their sessions, was forgotten after `since`, or the user is unknown.
+        """
         rows = [{"key": key, "vector": vector} for key, vector in made.items()]
         with self._write() as db:
             if not lock(db, owner) or forgotten_since(db, since, owner, any_session_of(owner)):
@@ -194,11 +216,13 @@ class Store(Claims):
             return True
 
     def amend(self, owner: Owner, amendment: Amendment, since: int | None = None) -> bool:
-        """Writes an amendment; false if its number is not one more than that of the user's last.
+        """Store an amendment. Return False, and store nothing, if its number does not follow the user's last one.
+
+        Then another change came first: look at the entry again.
 
         Raises:
             ConflictError: The user was forgotten since.
-            UserError: There are too many.
+            UserError: The user has too many.
         """
         if amendment.number > MOST_AMENDMENTS:
             most = f"{MOST_AMENDMENTS} amendments, the most there can be"
@@ -214,14 +238,22 @@ class Store(Claims):
             return follows
 
     def check(self) -> None:
-        """Writes a row that means nothing: a full disk shows in writes only."""
+        """Write a row that means nothing, to see whether the store can be written: a full disk shows in writes only.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
         with self._write() as db:
             put(db, "meta", None, [{"name": "checked", "value": uuid4().hex}], ["name"])
 
     def restore(self, users: Iterable[Contents], replace: bool = False) -> int:
-        """Writes users that `dump` read, all of them in one transaction, or none; returns how many.
+        """Store users that `dump` returned, all in one transaction, and return how many.
 
-        An error of who reads them leaves the store as it was, too. `replace` deletes a user who is there already first.
+        An error on the way, also one that `users` raises, leaves the store as it was.
+
+        Args:
+            users: What to store.
+            replace: Whether a user who is there already is deleted first.
 
         Raises:
             ConflictError: The user is there already, and is not to be replaced.

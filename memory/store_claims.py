@@ -26,7 +26,7 @@ from .database import OWN, batches, put, run, select_in
 from .entries import Receipt
 from .incoming import name_of
 from .store_reading import Reading, amendments_of
-from .stored import LONGEST_LEASE, Change, Claim, Document, Owner, Stamp
+from .stored import LONGEST_LEASE, Change, Claim, Document, Erasure, Owner, Stamp
 
 KEPT = 86_400.0
 """Seconds for which it is known who was forgotten; no write takes longer."""
@@ -52,10 +52,11 @@ class Claims(Reading):
         most: int = 1,
         each: int | None = None,
     ) -> list[Claim]:
-        """Takes the right to write the memories of users with something to do, in one transaction.
+        """Claim users whose memory is to be written, in one transaction: of workers that ask at once, one gets a user.
 
-        A user has something to do when items are queued or the memory is not settled. Users whose memory another
-        program or embedder wrote are passed over. Tenants take turns: whoever has fewest users claimed comes first.
+        That is so for users with queued items, or with a memory that is not settled. Left out are users that others hold,
+        and those whose memory another program or embedder wrote. Tenants take turns: the one with fewest users claimed
+        comes first.
 
         Args:
             worker: Names the caller; unique.
@@ -104,19 +105,22 @@ class Claims(Reading):
         return claims
 
     def release(self, claim: Claim) -> None:
-        """Gives a claim back, if it is still held."""
+        """Give a claim back, if it is still held; a claim that was lost is left to who holds it now."""
         free = f"UPDATE mempiler_users SET worker = '', claimed_until = :now WHERE {OWN} AND worker = :worker"
         with self._write() as db:
             run(db, free, claim.owner, worker=claim.worker)
 
     def pause(self, owner: Owner, seconds: float) -> None:
-        """Lets nobody claim a user for so many seconds, but for who asks for this user alone."""
+        """Let no worker claim a user whom nobody holds for so many seconds, but for who asks for this user alone."""
         later = f"UPDATE mempiler_users SET claimed_until = :now + :seconds WHERE {OWN} AND worker = ''"
         with self._write() as db:
             run(db, later, owner, seconds=min(seconds, LONGEST_LEASE))
 
     def commit(self, claim: Claim, document: Document, lease: float, note: str = "") -> Claim | None:
-        """Stores a memory and marks the items it took in, in one transaction.
+        """Store a memory and mark the items in it as remembered, in one transaction.
+
+        So every item is in the memory exactly once, whoever is killed: where the memory changed since the claim, e.g.
+        by a worker that took over, or because the user was forgotten, nothing is stored.
 
         Args:
             claim: Whose memory, and the version it was made from.
@@ -152,7 +156,10 @@ class Claims(Reading):
             return Claim(owner, claim.worker, new)
 
     def fail(self, claim: Claim, position: int, error: str, give_up: bool) -> None:
-        """Notes that an item could not be remembered; kept as `failed`, or queued for another attempt."""
+        """Record that an item could not be written. Keep it as `failed` if `give_up`, else queued for another attempt.
+
+        Nothing is recorded if the memory changed since the claim.
+        """
         statement = f"""
             UPDATE mempiler_items SET state = :state, attempts = attempts + 1, error = :error
             WHERE {OWN} AND position = :position AND state = 'queued'
@@ -162,22 +169,25 @@ class Claims(Reading):
             run(db, statement, claim.owner, version=claim.version, **about)
 
     def requeue(self, owner: Owner) -> int:
-        """Queues the items that could not be remembered for further attempts; returns how many."""
+        """Queue all failed items of a user again, with their attempts at 0. Return how many there were."""
         statement = f"UPDATE mempiler_items SET state = 'queued', attempts = 0 WHERE {OWN} AND state = 'failed'"
         with self._write() as db:
             lock(db, owner)
             return run(db, statement, owner).rowcount
 
     def reset(self, owner: Owner) -> None:
-        """Forgets the memory of a user, and queues all of their raw items anew."""
+        """Drop the memory of a user and queue all of their raw items, in one transaction."""
         with self._write() as db:
             lock(db, owner)
             reset(db, owner)
 
     def forget(self, owner: Owner) -> Receipt:
-        """Deletes everything of a user, and returns when its bytes are gone or with what holds them.
+        """Delete everything of a user in one transaction, then erase its bytes.
 
-        Whatever was under way for the user, in any process, is refused from now on: a worker will find its claim void.
+        Whatever is under way for the user, in any process, is refused from now on; the claim of a worker is void.
+
+        Returns:
+            What was deleted, and whether its bytes are gone or what holds them; false for an unknown user.
         """
         with self._write() as db:
             # Made even for an unknown user: the first write of a new one may be under way in another process.
@@ -189,9 +199,12 @@ class Claims(Reading):
         return self._receipt(owner.user, known or sessions > 0, sessions, turns)
 
     def forget_item(self, owner: Owner, id: str) -> Receipt:
-        """Deletes one item or open session of a user.
+        """Delete one item or open session of a user in one transaction, then erase its bytes.
 
-        If the memory holds something of it, the memory is deleted too, and all other items are queued anew.
+        If the memory holds something of it, the memory is deleted too and all other items are queued.
+
+        Returns:
+            As `forget`; false if there is no such session.
         """
         id = name_of("session", id)
         with self._write() as db:
@@ -202,22 +215,28 @@ class Claims(Reading):
         return self._receipt(id, known, int(turns_deleted > 0), turns_deleted)
 
     def _receipt(self, name: str, known: bool, sessions: int, turns: int) -> Receipt:
-        erased, held_by = self.erase()
-        return Receipt(forgotten=name, known=known, sessions=sessions, turns=turns, erased=erased, held_by=held_by)
+        erasure = self.erase()
+        return Receipt(
+            forgotten=name,
+            known=known,
+            sessions=sessions,
+            turns=turns,
+            erased=erasure.erased,
+            held_by=erasure.held_by,
+        )
 
-    def erase(self) -> tuple[bool | None, str]:
-        """Removes the bytes of what was forgotten from an SQLite store, as far as nobody reads it at the moment.
+    def erase(self) -> Erasure:
+        """Remove the bytes of what was forgotten from an SQLite store, unless somebody reads it at the moment.
 
-        Returns:
-            Whether they are gone, and what holds them; None where a database server decides that.
+        It raises nothing: what fails is said in the result. Call it again later.
         """
         if self._server:
-            return None, SERVER
+            return Erasure(erased=None, held_by=SERVER)
         try:
             with self._read() as db:
                 number = run(db, "SELECT max(number) FROM mempiler_forgotten WHERE erased = 0").scalar()
             if number is None:
-                return True, ""
+                return Erasure(erased=True, held_by="")
             with self._turn(), self._look() as connection:
                 # What is set on it must not come to another call from the pool.
                 connection.detach()
@@ -227,8 +246,8 @@ class Claims(Reading):
                 with self._write() as db:
                     run(db, done, number=number)
         except StoreError as error:
-            return False, str(error)
-        return not held, held
+            return Erasure(erased=False, held_by=str(error))
+        return Erasure(erased=not held, held_by=held)
 
 
 def put_memory(db: Connection, owner: Owner, document: Document) -> None:

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from ..errors import StoreError
-from ..records import AnyItem, Item, Session, Turn
-from .amending import Amendment
+from ..records import AnyItem, Session, Turn
+from .edits import Amendment
 from .database import OWN, Database, read_row, run, select_in
 from .deltas import applied
 from .entries import MemoryStatus
@@ -27,12 +27,15 @@ from .stored import (
     Change,
     Contents,
     Document,
+    IdleSession,
     Log,
     Owner,
+    SessionInfo,
     Snapshot,
     Stamp,
     State,
     StoredItem,
+    StoredTurn,
 )
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
@@ -70,13 +73,17 @@ class Reading(Database):
         parsed: Mapping[Hashable, Any] = MappingProxyType({}),
         since: Log = NOTHING,
     ) -> Snapshot:
-        """A consistent view of a user.
+        """Return what the store holds of a user at this moment, read in one transaction.
 
         Args:
-            owner: Whose.
-            known: Whether the caller has the memory of a version, so that it need not be read.
-            parsed: That of the last snapshot: what waits as it did is the same object again.
-            since: How far the caller has the memory: where that can be, only the changes since are read.
+            owner: The user.
+            known: Says of a version whether the caller has its memory, so that it is not read again.
+            parsed: `Snapshot.parsed` of the last snapshot. Items that still wait are the same objects then.
+            since: How far the caller has the memory. If the store has the changes since, it reads these alone.
+
+        Raises:
+            StoreError: The store cannot be reached, or a row of the memory is damaged. A damaged item is set aside
+                as `failed` instead.
         """
         # SQLite would read all items of the user for those before the settled ones.
         by_state = "" if self._server else "INDEXED BY mempiler_items_state"
@@ -131,30 +138,31 @@ class Reading(Database):
             run(db, statement, owner, position=row.position, state=row.state)
 
     def forgets(self) -> int:
-        """How often anybody was forgotten in this store: a write is refused if its user was since it began.
+        """Return how often anybody was forgotten in this store.
 
-        It also says when a process is to drop what it keeps of users, since another one may have forgotten them.
+        Take it when work for a user begins, and pass it to what stores the result: a write is refused if its user was
+        forgotten since. A process that sees it grow drops what it keeps of users.
         """
         with self._look() as db:
             return int(run(db, "SELECT value FROM mempiler_meta WHERE name = 'forgets'").scalar() or 0)
 
     def items(self, owner: Owner) -> list[StoredItem]:
-        """All raw items of a user that were not forgotten, in order."""
+        """Return all raw items of a user, by position."""
         with self._read() as db:
             return _items(db, owner)
 
-    def turns(self, owner: Owner, ids: Sequence[str]) -> dict[str, tuple[Turn, Item]]:
-        """Turns by id, each with its item, e.g. the sources of a recalled context; unknown ids are skipped."""
+    def turns(self, owner: Owner, ids: Sequence[str]) -> dict[str, StoredTurn]:
+        """Return turns by id, e.g. the sources of a recalled context. Unknown ids, and open sessions, are left out."""
         statement = f"""SELECT position, json FROM mempiler_items WHERE {OWN} AND position IN
             (SELECT position FROM mempiler_turns WHERE {OWN} AND turn IN :these)"""
         with self._look() as db:
             rows = {row.position: row for row in select_in(db, statement, owner, ids)}
         found = [read_row("items", owner, row, lambda row: _ITEM.validate_json(row.json)) for row in rows.values()]
         wanted = set(ids)
-        return {turn.id: (turn, item) for item in found for turn in item.turns if turn.id in wanted}
+        return {turn.id: StoredTurn(turn, item) for item in found for turn in item.turns if turn.id in wanted}
 
     def turns_where(self, owner: Owner, conditions: Mapping[str, Range]) -> frozenset[str]:
-        """The ids of the turns of all sessions whose metadata meet conditions."""
+        """Return the ids of the turns of all sessions, open ones too, whose metadata meet conditions."""
         statement = f"""SELECT turn FROM mempiler_turns WHERE {OWN} AND position IN
             (SELECT position FROM mempiler_items WHERE {OWN} AND id IN :these)"""
         with self._read() as db:
@@ -163,30 +171,34 @@ class Reading(Database):
             turns = {turn.id for session in opened for turn in session.turns}
             return frozenset(turns.union(row.turn for row in select_in(db, statement, owner, found)))
 
-    def sessions(self, owner: Owner, turns: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
-        """Id and metadata of the session of each turn; not of unknown ones, nor of open sessions without any."""
+    def sessions(self, owner: Owner, turns: Sequence[str]) -> dict[str, SessionInfo]:
+        """Return the session of each turn, by the turn's id. Unknown turns are left out, open sessions without metadata too."""
         statement = """SELECT turn, i.id, m.json FROM mempiler_turns t
             JOIN mempiler_items i ON i.tenant = t.tenant AND i."user" = t."user" AND i.position = t.position
             LEFT JOIN mempiler_metadata m ON m.tenant = t.tenant AND m."user" = t."user" AND m.session = i.id
             WHERE t.tenant = :tenant AND t."user" = :user AND turn IN :these"""
         with self._read() as db:
-            found = {turn.id: (session.id, said) for session, said in _opened(db, owner) for turn in session.turns}
+            found = {
+                turn.id: SessionInfo(session.id, said)
+                for session, said in _opened(db, owner)
+                for turn in session.turns
+            }
             rows = select_in(db, statement, owner, turns)
-        return found | {row.turn: (row.id, read_row("metadata", owner, row, _said, "id")) for row in rows}
+        return found | {row.turn: SessionInfo(row.id, read_row("metadata", owner, row, _said, "id")) for row in rows}
 
     def vectors(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The vectors of a user's texts that are there, by key."""
+        """Return those vectors of a user's texts that are stored, by key."""
         statement = f"SELECT key, vector FROM mempiler_vectors WHERE {OWN} AND key IN :these"
         with self._look() as db:
             return {bytes(row.key): bytes(row.vector) for row in select_in(db, statement, owner, keys)}
 
     def amendments(self, owner: Owner) -> list[Amendment]:
-        """What a user changed in single entries of their memory, in order; undone changes, and undoing, included."""
+        """Return all amendments of a user, oldest first; undone ones and undos included."""
         with self._look() as db:
             return amendments_of(db, owner)
 
-    def idle(self, seconds: float) -> list[tuple[Owner, str]]:
-        """Open sessions without a turn for so many seconds, oldest first.
+    def idle(self, seconds: float) -> list[IdleSession]:
+        """Return the open sessions without a turn for so many seconds, oldest first.
 
         A last turn in the future was dated by a wrong clock: its session is idle as well, or it would never end.
         """
@@ -194,7 +206,7 @@ class Reading(Database):
             HAVING max(added) < :now - :seconds OR max(added) > :now + :longest ORDER BY max(added)"""
         with self._read() as db:
             found = run(db, statement, seconds=seconds, longest=LONGEST_LEASE)
-            return [(Owner.stored(row.user, row.tenant), row.session) for row in found]
+            return [IdleSession(Owner.stored(row.user, row.tenant), row.session) for row in found]
 
     def users(
         self, tenant: str | None = None, user: str | None = None, after: str = "", limit: int | None = None

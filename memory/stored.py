@@ -1,34 +1,65 @@
-"""The records of a memory store: owners, queued items, and memories as documents."""
+"""What a memory store keeps and returns: owners, raw items, and memories as documents.
+
+The store keeps three things of a user. *Items* are what was said, in the order in which they came;
+each has a position and a state. The *document* is the memory that a program made of the items up to
+a position. *Amendments* are the user's changes of single entries (`memory.edits`).
+
+    >>> from mempiler.memory.store import Store
+    >>> from mempiler.memory.stored import Owner
+    >>> from mempiler.records import Session, Turn
+    >>> ada = Owner("ada")
+    >>> turn = Turn(id="", speaker="Ada", text="I moved to Lisbon.")
+    >>> with Store("memories.sqlite") as store:
+    ...     added = store.add(ada, Session(id="chat", turns=(turn,)))
+    ...     snapshot = store.read(ada)
+    >>> [(stored.position, stored.state) for stored in snapshot.waiting]
+    [(1, 'queued')]
+    >>> snapshot.document is None
+    True
+
+All of these are frozen values, read in one transaction: nothing changes in them afterwards.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from ..records import AnyItem, Session
-from .amending import Amendment
+from ..records import AnyItem, Item, Session, Turn
+from .edits import Amendment
 from .incoming import Metadata, Scalar, name_of
 
 DOCUMENT = 2
-"""Version of `Document`; a memory of an older one is refused with the command that writes it anew."""
+"""Version of `Document`. A memory of an older one is refused with the command that rebuilds it."""
 
 LONGEST_LEASE = 600.0
-"""Most seconds for which a user is claimed; a later end was dated by a wrong clock, and counts for nothing."""
+"""Most seconds for which a user is claimed; a later end was dated by a wrong clock: ignored."""
 
 Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
-"""What a column of a database holds."""
+"""What an integer column of a database holds."""
 Position = Annotated[Number, Field(ge=1)]
+"""The place of an item among all items of its user, from 1."""
 
 State = Literal["queued", "remembered", "partial", "failed"]
-"""`partial`: in the memory but for turns that could not be taken in, which the memory keeps as `unwritten`."""
+"""How far an item got.
+
+`queued`: not in the memory yet. `remembered`: in the memory. `partial`: in the memory but for turns
+that could not be written, which it keeps as `Memory.failed_items`. `failed`: given up.
+"""
 
 
 @dataclass(frozen=True, order=True)
 class Owner:
-    """Whose memory it is. Both are names (`name_of`) and plain data: no path, table or query is ever made from them."""
+    """The user of a tenant whose memory it is.
+
+    Both are names (`name_of`) and plain data: no path, table or query is ever made from them.
+
+    Raises:
+        UserError: One of them is no valid name.
+    """
 
     user: str
     tenant: str = "default"
@@ -39,7 +70,7 @@ class Owner:
 
     @classmethod
     def stored(cls, user: str, tenant: str) -> Owner:
-        """An owner as a store has it: names from before a rule must not hide a whole store."""
+        """Return an owner that a store has, without a check: an old name must not hide a store."""
         owner = object.__new__(cls)
         owner.__dict__.update(user=user, tenant=tenant)
         return owner
@@ -47,36 +78,39 @@ class Owner:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Who wrote a memory."""
+    """What wrote a memory: a program goes on with it only if it would have written the same."""
 
     writer: str
-    """Digest of what decides the memory: method, its settings, writing prompts, the memory's fields."""
+    """Digest of what decides the memory: method, settings, writing prompts, memory fields."""
     program: str = ""
-    """Digest of the whole program; a changed reading prompt changes it and needs no rebuild."""
+    """Digest of the whole program. A changed reading prompt changes it and needs no rebuild."""
     embedder: str = ""
+    """Name of the embedder; "" for none."""
     schema: Annotated[int, Field(alias="schema_version")] = DOCUMENT
+    """Version of `Document`."""
 
     def writes_like(self, other: Stamp) -> bool:
-        """Whether both would have written the same memory."""
-        return (self.writer, self.embedder, self.schema) == (other.writer, other.embedder, other.schema)
+        """Return whether both would have written the same memory."""
+        own_identity = (self.writer, self.embedder, self.schema)
+        return own_identity == (other.writer, other.embedder, other.schema)
 
 
 @dataclass(frozen=True)
 class Change:
-    """What changes in a stored memory, as JSON of `memory.deltas`."""
+    """The difference between two versions of a stored memory, as JSON of `memory.deltas`."""
 
     memory: str
-    """From the memory before to this one."""
+    """Leads from `Document.memory` of the version before to that of this one."""
     settled: str | None = None
-    """From this memory to the one that questions are answered from; None where that stays as it was."""
+    """Leads from this memory to the one that questions are answered from; None if that stayed."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """How a memory is stored: its text as it once was, and the changes since."""
+    """How a memory is stored: its whole text as it once was, and the changes since."""
 
     base: str = ""
-    """Names the text."""
+    """Names that text."""
     text: int = 0
     """Characters of the text."""
     changes: int = 0
@@ -87,32 +121,37 @@ class Log:
 
 @dataclass(frozen=True)
 class Document:
-    """A stored memory."""
+    """A stored memory: what a program made of the items of a user up to `position`.
+
+    It is stored, and read, in one of two ways: as its whole text (`memory`, `settled`), or as what
+    is new in it (`change` when it is stored, `since` when it is read).
+    """
 
     memory: str
-    """JSON of the memory before it is settled: what further items are written into. "" where a change tells it."""
+    """JSON of the memory that further items are written into; "" where changes say what is new."""
     position: int
     """Position of the last item in it; 0 for none."""
     settled: str | None
-    """JSON of the memory that questions are answered from; None where it is never another than `memory`."""
+    """JSON of the memory that questions are answered from, if it is another than `memory`."""
     settled_position: int
-    """Position of the last item in that; less than `position` while items are being written."""
+    """Position of the last item in that; behind `position` while items are being written."""
     speakers: tuple[str, ...]
-    """Names in order of first appearance."""
+    """Names of who said something, in order of first appearance."""
     stamp: Stamp
+    """What wrote it."""
     partial: tuple[str, ...] = ()
-    """Ids of items of which turns could not be taken in; told to `Store.commit`, and not read back."""
+    """Ids of items with turns that could not be written. For `Store.commit`; not read back."""
     change: Change | None = None
-    """What is new in it, in the place of its text; told to `Store.commit`, and not read back."""
+    """What is new in it, in place of its text. For `Store.commit`; not read back."""
     since: tuple[Change, ...] | None = None
-    """What is new in it since what the reader has, in the place of its text."""
+    """What is new in it since the `Log` that was passed to `Store.read`, in place of its text."""
     log: Log = field(default=Log(), compare=False)
     """How it is stored; with a change, this one included."""
 
 
 @dataclass(frozen=True)
 class StoredItem:
-    """A raw item and how far it got."""
+    """A raw item, and how far it got."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -120,55 +159,93 @@ class StoredItem:
     item: AnyItem
     state: State
     attempts: Number = 0
+    """How often it could not be written."""
     error: str = ""
+    """What went wrong last; "" for nothing."""
     digest: str = ""
-    """Identifies a repeated item: of what was given."""
+    """Identifies what was added, so that the same item is not stored twice."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One consistent view of a user."""
+    """What a store held of a user at one moment; all of it was read in one transaction."""
 
     owner: Owner
     version: str
     """Changes whenever the memory does; "" for an unknown user."""
     stamp: Stamp | None
-    """Who wrote the memory; None while there is none."""
+    """What wrote the memory; None while there is none."""
     document: Document | None
-    """None while there is none, or where the caller knew this version."""
+    """The memory; None while there is none, or where the caller knew this version."""
     waiting: tuple[StoredItem, ...] = ()
-    """Items that are not in the settled memory: queued, failed, or not settled with yet; not the `partial` ones."""
+    """Items that are not in the settled memory: queued, failed, or not settled with yet."""
     open: tuple[Session, ...] = ()
-    """The turns so far of sessions that have not ended."""
+    """Sessions that have not ended, with the turns so far."""
     forgets: int = 0
     """How often anybody was forgotten in this store; see `Store.forgets`."""
     amended: int = 0
-    """The number of the last amendment; 0 for none."""
-    parsed: Mapping[Hashable, Any] = field(default_factory=dict[Hashable, Any], compare=False, repr=False)
-    """What waits, by its JSON."""
+    """The number of the user's last amendment; 0 for none."""
+    parsed: Mapping[Hashable, Any] = field(
+        default_factory=dict[Hashable, Any], compare=False, repr=False
+    )
+    """Parsed items and turns by their JSON. Pass it to the next `Store.read`, which reuses them."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything of a user at one moment."""
+    """Everything that a store holds of a user, read in one transaction: for export and restore."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     owner: Owner
     items: tuple[StoredItem, ...]
     open: tuple[Session, ...] = ()
+    """Sessions that have not ended."""
     document: Document | None = None
     amendments: tuple[Amendment, ...] = ()
     metadata: dict[Position, Metadata] = field(default_factory=dict[int, dict[str, Scalar]])
-    """Of the items, by position."""
+    """Metadata of the items, by position."""
     open_metadata: dict[str, Metadata] = field(default_factory=dict[str, dict[str, Scalar]])
-    """Of the open sessions, by id."""
+    """Metadata of the open sessions, by id."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to write one user's memory for a while."""
+    """The right to write one user's memory for a while; `Store.commit` needs it."""
 
     owner: Owner
     worker: str
+    """Names who holds it."""
     version: str
+    """The version of the memory that it was given for; void when the memory has another one."""
+
+
+class StoredTurn(NamedTuple):
+    """A turn, and the item that it is in."""
+
+    turn: Turn
+    item: Item
+
+
+class SessionInfo(NamedTuple):
+    """What a store knows of a session beside its turns."""
+
+    id: str
+    metadata: dict[str, Any]
+
+
+class IdleSession(NamedTuple):
+    """An open session in which nobody has said anything for a while."""
+
+    owner: Owner
+    session: str
+    """Its id."""
+
+
+class Erasure(NamedTuple):
+    """Whether the bytes of what was forgotten are gone."""
+
+    erased: bool | None
+    """None where a database server decides that."""
+    held_by: str
+    """What still holds them, and when they go; "" if nothing does."""

@@ -3,6 +3,7 @@ r"""The length of a memory in words, counted by `\b\w+\b` as Memory-R2's release
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -11,9 +12,9 @@ from .memory import Memory
 _WORD = re.compile(r"\b\w+\b")
 
 
-def memory_words(memory: Memory) -> int:
+def memory_words(memory: Memory[Any]) -> int:
     """Return the words of a memory's entries; of all its texts, where what it holds cannot be listed."""
-    if type(memory).entries is not Memory.entries or type(memory).parts is not Memory.parts:
+    if memory.lists_entries():
         return sum(count_words(entry.text) for entry in memory.entries())
     return sum(count_words(text) for text in _texts(memory.model_dump(mode="json")))
 

@@ -16,7 +16,7 @@ import dspy
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from ..errors import UserError
-from ..memory.amending import EntryEdits
+from ..memory.edits import EntryEdits
 from ..memory.entries import MOST as MOST_ENTRIES
 from ..memory.index import Embedder, Entry
 from ..memory.indexes import Indexes
@@ -145,7 +145,7 @@ class Writer(Component):
     They are written into the memory, searched beside it as they were said, or left out of it.
     """
     shows_entries: Any = False
-    """Whether its prompts show entries of the memory as their user left them (`memory.amending`)."""
+    """Whether its prompts show entries of the memory as their user left them (`memory.edits`)."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -21,8 +21,8 @@ from pydantic import (
     StringConstraints,
 )
 
-from ..memory.amending import LONGEST as LONGEST_TEXT
-from ..memory.amending import LONGEST_BY
+from ..memory.edits import LONGEST_TEXT
+from ..memory.edits import LONGEST_AUTHOR
 from ..memory.entries import MOST, PAGE, EntryHistory, Evidence, ListedEntry
 from ..memory.incoming import ADDRESSABLE, MAX_KEY, Metadata, MetadataFilter, Storable, name_of
 from ..records.timestamps import Moment, utc
@@ -50,7 +50,7 @@ EntryId = Annotated[
 ]
 After = Annotated[Storable, Field(description="`next` of the page before", max_length=MAX_KEY)]
 Limit = Annotated[int, Field(ge=1, le=MOST)]
-By = Annotated[Storable, Field(max_length=LONGEST_BY, examples=["ada"])]
+By = Annotated[Storable, Field(max_length=LONGEST_AUTHOR, examples=["ada"])]
 
 
 class Body(BaseModel):

@@ -1,45 +1,67 @@
-"""Single entries of a user's memory: listing by page, editing, and their history.
+"""Single entries of a user's memory, `memory.entries`: listing by page, editing, and their history.
 
-Ids never change and order the entries, numbers in them as numbers (`D1:9` before `D1:10`): a page goes on behind the
-last id of the page before, whatever was added or deleted between the two.
+Ids never change and give the order of entries, numbers in them as numbers (`D1:9` before `D1:10`).
+So a page goes on behind the last id of the page before, whatever was added or deleted in between.
+
+Example:
+    >>> import mempiler
+    >>> program = mempiler.build("turn-rag")
+    >>> memory = program.memory(store="memories.sqlite", user="ada", lm="offline")
+    >>> memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}], id="chat")
+    Added(id='chat', position=1, new=True)
+    >>> memory.entries.update("chat:1", "I moved to Porto.", by="Ada").new
+    'Ada: I moved to Porto.'
+    >>> [entry.text for entry in memory.entries.list().entries]
+    ['Ada: I moved to Porto.']
+    >>> memory.entries.undo("chat:1").what
+    'undo'
+    >>> [change.what for change in memory.entries.history("chat:1")]
+    ['written', 'update', 'undo']
 """
 
 from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Unpack
+from typing import TypeAlias, Unpack
 
 from ..errors import ConflictError, UserError
-from ..memory.amending import LONGEST, LONGEST_BY, Amendment, Amendments, active_amendments
+from ..memory.edits import LONGEST_AUTHOR, Amendment
 from ..memory.entries import MOST, PAGE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.incoming import plain_line
-from ..memory.index import Entry
-from ..memory.store import Store
 from ..memory.stored import Owner
 from ..validation import check_number
 from .bodies import EntryChoice
+from .entry_changes import Deletion, EntryChanger, Rewording, Undo
 from .memories import Memories
-from .memory_view import MemoryView
+from .memory_view import CurrentEntry, MemoryView
 
-TRIES = 50
-"""How often a change is made anew because another one came first."""
+MAX_TRIES = 50
+"""How often a change is tried again because another change was stored first."""
 LONGEST_PAGE = 1_000_000
 """Most characters of the texts of a page of entries, or of hits over HTTP."""
-_NUMBER = re.compile(r"([0-9]{1,18})")
+
+_DIGITS = re.compile(r"([0-9]{1,18})")
+
+SortKey: TypeAlias = tuple[int | str, ...]
 
 
-def in_order(id: str) -> tuple[Any, ...]:
-    """By what entries are ordered: `D1:9` comes before `D1:10`."""
-    parts = [int(part) if n % 2 else part for n, part in enumerate(_NUMBER.split(id))]
-    return (*parts, -1, id)
+def sort_key(entry_id: str) -> SortKey:
+    """Return what entries are sorted by: `D1:9` comes before `D1:10`."""
+    key: list[int | str] = []
+    for place, part in enumerate(_DIGITS.split(entry_id)):
+        # `split` returns text and numbers in turns, a text first.
+        is_number = place % 2 == 1
+        key.append(int(part) if is_number else part)
+    # An end that is no text sorts before a longer id; the id itself tells `D1` from `D01`.
+    return (*key, -1, entry_id)
 
 
 def number_that_fits(texts: Iterable[str]) -> int:
-    """Return how many of the first texts have at most `LONGEST_PAGE` characters together; the first one always fits."""
+    """Return how many texts fit into `LONGEST_PAGE` characters together; the first always does."""
     number = 0
     characters = 0
     for text in texts:
@@ -51,181 +73,253 @@ def number_that_fits(texts: Iterable[str]) -> int:
 
 
 class UserEntries:
-    """What a `UserMemory` does with entries, one by one."""
+    """The entries of one user's memory; `UserMemory.entries` makes it.
 
-    memories: Memories
-    owner: Owner
-    store: Store
-    view: Callable[[], MemoryView]
-    _since: int | None
+    Args:
+        memories: Program, store and language model.
+        owner: The user whose entries they are.
+        view: The memory that reading methods show; as it is at each call if None.
+        forgets: What `Store.forgets` was when the work began. A change is refused if the user was
+            forgotten since; None counts from the call.
+    """
 
-    def get(self, entry: str) -> ListedEntry | None:
-        """An entry by its id, of the memory or among the turns that are not in it yet; None if there is none.
+    def __init__(
+        self,
+        memories: Memories,
+        owner: Owner,
+        view: MemoryView | None = None,
+        forgets: int | None = None,
+    ) -> None:
+        self._memories = memories
+        self._store = memories.store
+        self._owner = owner
+        self._bound_view = view
+        self._forgets = forgets
+
+    def get(self, entry_id: str) -> ListedEntry | None:
+        """Return an entry of the memory, or a turn that is not in it yet; None if there is none.
 
         Args:
-            entry: Its id, as `list`, `search` and the evidence of an answer give it.
+            entry_id: As `list`, `search` and the evidence of an answer give it.
         """
-        view = self.view()
-        found = view.entries().get(entry)
-        return self._listed(view, [found])[0] if found else None
+        view = self._view()
+        entry = view.entries().get(entry_id)
+        if entry is None:
+            return None
+        (listed_entry,) = self._with_sessions(view, [entry])
+        return listed_entry
 
-    def list(self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[EntryChoice]) -> EntryPage:
-        """Entries in the order of their ids, a page at a time.
+    def list(
+        self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[EntryChoice]
+    ) -> EntryPage:
+        """Return entries in the order of their ids, a page at a time.
 
-        Pages are stable: an entry that is there all the time is listed once, whatever is added or deleted meanwhile.
+        An entry that is there all the time is listed once, whatever is added or deleted meanwhile.
 
         Args:
-            cursor: `next` of the page before; None for the first.
+            cursor: `next` of the page before; None for the first page.
             limit: Most entries, 1 to 1000; fewer where their texts are long.
-            **choice: `where`, `since` and `until`, as in `ask`.
+            **choice: `where`, `since` and `until`, as in `UserMemory.ask`.
 
         Raises:
-            UserError: The limit, the cursor or a condition is none.
+            UserError: The limit, the cursor or a condition is invalid.
         """
         check_number("limit", limit, 1, MOST)
-        if cursor is not None and not cursor:
-            raise UserError("the cursor is empty; give `next` of the page before, or none for the first page")
-        within, view = self.memories.filter_for(self.owner, **choice), self.view()
-        found = view.entries()
-        after = None if cursor is None else in_order(cursor)
-        inside = [id for id, (entry, _) in found.items() if within.is_empty or within.edited(entry)]
-        behind = [id for id in inside if after is None or in_order(id) > after]
-        ids = heapq.nsmallest(limit, behind, key=in_order)
-        ids = ids[: number_that_fits(found[id][0].text for id in ids)]
-        following = ids[-1] if len(behind) > len(ids) else None
-        return EntryPage(entries=self._listed(view, [found[id] for id in ids]), next=following)
+        if cursor == "":
+            raise UserError(
+                "the cursor is empty; give `next` of the page before, or none for the first page"
+            )
 
-    def update(self, entry: str, text: str, by: str = "") -> EntryChange | None:
-        """Gives an entry another text, from now on and after every further session; None if there is no such entry.
+        memory_filter = self._memories.filter_for(self._owner, **choice)
+        view = self._view()
+        entries = view.entries()
+
+        chosen_ids = [
+            entry_id
+            for entry_id, current in entries.items()
+            if memory_filter.is_empty or memory_filter.edited(current.entry) is not None
+        ]
+        if cursor is not None:
+            last_key = sort_key(cursor)
+            chosen_ids = [entry_id for entry_id in chosen_ids if sort_key(entry_id) > last_key]
+
+        page_ids = heapq.nsmallest(limit, chosen_ids, key=sort_key)
+        page_ids = page_ids[
+            : number_that_fits(entries[entry_id].entry.text for entry_id in page_ids)
+        ]
+        page = self._with_sessions(view, [entries[entry_id] for entry_id in page_ids])
+
+        is_last_page = len(page_ids) == len(chosen_ids)
+        return EntryPage(entries=page, next=None if is_last_page else page_ids[-1])
+
+    def update(self, entry_id: str, text: str, by: str = "") -> EntryChange | None:
+        """Give an entry another text, now and after every further session.
 
         Args:
-            entry: Its id.
-            text: What it says now, on one line; of a turn without its speaker.
-            by: Who says so, for the history.
+            entry_id: Its id.
+            text: Its new text, on one line; that of a turn with or without its speaker.
+            by: Who makes the change, for the history.
+
+        Returns:
+            The change, or None if there is no such entry.
 
         Raises:
-            UserError: The text is empty, too long or the one of now, or the entry is made of others and has no text of
-                its own.
+            UserError: The text is empty, too long or the present one; or the entry is made from
+                others and has no text of its own.
             ConflictError: The user was forgotten meanwhile, or others keep changing entries.
         """
-        return self._change("update", entry, by, text)
+        return self._make_change(Rewording(entry_id, text), by)
 
-    def delete(self, entry: str, by: str = "") -> EntryChange | None:
-        """Takes an entry out, with what else holds the same, until it is undone; None if there is no such entry.
+    def delete(self, entry_id: str, by: str = "") -> EntryChange | None:
+        """Hide an entry, and what else says the same, until the deletion is undone.
 
-        `docs/production/python.md` says what a deletion reaches; `forget_session` erases what was said.
+        `docs/production/python.md` says what a deletion reaches. `UserMemory.forget_session` erases
+        what was said.
 
         Args:
-            entry: Its id.
-            by: Who says so, for the history.
+            entry_id: Its id.
+            by: Who makes the change, for the history.
+
+        Returns:
+            The change, or None if there is no such entry.
 
         Raises:
-            UserError: The method's entries cannot be taken out one by one.
+            UserError: The method's entries cannot be deleted one by one.
             ConflictError: As of `update`.
         """
-        return self._change("delete", entry, by)
+        return self._make_change(Deletion(entry_id), by)
 
-    def undo(self, entry: str, by: str = "") -> EntryChange | None:
-        """Takes the last change of an entry back that stands; None if there is none.
+    def undo(self, entry_id: str, by: str = "") -> EntryChange | None:
+        """Take back the last change of an entry that is in force.
 
         Args:
-            entry: Its id, at the time of the change.
-            by: Who says so, for the history.
+            entry_id: The id that the entry had when it was changed.
+            by: Who makes the change, for the history.
+
+        Returns:
+            The change, or None if there is nothing to take back.
 
         Raises:
             ConflictError: As of `update`.
         """
-        return self._change("undo", entry, by)
+        return self._make_change(Undo(entry_id), by)
 
-    def history(self, entry: str, after: int | None = None, limit: int = PAGE) -> tuple[EntryChange, ...]:
-        """What became of an entry: from which turns it was written, and each change since; () if there is none.
+    def history(
+        self, entry_id: str, after: int | None = None, limit: int = PAGE
+    ) -> tuple[EntryChange, ...]:
+        """Return how an entry was written, and each change since, oldest first.
 
         Args:
-            entry: Its id.
+            entry_id: Its id.
             after: The `number` of the last change of the page before; None for the first page.
             limit: Most changes, 1 to 1000.
 
+        Returns:
+            The changes; () if there is no such entry and never was.
+
         Raises:
-            UserError: The limit is none.
+            UserError: The limit is invalid.
         """
         check_number("limit", limit, 1, MOST)
-        found, rows = self.get(entry), [row for row in self.store.amendments(self.owner) if row.entry == entry]
-        if not (rows or found):
-            return ()
-        text, turns = (rows[0].text, rows[0].sources) if rows else (found.text, found.turns) if found else ("", ())
-        written = EntryChange(what="written", text=text, at=found.time if found else None, turns=turns)
-        changes = (written, *map(_line, rows))
-        return tuple(one for one in changes if after is None or one.number > after)[:limit]
+        entry = self.get(entry_id)
+        amendments = [
+            amendment
+            for amendment in self._store.amendments(self._owner)
+            if amendment.entry == entry_id
+        ]
 
-    def _listed(self, view: MemoryView, found: Sequence[tuple[Entry, bool]]) -> tuple[ListedEntry, ...]:
-        """Entries, each with whether it waits, with the sessions that they come from."""
-        wanted = {turn for entry, _ in found for turn in entry.sources}
-        stored = self.store.sessions(self.owner, sorted(wanted))
-        of = {turn.id: Origin(id=item.id) for item in view.pending.items for turn in item.turns if turn.id in wanted}
-        of |= {turn: Origin(id=id, metadata=metadata) for turn, (id, metadata) in stored.items()}
-        return tuple(
-            ListedEntry(
+        changes: list[EntryChange] = []
+        if amendments:
+            text, turns = amendments[0].text, amendments[0].sources
+            changes.append(_written(text, turns, entry))
+        elif entry is not None:
+            changes.append(_written(entry.text, entry.turns, entry))
+        changes.extend(_as_change(amendment) for amendment in amendments)
+
+        if after is not None:
+            changes = [change for change in changes if change.number > after]
+        return tuple(changes[:limit])
+
+    def _view(self) -> MemoryView:
+        """Return the memory that reading methods show."""
+        return self._bound_view or self._memories.view(self._owner)
+
+    def _make_change(self, change: EntryChanger, by: str) -> EntryChange | None:
+        """Store a change of an entry; None if there is nothing to change.
+
+        Amendments are numbered without gaps. Where another caller stored one first, the change is
+        made anew, of the entry as it is then.
+        """
+        forgets = self._store.forgets() if self._forgets is None else self._forgets
+        author = plain_line("by", by, LONGEST_AUTHOR) if by else ""
+
+        for _ in range(MAX_TRIES):
+            view = self._memories.view(self._owner)
+            amendment = change.amendment(view)
+            if amendment is None:
+                return None
+
+            numbered = replace(
+                amendment,
+                number=view.snapshot.amended + 1,
+                at=datetime.now(UTC).replace(tzinfo=None),
+                by=author,
+            )
+            if self._store.amend(self._owner, numbered, forgets):
+                return _as_change(numbered)
+
+        user = self._owner.user
+        raise ConflictError(f"entries of user {user!r} are being changed all the time; try again")
+
+    def _with_sessions(
+        self, view: MemoryView, entries: Sequence[CurrentEntry]
+    ) -> tuple[ListedEntry, ...]:
+        """Return entries together with the sessions that they come from."""
+        turn_ids = {turn_id for current in entries for turn_id in current.entry.sources}
+        session_by_turn: dict[str, Origin] = {}
+        for item in view.pending.items:
+            for turn in item.turns:
+                if turn.id in turn_ids:
+                    session_by_turn[turn.id] = Origin(id=item.id)
+        for turn_id, session in self._store.sessions(self._owner, sorted(turn_ids)).items():
+            session_by_turn[turn_id] = Origin(id=session.id, metadata=session.metadata)
+
+        listed_entries: list[ListedEntry] = []
+        for current in entries:
+            entry = current.entry
+            sessions_by_id: dict[str, Origin] = {}
+            for turn_id in entry.sources:
+                if turn_id in session_by_turn:
+                    session = session_by_turn[turn_id]
+                    sessions_by_id[session.id] = session
+
+            listed_entry = ListedEntry(
                 id=entry.id,
                 text=entry.text,
                 kind=entry.kind,
                 time=entry.time,
                 speaker=entry.speaker,
                 turns=entry.sources,
-                sessions=tuple({of[turn].id: of[turn] for turn in entry.sources if turn in of}.values()),
-                waiting=waiting,
+                sessions=tuple(sessions_by_id.values()),
+                waiting=current.is_waiting,
             )
-            for entry, waiting in found
-        )
-
-    def _change(
-        self, what: Literal["update", "delete", "undo"], entry: str, by: str, text: str | None = None
-    ) -> EntryChange | None:
-        """Stores a change of an entry; it is made anew where another one came first. None if there is no such entry."""
-        since = self.store.forgets() if self._since is None else self._since
-        by = plain_line("by", by, LONGEST_BY) if by else ""
-        for _ in range(TRIES):
-            view = self.memories.view(self.owner)
-            made = self._undone(entry) if what == "undo" else self._changed(view, what, entry, text)
-            if made is None:
-                return None
-            at = datetime.now(UTC).replace(tzinfo=None)
-            made = replace(made, number=view.snapshot.amended + 1, at=at, by=by)
-            if self.store.amend(self.owner, made, since):
-                return _line(made)
-        raise ConflictError(f"entries of user {self.owner.user!r} are being changed all the time; try again")
-
-    def _undone(self, entry: str) -> Amendment | None:
-        rows = [row for row in active_amendments(self.store.amendments(self.owner)) if row.entry == entry]
-        return replace(rows[-1], what="undo", undoes=rows[-1].number) if rows else None
-
-    def _changed(
-        self, view: MemoryView, what: Literal["update", "delete"], entry: str, text: str | None
-    ) -> Amendment | None:
-        """The change of an entry; refused where it would not show, since the entry has no text of its own."""
-        was, _ = view.entries().get(entry, (None, False))
-        if was is None:
-            return None
-        new = _worded(was, text) if text is not None else None
-        if new == was.text:
-            raise UserError(f"the {was.kind} {entry!r:.100} says this already; nothing is to be changed")
-        made = Amendment(0, what, entry, was.kind, was.text, was.sources, new)
-        amend = Amendments([made])
-        waiting = replace(view.pending, items=amend.amended_items(view.pending.items))
-        settled = view.method.apply_edits(view.finalized, amend)
-        left, _ = replace(view, finalized=settled, pending=waiting).entries().get(entry, (None, False))
-        if (left is None) != (new is None) or (left and left.text == was.text):
-            how = "update its turns" if new else "forget its session"
-            raise UserError(f"the {was.kind} {entry!r:.100} cannot be changed by itself here; {how}")
-        return made
+            listed_entries.append(listed_entry)
+        return tuple(listed_entries)
 
 
-def _line(row: Amendment) -> EntryChange:
-    about = {name: getattr(row, name) for name in ("what", "text", "new", "at", "by", "number")}
-    return EntryChange(**about, turns=row.sources)
+def _written(text: str, turns: tuple[str, ...], entry: ListedEntry | None) -> EntryChange:
+    """Return the first line of a history: how the entry was written."""
+    return EntryChange(what="written", text=text, at=entry.time if entry else None, turns=turns)
 
 
-def _worded(entry: Entry, text: str) -> str:
-    """The new text of an entry, as a `plain_line`; that of a turn begins with who said it."""
-    said = plain_line("text", text, LONGEST)
-    speaker = f"{entry.speaker}: "
-    return f"{speaker}{said}" if entry.text.startswith(speaker) and not said.startswith(speaker) else said
+def _as_change(amendment: Amendment) -> EntryChange:
+    """Return the line of the history that shows an amendment."""
+    return EntryChange(
+        what=amendment.what,
+        text=amendment.text,
+        new=amendment.new,
+        at=amendment.at,
+        by=amendment.by,
+        turns=amendment.sources,
+        number=amendment.number,
+    )

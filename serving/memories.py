@@ -25,11 +25,10 @@ from pydantic import ValidationError
 from ..engines.call_context import call_context
 from ..engines.fair_semaphore import FairSemaphore
 from ..errors import ProgramError, StoreError, UserError
-from ..memory.amending import Amendments, active_amendments
+from ..memory.edits import Amendments, active_amendments
 from ..memory.bm25 import clear_word_cache
 from ..memory.deltas import applied
 from ..memory.incoming import checked_conditions
-from ..memory.indexes import Lineage
 from ..memory.memory import Memory
 from ..memory.store import Store
 from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
@@ -42,7 +41,7 @@ from ..records.context_variables import set_context
 from .bodies import EntryChoice
 from .breaker import breakers_of
 from .failure_counts import FailureCounts
-from .memory_view import MemoryFilter, MemoryView, UserCache
+from .memory_view import ActiveAmendments, EditedMemory, MemoryFilter, MemoryView, ParsedMemory, UserCache
 
 USERS = 320
 """Users of a store of whom something is kept; of each tenant those used last."""
@@ -102,15 +101,19 @@ class Memories:
         forgets = self._kept.forgets
         try:
             view = self.read(owner)
-            last, user = view.snapshot.amended, view.cache
-            if user.amendments[0] != last:
-                user.amendments = last, Amendments(active_amendments(self.store.amendments(owner)))
-            amend = user.amendments[1]
-            if not amend.rows:
+            user = view.cache
+            known = user.amendments
+            if known.last_number != view.snapshot.amended:
+                edits = Amendments(active_amendments(self.store.amendments(owner)))
+                known = ActiveAmendments(view.snapshot.amended, edits)
+                user.amendments = known
+
+            amendments = known.edits
+            if not amendments.rows:
                 return view
-            settled = user.apply_amendment(0, self.program.method, view.finalized, amend)
-            waiting = replace(view.pending, items=amend.amended_items(view.pending.items))
-            return replace(view, finalized=settled, pending=waiting, amendments=amend)
+            finalized = user.apply_edits(0, self.program.method, view.finalized, amendments)
+            pending = replace(view.pending, items=amendments.amended_items(view.pending.items))
+            return replace(view, finalized=finalized, pending=pending, amendments=amendments)
         finally:
             if self._kept.forgets != forgets:
                 self._wipe()
@@ -123,32 +126,46 @@ class Memories:
         """
         # Taken before the store is read: what an older reading keeps here, a wipe in between has put out of reach.
         user = self._kept.of(owner)
-        known = user.written
-        since = known[1].log if known else Log()
-        snapshot = self.store.read(owner, lambda version: known is not None and known[0] == version, user.parsed, since)
+        known = user.parsed_memory
+        snapshot = self.store.read(
+            owner,
+            lambda version: known is not None and known.version == version,
+            user.parsed_items,
+            known.document.log if known else Log(),
+        )
         if self.drop_forgotten(snapshot.forgets):
             user = self._kept.of(owner)
-        user.parsed = snapshot.parsed
+        user.parsed_items = snapshot.parsed
         if snapshot.stamp is not None:
             self.check(snapshot.stamp, owner)
+
         document = snapshot.document
-        if snapshot.stamp is not None and known is not None and known[0] == snapshot.version:
-            _, document, memory, settled = known
+        if snapshot.stamp is not None and known is not None and known.version == snapshot.version:
+            document = known.document
+            memory = known.memory
+            finalized = known.finalized
         elif document is None:
-            memory = settled = self.program.method.writer.Memory()
+            memory = finalized = self.program.method.writer.Memory()
         else:
-            memory, settled = self._loaded(document, known and known[2:], owner)
-            self.cache_memory(user, snapshot.version, document, memory, settled)
+            memory, finalized = self._parse(document, known, owner)
+            self.cache_memory(user, snapshot.version, document, memory, finalized)
+
         items = (*(stored.item for stored in snapshot.waiting), *snapshot.open)
         return MemoryView(
-            self.program.method, snapshot, document, memory, settled, PendingItems(items, user.line), user
+            method=self.program.method,
+            snapshot=snapshot,
+            document=document,
+            memory=memory,
+            finalized=finalized,
+            pending=PendingItems(items, user.pending_lineage),
+            cache=user,
         )
 
     def cache_memory(self, user: UserCache, version: str, document: Document, memory: Memory, settled: Memory) -> None:
         """Keeps a user's memory under its version, in the place of an older one."""
         # Its texts are as large as the memory, and not looked at again.
         light = replace(document, memory="", settled=None, change=None, since=None)
-        user.written = version, light, memory, settled
+        user.parsed_memory = ParsedMemory(version, light, memory, settled)
 
     def check(self, found: Stamp, owner: Owner) -> None:
         """Refuses a memory that this program would have written otherwise.
@@ -194,15 +211,17 @@ class Memories:
         if all(wanted in (None, {}) for wanted in choice.values()):
             return view
         within = self.filter_for(view.snapshot.owner, **choice)
-        left = view.cache.apply_amendment(1 + hash(within) % PARTS, view.method, view.finalized, within)
+        place = 1 + hash(within) % PARTS
+        left = view.cache.apply_edits(place, view.method, view.finalized, within)
         if left.lineage is view.finalized.lineage:
-            if any(within(entry) is None for entry in view.method.reader.entries(left)):
+            if any(within.visible_entry(entry) is None for entry in view.method.reader.entries(left)):
                 raise UserError(
                     f"memories of {self.program.name} cannot be looked at in part; ask without where, since, until"
                 )
             if left is not view.finalized:
                 # An index that went to and fro between the two would be slower than one for each.
-                vars(left)["lineage"] = Lineage()
+                left = left.with_new_lineage()
+                view.cache.edited_memories[place] = EditedMemory(view.finalized, within, left)
         return replace(
             view, finalized=left, pending=PendingItems(within.amended_items(view.pending.items)), filter=within
         )
@@ -260,8 +279,8 @@ class Memories:
             self._wipe()
         return news
 
-    def _loaded(self, document: Document, known: tuple[Memory, Memory] | None, owner: Owner) -> tuple[Memory, Memory]:
-        """The memory and the settled one of a document: of its text, or of what changed since those that are known."""
+    def _parse(self, document: Document, known: ParsedMemory | None, owner: Owner) -> tuple[Memory, Memory]:
+        """Return the memory and the finalized one of a document: of its text, or of what changed since the known one."""
         writer = self.program.method.writer
         try:
             if known is None or document.since is None:
@@ -270,7 +289,7 @@ class Memories:
                     writer.Memory.model_validate_json(document.settled or "{}") if writer.needs_finalizing else memory
                 )
             else:
-                memory, settled = known
+                memory, settled = known.memory, known.finalized
                 for change in document.since:
                     memory = applied(memory, json.loads(change.memory))
                     settled = settled if change.settled is None else applied(memory, json.loads(change.settled))

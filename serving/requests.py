@@ -41,6 +41,7 @@ from .bodies import EntryChoice, EntryFilter, Name, NewSession, NewText, Questio
 
 T = TypeVar("T")
 P = ParamSpec("P")
+RemoteT = TypeVar("RemoteT")
 
 NOTHING_DONE = (429, 503)
 """Statuses of requests that were refused before anything was done for them."""
@@ -123,8 +124,12 @@ class RemoteMemory:
     """
 
     def __init__(self, send: Callable[[ApiRequest[Any]], Any], user: str) -> None:
-        self._send, self._user = send, _name("user", user)
-        self._at = f"/v1/users/{quote(self._user, safe='')}"
+        self._api = _UserApi(send, user)
+
+    @property
+    def entries(self) -> RemoteEntries:
+        """The entries of the memory, one by one: `memory.entries.list()`, `.update(id, text)`, ..."""
+        return RemoteEntries(self._api)
 
     def add(
         self, session: Item | Messages, id: str | None = None, *, metadata: Mapping[str, Scalar] | None = None
@@ -140,11 +145,11 @@ class RemoteMemory:
         elif isinstance(session, Item):
             raise UserError(f"{session.id!r} is no session but {type(session).__name__}; a service takes sessions only")
         body = _body("session", NewSession, id=id, messages=messages, metadata=metadata)
-        return self._call("POST", "/sessions", Added.model_validate, body, repeatable="id" in body)
+        return self._api.call("POST", "/sessions", Added.model_validate, body, repeatable="id" in body)
 
     def end(self, session: str) -> Added | None:
         """Ends a session of the chat; None if there is no such open session."""
-        return self._call("POST", f"{self._session(session)}/end", Added.model_validate, missing=None, repeatable=False)
+        return self._api.call("POST", f"{self._session(session)}/end", Added.model_validate, missing=None, repeatable=False)
 
     def ask(
         self,
@@ -157,7 +162,7 @@ class RemoteMemory:
     ) -> Answer:
         """Answers from the memory; `query` holds further fields of the task, `options` or `date`."""
         body = _body("question", Question, question=question, where=where, since=since, until=until, **query)
-        return self._call("POST", "/ask", Answer.model_validate, body)
+        return self._api.call("POST", "/ask", Answer.model_validate, body)
 
     def search(self, query: str, k: int = 10, fallback: bool = False, **choice: Unpack[EntryChoice]) -> SearchResult:
         """Finds the entries nearest to a query, and turns that wait; no answer is made.
@@ -165,76 +170,129 @@ class RemoteMemory:
         With `fallback`, the newest few are given where nothing found may answer the query.
         """
         body, nothing = _body("search", Search, query=query, k=k, fallback=fallback, **choice), SearchResult((), ())
-        return self._call("POST", "/search", lambda found: FoundEvidence(**found).found, body, missing=nothing)
-
-    def list(self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[EntryChoice]) -> EntryPage:
-        """Entries in the order of their ids, a page at a time; none for an unknown user."""
-        given = {} if cursor is None else {"cursor": cursor}
-        params = {"limit": limit, **given, **_body("list", EntryFilter, **choice)}
-        if "where" in params:
-            params["where"] = json.dumps(params["where"])
-        return self._call("GET", "/entries", EntryPage.model_validate, params=params, missing=EntryPage())
-
-    def get(self, entry: str) -> ListedEntry | None:
-        """An entry by its id; None if there is none."""
-        return self._call("GET", self._entry(entry), ListedEntry.model_validate, missing=None)
-
-    def update(self, entry: str, text: str, by: str = "") -> EntryChange | None:
-        """Gives an entry another text; None if there is no such entry."""
-        return self._change("PATCH", self._entry(entry), _body("update", NewText, text=text, by=by))
-
-    def delete(self, entry: str, by: str = "") -> EntryChange | None:
-        """Takes an entry out until it is undone; None if there is no such entry."""
-        return self._change("DELETE", self._entry(entry), by=by)
-
-    def undo(self, entry: str, by: str = "") -> EntryChange | None:
-        """Takes the last change of an entry back that stands; None if there is none."""
-        return self._change("POST", f"{self._entry(entry)}/undo", by=by)
-
-    def history(self, entry: str, after: int | None = None, limit: int = PAGE) -> tuple[EntryChange, ...]:
-        """What became of an entry, oldest first, the changes behind the number `after`; () if there is none."""
-        params, path = {"limit": limit, **({} if after is None else {"after": after})}, f"{self._entry(entry)}/history"
-        return self._call("GET", path, lambda found: EntryHistory(**found).changes, params=params, missing=())
+        return self._api.call("POST", "/search", lambda found: FoundEvidence(**found).found, body, missing=nothing)
 
     def read(self) -> Mapping[str, Any]:
         """The memory that questions are answered from, as JSON; empty for an unknown user."""
-        return self._call("GET", "/memory", lambda found: MemoryState(**found).memory, missing={})
+        return self._api.call("GET", "/memory", lambda found: MemoryState(**found).memory, missing={})
 
     def sessions(self) -> tuple[SessionStatus, ...]:
         """The sessions and how far each got, oldest first, open ones last."""
-        return self._call("GET", "/sessions", lambda found: Sessions(**found).sessions, missing=())
+        return self._api.call("GET", "/sessions", lambda found: Sessions(**found).sessions, missing=())
 
     def status(self) -> MemoryStatus | None:
         """How many sessions are stored, queued and failed; None for an unknown user."""
-        return self._call("GET", "", MemoryStatus.model_validate, missing=None)
+        return self._api.call("GET", "", MemoryStatus.model_validate, missing=None)
 
     def forget(self) -> Receipt:
         """Deletes everything of the user; false for an unknown one."""
-        return self._forget("", self._user)
+        return self._forget("", self._api.user)
 
     def forget_session(self, id: str) -> Receipt:
         """Deletes one session; false if it is unknown."""
         return self._forget(self._session(id), id)
 
-    def _call(self, method: str, path: str, read: Callable[[Any], Any], body: Any = None, **more: Any) -> Any:
-        return self._send(ApiRequest(method, self._at + path, read, body, **more))
-
     def _session(self, id: str) -> str:
         return f"/sessions/{quote(_name('session', id), safe='')}"
 
-    def _entry(self, entry: str) -> str:
-        # Callers without types pass anything.
-        if not isinstance(entry, str) or entry in ("", ".", "..") or "/" in entry:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UserError(f"entry {entry!a:.100}: over HTTP an id is a text without a slash, and more than dots")
-        return f"/entries/{quote(storable(entry), safe='')}"
-
-    def _change(self, method: str, path: str, body: Any = None, **params: str) -> EntryChange | None:
-        changed: Callable[[Any], EntryChange] = lambda found: EntryHistory(**found).changes[-1]  # noqa: E731
-        return self._call(method, path, changed, body, params=params, missing=None, repeatable=False)
-
     def _forget(self, path: str, name: str) -> Receipt:
         unknown = Receipt(forgotten=name, known=False)
-        return self._call("DELETE", path, Receipt.model_validate, missing=unknown, repeatable=False)
+        return self._api.call("DELETE", path, Receipt.model_validate, missing=unknown, repeatable=False)
+
+
+class RemoteEntries:
+    """The entries of one user's memory in a service; `RemoteMemory.entries` makes it.
+
+    Methods are those of `mempiler.UserMemory.entries`.
+    """
+
+    def __init__(self, api: _UserApi) -> None:
+        self._api = api
+
+    def list(
+        self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[EntryChoice]
+    ) -> EntryPage:
+        """Return entries in the order of their ids, a page at a time; none for an unknown user."""
+        params: dict[str, Any] = {"limit": limit}
+        if cursor is not None:
+            params["cursor"] = cursor
+        params |= _body("list", EntryFilter, **choice)
+        if "where" in params:
+            params["where"] = json.dumps(params["where"])
+        return self._api.call("GET", "/entries", EntryPage.model_validate, params=params, missing=EntryPage())
+
+    def get(self, entry_id: str) -> ListedEntry | None:
+        """Return an entry by its id; None if there is none."""
+        return self._api.call("GET", _entry_path(entry_id), ListedEntry.model_validate, missing=None)
+
+    def update(self, entry_id: str, text: str, by: str = "") -> EntryChange | None:
+        """Give an entry another text; None if there is no such entry."""
+        path = _entry_path(entry_id)
+        return self._change("PATCH", path, body=_body("update", NewText, text=text, by=by))
+
+    def delete(self, entry_id: str, by: str = "") -> EntryChange | None:
+        """Hide an entry until that is undone; None if there is no such entry."""
+        return self._change("DELETE", _entry_path(entry_id), params={"by": by})
+
+    def undo(self, entry_id: str, by: str = "") -> EntryChange | None:
+        """Take back the last change of an entry that is in force; None if there is none."""
+        return self._change("POST", f"{_entry_path(entry_id)}/undo", params={"by": by})
+
+    def history(
+        self, entry_id: str, after: int | None = None, limit: int = PAGE
+    ) -> tuple[EntryChange, ...]:
+        """Return how an entry was written and each change since; () if there is no such entry."""
+        params = {"limit": limit}
+        if after is not None:
+            params["after"] = after
+        path = f"{_entry_path(entry_id)}/history"
+        return self._api.call("GET", path, _changes, params=params, missing=())
+
+    def _change(
+        self, method: str, path: str, body: Any = None, params: Mapping[str, str] | None = None
+    ) -> EntryChange | None:
+        # Made twice, a change would report something else than the first time.
+        return self._api.call(
+            method, path, _last_change, body, params=params or {}, missing=None, repeatable=False
+        )
+
+
+class _UserApi:
+    """The routes of one user in a service.
+
+    Raises:
+        UserError: The name of the user cannot stand in an address.
+    """
+
+    def __init__(self, send: Callable[[ApiRequest[Any]], Any], user: str) -> None:
+        self.user = _name("user", user)
+        self._send = send
+        self._path = f"/v1/users/{quote(self.user, safe='')}"
+
+    def call(self, method: str, path: str, read: Callable[[Any], Any], body: Any = None, **options: Any) -> Any:
+        """Send a request to a route below the user's; `options` are further fields of `ApiRequest`."""
+        return self._send(ApiRequest(method, self._path + path, read, body, **options))
+
+
+def _entry_path(entry_id: str) -> str:
+    """Return the route of an entry.
+
+    Raises:
+        UserError: The id cannot stand in an address.
+    """
+    # Callers without types pass anything.
+    is_text = isinstance(entry_id, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not is_text or entry_id in ("", ".", "..") or "/" in entry_id:
+        raise UserError(f"entry {entry_id!a:.100}: over HTTP an id is a text without a slash, and more than dots")
+    return f"/entries/{quote(storable(entry_id), safe='')}"
+
+
+def _changes(response: Any) -> tuple[EntryChange, ...]:
+    return EntryHistory(**response).changes
+
+
+def _last_change(response: Any) -> EntryChange:
+    return EntryHistory(**response).changes[-1]
 
 
 def _body(what: str, form: type[Any], **given: Any) -> dict[str, Any]:
@@ -253,36 +311,56 @@ def _name(what: str, name: str) -> str:
         raise UserError(f"{what} {name!a:.100} cannot stand in an address: {validation_message(error)}") from None
 
 
+class _Awaited(Generic[RemoteT]):
+    """Base of what is over a client for asyncio, where every call returns something to be awaited."""
+
+    _remote: RemoteT
+
+
 def _awaited(
-    method: Callable[Concatenate[RemoteMemory, P], T],
-) -> Callable[Concatenate[AsyncRemoteMemory, P], Awaitable[T]]:
+    method: Callable[Concatenate[RemoteT, P], T],
+) -> Callable[Concatenate[_Awaited[RemoteT], P], Awaitable[T]]:
+    """Return the form for asyncio of a method."""
+
     @wraps(method)
-    async def form(self: AsyncRemoteMemory, *given: P.args, **named: P.kwargs) -> T:
-        # Over a client for asyncio every method returns what is to be awaited.
-        found: Any = method(self._memory, *given, **named)
-        return await found
+    async def call(self: _Awaited[RemoteT], *args: P.args, **kwargs: P.kwargs) -> T:
+        response: Any = method(self._remote, *args, **kwargs)
+        return await response
 
-    return form
+    return call
 
 
-class AsyncRemoteMemory:
+class AsyncRemoteMemory(_Awaited[RemoteMemory]):
     """One user's memory in a service; `AsyncClient.memory` makes it. Methods are those of `mempiler.UserMemory`."""
 
     def __init__(self, send: Callable[[ApiRequest[Any]], Any], user: str) -> None:
-        self._memory = RemoteMemory(send, user)
+        self._remote = RemoteMemory(send, user)
+
+    @property
+    def entries(self) -> AsyncRemoteEntries:
+        """The entries of the memory, one by one: `await memory.entries.alist()`, ..."""
+        return AsyncRemoteEntries(self._remote.entries)
 
     aadd = _awaited(RemoteMemory.add)
     aend = _awaited(RemoteMemory.end)
     aask = _awaited(RemoteMemory.ask)
     asearch = _awaited(RemoteMemory.search)
-    alist = _awaited(RemoteMemory.list)
-    aget = _awaited(RemoteMemory.get)
-    aupdate = _awaited(RemoteMemory.update)
-    adelete = _awaited(RemoteMemory.delete)
-    aundo = _awaited(RemoteMemory.undo)
-    ahistory = _awaited(RemoteMemory.history)
     aread = _awaited(RemoteMemory.read)
     asessions = _awaited(RemoteMemory.sessions)
     astatus = _awaited(RemoteMemory.status)
     aforget = _awaited(RemoteMemory.forget)
     aforget_session = _awaited(RemoteMemory.forget_session)
+
+
+class AsyncRemoteEntries(_Awaited[RemoteEntries]):
+    """The entries of one user's memory in a service; `AsyncRemoteMemory.entries` makes it."""
+
+    def __init__(self, entries: RemoteEntries) -> None:
+        self._remote = entries
+
+    alist = _awaited(RemoteEntries.list)
+    aget = _awaited(RemoteEntries.get)
+    aupdate = _awaited(RemoteEntries.update)
+    adelete = _awaited(RemoteEntries.delete)
+    aundo = _awaited(RemoteEntries.undo)
+    ahistory = _awaited(RemoteEntries.history)

@@ -138,7 +138,7 @@ async def list_entries(user: User, caller: Asked, listing: Annotated[Listing, Qu
     memory = caller.memory(user)
 
     def page() -> Response:
-        return _in_json(known(memory).list(listing.cursor, listing.limit, **listing.as_kwargs))
+        return _in_json(known(memory).entries.list(listing.cursor, listing.limit, **listing.as_kwargs))
 
     return await caller.run_store_call(page)
 
@@ -147,27 +147,27 @@ async def list_entries(user: User, caller: Asked, listing: Annotated[Listing, Qu
 async def get_entry(user: User, entry: EntryId, caller: Asked) -> ListedEntry:
     """One entry, with the sessions and turns that it rests on."""
     memory = caller.memory(user)
-    return _there(await caller.run_store_call(lambda: known(memory).get(entry)), "entry")
+    return _there(await caller.run_store_call(lambda: known(memory).entries.get(entry)), "entry")
 
 
 @entries.patch("/{entry}", summary="Change the text of an entry")
 async def update_entry(user: User, entry: EntryId, body: NewText, caller: Asked) -> ChangedEntry:
     """Gives an entry another text; a rebuild and further sessions do not bring the old one back."""
     return await caller.run_user_write(
-        user, lambda memory: _changed(memory, entry, memory.update(entry, body.text, body.by))
+        user, lambda memory: _changed(memory, entry, memory.entries.update(entry, body.text, body.by))
     )
 
 
 @entries.delete("/{entry}", summary="Delete an entry")
 async def delete_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> ChangedEntry:
     """Takes an entry out, with what else holds the same, until it is undone; forgetting a session erases it."""
-    return await caller.run_user_write(user, lambda memory: _changed(memory, entry, memory.delete(entry, by)))
+    return await caller.run_user_write(user, lambda memory: _changed(memory, entry, memory.entries.delete(entry, by)))
 
 
 @entries.post("/{entry}/undo", summary="Undo the last change of an entry")
 async def undo_entry(user: User, entry: EntryId, caller: Asked, by: By = "") -> ChangedEntry:
     """Takes back the last change that stands."""
-    return await caller.run_user_write(user, lambda memory: _changed(memory, entry, memory.undo(entry, by)))
+    return await caller.run_user_write(user, lambda memory: _changed(memory, entry, memory.entries.undo(entry, by)))
 
 
 @entries.get("/{entry}/history", summary="Read the history of an entry", response_model=EntryHistory)
@@ -218,12 +218,12 @@ def _memory(memory: UserMemory) -> MemoryState:
 
 
 def _changed(memory: UserMemory, entry: str, made: EntryChange | None) -> ChangedEntry:
-    return ChangedEntry(entry=entry, changes=(_there(made, "entry"),), now=memory.get(entry))
+    return ChangedEntry(entry=entry, changes=(_there(made, "entry"),), now=memory.entries.get(entry))
 
 
 def _history(memory: UserMemory, entry: str, page: HistoryQuery) -> EntryHistory:
-    changes = memory.history(entry, page.after, page.limit)
-    _there(changes or memory.history(entry, limit=1), "entry")
+    changes = memory.entries.history(entry, page.after, page.limit)
+    _there(changes or memory.entries.history(entry, limit=1), "entry")
     following = changes[-1].number if len(changes) == page.limit else None
     return EntryHistory(entry=entry, changes=changes, next=following)
 

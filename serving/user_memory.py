@@ -55,8 +55,8 @@ def _for_asyncio(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
     return form
 
 
-class UserMemory(UserEntries):
-    """One user's memory in a store; `MemoryProgram.memory` makes it.
+class UserMemory:
+    """One user's memory in a store; `MemoryProgram.memory` makes it. Its entries, one by one: `memory.entries`.
 
     What reads or writes the memory raises `ProgramError` where another program, embedder or version wrote it; its
     message has the remedy.
@@ -76,11 +76,15 @@ class UserMemory(UserEntries):
         lease: float = LEASE,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.memories, self.owner = memories, owner
-        self.program, self.store = memories.program, memories.store
-        self._lease, self._stop = lease, stop
-        self._since: int | None = None
-        self._seen: MemoryView | None = None
+        self.memories = memories
+        self.owner = owner
+        self.program = memories.program
+        self.store = memories.store
+        self._lease = lease
+        self._stop = stop
+        # Both are None until `bind_view`.
+        self._forgets: int | None = None
+        self._bound_view: MemoryView | None = None
 
     @classmethod
     def of(cls, program: MemoryProgram, store: Store | str | Path, user: str, tenant: str, lm: Any = None) -> Self:
@@ -89,20 +93,28 @@ class UserMemory(UserEntries):
             lm = language_model(lm)
         return cls(Memories(program, store, lm), Owner(user, tenant))
 
-    def bind_view(self, seen: MemoryView | None = None) -> Self:
-        """Makes this the memory of one piece of work, e.g. a request: it stores nothing if the user is forgotten since.
+    def bind_view(self, view: MemoryView | None = None) -> Self:
+        """Make this the memory of one piece of work, e.g. a request. Return itself.
+
+        From now on nothing is stored if the user was forgotten since the work began.
 
         Args:
-            seen: Of `look`, with which the work began, and which it goes on to look at; now if None.
+            view: What the work began with, and goes on to read; the work begins now if None.
         """
-        if self._since is None:
-            self._since = self.store.forgets() if seen is None else seen.snapshot.forgets
-        self._seen = seen or self._seen
+        if self._forgets is None:
+            self._forgets = self.store.forgets() if view is None else view.snapshot.forgets
+        if view is not None:
+            self._bound_view = view
         return self
 
     def view(self) -> MemoryView:
-        """The memory and what is not in it yet: as `begin` was given it, or else as it is now."""
-        return self._seen or self.memories.view(self.owner)
+        """Return the view of `bind_view`, or else the memory as it is now."""
+        return self._bound_view or self.memories.view(self.owner)
+
+    @property
+    def entries(self) -> UserEntries:
+        """The entries of the memory, one by one: `memory.entries.list()`, `.update(id, text)`, ..."""
+        return UserEntries(self.memories, self.owner, self._bound_view, self._forgets)
 
     def add(
         self,
@@ -127,7 +139,7 @@ class UserMemory(UserEntries):
             LMError: The endpoint failed. The session is stored; it will be remembered with the next one.
         """
         item, digest = incoming(session, id, metadata)
-        added = self.store.add(self.owner, item, digest, self._since, metadata)
+        added = self.store.add(self.owner, item, digest, self._forgets, metadata)
         if remember:
             self.remember()
         return added
@@ -157,7 +169,7 @@ class UserMemory(UserEntries):
             LMError: The endpoint failed. The new session is stored; it will be remembered with the next one.
         """
         item, digest = incoming(session, id, metadata)
-        added = self.store.replace(self.owner, item, digest, self._since, metadata)
+        added = self.store.replace(self.owner, item, digest, self._forgets, metadata)
         # The old session must not stay in what this process keeps of its users.
         self.memories.drop_forgotten(self.store.forgets())
         if remember:
@@ -188,7 +200,7 @@ class UserMemory(UserEntries):
         turns = [turn for part in messages for turn in ([part] if isinstance(part, Turn) else turns_of([part]))]
         time = now()
         dated = [turn if turn.time else turn.model_copy(update={"time": time}) for turn in turns]
-        return self.store.append(self.owner, session, dated, begin, self._since, metadata)
+        return self.store.append(self.owner, session, dated, begin, self._forgets, metadata)
 
     def end(self, session: str, remember: bool = True) -> Added | None:
         """Ends a session, which is then remembered as `add` does; None if there is no such open session."""
@@ -298,15 +310,27 @@ class UserMemory(UserEntries):
     def evidence(self, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
         """Hits, each with the turns it rests on; those that were forgotten or deleted are left out."""
         view = self.view()
-        gone = view.amendments.hidden_turn_ids if view.amendments else frozenset[str]()
-        wanted = {id for hit in hits for id in hit.sources} - gone
-        items = view.pending.items
-        turns = {turn.id: turn.at(item.time) for item in items for turn in item.turns if turn.id in wanted}
-        stored = self.store.turns(self.owner, sorted(wanted - turns.keys()))
-        turns |= {id: turn.at(item.time) for id, (turn, item) in stored.items()}
-        said = {t.id: Source(id=t.id, speaker=t.speaker, text=t.content, time=t.time) for t in turns.values()}
-        shown = ({**dict(hit), "sources": [said[id] for id in hit.sources if id in said]} for hit in hits)
-        return tuple(Evidence.model_validate({**one, "score": round(one["score"], 4)}) for one in shown)
+        turn_ids = {turn_id for hit in hits for turn_id in hit.sources}
+        if view.amendments is not None:
+            turn_ids -= view.amendments.hidden_turn_ids
+
+        turns: dict[str, Turn] = {}
+        for item in view.pending.items:
+            for turn in item.turns:
+                if turn.id in turn_ids:
+                    turns[turn.id] = turn.at(item.time)
+        for turn_id, stored in self.store.turns(self.owner, sorted(turn_ids - turns.keys())).items():
+            turns[turn_id] = stored.turn.at(stored.item.time)
+
+        evidence: list[Evidence] = []
+        for hit in hits:
+            hit_turns = [turns[turn_id] for turn_id in hit.sources if turn_id in turns]
+            sources = [
+                Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=turn.time) for turn in hit_turns
+            ]
+            fields = {**dict(hit), "sources": sources, "score": round(hit.score, 4)}
+            evidence.append(Evidence.model_validate(fields))
+        return tuple(evidence)
 
     def read(self) -> Memory:
         """The memory that questions are answered from; the blank one of the method for an unknown user."""

@@ -22,7 +22,7 @@ from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from pydantic_core import to_json
 
 from ..errors import MempilerError
-from ..memory.amending import Amendments, active_amendments, amendment_scope
+from ..memory.edits import Amendments, active_amendments, amendment_scope
 from ..memory.deltas import delta
 from ..memory.memory import Memory
 from ..memory.stored import LONGEST_LEASE, Change, Claim, Document, Log, Owner, StoredItem

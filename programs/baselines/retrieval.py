@@ -18,11 +18,11 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, create_model
 
-from ...memory.amending import EntryEdits
+from ...memory.edits import EntryEdits
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...memory.memory import Memory, Stored, TurnMemory, turn_entries
@@ -148,7 +148,7 @@ class StoredSession(Stored):
     turns: tuple[Entry, ...]
 
 
-class SessionMemory(Memory):
+class SessionMemory(Memory[StoredSession]):
     """Sessions in time order; each has its own id."""
 
     sessions: tuple[StoredSession, ...] = ()
@@ -256,7 +256,7 @@ class LoggedMemory(Memory):
         bare = {name: part.replace(failed_items=()) for name, part in parts.items()}
         return self.replace(**bare, failed_items=(*self.failed_items, *lost))
 
-    def continue_from(self, finalized: Any) -> LoggedMemory:
+    def continue_from(self, finalized: Any) -> Self:
         return self.replace(inner=self.inner.continue_from(finalized.inner))
 
 

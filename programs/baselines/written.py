@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
-from ...memory.amending import EntryEdits
+from ...memory.edits import EntryEdits
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...memory.memory import Memory, Stored, turn_entries
@@ -368,7 +368,7 @@ class BankReader(EntryReader):
         every = tuple(turn for digest in memory.digests for turn in digest.sources)
 
         def left(text: str) -> str:
-            after = amend(Entry(id="", text=text, kind="summary", sources=every)) if text else None
+            after = amend.visible_entry(Entry(id="", text=text, kind="summary", sources=every)) if text else None
             return after.text if after else ""
 
         return super().with_edits(memory, amend).replace(events=left(memory.events), portrait=left(memory.portrait))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -141,7 +141,7 @@ class HeterogeneousMemory(Memory):
     ended: datetime | None = None
     """The latest time of any item."""
 
-    def continue_from(self, finalized: Any) -> HeterogeneousMemory:
+    def continue_from(self, finalized: Any) -> Self:
         """Principles are made once; later topics join them."""
         return finalized
 

@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 import dspy
 
-from ...memory.amending import EntryEdits
+from ...memory.edits import EntryEdits
 from ...memory.index import Embedder, Entry, entry_of
 from ...memory.indexes import Indexes
 from ...records import Behavior, Context, Hit, Item, Logs, Profile, Query

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ...memory.amending import EntryEdits
+from ...memory.edits import EntryEdits
 from ...memory.index import Entry, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, estimate_tokens, in_blocks
@@ -113,7 +113,7 @@ def with_edits(memory: HeterogeneousMemory, amend: EntryEdits) -> HeterogeneousM
     background: dict[Aspect, Background] = {}
     for aspect, one in memory.background.items():
         before = entry_of(hit_of(memory, aspect))
-        after = amend(before)
+        after = amend.visible_entry(before)
         if after is not None:
             text = one.text if after.text == before.text else after.text.removeprefix(f"{aspect}: ")
             background[aspect] = one.replace(text=text)

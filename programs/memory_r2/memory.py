@@ -9,18 +9,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from rpds import HashTrieMap
 
-from ...memory.amending import is_as_written
+from ...memory.edits import is_as_written
 from ...memory.index import Entry
 from ...memory.memory import Memory, Stored
 from ...records import latest
+from ...records.shared_by_copies import SharedByCopies
 from ...text import one_line
 
 WORDINGS = 20
@@ -55,7 +55,36 @@ class Edit:
     """Turn ids of the new information."""
 
 
-class FactMemory(Memory):
+def _no_ids() -> HashTrieMap[tuple[str, str], tuple[str, ...]]:
+    return HashTrieMap()
+
+
+@dataclass
+class WordingIndex(SharedByCopies):
+    """The ids of some facts, by who says what: a memory hands it on to the next one, which changes a few of them.
+
+    It holds for one tuple of facts, and no other. Two of them are equal, so that memories are equal by their fields.
+    """
+
+    facts: tuple[StoredFact, ...] = field(default=(), compare=False)
+    ids: HashTrieMap[tuple[str, str], tuple[str, ...]] = field(default_factory=_no_ids, compare=False)
+    """Ids by speaker and content, earlier content of a fact included where it is known."""
+
+    @classmethod
+    def of(cls, facts: tuple[StoredFact, ...]) -> WordingIndex:
+        """Return the index of what facts say now."""
+        ids: dict[tuple[str, str], tuple[str, ...]] = {}
+        for fact in facts:
+            wording = (fact.speaker, fact.content)
+            ids[wording] = (*ids.get(wording, ()), fact.id)
+        return cls(facts, HashTrieMap(ids))
+
+    def __reduce__(self) -> tuple[type[WordingIndex], tuple[()]]:
+        # A pickled memory makes it anew.
+        return WordingIndex, ()
+
+
+class FactMemory(Memory[StoredFact]):
     """Facts in order of insertion."""
 
     facts: tuple[StoredFact, ...] = ()
@@ -65,6 +94,7 @@ class FactMemory(Memory):
     """Ids given so far."""
     counts: dict[str, int] = Field(default_factory=dict)
     """Edits by outcome: inserted, merged, updated, deleted, unchanged, refused."""
+    _wording_index: WordingIndex = PrivateAttr(default_factory=WordingIndex)
 
     def apply(self, edits: Sequence[Edit], shown: Sequence[str] = (), time: datetime | None = None) -> FactMemory:
         """The memory after some edits.
@@ -77,33 +107,33 @@ class FactMemory(Memory):
         Returns:
             A new memory. An INSERT of a fact that is there already, in the same letters and of the same speaker, merges
             its sources; an UPDATE unites sources and keeps the date of the first mention; an edit without content, or
-            of an id that is not there, is refused. Entries that their user amended (`memory.amending`) take nothing in:
+            of an id that is not there, is refused. Entries that their user amended (`memory.edits`) take nothing in:
             what is said of them is an entry of its own.
         """
         draft = _Draft(self, set(shown), time)
         for edit in edits:
             draft.apply(edit)
+        facts = tuple(draft.facts)
         after = self.replace(
-            facts=tuple(draft.facts),
+            facts=facts,
             removed=(*self.removed, *draft.removed),
             issued=draft.issued,
             counts=dict(Counter(self.counts) + draft.counts),
         )
-        vars(after)["wordings"] = draft.wordings
+        after._wording_index = WordingIndex(facts, draft.wordings)
         return after
 
     def having(self, ids: Collection[str]) -> list[StoredFact]:
         """The facts of some ids, in order."""
         return [self.facts[place] for place in _places(self.facts, ids)]
 
-    @cached_property
+    @property
     def wordings(self) -> HashTrieMap[tuple[str, str], tuple[str, ...]]:
-        """Ids by who says what, or said it once; memories share what they have in common of it."""
-        found: dict[tuple[str, str], tuple[str, ...]] = {}
-        for fact in self.facts:
-            said = fact.speaker, fact.content
-            found[said] = (*found.get(said, ()), fact.id)
-        return HashTrieMap(found)
+        """Ids of facts by who says what, or said it once; look up whether the fact still says it."""
+        # A copy of this memory with other facts has the index of these.
+        if self._wording_index.facts is not self.facts:
+            self._wording_index = WordingIndex.of(self.facts)
+        return self._wording_index.ids
 
     @property
     def operations(self) -> Mapping[str, int]:

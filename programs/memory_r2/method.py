@@ -19,7 +19,7 @@ import dspy
 import numpy as np
 from pydantic import Field
 
-from ...memory.amending import amended_entry
+from ...memory.edits import amended_entry
 from ...memory.index import Embedder, SpeakerIs, query_vectors
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Item, Query, Turn, comparable, format_time

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ...memory.amending import is_as_written
+from ...memory.edits import is_as_written
 from ...memory.index import LABEL, Entry
 from ...memory.memory import Memory, Stored
 from ...records import AnyItem, Item
@@ -48,7 +48,7 @@ class PersonalFact(Stored):
         return max(self.dates, key=lambda time: time.isoformat(), default=None)
 
 
-class PersonalMemory(Memory):
+class PersonalMemory(Memory[PersonalFact]):
     """What is kept for one user."""
 
     facts: tuple[PersonalFact, ...] = ()
@@ -63,7 +63,7 @@ class PersonalMemory(Memory):
         """Takes changes in, with the dates, ids and turns of the sessions that they were read from as provenance.
 
         A change without words is refused. An update of a fact that is not there becomes a new one, and so do several
-        that name the same fact: none says what has become of it. A fact that its user amended (`memory.amending`) takes
+        that name the same fact: none says what has become of it. A fact that its user amended (`memory.edits`) takes
         nothing in: what it is updated to is a fact of its own in its place. Turn ids that are in none of the sessions
         do not count, and without any all turns do.
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ...memory.amending import EntryEdits, amended_entry, is_as_written
+from ...memory.edits import EntryEdits, amended_entry, is_as_written
 from ...memory.index import Embedder, Entry
 from ...memory.indexes import Indexes
 from ...records import Context, Failure, Hit, Item, Query, Turn, format_time

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -76,7 +76,7 @@ class RoundExperience(Stored):
     alerts: tuple[Experience, ...] = ()
 
 
-class ExperienceMemory(Memory):
+class ExperienceMemory(Memory[Experience]):
     """What is kept for one user."""
 
     profile: tuple[Turn, ...] = ()
@@ -109,7 +109,7 @@ class ExperienceMemory(Memory):
     def entry(self, part: Experience) -> Entry:
         return Entry(id=part.id, text=part.text, kind=part.kind, sources=part.sources)
 
-    def continue_from(self, finalized: Any) -> ExperienceMemory:
+    def continue_from(self, finalized: Any) -> Self:
         """Records are practised on once; later ones continue the practice."""
         return finalized
 

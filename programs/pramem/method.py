@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 import dspy
 from pydantic import Field, model_validator
 
-from ...memory.amending import EntryEdits
+from ...memory.edits import EntryEdits
 from ...memory.index import Entry
 from ...records import Behavior, Context, Hit, Item, Profile, Query, estimate_tokens, in_blocks
 from ...signatures.pramem import (

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import dspy
 from pydantic import Field
 
-from ...memory.amending import EntryEdits
+from ...memory.edits import EntryEdits
 from ...memory.index import Embedder
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, Item, Query, Turn, in_blocks

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ...memory.amending import EntryEdits
+from ...memory.edits import EntryEdits
 from ...memory.index import Entry, EntryFilter, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, estimate_tokens, in_blocks
@@ -281,7 +281,7 @@ def _theory(memory: GraphMemory, part: Node | Relation, amend: EntryEdits) -> Th
     if theory is None:
         return None
     before = whole_hit(memory, part)
-    whole, *apart = (amend(entry_of(hit)) for hit in (before, *theory_hits(memory, part)[1:]))
+    whole, *apart = (amend.visible_entry(entry_of(hit)) for hit in (before, *theory_hits(memory, part)[1:]))
     if whole is None:
         return None
     if None in apart:

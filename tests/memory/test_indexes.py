@@ -2,6 +2,7 @@
 
 import gc
 import json
+import pickle
 import sys
 import threading
 import weakref
@@ -330,3 +331,13 @@ def test_the_versions_of_every_method_are_told_by_their_deltas(method: str, ques
         assert type(after).model_validate_json(json.dumps(document)) == after
         made = applied(made, json.loads(json.dumps(change)))
         assert made == after
+
+
+def test_which_index_serves_a_memory_is_no_part_of_its_content() -> None:
+    memory = words("rye")
+    separate = memory.with_new_lineage()
+    assert separate == memory
+    assert separate.lineage is not memory.lineage
+    assert memory.having(memory.words).lineage is memory.lineage
+    assert "lineage" not in memory.model_dump_json()
+    assert pickle.loads(pickle.dumps(memory)) == memory

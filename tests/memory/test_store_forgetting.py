@@ -14,7 +14,7 @@ import pytest
 from mempiler import ConflictError, Session, Store, StoreError, Turn, UserMemory, build
 from mempiler.engines.models import language_model
 from mempiler.memory import store_claims
-from mempiler.memory.amending import Amendment
+from mempiler.memory.edits import Amendment
 from mempiler.memory.stored import Change, Document, Log, Owner
 from mempiler.serving.writing import SHORT
 from sqlalchemy import event
@@ -116,11 +116,11 @@ def test_a_session_that_is_replaced_leaves_no_byte_and_nothing_that_was_said_of_
     with Store(tmp_path / "s.sqlite") as store:
         memory = build("turn-rag").memory(store, "ada", lm=language_model("offline"))
         memory.add([{"role": "user", "content": "the falcon flies"}], id="s", metadata={"bird": "falcon"})
-        memory.update("s:1", "the falcon sleeps", by="falcon")
+        memory.entries.update("s:1", "the falcon sleeps", by="falcon")
         assert b"falcon" in files(tmp_path)
         replaced = memory.replace([{"role": "user", "content": "the owl flies"}], id="s")
         assert (replaced.id, replaced.new) == ("s", True)
-        assert [entry.text for entry in memory.list().entries] == ["user: the owl flies"]
+        assert [entry.text for entry in memory.entries.list().entries] == ["user: the owl flies"]
         assert b"falcon" not in files(tmp_path)
 
 

@@ -288,7 +288,7 @@ def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_ki
             is_old = seen[-1] == "old"
             assert store.sessions(ADA, ["s:1"]) == {"s:1": ("s", {"of": "old"} if is_old else {})}
             memory.remember()
-            written = [entry.text for entry in memory.list().entries if not entry.waiting]
+            written = [entry.text for entry in memory.entries.list().entries if not entry.waiting]
             assert sorted(written) == sorted(["Ada: old" if is_old else "Ada: new", "Ada: other"])
 
     assert code == 0

@@ -12,7 +12,7 @@ import pytest
 from mempiler import ConflictError, Session, Store, Turn, UserError, UserMemory, build
 from mempiler.engines.models import language_model
 from mempiler.memory import store_tables as t
-from mempiler.memory.amending import Amendment
+from mempiler.memory.edits import Amendment
 from mempiler.memory.incoming import checked_conditions
 from mempiler.memory.stored import LONGEST_LEASE, Claim, Document, Owner, Stamp
 from mempiler.serving.memories import Memories

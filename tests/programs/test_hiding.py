@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from hypothesis import strategies as st
 from mempiler import Entry, Session, Store, Turn, build
 from mempiler.engines.embedders import embedder
-from mempiler.memory.amending import Amendment, Amendments, amendment_scope
+from mempiler.memory.edits import Amendment, Amendments, amendment_scope
 from mempiler.programs.adapter import JsonAdapter, adapter, output_schema
 from mempiler.programs.baselines.written import SummaryMemory
 from mempiler.programs.catalog import needs_embedder
@@ -77,7 +77,7 @@ def add(memory: Any, id: str, text: str) -> None:
 
 def facts(memory: Any) -> dict[str, str]:
     """Ids by text, of facts."""
-    return {entry.text: entry.id for entry in memory.list().entries if entry.kind == "fact"}
+    return {entry.text: entry.id for entry in memory.entries.list().entries if entry.kind == "fact"}
 
 
 SECRET = "The code of the safe is falcon"
@@ -86,7 +86,7 @@ SECRET = "The code of the safe is falcon"
 def test_no_prompt_shows_a_deleted_fact_and_what_is_said_again_is_a_fact_of_its_own(memory: Any) -> None:
     add(memory, "D1", SECRET)
     deleted = facts(memory)[SECRET]
-    assert memory.delete(deleted)
+    assert memory.entries.delete(deleted)
     before = len(memory.prompts)
     add(memory, "D2", "The safe has a blue door")
     assert len(memory.prompts) > before
@@ -94,21 +94,21 @@ def test_no_prompt_shows_a_deleted_fact_and_what_is_said_again_is_a_fact_of_its_
     add(memory, "D3", SECRET)
     found = facts(memory)
     assert sorted(found) == [SECRET, "The safe has a blue door"]
-    assert memory.get(found[SECRET]).turns == ("D3:1",)
-    memory.undo(deleted)
-    texts = [entry.text for entry in memory.list().entries if entry.kind == "fact"]
+    assert memory.entries.get(found[SECRET]).turns == ("D3:1",)
+    memory.entries.undo(deleted)
+    texts = [entry.text for entry in memory.entries.list().entries if entry.kind == "fact"]
     assert texts.count(SECRET) == 2
 
 
 def test_an_update_of_a_reworded_fact_is_what_holds_since(memory: Any) -> None:
     add(memory, "D1", "Ada lives in Lissabon")
-    assert memory.update(facts(memory)["Ada lives in Lissabon"], "Ada lives in Lisbon")
+    assert memory.entries.update(facts(memory)["Ada lives in Lissabon"], "Ada lives in Lisbon")
     before = len(memory.prompts)
     add(memory, "D2", "Ada moved to Porto")
     shown = "\n".join(text for _, text in memory.prompts[before:])
     assert ("Ada lives in Lisbon" in shown, "Lissabon" in shown) == (True, False)
     assert list(facts(memory)) == ["Ada moved to Porto"]
-    assert memory.get(facts(memory)["Ada moved to Porto"]).turns == ("D1:1", "D2:1")
+    assert memory.entries.get(facts(memory)["Ada moved to Porto"]).turns == ("D1:1", "D2:1")
 
 
 def amended(entries: Any, number: int, new: str | None) -> Amendments:
@@ -247,7 +247,7 @@ def test_labels_in_the_same_words_that_no_search_finds_go_too() -> None:
 )
 def test_what_an_amendment_means(entry: Entry, gone: bool) -> None:
     amend = Amendments([deleted("m1", "fact", ("D1:1",))])
-    assert (amend(entry) is None) is gone
+    assert (amend.visible_entry(entry) is None) is gone
 
 
 PIECES = [

@@ -113,6 +113,17 @@ BASE = FactMemory().apply(
 )
 
 
+def test_a_copy_with_other_facts_finds_duplicates_among_these():
+    reworded = BASE.facts[0].replace(content="Ann lives in Porto")
+    memory = BASE.replace(facts=(reworded, BASE.facts[1]))
+    memory = memory.apply([Edit("INSERT", speaker="Ann", content="Ann lives in Porto", sources=("D2:1",))])
+    memory = memory.apply([Edit("INSERT", speaker="Ann", content="Ann lives in Lisbon", sources=("D2:2",))])
+    contents = ["Ann lives in Porto", "Bob plays the cello", "Ann lives in Lisbon"]
+    assert [fact.content for fact in memory.facts] == contents
+    assert (memory.counts["merged"], memory.counts["inserted"]) == (1, 3)
+    assert memory.facts[0].sources == ("D1:1", "D2:1")
+
+
 @pytest.mark.parametrize(
     ("edit", "shown", "outcome", "contents"),
     [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Action, UserError, build
-from mempiler.memory.amending import Amendment, Amendments
+from mempiler.memory.edits import Amendment, Amendments
 from mempiler.programs.pramem import method as pramem_method
 from mempiler.programs.pramem.adjustment import adjust, adjusted
 from mempiler.programs.pramem.memory import COMMON_BIASES, Experience, ExperienceMemory, Proposal, RoundExperience

@@ -24,8 +24,14 @@ from mempiler import (
 )
 from mempiler.engines.models import language_model
 from mempiler.memory.entries import EntryChange, EntryPage, ListedEntry, Origin
+from mempiler.serving.entries import UserEntries
 from mempiler.serving.memories import Memories
-from mempiler.serving.requests import AsyncRemoteMemory, RemoteMemory
+from mempiler.serving.requests import (
+    AsyncRemoteEntries,
+    AsyncRemoteMemory,
+    RemoteEntries,
+    RemoteMemory,
+)
 from mempiler.serving.writers import write_all_queued
 
 from .conftest import TOKENS
@@ -40,6 +46,10 @@ class Blocking:
 
     def __init__(self, memory: Any, runner: asyncio.Runner) -> None:
         self._memory, self._runner = memory, runner
+
+    @property
+    def entries(self) -> "Blocking":
+        return Blocking(self._memory.entries, self._runner)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._memory, f"a{name}")
@@ -99,8 +109,11 @@ def test_the_contract_of_a_memory(memory: Any) -> None:
 
 def test_the_contract_of_entries(memory: Any, store: Any) -> None:
     ada = memory("ada")
-    assert (ada.list(), ada.get("chat-1:1"), ada.history("chat-1:1")) == (EntryPage(), None, ())
-    assert (ada.update("chat-1:1", "x"), ada.delete("chat-1:1"), ada.undo("chat-1:1")) == (None, None, None)
+    entries = ada.entries
+    assert (entries.list(), entries.get("chat-1:1"), entries.history("chat-1:1")) == (EntryPage(), None, ())
+    assert entries.update("chat-1:1", "x") is None
+    assert entries.delete("chat-1:1") is None
+    assert entries.undo("chat-1:1") is None
     ada.add(LISBON, id="chat-1", metadata={"channel": "phone", "year": 2025})
     ada.add(OSLO)
     written(store)
@@ -114,31 +127,33 @@ def test_the_contract_of_entries(memory: Any, store: Any) -> None:
         turns=("chat-1:1",),
         sessions=(Origin(id="chat-1", metadata={"channel": "phone", "year": 2025}),),
     )
-    first = ada.list(limit=1)
-    assert (first.entries, first.next, ada.get("chat-1:1")) == ((moved,), "chat-1:1", moved)
-    assert [one.id for one in ada.list(first.next).entries] == ["chat-2:1"]
-    assert ada.history("chat-1:1") == (EntryChange(what="written", text=moved.text, at=moved.time, turns=moved.turns),)
+    first = ada.entries.list(limit=1)
+    assert (first.entries, first.next, ada.entries.get("chat-1:1")) == ((moved,), "chat-1:1", moved)
+    assert [one.id for one in ada.entries.list(first.next).entries] == ["chat-2:1"]
+    written_change = EntryChange(what="written", text=moved.text, at=moved.time, turns=moved.turns)
+    assert ada.entries.history("chat-1:1") == (written_change,)
 
     with pytest.raises(UserError, match="says this already"):
-        ada.update("chat-1:1", "I moved to Lisbon.")
-    changed = ada.update("chat-1:1", "I moved to Porto.", "the desk")
+        ada.entries.update("chat-1:1", "I moved to Lisbon.")
+    changed = ada.entries.update("chat-1:1", "I moved to Porto.", "the desk")
     assert (changed.what, changed.new, changed.by) == ("update", "Ada: I moved to Porto.", "the desk")
-    assert ada.get("chat-1:1").text == changed.new
-    deleted = ada.delete("chat-1:1", by="ada")
+    assert ada.entries.get("chat-1:1").text == changed.new
+    deleted = ada.entries.delete("chat-1:1", by="ada")
     assert (deleted.what, deleted.text, deleted.new, deleted.by) == ("delete", changed.new, None, "ada")
-    assert (ada.get("chat-1:1"), ada.delete("chat-1:1")) == (None, None)
-    assert [one.id for one in ada.list().entries] == ["chat-2:1"]
-    assert [ada.undo("chat-1:1").what, ada.undo("chat-1:1").what, ada.undo("chat-1:1")] == ["undo", "undo", None]
-    history = ada.history("chat-1:1")
+    assert (ada.entries.get("chat-1:1"), ada.entries.delete("chat-1:1")) == (None, None)
+    assert [one.id for one in ada.entries.list().entries] == ["chat-2:1"]
+    assert [ada.entries.undo("chat-1:1").what for _ in range(2)] == ["undo", "undo"]
+    assert ada.entries.undo("chat-1:1") is None
+    history = ada.entries.history("chat-1:1")
     assert [one.what for one in history] == ["written", "update", "delete", "undo", "undo"]
     assert history[1] == EntryChange(
         what="update", text=moved.text, new=changed.new, at=changed.at, by="the desk", turns=("chat-1:1",), number=1
     )
-    pages = [ada.history("chat-1:1", limit=2)]
+    pages = [ada.entries.history("chat-1:1", limit=2)]
     while pages[-1]:
-        pages.append(ada.history("chat-1:1", pages[-1][-1].number, 2))
+        pages.append(ada.entries.history("chat-1:1", pages[-1][-1].number, 2))
     assert ([len(page) for page in pages], sum(pages, ())) == ([2, 2, 1, 0], history)
-    assert ada.history("chat-9:1", 3) == ()
+    assert ada.entries.history("chat-9:1", 3) == ()
     assert changed.at.tzinfo is None
 
 
@@ -155,8 +170,8 @@ def test_the_contract_of_what_is_chosen(memory: Any, store: Any) -> None:
     ]
     for more, expected in chosen:
         found = (ada.search("Ada", **more).entries, ada.ask("Where is Ada?", **more).context.hits)
-        assert [{one.id for one in part} for part in (*found, ada.list(**more).entries)] == [expected] * 3, more
-    for call in (ada.search, ada.ask, ada.list):
+        assert [{one.id for one in part} for part in (*found, ada.entries.list(**more).entries)] == [expected] * 3, more
+    for call in (ada.search, ada.ask, ada.entries.list):
         with pytest.raises(UserError, match="where"):
             call("Ada", where={"year": {"$gt": 1}})
     with pytest.raises(UserError, match="metadata"):
@@ -187,19 +202,28 @@ def test_what_only_a_service_tells(client: Any) -> None:
         assert [[one.user for one in each.users()] for each in (mine, other)] == [["ada", "bob", *names], []]
 
 
-def test_both_clients_have_the_verbs_and_arguments_of_a_memory() -> None:
-    public = {name for name in vars(RemoteMemory) if not name.startswith("_")}
-    assert public == {name[1:] for name in vars(AsyncRemoteMemory) if not name.startswith("_")}
+@pytest.mark.parametrize(
+    ("remote", "awaited_remote", "local"),
+    [(RemoteMemory, AsyncRemoteMemory, UserMemory), (RemoteEntries, AsyncRemoteEntries, UserEntries)],
+)
+def test_both_clients_have_the_verbs_and_arguments_of_a_memory(remote: Any, awaited_remote: Any, local: Any) -> None:
+    public = {name for name in vars(remote) if not name.startswith("_")} - {"entries"}
+    assert public
+    assert public == {name[1:] for name in vars(awaited_remote) if not name.startswith("_") and name != "entries"}
     for name in sorted(public):
-        blocking, awaited = getattr(RemoteMemory, name), getattr(AsyncRemoteMemory, f"a{name}")
+        blocking, awaited = getattr(remote, name), getattr(awaited_remote, f"a{name}")
         assert str(inspect.signature(blocking)) == str(inspect.signature(awaited)), name
-        own = getattr(UserMemory, name, None)
+        own = getattr(local, name, None)
+        assert own is not None or local is UserMemory, name
         if own is not None:
             given, whole = inspect.signature(blocking).parameters, inspect.signature(own).parameters
             by_place = [one.name for one in given.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
             assert by_place == list(whole)[: len(by_place)], name
             same = [one.name for one in given.values() if one.default == whole[one.name].default]
             assert same == [one for one in given if (name, one) != ("ask", "question")], name
+
+
+def test_a_memory_has_the_same_arguments_for_asyncio() -> None:
     for name in ("add", "ask", "search"):
         own, awaited = (inspect.signature(getattr(UserMemory, form)).parameters for form in (name, f"a{name}"))
         assert own == awaited, name
@@ -216,7 +240,7 @@ def test_what_no_service_could_be_asked_is_refused_at_once() -> None:
         ada = client.memory("ada")
         calls: list[tuple[Callable[[Any], Any], list[Any], str]] = [
             (client.memory, NAMES, "user"),
-            (ada.get, ENTRIES, "entry|text"),
+            (ada.entries.get, ENTRIES, "entry|text"),
             (ada.add, NO_SESSIONS, "session"),
             (Client, NO_ADDRESSES, "is no address; give one such as"),
         ]
@@ -230,7 +254,7 @@ def test_what_no_service_could_be_asked_is_refused_at_once() -> None:
 def test_other_ids_of_entries_arrive_as_they_are(entry: str) -> None:
     with Client("http://service") as client:
         sent = answering(client, (404, problem("there is no such entry")))
-        assert client.memory("ada").delete(entry, by="a&b") is None
+        assert client.memory("ada").entries.delete(entry, by="a&b") is None
         assert unquote(sent[0].url.raw_path.partition(b"?")[0].decode()) == f"/v1/users/ada/entries/{entry}"
         assert dict(sent[0].url.params) == {"by": "a&b"}
 
@@ -308,8 +332,8 @@ def test_answers_and_errors(answers: Any, attempts: int, expected: Any, monkeypa
         (lambda memory: memory.add(LISBON), GONE, 2),
         (lambda memory: memory.add(LISBON), BUSY, 2),
         (lambda memory: memory.forget(), CUT, 1),
-        (lambda memory: memory.delete("chat-1:1"), CUT, 1),
-        (lambda memory: memory.get("chat-1:1"), CUT, 2),
+        (lambda memory: memory.entries.delete("chat-1:1"), CUT, 1),
+        (lambda memory: memory.entries.get("chat-1:1"), CUT, 2),
     ],
 )
 def test_only_what_cannot_be_done_twice_is_sent_again(call: Any, fault: Any, attempts: int, monkeypatch: Any) -> None:

@@ -27,9 +27,9 @@ def memory_of(store: Store, method: str, user: str = "ada") -> Any:
 
 def pages(memory: Any, limit: int = 2, **chosen: Any) -> list[Any]:
     """All entries, page by page."""
-    found = [memory.list(None, limit, **chosen)]
+    found = [memory.entries.list(None, limit, **chosen)]
     while found[-1].next is not None:
-        found.append(memory.list(found[-1].next, limit, **chosen))
+        found.append(memory.entries.list(found[-1].next, limit, **chosen))
     return [page.entries for page in found]
 
 
@@ -83,7 +83,7 @@ def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str,
     assert (SECRET in told(memory, QUESTION), SECRET in shown(memory)) == (True, True)
     before = set(everything(memory))
     while held := [entry.id for entry in everything(memory).values() if SECRET in entry.text]:
-        assert memory.delete(held[-1], by="Ada").what == "delete"
+        assert memory.entries.delete(held[-1], by="Ada").what == "delete"
     deleted = {row.entry for row in store.amendments(memory.owner)}
     assert before - set(everything(memory)) == deleted, "and nothing else"
 
@@ -99,7 +99,7 @@ def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str,
     assert (SECRET in told(memory, QUESTION), SECRET in shown(memory)) == (False, False)
     assert ("piano" in told(memory, "piano"), "piano" in shown(memory)) == (True, True)
     for row in reversed(store.amendments(memory.owner)):
-        memory.undo(row.entry)
+        memory.entries.undo(row.entry)
     assert SECRET in told(memory, QUESTION)
 
 
@@ -110,27 +110,27 @@ def test_an_updated_entry_says_the_new_and_no_longer_the_old(method: str, store:
     add(memory, "D2", PIANO)
     ids = [entry.id for entry in everything(memory).values() if SECRET in entry.text and entry.kind != "session"]
     for id in reversed(ids):  # an update reaches others in equal words, and no other ones
-        if (found := memory.get(id)) and SECRET in found.text:
-            assert memory.update(id, "The code of the safe is mk-new.", by="Ada")
-            assert "mk-new" in memory.get(id).text
+        if (found := memory.entries.get(id)) and SECRET in found.text:
+            assert memory.entries.update(id, "The code of the safe is mk-new.", by="Ada")
+            assert "mk-new" in memory.entries.get(id).text
     assert SECRET not in told(memory, QUESTION)
     add(memory, "D3", "I bought a bicycle in Porto.")
     assert "mk-new" in told(memory_of(store, method), QUESTION)
-    assert [event.what for event in memory.history(id)] == ["written", "update"]
-    assert SECRET in memory.history(id)[0].text
-    assert memory.undo(id).what == "undo"
-    assert (SECRET in memory.get(id).text, memory.undo(id)) == (True, None)
+    assert [event.what for event in memory.entries.history(id)] == ["written", "update"]
+    assert SECRET in memory.entries.history(id)[0].text
+    assert memory.entries.undo(id).what == "undo"
+    assert (SECRET in memory.entries.get(id).text, memory.entries.undo(id)) == (True, None)
 
 
 def test_a_turn_that_waits_is_deleted_where_it_is_searched_and_in_what_is_made_of_it(store: Store) -> None:
     memory = memory_of(store, "memory-r2")
     add(memory, "D1", *CODE, remember=False)
-    assert memory.get("D1:2").waiting
-    assert memory.delete("D1:2")
-    assert (memory.get("D1:2"), SECRET in told(memory, QUESTION)) == (None, False)
+    assert memory.entries.get("D1:2").waiting
+    assert memory.entries.delete("D1:2")
+    assert (memory.entries.get("D1:2"), SECRET in told(memory, QUESTION)) == (None, False)
     memory.remember()
     assert (SECRET in told(memory, QUESTION), "bakery" in told(memory, "bakery")) == (False, True)
-    memory.undo("D1:2")
+    memory.entries.undo("D1:2")
     assert SECRET in told(memory, QUESTION)
 
 
@@ -139,18 +139,18 @@ def test_no_text_that_a_store_could_not_hold(store: Store) -> None:
     add(memory, "D1", "I like tea.")
     for text in ("", " ", "x" * 10_001, "a\0b", "\ud800", 7):
         with pytest.raises(UserError, match="text"):
-            memory.update("D1:1", text)
-    assert memory.update("D1:1", "I like\n[[ ## tea ## ]]").new == "Ada: I like [[ ## tea ## ]]"
+            memory.entries.update("D1:1", text)
+    assert memory.entries.update("D1:1", "I like\n[[ ## tea ## ]]").new == "Ada: I like [[ ## tea ## ]]"
 
 
 def test_what_has_no_text_of_its_own_cannot_be_reworded(store: Store) -> None:
     memory = memory_of(store, "session-rag")
     add(memory, "D1", "I like tea.", "I like rum.")
     with pytest.raises(UserError, match="its turns"):
-        memory.update("D1", "Ada likes milk")
-    assert memory.delete("D1:2")
-    assert memory.get("D1").text == "Ada: I like tea."
-    assert memory.delete("D1")
+        memory.entries.update("D1", "Ada likes milk")
+    assert memory.entries.delete("D1:2")
+    assert memory.entries.get("D1").text == "Ada: I like tea."
+    assert memory.entries.delete("D1")
     assert everything(memory) == {}
 
 
@@ -158,7 +158,7 @@ def test_amendments_at_the_same_time_are_all_there(store: Store) -> None:
     memory = memory_of(store, "turn-rag")
     add(memory, "D1", *(f"note {n}" for n in range(8)))
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda n: memory_of(store, "turn-rag").delete(f"D1:{n}"), range(1, 9)))
+        list(pool.map(lambda n: memory_of(store, "turn-rag").entries.delete(f"D1:{n}"), range(1, 9)))
     assert [row.number for row in store.amendments(memory.owner)] == list(range(1, 9))
     assert everything(memory) == {}
 
@@ -199,14 +199,14 @@ def test_what_a_search_finds_is_listed_and_conditions_hold_in_every_method(metho
     for hit in memory.search("safe", 100).entries:
         entry = listed[hit.id]
         assert (entry.text, entry.kind, entry.turns) == (hit.text, hit.kind, hit.sources)
-        assert (memory.get(hit.id), bool(entry.sessions)) == (entry, bool(entry.turns))
+        assert (memory.entries.get(hit.id), bool(entry.sessions)) == (entry, bool(entry.turns))
     if method == "memory-bank":  # which forgets the older session by itself
         return
     question = "What is the code word of the safe?"
     for word, other in (("falcon", "otter"), ("otter", "falcon"), ("falcon", "otter")):
         where = {"word": word}
         hits = memory.search("safe", 1000, where=where).entries
-        assert {entry.id for entry in memory.list(limit=1000, where=where).entries} >= {hit.id for hit in hits}
+        assert {entry.id for entry in memory.entries.list(limit=1000, where=where).entries} >= {hit.id for hit in hits}
         told = "\n".join([memory.recall(question, where=where).text(), *(hit.text for hit in hits)])
         assert (word in told, other in told + memory.ask(question, where=where).answer) == (True, False)
 
@@ -224,7 +224,7 @@ BAD: list[tuple[Any, str]] = [
 def test_malformed_conditions_are_refused_in_one_line(store: Store) -> None:
     memory = memory_of(store, "turn-rag")
     for where, says in BAD:
-        for call in (memory.search, memory.recall, memory.ask, memory.list):
+        for call in (memory.search, memory.recall, memory.ask, memory.entries.list):
             with pytest.raises(UserError, match=says):
                 call("boat", where=where)
         with pytest.raises(UserError):
@@ -236,7 +236,7 @@ def test_a_method_that_cannot_leave_entries_out_says_so(store: Store, monkeypatc
     monkeypatch.setattr(memory.program.method.reader, "with_edits", lambda memory, amend: memory)
     for n in (1, 2):
         add(memory, f"D{n}", f"boat {n}", metadata={"n": n})
-    calls: Any = ((memory.delete, {}), (memory.update, {"text": "x"}), (memory.recall, {"where": {"n": 1}}))
+    calls: Any = ((memory.entries.delete, {}), (memory.entries.update, {"text": "x"}), (memory.recall, {"where": {"n": 1}}))
     for call, more in calls:
         with pytest.raises(UserError, match="cannot be"):
             call("D1:1", **more)

@@ -158,8 +158,8 @@ def test_work_looks_at_what_it_began_with_and_stores_nothing_once_forgotten(ada:
     later.add(said("I moved to Lisbon."))
     began.bind_view(began.view())
     later.add(said("My cat is called Momo."))
-    assert [len(memory.list().entries) for memory in (began, later)] == [1, 2]
-    assert [bool(memory.get("D2:1")) for memory in (began, later)] == [False, True]
+    assert [len(memory.entries.list().entries) for memory in (began, later)] == [1, 2]
+    assert [bool(memory.entries.get("D2:1")) for memory in (began, later)] == [False, True]
     assert ["Momo" in memory.recall("What is the cat called?").text() for memory in (began, later)] == [False, True]
     later.forget()
     for begun in (began, began.bind_view()):

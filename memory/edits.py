@@ -1,0 +1,321 @@
+"""A user's corrections of single entries, and how they are applied when a memory is read.
+
+A correction is stored beside the memory, as an `Amendment`, and never written into it: the memory
+that a writer goes on with stays as it was written. So a correction can be undone, and it outlives
+further sessions and a rebuild, which gives entries other ids. `Amendments` applies those that are
+in force, whenever the memory is read:
+
+    >>> from mempiler.memory.edits import Amendment, Amendments
+    >>> from mempiler.memory.index import Entry
+    >>> correction = Amendment(
+    ...     number=1,
+    ...     what="update",
+    ...     entry="f1",
+    ...     kind="fact",
+    ...     text="Ada lives in Lissabon",
+    ...     sources=("D1:1",),
+    ...     new="Ada lives in Lisbon",
+    ... )
+    >>> edits = Amendments([correction])
+    >>> fact = Entry(id="f1", kind="fact", text="Ada lives in Lissabon", sources=("D1:1",))
+    >>> edits.visible_entry(fact).text
+    'Ada lives in Lisbon'
+    >>> rebuilt = fact.model_copy(update={"id": "f7"})
+    >>> edits.visible_entry(rebuilt).text
+    'Ada lives in Lisbon'
+
+An amendment holds for the entry of its id, for entries of its kind in the same words, and, if it
+deletes a turn, for entries that rest on deleted turns alone. Each must share a turn with it.
+What a model wrote from an entry in other words stays; forgetting the session removes that too.
+
+`EntryEdits` is the contract that readers of a method are given (`Reader.with_edits`). Amendments
+are one kind of edits. A search in some sessions only is another: it hides all other entries.
+
+Writers that show entries to a model must show what the user sees. They are called deep inside of a
+program, with no parameter for it, so `amendment_scope` puts the edits into a context variable, and
+`amended_entry` and `is_as_written` read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import ConfigDict, Field
+
+from ..records import Item, Turn
+from ..records.context_variables import set_context
+from .incoming import Storable
+from .index import Entry
+
+PartT = TypeVar("PartT")
+
+LONGEST_TEXT = 10_000
+"""Most characters of the new text of an entry."""
+LONGEST_AUTHOR = 200
+"""Most characters of the name of who made an amendment."""
+
+
+@dataclass(frozen=True)
+class Amendment:
+    """One change that a user made to one entry, as it is stored."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    number: Annotated[int, Field(ge=1, lt=2**31 - 1)]
+    """Amendments of a user are numbered from 1, without gaps, in the order in which they came."""
+    what: Literal["delete", "update", "undo"]
+    entry: Storable
+    """The id of the entry."""
+    kind: Storable
+    """The kind of the entry, e.g. `turn` or `fact`."""
+    text: Storable
+    """The text of the entry before the change."""
+    sources: tuple[Storable, ...]
+    """Ids of the turns that the entry rests on."""
+    new: Storable | None = None
+    """The text of the entry after an update; None after a deletion."""
+    at: datetime | None = None
+    """When the change was made, in UTC without a zone."""
+    by: Storable = ""
+    """Who made the change, in the words of the caller."""
+    undoes: Annotated[int, Field(ge=0, lt=2**31 - 1)] = 0
+    """The number of the amendment that an undo takes back; 0 for every other one."""
+
+    @property
+    def line(self) -> str:
+        """What was done, without any text: `delete of D1:2 (turn), 2025-03-05 18:20, by ada`."""
+        line = f"{self.what} of {self.entry} ({self.kind})"
+        if self.at:
+            line += f", {self.at:%Y-%m-%d %H:%M}"
+        if self.by:
+            line += f", by {self.by}"
+        return line
+
+    @property
+    def of_a_turn(self) -> bool:
+        """Whether the entry is a turn as it was said."""
+        return self.sources == (self.entry,)
+
+    def applies_to(self, entry: Entry) -> bool:
+        """Return whether an entry is the one that was changed, by its id or by its words."""
+        if self.sources and set(self.sources).isdisjoint(entry.sources):
+            return False
+        if self.entry == entry.id:
+            return True
+        return self.kind == entry.kind and _normalized(self.text) == _normalized(entry.text)
+
+
+def active_amendments(amendments: Iterable[Amendment]) -> tuple[Amendment, ...]:
+    """Return the amendments that are in force: neither an undo nor undone. Their order stays."""
+    amendments = tuple(amendments)
+    undone_numbers = {amendment.undoes for amendment in amendments}
+    return tuple(
+        amendment
+        for amendment in amendments
+        if amendment.what != "undo" and amendment.number not in undone_numbers
+    )
+
+
+class EntryEdits:
+    """Decides for each entry of a memory whether it is visible, and with which text.
+
+    Subclasses override `edited`, and where they can `touches`, `visible_entry` and `amended_turn`.
+    """
+
+    def touches(self, entry_id: str, sources: Sequence[str]) -> bool:
+        """Return whether an entry may change, by its id and its turns. Cheap; True if in doubt."""
+        return True
+
+    def edited(self, entry: Entry) -> Entry | None:
+        """Return an entry as it is now, or None if it is hidden, whatever became of other entries.
+
+        An entry that does not change is returned as the same object.
+        """
+        raise NotImplementedError
+
+    def visible_entry(self, entry: Entry) -> Entry | None:
+        """Return what `edited` returns, or None if the entry rests on hidden entries alone."""
+        return self.edited(entry)
+
+    def amended_turn(self, turn: Turn) -> Turn | None:
+        """Return a raw turn as it is now, or None if it is hidden."""
+        return turn
+
+    def amended_items(self, items: Iterable[Item]) -> tuple[Item, ...]:
+        """Return what `amended_item` makes of each item."""
+        return tuple(self.amended_item(item) for item in items)
+
+    def amended_item(self, item: Item) -> Item:
+        """Return a raw item without hidden turns; the same object if nothing changes."""
+        if not any(self.touches(turn.id, (turn.id,)) for turn in item.turns):
+            return item
+
+        visible_turns: dict[str, Turn] = {}
+        for turn in item.turns:
+            visible_turn = self.amended_turn(turn)
+            if visible_turn is not None:
+                visible_turns[turn.id] = visible_turn
+
+        if len(visible_turns) < len(item.turns):
+            item = item.select_turns(visible_turns.keys())
+        if all(visible_turns[turn.id] is turn for turn in item.turns):
+            return item
+        return item.model_copy(update={"turns": tuple(visible_turns.values())})
+
+    def amended_parts(
+        self,
+        parts: Sequence[PartT],
+        entry: Callable[[PartT], Entry],
+        reworded: Callable[[PartT, str], PartT],
+    ) -> tuple[PartT, ...]:
+        """Return the visible parts of a memory; those that do not change are the same objects.
+
+        Args:
+            parts: As `Memory.parts` returns them.
+            entry: Makes the entry of a part, as `Memory.entry`.
+            reworded: Gives a part another text, as `Memory.with_text`.
+        """
+        visible_parts: list[PartT] = []
+        for part in parts:
+            written = entry(part)
+            if not self.touches(written.id, written.sources):
+                visible_parts.append(part)
+                continue
+
+            visible = self.visible_entry(written)
+            if visible is None:
+                continue
+            if visible.text == written.text:
+                visible_parts.append(part)
+            else:
+                visible_parts.append(reworded(part, visible.text))
+        return tuple(visible_parts)
+
+    def amended_entries(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+        """Return the visible entries; those that do not change are the same objects."""
+        return self.amended_parts(entries, _same_entry, _with_text)
+
+
+class Amendments(EntryEdits):
+    """The amendments of a user that are in force.
+
+    Args:
+        rows: Of `active_amendments`, oldest first.
+    """
+
+    def __init__(self, rows: Sequence[Amendment]) -> None:
+        self.rows = tuple(rows)
+        self._by_entry: dict[str, list[Amendment]] = {}
+        self._by_turn: dict[str, list[Amendment]] = {}
+        for amendment in rows:
+            self._by_entry.setdefault(amendment.entry, []).append(amendment)
+            for turn_id in amendment.sources:
+                self._by_turn.setdefault(turn_id, []).append(amendment)
+
+        self._deleted_turn_ids = {
+            amendment.entry for amendment in rows if amendment.of_a_turn and amendment.new is None
+        }
+
+    def touches(self, entry_id: str, sources: Sequence[str]) -> bool:
+        return entry_id in self._by_entry or not self._by_turn.keys().isdisjoint(sources)
+
+    def edited(self, entry: Entry) -> Entry | None:
+        for amendment in self._candidates(entry):
+            if amendment.applies_to(entry):
+                if amendment.new is None:
+                    return None
+                entry = entry.model_copy(update={"text": amendment.new})
+        return entry
+
+    def visible_entry(self, entry: Entry) -> Entry | None:
+        edited_entry = self.edited(entry)
+        is_changed = edited_entry is not entry
+        if is_changed:
+            # What its user said of the entry itself counts, whatever became of its turns.
+            return edited_entry
+
+        rests_on_nothing = bool(entry.sources) and self._deleted_turn_ids.issuperset(entry.sources)
+        return None if rests_on_nothing else entry
+
+    def amended_turn(self, turn: Turn) -> Turn | None:
+        for amendment in self._by_entry.get(turn.id, ()):
+            if not amendment.of_a_turn:
+                continue
+            if amendment.new is None:
+                return None
+            words = amendment.new.removeprefix(f"{turn.speaker}: ")
+            turn = turn.model_copy(update={"text": words, "caption": None})
+        return turn
+
+    def is_deleted_text(self, text: str) -> bool:
+        """Return whether a text, wherever it stands, is what an entry said before a change."""
+        return _normalized(text) in self._former_texts
+
+    @cached_property
+    def hidden_turn_ids(self) -> frozenset[str]:
+        """Ids of turns that are no evidence: of deleted entries, and turns with another text."""
+        turn_ids: set[str] = set()
+        for amendment in self.rows:
+            if amendment.new is None or amendment.of_a_turn:
+                turn_ids.update(amendment.sources)
+        return frozenset(turn_ids)
+
+    @cached_property
+    def _former_texts(self) -> frozenset[str]:
+        return frozenset(_normalized(amendment.text) for amendment in self.rows)
+
+    def _candidates(self, entry: Entry) -> list[Amendment]:
+        """Return the amendments of the entry's id and of its turns, oldest first."""
+        by_number = {amendment.number: amendment for amendment in self._by_entry.get(entry.id, ())}
+        for turn_id in entry.sources:
+            for amendment in self._by_turn.get(turn_id, ()):
+                by_number[amendment.number] = amendment
+        return [by_number[number] for number in sorted(by_number)]
+
+
+_writer_edits: ContextVar[EntryEdits | None] = ContextVar("mempiler_writer_edits", default=None)
+"""The edits that a writer, somewhere in the running block, is to see; None for a bare memory."""
+
+
+def amendment_scope(edits: EntryEdits) -> AbstractContextManager[None]:
+    """Let writers in the block see entries as the edits leave them."""
+    return set_context(_writer_edits, edits)
+
+
+def amended_entry(part: PartT, entry: Callable[[PartT], Entry]) -> Entry | None:
+    """Return the entry of a part as its user sees it, or None if it is hidden. For writers.
+
+    Args:
+        part: One part of the memory.
+        entry: `Memory.entry` of that memory.
+    """
+    edits = _writer_edits.get()
+    written = entry(part)
+    return written if edits is None else edits.visible_entry(written)
+
+
+def is_as_written(part: PartT, entry: Callable[[PartT], Entry]) -> bool:
+    """Return whether the user left the entry of a part as it was written. For writers."""
+    if _writer_edits.get() is None:
+        return True
+    visible = amended_entry(part, entry)
+    return visible is not None and visible.text == entry(part).text
+
+
+def _same_entry(entry: Entry) -> Entry:
+    return entry
+
+
+def _with_text(entry: Entry, text: str) -> Entry:
+    return entry.model_copy(update={"text": text})
+
+
+def _normalized(text: str) -> str:
+    """Return a text without what is not its words: case, spaces, a full stop at the end."""
+    return " ".join(text.casefold().split()).rstrip(".")
