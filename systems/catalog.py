@@ -1,6 +1,6 @@
-"""The systems that are shipped.
+"""The memory systems that Mempiler can run.
 
-    `system:mem0`  ──> factory("mem0")(folder, embedder=...) ──> a `System`: add, search, close, kill
+    system:mem0 ──> factory("mem0")(folder, embedder=...) ──> a `System`: add, search, close, kill
 
 Example:
     >>> from mempiler.systems.catalog import SYSTEMS
@@ -32,32 +32,36 @@ class ShippedSystem:
 
     name: str
     what: str
+    """What it is, in a few words for lists."""
 
     @property
     def file(self) -> Path:
-        """What runs inside its environment."""
+        """The file that runs inside the environment of the system."""
         return FOLDER / "inside" / f"{self.name.replace('-', '_')}.py"
 
     @property
     def environment(self) -> Environment:
-        """Where it is installed: all packages, with their versions, are pinned."""
+        """The environment of the system; all its packages and their versions are pinned."""
         return Environment(self.name, FOLDER / "pins" / f"{self.name}.txt")
 
 
-_SHIPPED = (
-    ShippedSystem("mem0", "Mem0, open source: extracted facts in Qdrant"),
-    ShippedSystem("langmem", "LangMem: memories by calls of tools, in LangGraph's store"),
-    ShippedSystem("graphiti", "Graphiti, the library behind Zep: a temporal graph in Kuzu"),
-    ShippedSystem("a-mem", "A-Mem: linked notes that evolve, in Chroma"),
-    ShippedSystem("memoryos", "MemoryOS: short, middle and long-term memory"),
-    ShippedSystem("memos", "MemOS: its general textual memory in Qdrant"),
-)
-SYSTEMS = {found.name: found for found in _SHIPPED}
-"""What is shipped, by name."""
+SYSTEMS = {
+    "mem0": ShippedSystem("mem0", "Mem0, open source: extracted facts in Qdrant"),
+    "langmem": ShippedSystem(
+        "langmem", "LangMem: memories by calls of tools, in LangGraph's store"
+    ),
+    "graphiti": ShippedSystem(
+        "graphiti", "Graphiti, the library behind Zep: a temporal graph in Kuzu"
+    ),
+    "a-mem": ShippedSystem("a-mem", "A-Mem: linked notes that evolve, in Chroma"),
+    "memoryos": ShippedSystem("memoryos", "MemoryOS: short, middle and long-term memory"),
+    "memos": ShippedSystem("memos", "MemOS: its general textual memory in Qdrant"),
+}
+"""The systems, by name."""
 
 
 def shipped(name: str) -> ShippedSystem:
-    """The system of a name.
+    """Return the system of a name.
 
     Raises:
         UnknownNameError: There is none.
@@ -68,30 +72,37 @@ def shipped(name: str) -> ShippedSystem:
 
 
 def factory(name: str) -> Callable[..., System]:
-    """`make(folder, embedder=None)`: makes a running system of a name, which stores below the folder.
+    """Return a function `make(folder, embedder=None)` that starts a system.
 
     Raises:
         UnknownNameError: There is no such system.
-        UserError: It is not installed; the message has the command that installs it.
+        UserError: The system is not installed; the message has the command that installs it.
     """
-    from .process import System  # listing names does not need it, nor what it imports
+    # Listing the names of systems needs neither this module nor what it imports.
+    from .process import System
 
-    found = shipped(name)
-    return partial(System, name, found.environment.python(), found.file, {})
+    system = shipped(name)
+    return partial(System, name, system.environment.python(), system.file, {})
 
 
 def isolated(target: str, folder: bool) -> Callable[..., System]:
-    """Makes the memories of a user's own store, each in a process of its own, under this interpreter.
+    """Return a function that starts a user's own store in a process, under this interpreter.
 
-    What crashes there, hangs or fills the disk is the failure of one history.
+    If the store crashes, hangs or fills the disk, only one history fails.
 
     Args:
-        target: `module:Class`, or a function that makes one.
-        folder: Whether it is given its folder when it is made.
+        target: `module:Class`, or a function that makes the store.
+        folder: Whether the store is given its folder when it is made.
     """
     from ..records import Item
     from .process import System
 
-    path = [str(Path(each).absolute()) for each in sys.path]
-    settings = {"target": target, "folder": folder, "path": path, "records": Item.__module__}
-    return partial(System, target, Path(sys.executable), FOLDER / "inside" / "user_system.py", settings)
+    search_path = [str(Path(entry).absolute()) for entry in sys.path]
+    settings = {
+        "target": target,
+        "folder": folder,
+        "path": search_path,
+        "records": Item.__module__,
+    }
+    worker_file = FOLDER / "inside" / "user_system.py"
+    return partial(System, target, Path(sys.executable), worker_file, settings)

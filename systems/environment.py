@@ -1,10 +1,13 @@
-"""Environments of other people's systems: made from scratch from pinned packages, below the user's cache.
+"""The environments that other people's systems are installed in, made from pinned packages.
 
-    pins/mem0.txt ──> ~/.cache/mempiler/systems/mem0/3f9c2a71/        one folder per set of pins and version of Python
-                                                     └── .complete    written last: without it, it is made anew
+There is one folder for each set of pins and each version of Python:
 
-The folder is `MEMPILER_SYSTEMS`, or `mempiler/systems` of the user's cache. Two that install the same wait for each
-other. Nothing is installed into the environment of Mempiler.
+    pins/mem0.txt ──> ~/.cache/mempiler/systems/mem0/3f9c2a71/
+                                                     └── .complete    written last
+
+An environment without `.complete` is made anew. The folder is `MEMPILER_SYSTEMS`, or
+`mempiler/systems` of the user's cache. Two processes that install the same wait for each other.
+Nothing is installed into the environment of Mempiler.
 """
 
 from __future__ import annotations
@@ -27,65 +30,95 @@ STAMP = ".complete"
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a system is installed, or is to be."""
+    """The place where a system is installed, or will be."""
 
     name: str
-    """Of the system."""
+    """The name of the system."""
     pins: Path
-    """The file with its packages, all of them with their versions."""
+    """A requirements file that lists all packages with their versions."""
 
     @property
     def path(self) -> Path:
-        """Its folder; other pins have another one."""
-        version = f"{sys.version_info[0]}.{sys.version_info[1]}".encode()
-        return folder() / self.name / hashlib.sha256(self.pins.read_bytes() + version).hexdigest()[:8]
+        """The folder of the environment, which differs for other pins and another Python."""
+        python_version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        digest = hashlib.sha256(self.pins.read_bytes() + python_version.encode()).hexdigest()
+        return folder() / self.name / digest[:8]
 
     @property
     def is_installed(self) -> bool:
-        """Whether it was made to its end."""
+        """Whether an installation was completed."""
         return (self.path / STAMP).is_file()
 
     def python(self) -> Path:
-        """Its interpreter.
+        """Return the path of the interpreter.
 
         Raises:
-            UserError: It is not installed.
+            UserError: The system is not installed.
         """
         if not self.is_installed:
-            raise UserError(f"the system {self.name} is not installed; run: mempiler fetch system:{self.name}")
+            raise UserError(
+                f"the system {self.name} is not installed; run: mempiler fetch system:{self.name}"
+            )
         return self.path / "bin" / "python"
 
     def install(self) -> Path:
-        """Makes it from scratch, unless it is there.
+        """Make the environment from scratch, unless it is complete; return its folder.
 
         Raises:
-            EndpointError: A package did not come.
+            EndpointError: A package could not be fetched.
             UserError: The folder cannot be written.
         """
         try:
             folder().mkdir(parents=True, exist_ok=True)
             with FileLock(folder() / f".{self.name}.lock"):
                 if not self.is_installed:
-                    shutil.rmtree(self.path, ignore_errors=True)
-                    self._run([sys.executable, "-m", "venv", str(self.path)])
-                    pip = [str(self.path / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
-                    self._run([*pip, "--quiet", "--no-deps", "--requirement", str(self.pins)])
-                    (self.path / STAMP).touch()
+                    self._install_from_scratch()
         except OSError as error:
+            reason = error.strerror or error
             raise UserError(
-                f"{folder()}: cannot be written: {error.strerror or error}; set MEMPILER_SYSTEMS"
+                f"{folder()}: cannot be written: {reason}; set MEMPILER_SYSTEMS"
             ) from error
         return self.path
 
+    def _install_from_scratch(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._run([sys.executable, "-m", "venv", str(self.path)])
+        python = str(self.path / "bin" / "python")
+        self._run(
+            [
+                python,
+                "-m",
+                "pip",
+                "--disable-pip-version-check",
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--requirement",
+                str(self.pins),
+            ]
+        )
+        (self.path / STAMP).touch()
+
     def _run(self, command: list[str]) -> None:
-        # Settings of the user's pip hold, such as an index of their own; their Python path would mix environments.
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        done = subprocess.run(command, capture_output=True, text=True, env=kept, stdin=subprocess.DEVNULL)
-        if done.returncode:
-            last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no reason was told")
-            raise EndpointError(f"{self.name} cannot be installed: {last.strip()[:300]}")
+        # Settings of the user's pip stay, such as an index of their own. The user's Python path
+        # would mix environments.
+        variables = {
+            name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
+        }
+        process = subprocess.run(
+            command, capture_output=True, text=True, env=variables, stdin=subprocess.DEVNULL
+        )
+        if process.returncode != 0:
+            reason = _last_line(process.stderr) or "no reason was told"
+            raise EndpointError(f"{self.name} cannot be installed: {reason[:300]}")
 
 
 def folder() -> Path:
-    """Where environments are kept."""
+    """Return the folder that environments are kept in."""
     return Path(os.environ.get("MEMPILER_SYSTEMS") or cache() / "systems")
+
+
+def _last_line(text: str) -> str:
+    """Return the last line of a text that is not blank, or an empty text."""
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""

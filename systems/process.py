@@ -3,9 +3,9 @@
     System ── JSON over a socket ──> worker, in the system's environment ──> its package
       └── Proxy <── HTTP on loopback ── its calls of models
 
-The worker gets a folder to store in, an environment without the user's keys, and bounds of memory and of any one file.
-It runs with the user's rights: order among programs that mean no harm, no prison. One that hangs is for the caller to
-`kill`.
+The worker gets a folder to store in, an environment without the user's keys, and limits of its
+memory and of the size of a file. It runs with the user's rights: this keeps well-meaning programs
+apart, and is no protection from hostile ones. A caller must `kill` a worker that hangs.
 """
 
 from __future__ import annotations
@@ -31,13 +31,19 @@ from .proxy import CHAT_MODEL, EMBEDDING_MODEL, Proxy
 
 WORKER = Path(__file__).parent / "inside" / "worker.py"
 LOG = "worker.log"
-"""What the package prints, in the folder of the system."""
+"""The file with what the package prints, in the folder of the system."""
 LONGEST = 64 << 20
-"""Most bytes of an answer."""
+"""The most bytes that an answer may have."""
+
+_LOG_TAIL_BYTES = 4096
+"""How much of the log is searched for the last line."""
+
+_EXIT_SECONDS = 2
+"""How long to wait for the exit status of a worker that does not answer."""
 
 
 class SystemFailedError(MempilerError):
-    """Raised if another's memory system crashed, was ended, or answered nonsense."""
+    """Raised when a memory system crashed, was ended, or answered nonsense."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -46,20 +52,20 @@ class SystemFailedError(MempilerError):
 class System:
     """A running memory system of one history; close it.
 
-    One that crashes or answers nonsense is ended with all that it started, and the call raises the reason; so does
-    every later call. An error of the package is one of the call alone.
+    A system that crashes or answers nonsense is ended with all processes that it started. The call
+    raises the reason, and so does every later call. An error of the package fails one call only.
 
     Args:
-        name: What failures call it.
-        python: What runs it.
+        name: The name of the system in failures.
+        python: The interpreter that runs it.
         file: The file with its class.
-        settings: Given to that class.
+        settings: Settings for that class.
         folder: Where it stores; made if missing.
-        embedder: The embedder that it is given, the offline one if None; its language model is that of DSPy's settings
-            when it is called.
+        embedder: The embedder that it is given; the offline one if None. Its language model is the
+            one in DSPy's settings at the time of a call.
 
     Raises:
-        SystemFailedError: It does not start; of a method: it failed.
+        SystemFailedError: It does not start; or, from a method, it failed.
     """
 
     def __init__(
@@ -71,19 +77,27 @@ class System:
         folder: Path,
         embedder: Embedder | None = None,
     ) -> None:
-        self.name, self.folder = name, folder.absolute()
-        # Isolated: neither the folder of the file nor the user's own packages are looked into.
+        self.name = name
+        self.folder = folder.absolute()
+        # With -I, Python looks neither into the folder of the file nor for the user's own packages.
         self._command = [str(python), "-I", "-u", str(WORKER), str(file)]
         self._process: subprocess.Popen[bytes] | None = None
-        self._worker: Any = None
-        self._dead, self._calls = "", threading.RLock()
-        for place in ("store", "home", "tmp"):
-            (self.folder / place).mkdir(parents=True, exist_ok=True)
-        embeds = embedder or offline_embedder()
-        size = int(embeds.embed(["size"]).shape[1])
-        self._proxy = Proxy(embeds)
-        given = {"url": self._proxy.url, "key": self._proxy.key, "lm": CHAT_MODEL, "embedder": EMBEDDING_MODEL}
-        self._settings = {**settings, **given, "dimension": size}
+        self._worker: Connection | None = None
+        self._reason_of_end = ""
+        self._lock = threading.RLock()
+
+        for subfolder in ("store", "home", "tmp"):
+            (self.folder / subfolder).mkdir(parents=True, exist_ok=True)
+        embedder = embedder or offline_embedder()
+        self._proxy = Proxy(embedder)
+        self._settings = {
+            **settings,
+            "url": self._proxy.url,
+            "key": self._proxy.key,
+            "lm": CHAT_MODEL,
+            "embedder": EMBEDDING_MODEL,
+            "dimension": int(embedder.embed(["size"]).shape[1]),
+        }
         try:
             self._start()
         except BaseException:
@@ -91,54 +105,60 @@ class System:
             raise
 
     def add(self, session: Item) -> None:
-        """Gives it one more session, if anything was said in it."""
-        turns = [_turn(turn, _written(turn.time or session.time)) for turn in session.turns]
+        """Add one more session, if anything was said in it."""
+        turns = [_turn_fields(turn, turn.time or session.time) for turn in session.turns]
         if turns:
-            self._ask("add", session={"id": session.id, "time": _written(session.time), "turns": turns})
+            fields = {"id": session.id, "time": _format_time(session.time), "turns": turns}
+            self._call("add", session=fields)
 
     def search(self, query: str, k: int) -> Any:
-        """What it finds for a query, best first: texts, or objects with `text` and, where known, `ids` of turns."""
-        return self._ask("search", query=query, k=k)
+        """Return what the system finds for a query, best first.
+
+        Its results are texts, or objects with `text` and, where known, `ids` of turns.
+        """
+        return self._call("search", query=query, k=k)
 
     def ask(self, question: str) -> Any:
-        """What one that answers by itself says: an object with `answer` and `recalled`."""
-        return self._ask("ask", question=question)
+        """Return the answer of a system that answers by itself: `answer` and `recalled`."""
+        return self._call("ask", question=question)
 
     def close(self) -> None:
-        """Ends the worker, in order if it still answers, and all that it started."""
-        with self._calls:
+        """End the worker, in order if it still answers, and all processes that it started."""
+        with self._lock:
             with suppress(MempilerError):
-                self._ask("close")
+                self._call("close")
             self._end("is closed")
 
     def kill(self) -> None:
-        """Ends it at once, from any thread; a call that is going on raises."""
-        self._signal()
-        with self._calls:
+        """End the worker at once, from any thread; a call in progress raises."""
+        # Without the lock, which a call in progress holds.
+        self._kill_process_group()
+        with self._lock:
             self._end("was ended")
 
     def _start(self) -> None:
-        here, there = socket.socketpair()
+        """Start the worker, connected by a socket, and open the store in it."""
+        our_socket, worker_socket = socket.socketpair()
         try:
-            with (self.folder / LOG).open("ab") as log, there:
+            with (self.folder / LOG).open("ab") as log, worker_socket:
                 self._process = subprocess.Popen(
-                    [*self._command, str(there.fileno())],
+                    [*self._command, str(worker_socket.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     cwd=self.folder,
                     env=self._environment(),
-                    pass_fds=[there.fileno()],
+                    pass_fds=[worker_socket.fileno()],
                     start_new_session=True,
                 )
         except OSError as error:
-            here.close()
+            our_socket.close()
             raise SystemFailedError(self.name, f"cannot be started: {error}") from error
-        self._worker = Connection(here.detach())
-        self._ask("open", folder=str(self.folder / "store"), settings=self._settings)
+        self._worker = Connection(our_socket.detach())
+        self._call("open", folder=str(self.folder / "store"), settings=self._settings)
 
     def _environment(self) -> dict[str, str]:
-        """No key of the user's, no telemetry, no hub; a home and a folder for scratch below its own."""
+        """Return the worker's variables: no key of the user's, no telemetry, own folders."""
         return {
             "PATH": os.defpath,
             "LANG": "C.UTF-8",
@@ -153,60 +173,82 @@ class System:
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         }
 
-    def _ask(self, call: str, **given: Any) -> Any:
-        with self._calls:
-            if self._dead:
-                raise SystemFailedError(self.name, self._dead)
+    def _call(self, method: str, **arguments: Any) -> Any:
+        """Call a method of the system in the worker, and return its result."""
+        with self._lock:
+            if self._reason_of_end:
+                raise SystemFailedError(self.name, self._reason_of_end)
+            assert self._worker is not None
+
             self._proxy.serve_here()
             try:
-                self._worker.send_bytes(json.dumps({"call": call, **given}).encode())
+                self._worker.send_bytes(json.dumps({"call": method, **arguments}).encode())
                 answer = json.loads(self._worker.recv_bytes(LONGEST))
             except (OSError, EOFError, ValueError):
-                raise self._end(self._last_words()) from None
-            failure, self._proxy.failure = self._proxy.failure, None
-            if failure is not None:
-                # A limit, or an endpoint that is gone: no fault of the system, whatever it made of it.
-                raise failure
+                raise self._end(self._describe_end()) from None
+
+            # A limit, or an endpoint that is gone, is no fault of the system.
+            proxy_failure = self._proxy.take_failure()
+            if proxy_failure is not None:
+                raise proxy_failure
             if answer.get("error") is not None:
-                raise SystemFailedError(self.name, f"{call}: {answer['error']}")
+                raise SystemFailedError(self.name, f"{method}: {answer['error']}")
             return answer.get("result")
 
-    def _last_words(self) -> str:
-        """Why a worker that is gone may have gone."""
+    def _describe_end(self) -> str:
+        """Return why a silent worker may have ended, with the last line of its log."""
         assert self._process is not None
         try:
-            code = self._process.wait(2)
+            status = self._process.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             return "gave no answer that can be read"
+
+        # A negative status is the number of the signal that ended the process.
+        cause = signal.Signals(-status).name if status < 0 else f"itself, status {status}"
+        last_line = self._last_log_line() or "nothing"
+        return f"ended by {cause}; last said: {last_line[:300]}"
+
+    def _last_log_line(self) -> str:
+        """Return the last line of the log that is not blank, or an empty text."""
         with (self.folder / LOG).open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
-            lines = log.read().decode("utf-8", "replace").splitlines()
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
-        how = signal.Signals(-code).name if code < 0 else f"itself, status {code}"
-        return f"ended by {how}; last said: {said[:300]}"
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(0, size - _LOG_TAIL_BYTES))
+            tail = log.read().decode("utf-8", "replace")
+        lines = tail.strip().splitlines()
+        return lines[-1].strip() if lines else ""
 
     def _end(self, reason: str) -> SystemFailedError:
-        """Ends the worker with all that it started, and lets go of the endpoint, once; the error that says why."""
-        if not self._dead:
-            self._dead = reason
+        """End the worker and the endpoint, once; return an error with the reason."""
+        if not self._reason_of_end:
+            self._reason_of_end = reason
             if self._process is not None:
-                self._signal()
+                self._kill_process_group()
                 self._process.wait()
             if self._worker is not None:
                 self._worker.close()
             self._proxy.close()
         return SystemFailedError(self.name, reason)
 
-    def _signal(self) -> None:
+    def _kill_process_group(self) -> None:
+        """Kill the worker with all processes that it started."""
+        if self._process is None:
+            return
         with suppress(ProcessLookupError):
-            if self._process is not None:
-                os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self._process.pid, signal.SIGKILL)
 
 
-def _turn(turn: Turn, time: str) -> dict[str, Any]:
-    said = {"id": turn.id, "speaker": turn.speaker, "text": turn.content, "time": time}
-    return {**said, "line": f"({time}) {turn.speaker}: {turn.content}", "record": turn.model_dump(mode="json")}
+def _turn_fields(turn: Turn, time: datetime | None) -> dict[str, Any]:
+    """Return a turn as the systems read it."""
+    time_text = _format_time(time)
+    return {
+        "id": turn.id,
+        "speaker": turn.speaker,
+        "text": turn.content,
+        "time": time_text,
+        "line": f"({time_text}) {turn.speaker}: {turn.content}",
+        "record": turn.model_dump(mode="json"),
+    }
 
 
-def _written(time: datetime | None) -> str:
+def _format_time(time: datetime | None) -> str:
     return time.isoformat(sep=" ") if time else ""

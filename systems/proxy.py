@@ -1,11 +1,12 @@
-"""Serves the run's language model and embedder as an OpenAI-compatible endpoint to other people's systems.
+"""An OpenAI-compatible endpoint that gives other people's systems the run's models.
 
-    package ── POST /v1/chat/completions ──> Proxy ──> `dspy.settings.lm`    counted, limited, recorded as any call
+    package ── POST /v1/chat/completions ──> Proxy ──> `dspy.settings.lm`    counted as any call
             ── POST /v1/embeddings       ──>       ──> the run's embedder
 
-It listens on loopback and answers those who have its key, whole, never as a stream. The model is that of the thread
-which said `serve_here`, and calls are counted for the piece of work that runs there. An error that ends a run (a
-budget, a dead endpoint) is kept for whoever waits for the package, which hears of a refused request.
+It listens on loopback, answers those who have its key, and never streams. The model is that of
+the thread which called `serve_here`, and calls are counted for the work of that thread. The package
+only hears that a request was refused. An error that ends a run, such as a budget or a dead
+endpoint, is kept for whoever waits for the package.
 """
 
 from __future__ import annotations
@@ -32,10 +33,20 @@ from ..memory.index import Embedder
 from ..reading.cut_texts import CutText
 from ..text import one_line
 
-PASSED = ("temperature", "top_p", "stop", "response_format", "tools", "tool_choice", "seed")
+PASSED_SETTINGS = (
+    "temperature",
+    "top_p",
+    "stop",
+    "response_format",
+    "tools",
+    "tool_choice",
+    "seed",
+)
 """Settings of a request that go to the model."""
-CHAT_MODEL, EMBEDDING_MODEL = "task-model", "task-embedder"
-"""What the two are called there."""
+CHAT_MODEL = "task-model"
+"""What the language model is called in requests."""
+EMBEDDING_MODEL = "task-embedder"
+"""What the embedder is called in requests."""
 
 
 class RefusedError(Exception):
@@ -53,102 +64,154 @@ class Proxy:
         self.embedder = embedder
         self.key = secrets.token_hex(16)
         self.failure: MempilerError | None = None
-        """Why the run must end, if a call has told."""
+        """Why the run must end, if a call met such an error."""
         self._context = contextvars.copy_context()
-        listening = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+
+        server_socket = socket.create_server(("127.0.0.1", 0), backlog=128)
+        port = server_socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}/v1"
         app = FastAPI(openapi_url=None)
-        app.add_api_route("/v1/{path:path}", self._posted, methods=["POST"])
+        app.add_api_route("/v1/{path:path}", self._handle_post, methods=["POST"])
         config = uvicorn.Config(app, loop="asyncio", http="h11", lifespan="off", log_config=None)
         self._server = uvicorn.Server(config)
-        threading.Thread(target=self._server.run, args=([listening],), daemon=True).start()
+        threading.Thread(target=self._server.run, args=([server_socket],), daemon=True).start()
 
     def close(self) -> None:
-        """Ends it; calls that are being answered are left to themselves."""
-        self._server.should_exit = self._server.force_exit = True
+        """Stop the endpoint without waiting for calls in progress."""
+        self._server.should_exit = True
+        self._server.force_exit = True
 
     def serve_here(self) -> None:
-        """From here on, calls are made and counted as those of the calling thread."""
+        """Make and count further calls as those of the calling thread."""
         self._context = contextvars.copy_context()
 
+    def take_failure(self) -> MempilerError | None:
+        """Return the error that must end the run, if there is one, and forget it."""
+        failure = self.failure
+        self.failure = None
+        return failure
+
     def answer(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Answers one request.
+        """Answer one request.
 
         Raises:
-            RefusedError: It is none that this endpoint answers.
-            Exception: The model did not; its guard has counted that.
+            RefusedError: It is no request that this endpoint answers.
+            Exception: The model did not answer; its guard has counted that.
         """
-        routes = {"chat/completions": self._chat, "embeddings": self._embeddings}
+        routes = {"chat/completions": self._chat, "embeddings": self._embed}
         if path not in routes:
             raise RefusedError(f"there is no {path}; there are {' and '.join(routes)}")
+        # Only one thread at a time can enter a context. Copies share the work that counts calls.
+        context = self._context.copy()
         try:
-            # A context can be entered by one thread at a time; its copies share the piece of work.
-            return self._context.copy().run(routes[path], body)
+            return context.run(routes[path], body)
         except MempilerError as error:
             self.failure = self.failure or error
             raise
 
-    def _posted(self, path: str, body: dict[str, Any], authorization: Annotated[str, Header()] = "") -> JSONResponse:
+    def _handle_post(
+        self, path: str, body: dict[str, Any], authorization: Annotated[str, Header()] = ""
+    ) -> JSONResponse:
         try:
             if not hmac.compare_digest(authorization.encode(), f"Bearer {self.key}".encode()):
                 raise RefusedError("the key is another")
             return JSONResponse(self.answer(path, body))
         except Exception as error:
-            told = f"{type(error).__name__}: {one_line(error, 500)}"
-            return JSONResponse({"error": {"message": told, "type": "invalid_request_error", "code": None}}, 400)
+            message = f"{type(error).__name__}: {one_line(error, 500)}"
+            details = {"message": message, "type": "invalid_request_error", "code": None}
+            return JSONResponse({"error": details}, 400)
 
     def _chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer a chat request by the language model of the run."""
         lm: Any = dspy.settings.lm
         if lm is None:
             raise RefusedError("no language model was given")
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages or body.get("stream"):
-            raise RefusedError("messages has to be a list of messages, and stream not to be asked for")
+            raise RefusedError(
+                "messages has to be a list of messages, and stream not to be asked for"
+            )
+
         with measure_usage() as work:
-            outputs: Any = lm(messages=messages, **_settings(lm, body))
+            outputs: list[Any] = lm(messages=messages, **_model_settings(lm, body))
         for call in work.calls:
             record_usage(Usage(1, call.input_tokens, call.output_tokens, call.cost, call.unpriced))
-        sent, generated = work.usage.input_tokens, work.usage.output_tokens
+
+        input_tokens = work.usage.input_tokens
+        output_tokens = work.usage.output_tokens
         return {
             "id": f"chatcmpl-{secrets.token_hex(8)}",
             "object": "chat.completion",
             "created": int(time.time()),
             "model": CHAT_MODEL,
             "choices": [_choice(number, output) for number, output in enumerate(outputs)],
-            "usage": {"prompt_tokens": sent, "completion_tokens": generated, "total_tokens": sent + generated},
+            "usage": {
+                "prompt_tokens": input_tokens,
+                "completion_tokens": output_tokens,
+                "total_tokens": input_tokens + output_tokens,
+            },
         }
 
-    def _embeddings(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        given = body.get("input")
-        texts = [given] if isinstance(given, str) else given
+    def _embed(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer a request for embeddings by the embedder of the run."""
+        texts = body.get("input")
+        if isinstance(texts, str):
+            texts = [texts]
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise RefusedError("input has to be a text or a list of texts")
-        rows = np.asarray(self.embedder.embed(texts), dtype="<f4")
-        wanted = body.get("dimensions")
-        if wanted not in (None, rows.shape[1]):
-            raise RefusedError(f"vectors have {rows.shape[1]} numbers, not {wanted}")
-        data = [{"object": "embedding", "index": n, "embedding": row.tolist()} for n, row in enumerate(rows)]
-        usage = {"prompt_tokens": 0, "total_tokens": 0}
-        return {"object": "list", "data": data, "model": EMBEDDING_MODEL, "usage": usage}
+
+        vectors = np.asarray(self.embedder.embed(texts), dtype="<f4")
+        dimensions = body.get("dimensions")
+        if dimensions not in (None, vectors.shape[1]):
+            raise RefusedError(f"vectors have {vectors.shape[1]} numbers, not {dimensions}")
+
+        data: list[dict[str, Any]] = []
+        for index, vector in enumerate(vectors):
+            data.append({"object": "embedding", "index": index, "embedding": vector.tolist()})
+        return {
+            "object": "list",
+            "data": data,
+            "model": EMBEDDING_MODEL,
+            "usage": {"prompt_tokens": 0, "total_tokens": 0},
+        }
 
 
-def _settings(lm: dspy.LM, body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a request asks for, but for what the run has settled; never more tokens than the run's model may take."""
-    asked = {name: body[name] for name in PASSED if body.get(name) is not None}
+def _model_settings(lm: dspy.LM, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a request for the model.
+
+    A temperature of the run's model wins, and so does its number of tokens where that is smaller.
+    """
+    settings = {name: body[name] for name in PASSED_SETTINGS if body.get(name) is not None}
     if lm.kwargs.get("temperature") is not None:
-        asked.pop("temperature", None)
-    for tool in asked.get("tools", ()):
-        tool["function"].pop("strict", None)  # DSPy's requests have no place for it
-    most = [body.get("max_tokens"), body.get("max_completion_tokens"), lm.kwargs.get("max_tokens")]
-    known = [each for each in most if isinstance(each, int)]
-    return {**asked, "max_tokens": min(known)} if known else asked
+        settings.pop("temperature", None)
+    for tool in settings.get("tools", ()):
+        # DSPy's requests have no place for it.
+        tool["function"].pop("strict", None)
+
+    token_limits: list[int] = []
+    for limit in (
+        body.get("max_tokens"),
+        body.get("max_completion_tokens"),
+        lm.kwargs.get("max_tokens"),
+    ):
+        if isinstance(limit, int):
+            token_limits.append(limit)
+    if token_limits:
+        settings["max_tokens"] = min(token_limits)
+    return settings
 
 
 def _choice(number: int, output: Any) -> dict[str, Any]:
-    found = output if isinstance(output, dict) else {"text": output}
-    text, calls = found.get("text"), found.get("tool_calls")
-    message: dict[str, Any] = {"role": "assistant", "content": None if text is None else str(text)}
-    if calls:
-        message["tool_calls"] = [dict(call, function=dict(call["function"])) for call in calls]
-    reason = "tool_calls" if calls else "length" if isinstance(text, CutText) else "stop"
-    return {"index": number, "message": message, "finish_reason": reason}
+    """Return one output of DSPy's model, a text or an object, as a choice of an OpenAI response."""
+    fields = output if isinstance(output, dict) else {"text": output}
+    text = fields.get("text")
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": None if text is None else str(text),
+    }
+    finish_reason = "length" if isinstance(text, CutText) else "stop"
+    tool_calls = fields.get("tool_calls")
+    if tool_calls:
+        finish_reason = "tool_calls"
+        message["tool_calls"] = [dict(call, function=dict(call["function"])) for call in tool_calls]
+    return {"index": number, "message": message, "finish_reason": finish_reason}
