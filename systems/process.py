@@ -89,6 +89,8 @@ class System:
         for subfolder in ("store", "home", "tmp"):
             (self.folder / subfolder).mkdir(parents=True, exist_ok=True)
         embedder = embedder or offline_embedder()
+        # Before the proxy starts: an embedder that fails must leave nothing running.
+        dimension = int(embedder.embed(["size"]).shape[1])
         self._proxy = Proxy(embedder)
         self._settings = {
             **settings,
@@ -96,7 +98,7 @@ class System:
             "key": self._proxy.key,
             "lm": CHAT_MODEL,
             "embedder": EMBEDDING_MODEL,
-            "dimension": int(embedder.embed(["size"]).shape[1]),
+            "dimension": dimension,
         }
         try:
             self._start()
