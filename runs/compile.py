@@ -39,7 +39,7 @@ from .pages.text import page_table
 from .promotion import Promotion, estimate_remaining_usage, promotion
 from .registry import pinned
 from .results import Evaluation, counts_of, difference, raise_if_unanswered, refuse_broken, totals
-from .runtime import Parent, Runtime
+from .run import Parent, Run
 from .setup import RunConfig, data_of, parameters, replayed_setup
 from .statistics import Difference, Verdict
 from .tables import ResultTable
@@ -293,30 +293,30 @@ def run_compile(
     split = setup.split(benchmark)
     # Not `force`, so that a program that was refused can be kept by resuming its run.
     chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
-    runtime = Runtime.start(setup, "compile", name_in_tables(program), chosen, meter, parent)
-    with runtime.folder.recording():
-        benchmark = runtime.judged(benchmark)
-        start = runtime.program(program, benchmark)
-        with runtime.context(start):
-            plan_job(start, benchmark, split.train, how, runtime.model("prompt"))
-        destination = Destination(runtime.folder, Path(out) if out else None)
+    run = Run.start(setup, "compile", name_in_tables(program), chosen, meter, parent)
+    with run.folder.recording():
+        benchmark = run.with_judges(benchmark)
+        start = run.program(program, benchmark)
+        with run.context(start):
+            plan_job(start, benchmark, split.train, how, run.model("prompt"))
+        destination = Destination(run.folder, Path(out) if out else None)
         lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
         made = {"benchmark": data_of(benchmark, split), "lms": lms, "lm_settings": dict(setup.lm_settings)}
         manifest = Manifest(method=start.name, task=benchmark.task, **made)
         destination.save_start(start, manifest)
-        scoring = Evaluator(runtime, benchmark, progress, program)
+        scoring = Evaluator(run, benchmark, progress, program)
         try:
             with closing(start.method):
                 outcome = _Compile(scoring, start, split, how, force, destination, manifest).run()
         except BrokenRunError:
             destination.remove_start()
             raise
-    runtime.folder.keep_rows("before", outcome.before.rows)
-    runtime.folder.keep_rows("after", outcome.after.rows)
+    run.folder.keep_rows("before", outcome.before.rows)
+    run.folder.keep_rows("after", outcome.after.rows)
     if outcome.rejected_evaluation is not None:
-        runtime.folder.keep_rows("refused_candidate", outcome.rejected_evaluation.rows)
+        run.folder.keep_rows("refused_candidate", outcome.rejected_evaluation.rows)
     ended = outcome.stopped or outcome.troubles.ended
-    runtime.folder.update(status="stopped" if ended else "finished", result=outcome.to_dict())
+    run.folder.update(status="stopped" if ended else "finished", result=outcome.to_dict())
     return outcome
 
 
@@ -361,12 +361,12 @@ class _Compile:
     manifest: Manifest
 
     def run(self) -> CompileResult:
-        runtime, benchmark, how = self.scoring.runtime, self.scoring.benchmark, self.how
+        run, benchmark, how = self.scoring.run, self.scoring.benchmark, self.how
         chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
-        logged = parameters(self.start, runtime.setup, benchmark)
+        logged = parameters(self.start, run.setup, benchmark)
         logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
-        with runtime.tracked("compile", f"{self.start.name}-{benchmark.name}-{how.optimizer}", logged) as tracker:
-            with runtime.context(self.start), endpoint_errors():
+        with run.tracked("compile", f"{self.start.name}-{benchmark.name}-{how.optimizer}", logged) as tracker:
+            with run.context(self.start), endpoint_errors():
                 outcome = self._outcome(tracker.run_id)
             kept = outcome.program
             scores = {name: outcome.to_dict()[name] for name in ("before", "after", "difference", "dev", "promoted")}
@@ -377,11 +377,11 @@ class _Compile:
             outcome = self._saved(outcome, kept, self.manifest.model_copy(update=made))
             _log(tracker, outcome)
             self._keep_page(tracker, outcome, kept)
-            with runtime.context(self.start):
+            with run.context(self.start):
                 # The alias `best` moves only to a program that was kept for its gain.
                 best = ((kept, "best"),) if outcome.promoted else ()
                 shown = ((self.start, "start"), *best)
-                show(tracker, benchmark, outcome.after, shown, "after", runtime.setup.traces)
+                show(tracker, benchmark, outcome.after, shown, "after", run.setup.traces)
         return outcome
 
     def _saved(self, outcome: CompileResult, kept: MemoryProgram, manifest: Manifest) -> CompileResult:
@@ -394,14 +394,14 @@ class _Compile:
 
     def _outcome(self, run_id: str) -> CompileResult:
         """Score, optimize, decide, and score again."""
-        split, score, runtime = self.split, self.scoring, self.scoring.runtime
-        min_n = runtime.setup.min_n
+        split, score, run = self.split, self.scoring, self.scoring.run
+        min_n = run.setup.min_n
         start_on_dev = score(self.start, split.dev, "dev", "dev questions, before")
         self._check(start_on_dev)
 
         attempt = self._optimize(start_on_dev)
         compiled_on_dev = self._score_compiled(attempt, "dev", "dev questions, after")
-        decided = promotion(start_on_dev, compiled_on_dev, runtime.guard.limit_hit, min_n)
+        decided = promotion(start_on_dev, compiled_on_dev, run.guard.limit_hit, min_n)
         promoted = attempt.program is not None and (self.force or decided.rejection_reason is None)
 
         before = start_on_dev
@@ -433,9 +433,9 @@ class _Compile:
             program=kept,
             folder=self.destination.folder,
             candidates=tuple(attempt.history.candidates),
-            usage=dict(counts_of(runtime.meter.read())),
-            stopped=runtime.guard.limit_hit or before.stopped or after.stopped,
-            run=runtime.folder.path,
+            usage=dict(counts_of(run.meter.read())),
+            stopped=run.guard.limit_hit or before.stopped or after.stopped,
+            run=run.folder.path,
             run_id=run_id,
             model=attempt.model,
             promotion=decided,
@@ -446,28 +446,28 @@ class _Compile:
 
     def _optimize(self, start_on_dev: Evaluation) -> _Attempt:
         """Let the optimizer work on the train questions, with what the budget leaves for it."""
-        score, how, runtime = self.scoring, self.how, self.scoring.runtime
+        score, how, run = self.scoring, self.how, self.scoring.run
         reserved = estimate_remaining_usage(
-            start_on_dev, _first_spent(runtime), self.split, rewrites=how.stage != "read"
+            start_on_dev, _first_spent(run), self.split, rewrites=how.stage != "read"
         )
-        keeps_refused = self.force and _was_refused(runtime)
-        attempts = _proposal_attempts(runtime, same_as_before=keeps_refused)
-        runtime.folder.update(**{PROPOSAL_ATTEMPTS: attempts})
+        keeps_refused = self.force and _was_refused(run)
+        attempts = _proposal_attempts(run, same_as_before=keeps_refused)
+        run.folder.update(**{PROPOSAL_ATTEMPTS: attempts})
 
-        history = CandidateHistory(runtime.meter, attempts, score.progress(f"compiling with {how.optimizer}"))
+        history = CandidateHistory(run.meter, attempts, score.progress(f"compiling with {how.optimizer}"))
         program = None
-        if runtime.guard.limit_hit is None:
-            with runtime.guard.phase(reserved):
-                model = runtime.model("prompt")
+        if run.guard.limit_hit is None:
+            with run.guard.phase(reserved):
+                model = run.model("prompt")
                 program = compile_program(self.start, score.benchmark, self.split.train, how, model, history)
             has_problems = history.ended is not None or history.proposals.given_up
             if has_problems and not keeps_refused:
-                runtime.folder.update(**{RETRY_COUNT: 1 + _retry_count(runtime)})
+                run.folder.update(**{RETRY_COUNT: 1 + _retry_count(run)})
 
         prompts_changed = program is not None and program_digest(program) != program_digest(self.start)
         model_name = None
         if history.trained is not None:
-            model_name = keep(history.trained, runtime.folder.path / "model")
+            model_name = keep(history.trained, run.folder.path / "model")
         return _Attempt(program, history, prompts_changed, model_name)
 
     def _score_compiled(self, attempt: _Attempt, part: QuestionPart, told: str) -> Evaluation | None:
@@ -499,45 +499,45 @@ class _Compile:
 
     def _check(self, found: Evaluation) -> None:
         """Ends a compile whose score is broken, unless it is forced; `show --failed` reads what is kept here."""
-        folder = self.scoring.runtime.folder
+        folder = self.scoring.run.folder
         if found.broken and not self.force:
             keep_page(folder.path, run_page("compile", folder.path.name, {"before": found}))
             refuse_broken(found, folder.path.name, "; no program was saved (--force saves one)")
 
 
-def _first_spent(runtime: Runtime) -> Usage:
+def _first_spent(run: Run) -> Usage:
     """What the first scoring took; a resumed run, which finds it in its journal, remembers it from the first time."""
-    before = Usage(**runtime.folder.read().get("first_spending", {}))
-    now = runtime.guard.spent()
+    before = Usage(**run.folder.read().get("first_spending", {}))
+    now = run.guard.spent()
     if now.calls > before.calls:
-        runtime.folder.update(first_spending=asdict(now))
+        run.folder.update(first_spending=asdict(now))
         return now
     return before
 
 
-def _retry_count(runtime: Runtime) -> int:
-    return runtime.folder.read().get(RETRY_COUNT, 0)
+def _retry_count(run: Run) -> int:
+    return run.folder.read().get(RETRY_COUNT, 0)
 
 
-def _was_refused(runtime: Runtime) -> bool:
+def _was_refused(run: Run) -> bool:
     """Whether the run that is resumed came to its end without keeping its compiled program."""
-    result = runtime.folder.read().get("result")
+    result = run.folder.read().get("result")
     return isinstance(result, dict) and result.get("promoted") is False
 
 
-def _proposal_attempts(runtime: Runtime, same_as_before: bool) -> int:
+def _proposal_attempts(run: Run, same_as_before: bool) -> int:
     """Return how often a proposal that cannot be read is sampled.
 
     Args:
-        runtime: That of the run.
+        run: The run.
         same_as_before: Whether the compiled program of the last go is wanted, and nothing new is to be asked.
     """
-    record = runtime.folder.read()
+    record = run.folder.read()
     if same_as_before and PROPOSAL_ATTEMPTS in record:
         return record[PROPOSAL_ATTEMPTS]
     # More often where an earlier go had to give some up. What was sampled then is read from the run's answers, so a
     # resumed run asks what it has not asked before.
-    return ATTEMPTS * (1 + _retry_count(runtime))
+    return ATTEMPTS * (1 + _retry_count(run))
 
 
 def _question_words(part: QuestionPart) -> str:

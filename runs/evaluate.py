@@ -1,6 +1,11 @@
-"""Runs a program over questions, in many threads; every failure is a row.
+"""Answer and score questions with a program, in many threads: `score_questions`.
 
-Questions are interleaved by conversation, so that threads do not all wait for one memory.
+    with dspy.context(lm=lm):
+        evaluation = score_questions(program, benchmark, benchmark.examples, lm.meter)
+
+Every question becomes a `Row`, also one that fails. Questions are interleaved by conversation, so
+that threads do not all wait for one memory. A run scores its questions by an `Evaluator`
+(`experiment.py`), which hands over the run's limits, journal and workers.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import dspy
 
@@ -40,45 +45,67 @@ if TYPE_CHECKING:
     from .run_store import RowTable
 
 Progress = Callable[[int, int], None]
-"""Called after every question with the number done and the number of all."""
+"""Called after every question, or written item, with the number done and the number of all."""
 
 
 @dataclass(frozen=True)
 class WriteResult:
-    """How a history was written."""
+    """What came of writing the memory of one history."""
 
     failures: tuple[Failure, ...] = ()
-    """What could not be."""
+    """What could not be written."""
     usage: Usage = field(default_factory=Usage)
-    """Beyond what an earlier one begins with, too."""
+    """What it took; the beginning that it shares with an earlier history is counted there."""
     words: int | None = None
     """Words of the memory; None where nothing was written, or it cannot be read here."""
     operations: Mapping[str, int] = field(default_factory=dict)
     """Operations on the memory by their outcome, of a method that counts them."""
 
 
-RemoteEvaluator = Callable[
-    [MemoryProgram, Benchmark, Sequence[dspy.Example], Callable[[Row], None]],
-    Mapping[str, WriteResult],
-]
-"""Asks questions and gives away their rows as they come; returns how histories were written, by the id of a question
-about each."""
+class RemoteEvaluator(Protocol):
+    """Asks questions in other processes (`workers.evaluate_remotely`)."""
+
+    def __call__(
+        self,
+        program: MemoryProgram,
+        benchmark: Benchmark,
+        examples: Sequence[dspy.Example],
+        on_row: Callable[[Row], None],
+    ) -> Mapping[str, WriteResult]:
+        """Ask questions; some may be left over, e.g. where a process was killed.
+
+        Args:
+            program: What answers.
+            benchmark: Whose metric scores.
+            examples: The questions.
+            on_row: Receives each row as it comes.
+
+        Returns:
+            How histories were written, by the id of a question about each.
+        """
+        ...
 
 
-def evaluate(
+def no_writing_progress() -> Progress | None:
+    """Return no callback: nobody watches how memories are written."""
+    return None
+
+
+def score_questions(
     program: MemoryProgram,
     benchmark: Benchmark,
     examples: Sequence[dspy.Example],
     meter: Meter,
     threads: int = 8,
+    *,
     progress: Progress | None = None,
     journal: RowTable | None = None,
     phase: str = "",
     max_failure_rate: float = MAX_LOST,
     remote: RemoteEvaluator | None = None,
-    writing: Callable[[], Progress | None] = lambda: None,
+    writing_progress: Callable[[], Progress | None] = no_writing_progress,
 ) -> Evaluation:
-    """Answers and scores questions under the LM of the current context.
+    """Answer and score questions under the LM of the current context.
 
     Args:
         program: What answers.
@@ -89,42 +116,54 @@ def evaluate(
         progress: Told after every question.
         journal: Rows of a run that is resumed; those that are there are not asked again.
         phase: What the rows are filed under, beside the program's own digest.
-        max_failure_rate: The share of failed questions, or of lost predictor calls, above which the run is broken.
+        max_failure_rate: The share of failed questions, or of lost predictor calls, above which the
+            run is broken.
         remote: Asks questions in other processes; what it leaves is asked here.
-        writing: Called where memories are to be written; what it returns is told after every item of a history.
+        writing_progress: Called where memories are to be written; what it returns is told after
+            every item of a history.
 
     Raises:
         EndpointError: The model's endpoint is unreachable, or answered none of the questions.
         UserError: The endpoint refuses the key.
     """
-    before, started = meter.read(), time.perf_counter()
-    order = benchmark.interleave(examples)
-    # The same program under other weights is another one.
+    started = time.perf_counter()
+    usage_before = meter.read()
     lm = dspy.settings.lm
-    weights = getattr(getattr(lm, "engine", None), "weights_version", "")
-    scope = f"{phase}:{program_digest(program)}:{getattr(lm, 'model', '')}:{weights}"
-    found = journal.known(scope, [str(example.id) for example in order]) if journal else {}
-    asked = [example for example in order if str(example.id) not in found]
-    stopped: str | None = None
+    ordered = benchmark.interleave(examples)
+    scope = _journal_scope(program, phase)
+
+    rows_by_id: dict[str, Row] = {}
+    if journal:
+        rows_by_id = journal.known(scope, [str(example.id) for example in ordered])
+    open_questions = [example for example in ordered if str(example.id) not in rows_by_id]
 
     def keep(row: Row) -> None:
-        found[row.id] = row
+        rows_by_id[row.id] = row
         if journal:
             journal.put(scope, row)
         if progress:
-            progress(len(found), len(order))
+            progress(len(rows_by_id), len(ordered))
 
-    writes = remote(program, benchmark, asked, keep) if remote and asked else {}
-    left = [example for example in asked if str(example.id) not in found]
-    with _writing(program, left, writing), closing(answer_questions(program, benchmark, left, threads)) as rows:
-        for row in rows:
-            if isinstance(row, Row):
-                keep(row)
+    writes: Mapping[str, WriteResult] = {}
+    if remote and open_questions:
+        writes = remote(program, benchmark, open_questions, keep)
+
+    # Those that no worker has answered.
+    remaining = [example for example in open_questions if str(example.id) not in rows_by_id]
+    stopped: str | None = None
+    answers = answer_questions(program, benchmark, remaining, threads)
+    with _show_writing(program, remaining, writing_progress), closing(answers):
+        for outcome in answers:
+            if isinstance(outcome, Row):
+                keep(outcome)
             else:
-                stopped = row
-    _refuse_silent_zero([found[str(example.id)] for example in asked if str(example.id) in found])
-    memories = _all_written(program, order, writes)
-    rows = tuple(found[str(example.id)] for example in examples if str(example.id) in found)
+                # Why the question was not asked.
+                stopped = outcome
+
+    new_rows = _rows_of(open_questions, rows_by_id)
+    _refuse_silent_zero(new_rows)
+    memories = _all_written(program, ordered, writes)
+    rows = tuple(_rows_of(examples, rows_by_id))
     embedder = program.method.embedder
     return Evaluation(
         program=program.name,
@@ -147,27 +186,54 @@ def evaluate(
         names=dict(benchmark.categories),
         expected=benchmark.expected_categories,
         max_failure_rate=max_failure_rate,
-        **counts_of(meter.read() - before),
+        **counts_of(meter.read() - usage_before),
     )
 
 
+def _journal_scope(program: MemoryProgram, phase: str) -> str:
+    """Return what rows are filed under: the phase, the program, and the model that answers."""
+    lm = dspy.settings.lm
+    # The same program under other weights is another one.
+    weights = getattr(getattr(lm, "engine", None), "weights_version", "")
+    return f"{phase}:{program_digest(program)}:{getattr(lm, 'model', '')}:{weights}"
+
+
+def _rows_of(examples: Sequence[dspy.Example], rows_by_id: Mapping[str, Row]) -> list[Row]:
+    """Return the rows of examples in their order, without those that were not answered."""
+    rows: list[Row] = []
+    for example in examples:
+        row = rows_by_id.get(str(example.id))
+        if row is not None:
+            rows.append(row)
+    return rows
+
+
 @contextmanager
-def _writing(
-    program: MemoryProgram, examples: Sequence[dspy.Example], writing: Callable[[], Progress | None]
+def _show_writing(
+    program: MemoryProgram,
+    examples: Sequence[dspy.Example],
+    writing_progress: Callable[[], Progress | None],
 ) -> Generator[None]:
-    """Tells how many items of the histories are written, of those that are not yet."""
-    missing = program.count_missing({program.history_of(example): None for example in examples})
-    tell = writing() if missing else None
-    if tell is None:
+    """Tell how many items of histories are written, of those that are not written yet."""
+    histories = {program.history_of(example): None for example in examples}
+    num_missing = program.count_missing(histories)
+    progress = writing_progress() if num_missing else None
+    if progress is None:
         yield
         return
-    done = itertools.count(1)
-    tell(0, missing)
-    before, program.cache.on_write = program.cache.on_write, lambda: tell(min(next(done), missing), missing)
+
+    written = itertools.count(1)
+    progress(0, num_missing)
+
+    def on_write() -> None:
+        progress(min(next(written), num_missing), num_missing)
+
+    previous = program.cache.on_write
+    program.cache.on_write = on_write
     try:
         yield
     finally:
-        program.cache.on_write = before
+        program.cache.on_write = previous
 
 
 def answer_questions(

@@ -1,4 +1,12 @@
-"""Evaluating a program from start to end, as one run: what the command line and notebooks call."""
+"""One evaluation from start to end, and `Evaluator`, which scores the questions of any run.
+
+`run_evaluate` is what the command line and `mempiler.evaluate` call. `run_compile` and `run_train`
+score their programs by an `Evaluator` too, once for each phase:
+
+    evaluator = Evaluator(run, benchmark, progress, "turn-rag")
+    before = evaluator(start, split.dev, "dev", "dev questions, before")
+    after = evaluator(compiled, split.dev, "dev", "dev questions, after")
+"""
 
 from __future__ import annotations
 
@@ -6,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +24,7 @@ from ..engines.meter import Meter
 from ..errors import UserError
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
-from .evaluate import Progress
-from .evaluate import evaluate as score
+from .evaluate import Progress, RemoteEvaluator, WriteResult, score_questions
 from .external import ANSWERS, Answers, name_in_tables
 from .manifest import read_manifest
 from .mlflow_log import show
@@ -26,28 +32,34 @@ from .pages.html import keep_page
 from .pages.page import known_facts, program_changes, run_page, states
 from .registry import pinned
 from .results import Evaluation
-from .runtime import Parent, Runtime
+from .rows import Row
+from .run import Parent, Run
 from .setup import RunConfig, parameters, replayed_setup
 from .tracking import Tracker
 from .workers import evaluate_remotely
 
 Part = Literal["all", "train", "dev", "test"]
 ProgressFactory = Callable[[str], Progress | None]
-"""Called with the name of each phase; may return a progress callback for it."""
+"""Called with the name of each phase, e.g. "dev questions, before"; may return a callback."""
+
+
+def no_progress(phase: str) -> Progress | None:
+    """Return no callback: nobody watches."""
+    return None
 
 
 def run_evaluate(
-    name: str | Any,
+    target: Any,
     setup: RunConfig,
     split: Part = "all",
-    progress: ProgressFactory = lambda phase: None,
+    progress: ProgressFactory = no_progress,
     meter: Meter | None = None,
     parent: Parent | None = None,
 ) -> Evaluation:
-    """Scores a method, a saved program or what else answers (`evaluate`), logged as one MLflow run.
+    """Score a method, a saved program or an external system, logged as one MLflow run.
 
     Args:
-        name: What is scored, by its name or itself.
+        target: What is scored, by its name or itself (see `external`).
         setup: Data, models, and the method's settings.
         split: Which questions: all, or a part of the split that compile uses.
         progress: Called with the name of each phase.
@@ -55,109 +67,180 @@ def run_evaluate(
         parent: The larger run that it is a part of, if it is.
     """
     setup = replayed_setup(setup)
-    thing = pinned(name) if isinstance(name, str) else name
-    if isinstance(thing, str) and thing.endswith(ANSWERS):
-        thing = Answers(thing)
-    name, benchmark = name_in_tables(thing), setup.load()
+    if isinstance(target, str):
+        target = pinned(target)
+    if isinstance(target, str) and target.endswith(ANSWERS):
+        target = Answers(target)
+
+    name = name_in_tables(target)
+    benchmark = setup.load()
     examples = chosen_examples(setup, benchmark, split)
-    if isinstance(thing, Answers):
-        examples = thing.attach_answers(benchmark, examples)
-    runtime = Runtime.start(setup, "evaluate", name, {"part": split}, meter, parent)
-    with runtime.folder.recording():
-        program, benchmark = runtime.load_target(thing)
+    if isinstance(target, Answers):
+        examples = target.attach_answers(benchmark, examples)
+
+    run = Run.start(setup, "evaluate", name, {"part": split}, meter, parent)
+    with run.folder.recording():
+        program, benchmark = run.load_target(target)
         with closing(program.method):
-            found = _tracked(Evaluator(runtime, benchmark, progress, thing), program, examples, split)
-    runtime.folder.keep_rows("evaluation", found.rows)
-    runtime.folder.update(status="stopped" if found.stopped else "finished", result=found.to_dict())
-    return found
+            evaluator = Evaluator(run, benchmark, progress, target)
+            evaluation = _tracked(evaluator, program, examples, split)
+
+    run.folder.keep_rows("evaluation", evaluation.rows)
+    status = "stopped" if evaluation.stopped else "finished"
+    run.folder.update(status=status, result=evaluation.to_dict())
+    return evaluation
 
 
 def chosen_examples(setup: RunConfig, benchmark: Benchmark, split: Part) -> Sequence[dspy.Example]:
-    """The questions an evaluation asks: all of them, or a part of the split; `--test N` alone means the test part."""
+    """Return the questions that an evaluation asks: all of them, or a part of the split.
+
+    `--test N` without a part means the test part.
+    """
     if split == "all" and setup.test is None:
         return benchmark.interleave(benchmark.examples)
-    return getattr(setup.split(benchmark), "test" if split == "all" else split)
+    part = "test" if split == "all" else split
+    return getattr(setup.split(benchmark), part)
 
 
 def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
-    """Whether a saved program was compiled on the very file of a benchmark."""
+    """Return whether a saved program was compiled on the very file of a benchmark."""
     manifest = read_manifest(folder)
-    return bool(manifest.optimizer) and manifest.benchmark.get("sha256") == benchmark.source.sha256
+    is_compiled = bool(manifest.optimizer)
+    return is_compiled and manifest.benchmark.get("sha256") == benchmark.source.sha256
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """How the questions of a run are scored.
+    """Scores questions for one run: with its models and limits, kept in its folder.
 
     Raises:
         UserError: The run has workers, and what it scores, or started from, has no name.
     """
 
-    runtime: Runtime
+    run: Run
     benchmark: Benchmark
+    """Has its judges."""
     progress: ProgressFactory
     target: Any
+    """What the run scores or starts from, by its name or itself, as `Run.program` takes it."""
 
     def __post_init__(self) -> None:
-        if self.runtime.setup.workers != 1 and not isinstance(self.target, str):
+        if self.run.setup.workers != 1 and not isinstance(self.target, str):
             name = name_in_tables(self.target)
-            raise UserError(f"{name} is only in this process; leave --workers out, or name it module:thing")
+            raise UserError(
+                f"{name} is only in this process; leave --workers out, or name it module:thing"
+            )
 
     def __call__(
-        self, program: MemoryProgram, examples: Sequence[dspy.Example], phase: str, told: str = ""
+        self,
+        program: MemoryProgram,
+        examples: Sequence[dspy.Example],
+        phase: str,
+        title: str = "",
     ) -> Evaluation:
-        """Scores questions; their rows are filed under the phase, and people are told it, or `told`."""
-        runtime, told = self.runtime, told or phase
-        return score(
+        """Score a program on questions.
+
+        Args:
+            program: What answers.
+            examples: The questions.
+            phase: What the rows are filed under: a resumed run finds them by it.
+            title: What people are shown as the name of the phase; `phase` if empty.
+        """
+        run = self.run
+        shown_title = title or phase
+
+        def writing_progress() -> Progress | None:
+            return self.progress(f"{shown_title}, sessions remembered")
+
+        return score_questions(
             program,
             self.benchmark,
             examples,
-            runtime.meter,
-            runtime.setup.threads,
-            self.progress(told),
-            runtime.folder.store.rows,
-            phase,
-            runtime.setup.max_failure_rate,
-            partial(evaluate_remotely, runtime, self.target) if runtime.setup.workers != 1 else None,
-            lambda: self.progress(f"{told}, sessions remembered"),
+            run.meter,
+            threads=run.setup.threads,
+            progress=self.progress(shown_title),
+            journal=run.folder.store.rows,
+            phase=phase,
+            max_failure_rate=run.setup.max_failure_rate,
+            remote=self._remote_evaluator(),
+            writing_progress=writing_progress,
         )
+
+    def _remote_evaluator(self) -> RemoteEvaluator | None:
+        """Return what asks the questions in the run's workers; None where it has none."""
+        if self.run.setup.workers == 1:
+            return None
+
+        def ask_workers(
+            program: MemoryProgram,
+            benchmark: Benchmark,
+            examples: Sequence[dspy.Example],
+            on_row: Callable[[Row], None],
+        ) -> Mapping[str, WriteResult]:
+            return evaluate_remotely(self.run, self.target, program, benchmark, examples, on_row)
+
+        return ask_workers
 
     def keep_page(
         self,
         tracker: Tracker,
-        chosen: Mapping[str, Any],
+        command_options: Mapping[str, Any],
         program: MemoryProgram,
         phases: Mapping[str, Evaluation],
         questions: str,
         facts: Sequence[tuple[str, str]] = (),
-        **about: Any,
+        **page_values: Any,
     ) -> None:
-        """Makes the page of the run, keeps it in the run's folder, and logs it.
+        """Make the page of the run, keep it in the run's folder, and log it.
 
-        `chosen` are options of its command, `program` is what it ends with, `about` are other arguments of `run_page`.
+        Args:
+            tracker: The MLflow run.
+            command_options: The options of the run's own command, e.g. {"split": "test"}.
+            program: What the run ends with.
+            phases: The evaluations, by what the page calls them.
+            questions: Which questions were asked, in words.
+            facts: Further lines of the page.
+            **page_values: Further arguments of `run_page`, e.g. `notes`.
         """
-        command, folder = tracker.tags["command"], self.runtime.folder.path
-        told = [
-            ("Command", self.runtime.setup.command_line(command, name_in_tables(self.target), chosen)),
+        command = tracker.tags["command"]
+        folder = self.run.folder.path
+        name = name_in_tables(self.target)
+        lines = [
+            ("Command", self.run.setup.command_line(command, name, command_options)),
             ("Date", f"{datetime.now():%Y-%m-%d %H:%M}"),
             ("MLflow run", tracker.address),
             ("Data", f"{self.benchmark.source.name}, {questions}"),
             *known_facts(tracker.parameters, program_digest(program)),
             *facts,
         ]
-        tracker.files(keep_page(folder, run_page(command, folder.name, phases, told, **about)))
+        page = run_page(command, folder.name, phases, lines, **page_values)
+        tracker.files(keep_page(folder, page))
 
 
-def _tracked(scoring: Evaluator, program: MemoryProgram, examples: Sequence[dspy.Example], part: Part) -> Evaluation:
-    runtime, benchmark = scoring.runtime, scoring.benchmark
-    # The context first: a wrong name of a model or an adapter makes no run.
-    logged = parameters(program, runtime.setup, benchmark) | {"part": part}
-    with runtime.context(program), runtime.tracked("evaluate", f"{program.name}-{benchmark.name}", logged) as tracker:
-        found = scoring(program, examples, part, "evaluating").model_copy(update={"run_id": tracker.run_id})
-        tracker.evaluation("evaluation", found)
-        same = program_changes(states(program), states(program))
-        notes = scoring.target.notes if isinstance(scoring.target, Answers) else []
-        told = f"questions: {part}"
-        scoring.keep_page(tracker, {"split": part}, program, {"score": found}, told, notes=notes, changes=same)
-        show(tracker, benchmark, found, ((program, None),), "evaluation", runtime.setup.traces)
-    return found
+def _tracked(
+    evaluator: Evaluator, program: MemoryProgram, examples: Sequence[dspy.Example], part: Part
+) -> Evaluation:
+    """Score the questions of an evaluation, and log what came of it."""
+    run = evaluator.run
+    benchmark = evaluator.benchmark
+    name = f"{program.name}-{benchmark.name}"
+    logged = {**parameters(program, run.setup, benchmark), "part": part}
+
+    # The context first: a wrong name of a model or an adapter makes no MLflow run.
+    with run.context(program), run.tracked("evaluate", name, logged) as tracker:
+        evaluation = evaluator(program, examples, part, "evaluating")
+        evaluation = evaluation.model_copy(update={"run_id": tracker.run_id})
+        tracker.evaluation("evaluation", evaluation)
+
+        notes = evaluator.target.notes if isinstance(evaluator.target, Answers) else []
+        evaluator.keep_page(
+            tracker,
+            {"split": part},
+            program,
+            {"score": evaluation},
+            f"questions: {part}",
+            notes=notes,
+            changes=program_changes(states(program), states(program)),
+        )
+        show(tracker, benchmark, evaluation, ((program, None),), "evaluation", run.setup.traces)
+    return evaluation

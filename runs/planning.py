@@ -48,7 +48,7 @@ from .external import plannable
 from .folder import RunFolder
 from .home import home
 from .registry import program_folder
-from .runtime import Runtime
+from .run import Run
 from .setup import RunConfig
 from .split_plan import SplitPlan, plan_split
 
@@ -284,7 +284,7 @@ def start_program(name: Any, setup: RunConfig, benchmark: Benchmark) -> MemoryPr
             raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
         # The offline embedder replaces a paid one: the recalled context has the same size.
         setup = replace(setup, embedder=OFFLINE, embedder_api_base=None)
-    return Runtime(setup, Meter(), BudgetGuard(), RunFolder(Path())).program(name, benchmark, MemoryCache())
+    return Run(setup, Meter(), BudgetGuard(), RunFolder(Path())).program(name, benchmark, MemoryCache())
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from .pages.html import HTML
 from .pages.page import difference_line, open_page
 from .pages.text import page_table
 from .results import Evaluation, difference
-from .runtime import Parent, Runtime
+from .run import Parent, Run
 from .setup import RoleModel, RunConfig, data_of, parameters
 from .statistics import Difference, Verdict
 from .tables import ResultTable
@@ -153,18 +153,18 @@ def run_train(
     del decisive["settings"]["threads"]
     setup.check_model("judge", reward_reader(setup, config))
     check_processes(config)
-    runtime = Runtime.start(setup, "train", name_in_tables(method), decisive, meter, parent)
-    with runtime.folder.recording():
-        program = runtime.program(method, benchmark)
-        folder = Path(out) if out else runtime.folder.program
+    run = Run.start(setup, "train", name_in_tables(method), decisive, meter, parent)
+    with run.folder.recording():
+        program = run.program(method, benchmark)
+        folder = Path(out) if out else run.folder.program
         check_writable(folder)
         # A training may begin from a model whose answers cannot be read.
         asking = replace(
-            runtime, setup=replace(setup, max_failure_rate=1.0, threads=config.settings.threads, workers=1)
+            run, setup=replace(setup, max_failure_rate=1.0, threads=config.settings.threads, workers=1)
         )
-        job = _Job(runtime, Evaluator(asking, benchmark, progress, method), program, setup.split(benchmark), config)
+        job = _Job(run, Evaluator(asking, benchmark, progress, method), program, setup.split(benchmark), config)
         outcome = job.tracked(folder)
-    runtime.folder.update(status="finished", result=outcome.to_dict())
+    run.folder.update(status="finished", result=outcome.to_dict())
     return outcome
 
 
@@ -186,19 +186,19 @@ def check_processes(config: TrainingConfig) -> None:
 
 @dataclass
 class _Job:
-    runtime: Runtime
+    run: Run
     scoring: Evaluator
     program: MemoryProgram
     split: Split
     course: TrainingConfig
 
     def tracked(self, folder: Path) -> TrainResult:
-        runtime, course, benchmark = self.runtime, self.course, self.scoring.benchmark
-        logged = parameters(self.program, runtime.setup, benchmark)
+        run, course, benchmark = self.run, self.course, self.scoring.benchmark
+        logged = parameters(self.program, run.setup, benchmark)
         logged |= {f"train.{name}": value for name, value in asdict(course).items()}
         title = f"{self.program.name}-{benchmark.name}-{course.objective}"
-        with runtime.tracked("train", title, logged) as tracker:
-            lm, model = self._lm(), runtime.folder.path.absolute() / "training"
+        with run.tracked("train", title, logged) as tracker:
+            lm, model = self._lm(), run.folder.path.absolute() / "training"
             before = self._scored(lm, "before")
             progress, training = self._train(lm, model)
             after = self._scored(lm, "after")
@@ -207,14 +207,14 @@ class _Job:
                 program=self.program,
                 before=before.model_copy(update={"run_id": tracker.run_id}),
                 after=after.model_copy(update={"run_id": tracker.run_id}),
-                difference=difference(before.headline_rows, after.headline_rows, runtime.setup.min_n),
+                difference=difference(before.headline_rows, after.headline_rows, run.setup.min_n),
                 training=training,
                 model=name,
                 folder=folder,
-                run=runtime.folder.path,
+                run=run.folder.path,
                 run_id=tracker.run_id,
             )
-            optimizer = {"name": course.objective, "seed": runtime.setup.seed, "settings": to_jsonable_python(course)}
+            optimizer = {"name": course.objective, "seed": run.setup.seed, "settings": to_jsonable_python(course)}
             scores = {key: outcome.to_dict()[key] for key in ("before", "after", "difference")}
             made = {"benchmark": data_of(benchmark, self.split), "optimizer": optimizer, "scores": scores}
             save(self.program, folder, Manifest(method="", task="", lms={"task": name}, **made))
@@ -241,7 +241,7 @@ class _Job:
     def _lm(self) -> Any:
         from ..engines.local.model import LocalModel
 
-        setup, course, start = self.runtime.setup, self.course, self.runtime.setup.lm.removeprefix(LOCAL)
+        setup, course, start = self.run.setup, self.course, self.run.setup.lm.removeprefix(LOCAL)
         if setup.lm == TINY:
             from ..optimizers.demonstrations import tiny_folder
 
@@ -253,16 +253,16 @@ class _Job:
             start = str(tiny_folder(setup.seed, method))
         lora = {"r": course.lora} if course.lora else None
         loaded = LocalModel.load(start, lora=lora, seed=setup.seed, dtype=course.dtype)
-        self.runtime.loaded[f"{LOCAL}{start}"] = loaded
-        return self.runtime.load_model(
+        self.run.loaded[f"{LOCAL}{start}"] = loaded
+        return self.run.load_model(
             f"{LOCAL}{start}", "task", None, max_tokens=course.answer_tokens, seed=setup.seed
         )
 
     def _reader(self) -> Any:
-        model = reward_reader(self.runtime.setup, self.course)
+        model = reward_reader(self.run.setup, self.course)
         if model.name is None:
             return None
-        return self.runtime.load_model(model.name, "judge", model.address, temperature=0.0)
+        return self.run.load_model(model.name, "judge", model.address, temperature=0.0)
 
     def _train(self, lm: Any, folder: Path) -> tuple[Progress, dict[str, Any]]:
         settings, began, spent = self.course.settings, time.perf_counter(), 0.0
@@ -296,5 +296,5 @@ class _Job:
                 return self.scoring(program, self.split.test, _FILED[phase], f"test questions, {phase}")
 
     def _context(self) -> dict[str, Any]:
-        adapter = self.runtime.adapter(self.runtime.setup.adapter or self.program.adapter)
+        adapter = self.run.adapter(self.run.setup.adapter or self.program.adapter)
         return {"adapter": adapter, "warn_on_type_mismatch": False}

@@ -41,7 +41,7 @@ from .ledger import Ledger, LedgerEntry
 from .registry import program_folder
 from .reservations import RecordingGuard, Reservations
 from .rows import Row
-from .runtime import Runtime
+from .run import Run
 from .setup import RunConfig, Workers
 
 LEDGER_WAIT = 30.0
@@ -88,7 +88,7 @@ class WorkerReply:
 
 
 def evaluate_remotely(
-    runtime: Runtime,
+    run: Run,
     name: str,
     program: MemoryProgram,
     benchmark: Benchmark,
@@ -96,7 +96,7 @@ def evaluate_remotely(
     keep: Callable[[Row], None],
 ) -> Writes:
     """Gives the questions of a run to workers, as far as they come: `evaluate.RemoteEvaluator` for a run and a name."""
-    setup, meter, guard = runtime.setup, runtime.meter, runtime.guard
+    setup, meter, guard = run.setup, run.meter, run.guard
     workers = setup.workers
     # Of a cluster, as many as it has CPUs.
     most = workers if isinstance(workers, int) else int(_connected(workers).cluster_resources().get("CPU", 1))
@@ -105,7 +105,7 @@ def evaluate_remotely(
         return {}
     limits = [guard.remaining(len(part) / len(examples)) for part in parts]
     ledger = _start_ledger(workers) if guard.has_limits else None
-    shards = _make_shards(runtime, name, program, parts, limits, ledger)
+    shards = _make_shards(run, name, program, parts, limits, ledger)
     reservations = Reservations(guard, limits)
     usages = [UsageReport() for _ in shards]
     writes, adapter = dict[str, WriteResult](), dspy.settings.adapter
@@ -135,7 +135,7 @@ def evaluate_remotely(
 
 
 def _make_shards(
-    runtime: Runtime,
+    run: Run,
     name: str,
     program: MemoryProgram,
     parts: Sequence[Sequence[dspy.Example]],
@@ -143,10 +143,10 @@ def _make_shards(
     ledger: Any,
 ) -> list[Shard]:
     """Return what each worker needs: its questions, and its part of limits, threads and calls in flight."""
-    setup, folder = runtime.setup, program_folder(name)
+    setup, folder = run.setup, program_folder(name)
     data = setup.data and str(Path(setup.data).absolute())
     threads = max(1, setup.threads // len(parts))
-    shared_folder = runtime.folder.path.absolute() if isinstance(setup.workers, int) else None
+    shared_folder = run.folder.path.absolute() if isinstance(setup.workers, int) else None
     states = {path: dump_predictor(predictor) for path, predictor in program.all_predictors().items()}
     return [
         Shard(
@@ -213,16 +213,16 @@ def ask(shard: Shard) -> Generator[WorkerReply]:
     meter = Meter()
     guard = _guard_of(shard, meter)
     with _folder(shard) as folder:
-        runtime = Runtime(shard.setup, meter, guard, folder)
-        program, benchmark = runtime.load_target(shard.name)
+        run = Run(shard.setup, meter, guard, folder)
+        program, benchmark = run.load_target(shard.name)
         for name, predictor in program.all_predictors().items():
             parse_predictor(predictor, shard.states[name], name)()
         if program_digest(program) != shard.identity:
             raise ProgramError(f"{shard.name}: is another program here than where the run was started")
         asked = set(shard.questions)
         examples = [example for example in benchmark.examples if str(example.id) in asked]
-        adapter = runtime.adapter(shard.setup.adapter or program.adapter)
-        with dspy.context(lm=runtime.model(), adapter=adapter, warn_on_type_mismatch=False):
+        adapter = run.adapter(shard.setup.adapter or program.adapter)
+        with dspy.context(lm=run.model(), adapter=adapter, warn_on_type_mismatch=False):
             with closing(
                 answer_questions(program, benchmark, benchmark.interleave(examples), shard.setup.threads)
             ) as rows:

@@ -25,7 +25,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
 from mempiler.programs.remember import MemoryCache
-from mempiler.runs.evaluate import evaluate
+from mempiler.runs.evaluate import score_questions
 from mempiler.runs.run_store import RunStore
 from mempiler.serving.memories import Memories
 from mempiler.serving.writers import write_all_queued
@@ -134,7 +134,7 @@ def _evaluated(folder: Path, threads: int, questions: int, latency: float) -> tu
             program = build("turn-rag", embedder=embedder(), cache=MemoryCache(store.nodes))
             for history in dict.fromkeys(example.history for example in loaded.examples):
                 program.method.reader.search(program.remember(history).memory, ["anything"])
-            taken = timed(lambda: evaluate(program, loaded, loaded.examples, lm.meter, threads, journal=store.rows))
+            taken = timed(lambda: score_questions(program, loaded, loaded.examples, lm.meter, threads, journal=store.rows))
         store.close()
     return taken
 

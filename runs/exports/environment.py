@@ -36,7 +36,7 @@ from ...validation import validation_message
 from ..experiment import Part
 from ..folder import RunFolder
 from ..home import make_folder
-from ..runtime import Runtime
+from ..run import Run
 from ..setup import RunConfig
 
 _SETUP = "benchmark data options method_settings allow_code lm api_base lm_settings embedder embedder_api_base reranker"
@@ -90,8 +90,8 @@ class Environment:
         self.benchmark = benchmark = self.setup.load(compiling=True)
         if benchmark.scorer.required_judges:
             raise UserError(f"{benchmark.name} is scored by a judge, which is no reward to train on; choose a metric")
-        runtime = Runtime(self.setup, Meter(), BudgetGuard(), RunFolder(folder))
-        made = runtime.program(export.method, benchmark, MemoryCache())
+        run = Run(self.setup, Meter(), BudgetGuard(), RunFolder(folder))
+        made = run.program(export.method, benchmark, MemoryCache())
         adapter = self.setup.adapter or made.adapter
         adapter = "chat" if adapter == "auto" else adapter
         self.program = MemoryProgram(made.method, made.task, made.cache, adapter, made.name)

@@ -31,7 +31,7 @@ from ..folder import RunFolder, plain_name
 from ..manifest import read_manifest
 from ..pages.page import heading
 from ..results import Evaluation
-from ..runtime import Parent, Runtime
+from ..run import Parent, Run
 from ..setup import RoleModel, RunConfig
 from ..statistics import Difference
 from ..tracking import Tracker
@@ -325,7 +325,7 @@ class _Work:
         pairs = [pair for pair in resolved.section.comparisons if {pair.one, pair.other} <= found.keys()]
         if not setup.judge_lm or not pairs or self.guard.limit_hit is not None:
             return rates
-        model = Runtime(setup, self.meter, self.guard, self.folder).model("judge")
+        model = Run(setup, self.meter, self.guard, self.folder).model("judge")
         judge = PreferenceJudge(model, make_adapter(setup.adapter or "chat"))
         for pair in pairs:
             ends = [load_run(str(found[label].runs[0])) for label in (pair.other, pair.one)]

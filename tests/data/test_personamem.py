@@ -9,7 +9,7 @@ from mempiler.data.catalog import benchmark
 from mempiler.data.check import check
 from mempiler.data.personamem import SKILLS, PersonaMem
 from mempiler.data.personamem_v2 import PersonaMemV2
-from mempiler.runs.evaluate import evaluate
+from mempiler.runs.evaluate import score_questions
 
 from .conftest import fixed_levels
 from .forms import FORMS, encoded, load, write
@@ -81,7 +81,7 @@ def test_the_length_chooses_the_file_of_a_folder(tmp_path):
 def test_a_skill_without_a_question_is_listed_with_none(scripted):
     found, lm = PersonaMem.load(categories="suggest_new_ideas"), scripted(lambda *call: {"answer": "(a)"})
     with dspy.context(lm=lm):
-        by = evaluate(build("no-memory", task=found.task), found, found.examples[:1], lm.meter).by_category()
+        by = score_questions(build("no-memory", task=found.task), found, found.examples[:1], lm.meter).by_category()
     latest = by["acknowledge_latest_user_preferences"]
     assert (latest["n"], latest["score"], latest["context_tokens"]) == (0, None, None)
     assert (len(by), by["suggest_new_ideas"]["n"]) == (7, 1)

@@ -15,7 +15,7 @@ from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
 from mempiler.programs.external.program import build_external_program, hits_of, load_target
 from mempiler.programs.external.stores import Endpoint
-from mempiler.runs.evaluate import evaluate
+from mempiler.runs.evaluate import score_questions
 from mempiler.runs.results import Evaluation
 
 from ..runs.evaluations import asked, locomo
@@ -46,7 +46,7 @@ def run(program: Any, examples: Sequence[dspy.Example], threads: int = 4) -> Any
 def evaluated(program: Any, of: Benchmark, examples: Sequence[dspy.Example], threads: int) -> Evaluation:
     meter = Meter()
     with dspy.context(lm=language_model(meter=meter)):
-        return evaluate(program, of, examples, meter, threads)
+        return score_questions(program, of, examples, meter, threads)
 
 
 def test_a_store_is_written_once_for_each_history_however_many_ask(make_history):

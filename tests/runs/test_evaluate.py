@@ -22,7 +22,7 @@ from mempiler.engines.models import language_model
 from mempiler.optimizers.logo_grpo.reward import answer
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.names import METHODS
-from mempiler.runs.evaluate import evaluate
+from mempiler.runs.evaluate import score_questions
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.external import Answers, resolve_external
 from mempiler.runs.folder import RunFolder
@@ -46,7 +46,7 @@ def questions(history: Any, count: int) -> list[dspy.Example]:
 def run(lm: Any, examples: Sequence[dspy.Example], method: str = "turn-rag", threads: int = 8, **options: Any) -> Any:
     program = build(method, embedder=embedder())
     with dspy.context(lm=lm):
-        return evaluate(program, locomo(examples), examples, lm.meter, threads, **options)
+        return score_questions(program, locomo(examples), examples, lm.meter, threads, **options)
 
 
 def number(text: str) -> int:
@@ -113,7 +113,7 @@ def test_a_question_without_a_context_counts_as_nothing_recalled(
 
     monkeypatch.setattr(part, breaks, broken)
     with dspy.context(lm=lm):
-        found = evaluate(program, locomo(examples), examples, lm.meter)
+        found = score_questions(program, locomo(examples), examples, lm.meter)
     assert found.failures == failures
     assert found.retrieval().items() >= recall.items()
 
@@ -346,7 +346,7 @@ def test_recorded_answers_get_metrics_and_what_they_took(make_history: Any, tmp_
     benchmark, thing, meter = locomo(asked(make_history(1, id="a"), 3)), Answers(path), Meter()
     program = build_external_program(thing, path.name, "question-answering")
     with dspy.context(lm=language_model(meter=meter)):
-        found = evaluate(program, benchmark, thing.attach_answers(benchmark, benchmark.examples), meter, 2)
+        found = score_questions(program, benchmark, thing.attach_answers(benchmark, benchmark.examples), meter, 2)
     assert program.method.config["sha256"]
     assert [row.score for row in found.rows] == [1.0, 0.0, 0.0]
     assert found.failures == 1
@@ -370,7 +370,7 @@ SMALLER = {"pramem": {"rounds": 2}}
 
 
 def evaluated(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
-    evaluate(program, questions, [example], dspy.settings.lm.meter)
+    score_questions(program, questions, [example], dspy.settings.lm.meter)
 
 
 def compiled(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:

@@ -19,7 +19,7 @@ from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.html import HTML
 from mempiler.runs.pages.page import open_page
 from mempiler.runs.planning import plan_compile, plan_evaluate, start_program
-from mempiler.runs.runtime import Runtime
+from mempiler.runs.run import Run
 from mempiler.runs.setup import RunConfig
 from mempiler.runs.tracking import client
 
@@ -222,8 +222,8 @@ def test_a_rival_is_shown_the_same_kind_of_lines(config: dict[str, Any], saved: 
     save(build("turn-rag", "dialogue-reply", **config), folder)
     setup = RunConfig(benchmark="palbench.dialogue", judge_lm="offline", options={"against": "turn-rag"})
     setup = setup if saved else replace(setup, method_settings=config)
-    runtime = Runtime(setup, Meter(), BudgetGuard(setup.limits), RunFolder.create("rival", {}))
-    program, benchmark = runtime.load_target(folder if saved else "turn-rag")
+    run = Run(setup, Meter(), BudgetGuard(setup.limits), RunFolder.create("rival", {}))
+    program, benchmark = run.load_target(folder if saved else "turn-rag")
     assert benchmark.interaction is not None
     rival: Any = benchmark.interaction.rival
     assert program.task.settings.dates is rival.task.settings.dates is (config == {})

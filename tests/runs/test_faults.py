@@ -17,7 +17,7 @@ from mempiler.engines.models import language_model
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.engines.prices import TokenPrices, litellm_module
 from mempiler.programs.names import METHODS
-from mempiler.runs.evaluate import evaluate
+from mempiler.runs.evaluate import score_questions
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.manifest import is_intact
 from mempiler.runs.pages.page import spent_line
@@ -147,7 +147,7 @@ def test_every_method_finishes_and_loses_at_most_the_refused_calls(name: str) ->
     lm = MeteredLM("strict/test", Meter(), engine=engine, cache=False, temperature=0.0)
     with dspy.context(lm=lm):
         program = build(name, questions.task, embedder(), **SMALLER.get(name, {}))
-        found = evaluate(program, questions, examples, lm.meter, threads=1)
+        found = score_questions(program, questions, examples, lm.meter, threads=1)
     assert len(found.rows) == len(examples)
     assert engine.refused > 0
     assert found.outcomes["lost"] == engine.refused
@@ -164,7 +164,7 @@ def run(server: Any, threads: int, **limits: Any) -> Evaluation:
     lm = language_model(server.model, meter=meter, api_base=server.url, guard=guard, prices=prices)
     asked = benchmark("locomo")
     with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
-        return evaluate(build("turn-rag", asked.task), asked, asked.examples[:100], meter, threads)
+        return score_questions(build("turn-rag", asked.task), asked, asked.examples[:100], meter, threads)
 
 
 def spent(found: Evaluation) -> dict[str, float]:

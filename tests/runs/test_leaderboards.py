@@ -12,7 +12,7 @@ from mempiler.engines.models import language_model
 from mempiler.programs.external.program import build_external_program
 from mempiler.records import Failure
 from mempiler.runs.compare import FinishedRun
-from mempiler.runs.evaluate import evaluate
+from mempiler.runs.evaluate import score_questions
 from mempiler.runs.exports.leaderboards import write_results
 from mempiler.runs.external import Answers
 
@@ -49,7 +49,7 @@ def test_a_run_that_is_written_and_read_again_has_its_scores(name, form, options
     thing, meter = Answers(packed), Meter()
     examples = thing.attach_answers(asked, asked.examples)
     with dspy.context(lm=language_model(meter=meter)):
-        found = evaluate(build_external_program(thing, packed.name, asked.task), asked, examples, meter)
+        found = score_questions(build_external_program(thing, packed.name, asked.task), asked, examples, meter)
     again, before = (
         {each.id: (each.answer, each.score) for each in one.headline_rows} for one in (found, ran.evaluation)
     )

@@ -1,0 +1,33 @@
+"""The example in the docstring of `optimizers/job.py` is an optimizer."""
+
+import re
+from typing import Any
+
+import dspy
+from mempiler.data.catalog import benchmark
+from mempiler.engines.models import language_model
+from mempiler.optimizers import job as job_module
+from mempiler.optimizers.job import OptimizerJob
+from mempiler.optimizers.metric_views import MetricViews
+from mempiler.programs.catalog import build
+
+
+def test_the_example_of_an_optimizer_compiles_the_student() -> None:
+    function = re.search(r"^    def .*?(?=^\S)", job_module.__doc__ or "", re.MULTILINE | re.DOTALL)
+    assert function is not None
+    names: dict[str, Any] = dict(vars(job_module))
+    exec(re.sub("^    ", "", function[0], flags=re.MULTILINE), names)
+    lm = language_model()
+    job = OptimizerJob(
+        student=build("turn-rag"),
+        train=[dspy.Example(question="?", answer="a" * length) for length in (1, 5, 3, 4, 2)],
+        val=(),
+        metric_views=MetricViews(benchmark("locomo")),
+        task_lm=lm,
+        prompt_lm=lm,
+    )
+
+    compiled = names["run_longest_answers"](job)
+
+    demos = [predictor.demos for _, predictor in compiled.named_predictors()]
+    assert [[len(demo.answer) for demo in each] for each in demos] == [[5, 4, 3, 2]]
