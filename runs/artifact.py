@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..engines.embedders import IN_PROCESS, NO_RERANKER
+from ..engines.embedders import IN_PROCESS, NO_RERANKER, TextEmbedder
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.models import OFFLINE
@@ -177,7 +177,7 @@ def chosen_embedder(
     embedder: str | None = None,
     embedder_api_base: str | None = None,
     reranker: str | None = None,
-) -> Embedder | None:
+) -> TextEmbedder | None:
     """The embedder that whoever runs a saved program chose for it, for `load`.
 
     Args:
@@ -224,7 +224,7 @@ def _embedder(folder: Path, manifest: Manifest, given: Embedder | None) -> Embed
     return given or embedder_of(folder, manifest)
 
 
-def embedder_of(folder: Path, manifest: Manifest) -> Embedder:
+def embedder_of(folder: Path, manifest: Manifest) -> TextEmbedder:
     """The embedder of this process that a program was made with, and what ranked its hits again.
 
     Raises:
