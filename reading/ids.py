@@ -21,6 +21,7 @@ _BRACKETS = re.compile(r"\[([^\[\]\n]{1,200})\]")
 # Python refuses to convert thousands of digits, so their number is limited. No id has so many.
 _DIGITS = re.compile(r"\d{1,100}")
 
+# These match the positions where a word may start or end, and no characters.
 _WORD_START = re.compile(r"(?<!\w)")
 _WORD_END = re.compile(r"(?!\w)")
 
@@ -116,7 +117,11 @@ class IdMatcher:
         return ids[0] if len(ids) == 1 else None
 
     def _ids_within(self, text: str) -> list[str]:
-        """Return the ids that stand as words in a text."""
+        """Return the ids that stand as whole words in a text: "D1:1" is not a part of "D1:12".
+
+        At each start of a word, only texts as long as some id are looked up. So the time does not
+        depend on the number of ids, of which a prompt may show thousands.
+        """
         word_starts = [match.start() for match in _WORD_START.finditer(text)]
         word_ends = {match.start() for match in _WORD_END.finditer(text)}
 

@@ -78,57 +78,75 @@ class LooseJsonParser:
         self.slips: list[Slip] = []
 
     def parse_field(self, text: str) -> JsonValue:
-        """Return the value that the text of a field writes; the text itself if it writes none.
+        """Return the JSON value that stands in the text of a field.
+
+        If there is no JSON in it, return the text itself, without a fence around it:
+
+            ```json [1, 2] ```      the list [1, 2]
+            I choose [1, 2].        the list [1, 2]
+            ``` green tea ```       the text "green tea"
 
         Raises:
             UnreadableError: The JSON ends in the middle, or has slips and is too long to repair.
         """
-        fence = _FENCE.fullmatch(text.strip())
-        content = fence[1].strip() if fence else text.strip()
+        stripped_text = text.strip()
+        fence = _FENCE.fullmatch(stripped_text)
+        content = fence[1].strip() if fence else stripped_text
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
+            # It is JSON with slips, JSON between sentences, or no JSON.
             pass
 
         has_several_fences = fence is not None and "```" in content
         if has_several_fences:
-            # The text begins with one fence and ends with another, so `content` is no JSON.
-            value = self.find_value(text)
+            # In "```[1]``` No: ```[2]```" the match reaches from the first fence to the last, and
+            # `content` is "[1]``` No: ```[2]". So the fences must be found one by one.
+            value = self.find_value(stripped_text)
         elif content.startswith(("[", "{", "(")):
-            # It is JSON with slips, such as [{'name': 'Rex',}].
+            # For example [{'name': 'Rex',}], or ('S2', 'S7') as Python writes it.
             value = self.parse_prefix(content)
         else:
-            # JSON may stand between sentences.
             value = self.find_value(content)
         return content if value is None else value
 
     def find_value(self, text: str) -> JsonContainer | None:
         """Return the object or list that a text holds, or None.
 
-        The last fence is read first, since an earlier one may hold a draft; the whole text, last.
+        The fences are searched first, the last one before the others: a model that corrects itself
+        writes its draft in one fence and its answer in the next. The text as a whole comes after
+        them, for JSON without a fence.
 
         Raises:
             UnreadableError: The JSON ends in the middle, or has slips and is too long to repair.
         """
         fence_contents = _FENCE.findall(text)
-        for candidate in [*reversed(fence_contents), text]:
-            passage = candidate.strip()
-            opening = _OPENING_BRACKET.search(passage)
-            if opening is None:
-                continue
-
-            value = self.parse_prefix(passage[opening.start() :])
+        for passage in [*reversed(fence_contents), text]:
+            value = self._find_in_passage(passage.strip())
             if value is not None:
                 return value
-            # An empty value counts if nothing else stands there.
-            if passage in ("[]", "{}"):
-                return json.loads(passage)
         return None
+
+    def _find_in_passage(self, passage: str) -> JsonContainer | None:
+        """Return the object or list at the first bracket of a passage, or None.
+
+        Empty brackets count only if they are the whole passage. "[]" is a list without elements,
+        but the brackets of "I tick [] for none" mean nothing.
+        """
+        if passage in ("[]", "{}"):
+            self.slips.append("layout")
+            return json.loads(passage)
+
+        opening = _OPENING_BRACKET.search(passage)
+        if opening is None:
+            return None
+        return self.parse_prefix(passage[opening.start() :])
 
     def parse_prefix(self, text: str) -> JsonContainer | None:
         """Return the object or list at the beginning of a text that begins with a bracket.
 
-        Several objects in a row become a list. None stands for an empty object or list too.
+        Several objects in a row become a list: some models write one object per line where a list
+        is due. Return None if the object or list is empty, or nothing can be read.
 
         Raises:
             UnreadableError: The JSON ends in the middle, or has slips and is too long to repair.
@@ -141,9 +159,8 @@ class LooseJsonParser:
 
         self.slips.append("layout")
         value = values[0] if values else self._repair(text)
-        if isinstance(value, dict | list) and value:
-            return value
-        return None
+        is_container = isinstance(value, dict | list)
+        return value if is_container and value else None
 
     def _repair(self, text: str) -> JsonValue:
         """Return the value of JSON with slips as json_repair reads it, or None if it cannot.
@@ -223,23 +240,32 @@ def _plain_value(value: JsonValue) -> JsonValue:
 def _decode_values(text: str) -> list[JsonValue]:
     """Return the sound JSON values at the beginning of a text, one after the other.
 
-    Several values count only if all of them are objects:
+    Only objects form a series. Behind a list, further values are taken for a part of the prose:
 
         {"a": 1} {"a": 2}       both objects
-        [1, 2] See also [3].    the list [1, 2]; what follows is prose
-        {"a": 1} {"a": 2,}      nothing: the whole text must be repaired, or an object would be lost
+        [1, 2] [3] is no hit    the list [1, 2]
+        {"a": 1} {"a": 2,}      nothing: the second object has a slip, so the text must be repaired
+        [1, 2,]                 nothing, for the same reason
     """
     decoder = json.JSONDecoder()
     values: list[JsonValue] = []
     position = 0
-    while separator := _SEPARATOR.match(text, position):
+    while True:
+        separator = _SEPARATOR.match(text, position)
+        if separator is None:
+            # Prose follows, or the text ends.
+            break
+
         start = separator.end()
         try:
             value, position = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
-            follows_objects = bool(values) and isinstance(values[0], dict)
-            is_object_with_slips = text[start] == "{"
-            return [] if follows_objects and is_object_with_slips else values
+            is_series_of_objects = bool(values) and isinstance(values[0], dict)
+            if is_series_of_objects and text[start] == "{":
+                # This object has a slip. Without it the series would be incomplete.
+                return []
+            # Other brackets that are no JSON belong to prose: "[1, 2] [see above]".
+            return values
         values.append(value)
 
     if all(isinstance(value, dict) for value in values):
@@ -268,6 +294,7 @@ def _scan_ending(text: str) -> _Ending:
         if is_escaped:
             is_escaped = False
         elif letter == "\\":
+            # Outside of texts a backslash escapes nothing.
             is_escaped = quote != ""
         elif quote:
             if letter == quote:

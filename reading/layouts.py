@@ -106,6 +106,14 @@ def shorten_blanks(text: str) -> str:
     return _LONG_BLANKS.sub(shorten, text)
 
 
+def opens_bold_type(heading: re.Match[str]) -> bool:
+    """Say whether a heading opens bold type that ends behind its text, as in "**Answer: tea**".
+
+    "**Answer:** tea" closes it at once.
+    """
+    return heading[0].count("**") == 1
+
+
 def parse_json_object(text: str) -> JsonObject | None:
     """Return the JSON object that is the whole text, or None."""
     try:
@@ -118,23 +126,29 @@ def parse_json_object(text: str) -> JsonObject | None:
 def _outputs_in_other_layouts(
     signature: type[dspy.Signature], answer: str, required_names: Sequence[str]
 ) -> list[JsonObject]:
-    """Return the outputs that an answer holds in each other layout, the likeliest layout first."""
+    """Return the outputs that an answer holds in each layout that no prompt asks for.
+
+    The likeliest layout comes first. For a signature whose only required output is `scores`:
+
+        an object among other text      Sure: {"scores": [1, 2]}
+        a bare value                    [1, 2]
+        headings in words               **Scores:** [1, 2]
+    """
     names = list(signature.output_fields)
+    json_value = find_json(answer)
+    from_object = _outputs_of_object(json_value, names)
+    from_bare_value = _outputs_of_bare_value(signature, json_value, required_names)
+    from_bare_value.update(from_object)
+
     heading = _heading_pattern(names)
     under_headings = _split_at_headings(heading, answer, names)
 
-    json_value = find_json(answer)
-    from_object = _outputs_of_object(json_value, names)
-
-    # The value may also be that of the one required output, without its name.
-    from_bare_value = dict(from_object)
-    bare_name = _bare_output(signature, required_names)
-    if bare_name is not None and json_value is not None:
-        from_bare_value.setdefault(bare_name, json_value)
-
-    # A JSON value behind a heading belongs to that heading.
+    # In "Reasons: [1, 2]\nScores: [3, 4]" the first list belongs to the heading before it, and must
+    # not be taken for a bare value of `scores`. In "[1, 2]\nScores: as discussed" no heading comes
+    # before the list.
     text_before_json = _OPENING_BRACKET.split(answer, maxsplit=1)[0]
-    if heading.search(text_before_json):
+    is_heading_before_json = heading.search(text_before_json) is not None
+    if is_heading_before_json:
         return [from_object, under_headings, from_bare_value]
     return [from_object, from_bare_value, under_headings]
 
@@ -153,19 +167,22 @@ def _outputs_of_object(value: JsonValue, names: Sequence[str]) -> JsonObject:
     return outputs
 
 
-def _bare_output(signature: type[dspy.Signature], required_names: Sequence[str]) -> str | None:
-    """Return the output that an answer may give as a bare value, without its name; None if none.
+def _outputs_of_bare_value(
+    signature: type[dspy.Signature], value: JsonValue, required_names: Sequence[str]
+) -> JsonObject:
+    """Return a JSON value as the only required output of a signature, if there is just one.
 
-    If `scores` is the only required output, `[1, 2]` is read like `{"scores": [1, 2]}`.
+    A model that is asked for `scores` alone may leave the name out: `[1, 2]` then means
+    `{"scores": [1, 2]}`.
     """
-    if len(required_names) != 1:
-        return None
+    if value is None or len(required_names) != 1:
+        return {}
 
     name = required_names[0]
-    # JSON in an answer that should be a text is a part of that text.
+    # If the output is a text, as in "I would take [1, 2].", its brackets are a part of the text.
     if signature.output_fields[name].annotation is str:
-        return None
-    return name
+        return {}
+    return {name: value}
 
 
 def _split_at_headings(heading: re.Pattern[str], answer: str, names: Sequence[str]) -> JsonObject:
@@ -188,8 +205,7 @@ def _split_at_headings(heading: re.Pattern[str], answer: str, names: Sequence[st
             continue
 
         section = answer[match.end() : end].strip()
-        # The heading opened bold type in "**Answer: tea**".
-        if match[0].count("**") == 1 and section.endswith("**"):
+        if opens_bold_type(match) and section.endswith("**"):
             section = section[:-2].rstrip()
         sections[name] = section
     return sections

@@ -17,7 +17,10 @@ _WORD_SEPARATOR = re.compile(r"[,;\s、，]+|\band\b")
 
 
 def list_elements(raw: JsonValue, element_type: TypeHint) -> list[JsonValue]:
-    """Return the elements of a value that is no list.
+    """Return the elements of a value that a model wrote where a list is due.
+
+    A text is split if its type tells where. For a list of texts, its lines are the elements; for a
+    list of ids or of fixed choices, its words. Any value that is not taken apart is one element.
 
     Args:
         raw: An object, a text or another value.
@@ -45,9 +48,18 @@ def _holds_containers(raw: JsonObject) -> bool:
 
 
 def _elements_of_object(raw: JsonObject, element_type: TypeHint) -> list[JsonValue]:
-    """Return the elements of an object that stands for a list.
+    """Return the elements of an object that a model wrote where a list is due.
 
-    The object is an element itself, a wrapper around the list, or holds the elements by their ids.
+    For a list of models with the fields `id` and `name`:
+
+        {"name": "Rex"}                                 the object is the only element
+        {"pets": [{"name": "Rex"}, {"name": "Bo"}]}     the elements are in the list below a key
+        {"p1": {"name": "Rex"}, "p2": {"name": "Bo"}}   the keys are the ids of the elements
+
+    For a list of texts:
+
+        {"first": "a walk", "second": "a swim"}         the values are the elements
+        {"plans": {"first": "a walk"}}                  the elements are in the object below a key
     """
     field_names = _field_names(element_type)
     field_keys = {normalize_name(name) for name in field_names}
@@ -55,7 +67,8 @@ def _elements_of_object(raw: JsonObject, element_type: TypeHint) -> list[JsonVal
     if keys & field_keys:
         return [raw]
 
-    # {"facts": [...]} wraps the list. A list of ids may stand beside other values.
+    # {"pets": [...]} wraps the list. A list of ids may stand beside other values, as in
+    # {"answer": ["S2", "S7"], "reason": "Both suit."}.
     values = list(raw.values())
     lists = [value for value in values if isinstance(value, list | tuple)]
     if len(lists) == 1 and (len(values) == 1 or is_id(element_type)):
@@ -70,6 +83,7 @@ def _elements_of_object(raw: JsonObject, element_type: TypeHint) -> list[JsonVal
     if len(values) == 1 and isinstance(values[0], dict):
         return _elements_of_object(values[0], element_type)
 
+    # An object without a known field is no instance of the model. Reading it says so.
     return [raw] if field_names else values
 
 

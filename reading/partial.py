@@ -1,8 +1,15 @@
-"""Read one output while the completion that holds it is still growing.
+r"""Read one output while the completion that holds it is still growing.
 
-What is returned is certain, whatever follows. Held back is what may still change: blanks at the
-end, and what may become a header, an escape sequence or an escaped marker. An answer in another
-layout than the prompt asked for gives nothing before its end.
+A program shows the text of an output to its user as it arrives, and cannot take it back. So only
+*certain* text is returned: text that `answer.read_answer` will return too, whatever follows. Held
+back is what may still change:
+
+    "tea   "             the blanks, which are removed at the end of an output
+    "tea\n[[ ## comp"    the last line, which may become the header of the next output
+    "tea\u00"            the escape sequence of JSON, which has arrived in part
+    "tea #"              the last sign, which may become an escaped marker (see `markers`)
+
+An answer in another layout than the prompt asked for gives nothing before its end.
 """
 
 from __future__ import annotations
@@ -12,12 +19,22 @@ import re
 
 import dspy
 
-from .layouts import HEADER, Layout, parse_json_object, remove_thoughts, shorten_blanks
+from .layouts import (
+    HEADER,
+    Layout,
+    opens_bold_type,
+    parse_json_object,
+    remove_thoughts,
+    shorten_blanks,
+)
 from .spelling import normalize_name
 from .type_hints import field_type
 
 MAX_PARTIAL_LENGTH = 50_000
 """Longest completion, in characters, that is read while it grows."""
+
+_READS_PER_LENGTH = 100
+"""A completion is read again once it has grown by its length divided by this number."""
 
 _THOUGHT_TAGS = ("<think>", "<thinking>")
 
@@ -26,18 +43,27 @@ _HEADER_BEGINNING = re.compile(
     r"(?:[#＃](?:[#＃]\s{0,9}[\]】]{0,2}[ \t]*)?)?)?)?)?\Z",
     re.MULTILINE,
 )
-"""`layouts.HEADER`, or a beginning of it, at the end of a text."""
+"""A last line that is `layouts.HEADER`, or may become one: `[[`, `[[ ## comp`."""
 
 _ESCAPED_MARKER = re.compile(r"[#＃<\[](?:~|\Z)")
 """An escaped marker (see `markers`), or what may become one."""
 
-_JSON_VALUE_START = re.compile(r'\s*:\s*"')
+_COLON_AND_QUOTE = re.compile(r'\s*:\s*"')
+"""What stands between the key of a JSON object and a text."""
 
 _WHOLE_CHARACTERS = re.compile(
-    r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
-    r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*"
+    r"""
+    (?:
+        [^"\\\x00-\x1f]                         # a character that is not escaped
+      | \\["\\/bfnrt]                           # a short escape sequence, such as a line break
+      | \\u (?![dD][89a-fA-F]) [0-9a-fA-F]{4}   # a character by its number: \u00e9
+      | \\u [dD][89abAB][0-9a-fA-F]{2}          # a character in two halves: \ud83d\ude00
+        \\u [dD][c-fC-F][0-9a-fA-F]{2}
+    )*
+    """,
+    re.VERBOSE,
 )
-"""The beginning of a JSON text without an escape sequence that is cut."""
+"""The characters of a JSON text up to its closing quote, or to one that has arrived in part."""
 
 
 class PartialAnswer:
@@ -60,8 +86,8 @@ class PartialAnswer:
         self._name = name
         self._layout = layout
         self._completion = ""
-        self._certain_text = ""
-        """What `add_piece` returned so far."""
+        self._returned_text = ""
+        """All text that `add_piece` has returned."""
         self._read_length = 0
         """Length of the completion when it was last read."""
         self._is_stopped = False
@@ -71,22 +97,29 @@ class PartialAnswer:
         self._completion += piece
         if len(self._completion) > MAX_PARTIAL_LENGTH:
             self.stop()
-        if self._is_stopped:
+        if self._is_stopped or not self._has_grown_enough():
             return ""
 
-        # Reading starts at the beginning each time, so a long completion is read less often.
-        new_length = len(self._completion) - self._read_length
-        if new_length < len(self._completion) // 100:
-            return ""
         self._read_length = len(self._completion)
-
         certain_text = self._read()
-        if not certain_text.startswith(self._certain_text):
+        if not certain_text.startswith(self._returned_text):
+            # This is not expected: the text changed where it was certain. What was returned cannot
+            # be taken back, and the continuation of another text would make no sense behind it.
             self.stop()
             return ""
-        new_text = certain_text.removeprefix(self._certain_text)
-        self._certain_text = certain_text
+
+        new_text = certain_text.removeprefix(self._returned_text)
+        self._returned_text = certain_text
         return new_text
+
+    def _has_grown_enough(self) -> bool:
+        """Say whether the completion should be read again.
+
+        Each reading starts at the beginning. If it followed every piece, the time for a completion
+        would grow with the square of its length.
+        """
+        new_length = len(self._completion) - self._read_length
+        return new_length >= len(self._completion) // _READS_PER_LENGTH
 
     def stop(self) -> None:
         """Return no more text."""
@@ -131,21 +164,26 @@ def _before_escaped_marker(text: str) -> str:
 
 def _text_under_header(name: str, answer: str) -> str:
     """Return the text under the header of an output, up to a next header or its beginning."""
-    start = None
-    for header in HEADER.finditer(answer):
-        if start is not None:
-            return answer[start : header.start()]
-        if normalize_name(header[1]) == normalize_name(name):
-            # "**Answer: tea**" loses the stars at its end, so its end must be known.
-            if header[0].count("**") == 1:
-                return ""
-            start = header.end()
-
-    if start is None:
+    header = _find_header(name, answer)
+    if header is None:
         return ""
-    beginning = _HEADER_BEGINNING.search(answer, start)
-    end = beginning.start() if beginning else len(answer)
+    # Of "**## answer ## tea**" the stars at the end are removed. Before the end is known, stars may
+    # be those or a part of the text, so no text is certain.
+    if opens_bold_type(header):
+        return ""
+
+    start = header.end()
+    next_header = HEADER.search(answer, start) or _HEADER_BEGINNING.search(answer, start)
+    end = next_header.start() if next_header else len(answer)
     return answer[start:end]
+
+
+def _find_header(name: str, answer: str) -> re.Match[str] | None:
+    """Return the first header of an output, or None."""
+    for header in HEADER.finditer(answer):
+        if normalize_name(header[1]) == normalize_name(name):
+            return header
+    return None
 
 
 def _text_in_object(name: str, answer: str) -> str:
@@ -153,17 +191,25 @@ def _text_in_object(name: str, answer: str) -> str:
 
     Of `{"reasoning": "She said so.", "answer": "To Lis`, the text of "answer" is "To Lis".
     """
-    before_key, key, after_key = answer.partition(json.dumps(name))
-    value_start = _JSON_VALUE_START.match(after_key)
-    if value_start is None:
+    key = json.dumps(name)
+    before_key, _, after_key = answer.partition(key)
+    separator = _COLON_AND_QUOTE.match(after_key)
+    if separator is None or not _is_key_of_outermost_object(before_key, key):
         return ""
 
-    # What looks like the key may stand within a text or in an inner object. If it is a key of the
-    # outermost object, an object that ends right after it, with any value, is complete.
-    object_up_to_key = f"{before_key}{key}: 0}}"
-    if parse_json_object(object_up_to_key) is None:
-        return ""
-
-    # An escaped character that has arrived in part, such as `\u00`, is left out.
-    characters = _WHOLE_CHARACTERS.match(after_key, value_start.end())
+    characters = _WHOLE_CHARACTERS.match(after_key, separator.end())
     return json.loads(f'"{characters[0]}"') if characters else ""
+
+
+def _is_key_of_outermost_object(before_key: str, key: str) -> bool:
+    """Say whether what looks like a key is a key of the outermost object.
+
+    It may also be a key of an inner object, or stand within a text. To find out, give the key any
+    value and close one object behind it. The result is JSON only if nothing else was open:
+
+        {"reasoning": "Hm.", "answer": 0}       JSON
+        {"reasoning": {"answer": 0}             the outer object is open
+        {"reasoning": "The "answer": 0}         the key ended a text
+    """
+    object_up_to_key = f"{before_key}{key}: 0}}"
+    return parse_json_object(object_up_to_key) is not None

@@ -180,25 +180,43 @@ class ValueReader:
         return label
 
     def _read_id(self, raw: JsonValue, mark: IdFrom, path: str) -> str:
-        """Return the id that is meant. An unknown id is returned as it is, and logged."""
+        """Return the id that a model means, spelled as the prompt shows it.
+
+        An id that the prompt does not show is returned as the model wrote it.
+
+        Args:
+            raw: An id, perhaps with decoration: "D1:3", "[d1:3]", "turn D1:3" or 3.
+            mark: The inputs that show the ids, and whether the model may invent others.
+            path: Where the id stands in the answer.
+
+        Raises:
+            UnreadableError: The value is of a kind that cannot be an id.
+        """
         if raw is None or isinstance(raw, bool | dict):
             raise UnreadableError(path, f"an id is due, not {preview(raw)}")
-        if isinstance(raw, list):
-            raw = raw[0] if len(raw) == 1 else ", ".join(map(str, raw))
 
+        written_id = _unwrapped_id(raw)
+        shown_id = self._id_matcher(mark).match(written_id)
+        if shown_id is not None:
+            if shown_id != written_id:
+                self.repairs.add("id", path)
+            return shown_id
+
+        new_id = str(written_id)
+        # An empty text names nothing, so it is not an unknown id.
+        if new_id.strip() and not mark.allow_new:
+            self.repairs.add("unknown id", path)
+        return new_id
+
+    def _id_matcher(self, mark: IdFrom) -> IdMatcher:
+        """Return the matcher for the ids of a mark.
+
+        It is made once for an answer, since finding the ids of long inputs takes time and a list
+        may hold thousands of ids.
+        """
         if mark not in self._id_matchers:
             self._id_matchers[mark] = mark.matcher(self._inputs)
-        shown_id = self._id_matchers[mark].match(raw)
-
-        if shown_id is None:
-            text = str(raw)
-            if text.strip() and not mark.allow_new:
-                self.repairs.add("unknown id", path)
-            return text
-
-        if shown_id != raw:
-            self.repairs.add("id", path)
-        return shown_id
+        return self._id_matchers[mark]
 
     def _read_union(self, raw: JsonValue, type_hint: TypeHint, path: str) -> object:
         """Return a value of the first type of a union as which it can be read."""
@@ -245,8 +263,19 @@ class ValueReader:
         return elements if list_type in (list, Sequence) else list_type(elements)
 
     def _raw_elements(self, raw: JsonValue, element_type: TypeHint, path: str) -> list[JsonValue]:
-        """Return the elements of a list, or of another value that stands for a list."""
-        # JSON has lists only, but the validator of a field may return another type.
+        """Return the elements of a list before they are read.
+
+        A model may write another value where a list is due. `list_elements` finds the elements in
+        it, and the repair is logged:
+
+            {"name": "Rex"}                 one element without the brackets of a list
+            {"items": [{"name": "Rex"}]}    a list inside an object
+            "S2, S7 and S8"                 an enumeration
+
+        Raises:
+            UnreadableError: The value is empty.
+        """
+        # JSON has lists only, but the validator of a field may return a tuple or a set.
         if isinstance(raw, list | tuple | set):
             return list(raw)
         if raw is None or raw == "":
@@ -343,6 +372,19 @@ class ValueReader:
                 self.repairs.truncate(repair_count)
                 self.repairs.add("field", field_path)
         return values
+
+
+def _unwrapped_id(raw: JsonValue) -> JsonValue:
+    """Return the id in a list where a single id is due; any other value as it is.
+
+    The elements of a longer list become one text: `["turn", "D1:3"]` is "turn, D1:3". The matcher
+    finds the only id in it, and refuses a text with several.
+    """
+    if not isinstance(raw, list):
+        return raw
+    if len(raw) == 1:
+        return raw[0]
+    return ", ".join(str(part) for part in raw)
 
 
 def _validate(value: JsonValue, type_hint: TypeHint, path: str) -> object:

@@ -65,15 +65,22 @@ class Query(Record):
 
     @property
     def search_text(self) -> str:
-        """The text that a memory is searched with; for a dialogue, all its turns.
+        """The text that a memory is searched with.
 
-        It leaves the options out, since the wrong ones would find what they claim. It leaves the
-        date out unless `searched_with_date` is set, since few questions are about the month in
-        which they are asked.
+        It never contains the options. A search for "(a) He moved to Oslo" finds memories about
+        Oslo, even if the option is wrong.
         """
-        if self.modality == "question":
-            return self.dated_text if self.searched_with_date else self.text
+        if self.modality == "dialogue":
+            return self._whole_dialogue()
+        # Few questions are about the month in which they are asked, and with the date a search
+        # would find what happened in that month.
+        return self.dated_text if self.searched_with_date else self.text
 
+    def _whole_dialogue(self) -> str:
+        """Return all turns of a dialogue, one a line. The last turn is the text of the query.
+
+        That turn alone may be no more than "Yes, please.", which finds nothing.
+        """
         lines = [line for line in self.dialogue.split("\n") if line]
         lines.append(f"user: {self.text}")
         return "\n".join(lines)

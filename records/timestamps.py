@@ -35,17 +35,23 @@ def _refuse_number(value: object) -> date | str:
 
 
 def _refuse_outside_calendar(time: datetime) -> datetime:
-    """Refuse a time whose year in UTC is before 1 or after 9999.
+    """Refuse a time that Python cannot convert to UTC.
+
+    Python's calendar has the years 1 to 9999. 9999-12-31T23:00-02:00 is a time of the year 9999,
+    but in UTC the year 10000 has begun. A time without a zone is never converted, so it passes.
 
     Raises:
-        ValueError: The time has no form in UTC.
+        ValueError: In UTC, the time is before the year 1 or after the year 9999.
     """
-    if time.tzinfo:
-        try:
-            time.astimezone(UTC)
-        except OverflowError:
-            reason = "this moment is outside the calendar; expected a year from 2 to 9998"
-            raise ValueError(reason) from None
+    if time.tzinfo is None:
+        return time
+
+    try:
+        time.astimezone(UTC)
+    except OverflowError:
+        # No zone moves a time by more than a day, so these years fit in every zone.
+        reason = "this moment is outside the calendar; expected a year from 2 to 9998"
+        raise ValueError(reason) from None
     return time
 
 

@@ -77,26 +77,39 @@ def _parse_feedback(value: object) -> Feedback:
     return "others"
 
 
-def _parse_turn_span(value: object) -> list[str]:
-    """Return the ids in a list, in the values of an object, or in a text such as "D1:1 to D1:4"."""
+def _parse_turn_ids(value: object) -> list[str]:
+    """Return the ids that a model wrote for the first and the last turn of a topic.
+
+    All of these are ["D1:1", "D1:4"]. The turns between the two are not added.
+
+        ["D1:1", "D1:4"]
+        {"start": "D1:1", "end": "D1:4"}
+        "[D1:1] to [D1:4]"
+        "D1:1 - D1:4"
+    """
+    turn_ids: list[str] = []
+    for part in _span_parts(value):
+        turn_id = str(part).strip(_ID_DECORATION)
+        is_empty_or_dash = set(turn_id) <= set(_ID_DECORATION + "-")
+        if not is_empty_or_dash:
+            turn_ids.append(turn_id)
+    return turn_ids
+
+
+def _span_parts(value: object) -> list[object]:
+    """Return the parts of a value that names the first and the last turn of a topic.
+
+    A text is not split at a hyphen, since ids may contain one. So "D1:1 - D1:4" has three parts.
+    """
     if value is None:
         return []
     if isinstance(value, dict):
-        parts = list(value.values())
-    elif isinstance(value, str):
-        parts = re.split(r"[\s,~–—]+|\bto\b", value)
-    elif isinstance(value, list):
-        parts = value
-    else:
-        parts = [value]
-
-    turn_ids: list[str] = []
-    for part in parts:
-        turn_id = str(part).strip(_ID_DECORATION)
-        is_dash = not turn_id.strip(_ID_DECORATION + "-")
-        if not is_dash:
-            turn_ids.append(turn_id)
-    return turn_ids
+        return list(value.values())
+    if isinstance(value, str):
+        return list(re.split(r"[\s,~–—]+|\bto\b", value))
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def _parse_yes(value: object) -> bool:
@@ -148,7 +161,7 @@ class ProposedSolution(BaseModel):
 class DraftOutline(BaseModel):
     """The outline of one topic of a conversation."""
 
-    turn_span: Annotated[list[str], BeforeValidator(_parse_turn_span)] = Field(
+    turn_span: Annotated[list[str], BeforeValidator(_parse_turn_ids)] = Field(
         default=[], description="ids of the first and the last turn of the topic"
     )
     requirement: str = Field(description="what the user needs, in one sentence")

@@ -289,7 +289,11 @@ def tree_examples() -> list[dspy.Example]:
 
 
 def refined_tree_examples() -> list[dspy.Example]:
-    """Return an example for `RefineTree`, which goes on from one for `ImagineTree`."""
+    """Return an example for `RefineTree`.
+
+    It goes on from the example of the half marathon for `ImagineTree`: the first tree was imagined
+    without knowing the user, and the second one takes account of the facts.
+    """
     return [
         dspy.Example(
             date=_RUN.date,
@@ -332,7 +336,10 @@ def _imagined_tree(request: _Request, nodes: Sequence[TreeNode]) -> dspy.Example
 
 
 def _with_children(nodes: Sequence[TreeNode]) -> list[TreeNode]:
-    """Return the nodes of a tree, each with the ids of its children."""
+    """Return the nodes of a tree, each with the ids of its children.
+
+    The trees of this file name only the parent of a node. Prompts show both.
+    """
     tree: list[TreeNode] = []
     for node in nodes:
         children = [child.action_id for child in nodes if child.parent == node.action_id]

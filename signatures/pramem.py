@@ -20,6 +20,7 @@ docstring above it is for readers of the code.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import dspy
@@ -43,6 +44,20 @@ _VERDICT_SYNONYMS = {
     "incorrect/deviation": "wrong",
 }
 
+_ACTION_PHRASES = (
+    # The paper calls an alert "calibration" experience in its figures and "bias-alert" experience
+    # in its text. A model may use either word.
+    (r"add .*(?:calibration|bias-alert|alert experience)", "add alert"),
+    # A model may write more than the name: "Add pattern experience", "Remove Existing Experience".
+    (r"add pattern.*", "add pattern"),
+    (r"add alert.*", "add alert"),
+    (r"modify(?: .*)?", "modify"),
+    (r"remove(?: .*)?", "remove"),
+    (r"delete(?: .*)?", "remove"),
+    (r"downgrade(?: .*)?", "downgrade"),
+)
+"""Phrases for actions, as patterns in lower case, and the actions. The first that fits counts."""
+
 _WORDS_FOR_TRUE = ("true", "yes", "sensitive", "pass", "passed")
 _WORDS_FOR_FALSE = ("false", "no", "insensitive", "fail", "failed")
 
@@ -54,23 +69,20 @@ _LONGEST_LETTER = 2
 
 
 def _parse_action(value: object) -> object:
-    """Return the name of an action as the types spell it; pydantic refuses other names."""
+    """Return the action that a phrase means, as `ProposedAction` and `Adjustment` spell it.
+
+    "Remove_Existing_Experience" is "remove". Another value is returned as it is, apart from blanks
+    and letter case, and pydantic refuses it.
+    """
     if not isinstance(value, str):
         return value
 
-    name = " ".join(value.lower().replace("_", " ").split())
-    if name.startswith("add ") and name.endswith(("calibration", "bias-alert", "alert experience")):
-        return "add alert"
-    for action in ("add pattern", "add alert"):
-        if name.startswith(action):
+    words = value.lower().replace("_", " ").split()
+    phrase = " ".join(words)
+    for pattern, action in _ACTION_PHRASES:
+        if re.fullmatch(pattern, phrase):
             return action
-
-    verb = name.partition(" ")[0]
-    if verb == "delete":
-        return "remove"
-    if verb in ("modify", "remove", "downgrade"):
-        return verb
-    return name
+    return phrase
 
 
 def _parse_adjustment(value: object) -> object:
