@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from .memory.memory import Memory as Memory
     from .memory.store import Store as Store
     from .programs.catalog import build as build
-    from .programs.method import EntryReader as EntryReader
-    from .programs.method import ExtractionFailed as ExtractionFailed
     from .programs.method import Method as Method
     from .programs.method import Policy as Policy
-    from .programs.method import Reader as Reader
-    from .programs.method import Writer as Writer
     from .programs.predictor import predictor as predictor
     from .programs.program import MemoryProgram as MemoryProgram
+    from .programs.reader import EntryReader as EntryReader
+    from .programs.reader import Reader as Reader
+    from .programs.writer import ExtractionFailed as ExtractionFailed
+    from .programs.writer import Writer as Writer
     from .records import Action as Action
     from .records import Behavior as Behavior
     from .records import Context as Context
@@ -95,12 +95,12 @@ _MODULES = {
     "Memory": ".memory.memory",
     "Store": ".memory.store",
     "build": ".programs.catalog",
-    "EntryReader": ".programs.method",
-    "ExtractionFailed": ".programs.method",
+    "EntryReader": ".programs.reader",
+    "ExtractionFailed": ".programs.writer",
     "Method": ".programs.method",
     "Policy": ".programs.method",
-    "Reader": ".programs.method",
-    "Writer": ".programs.method",
+    "Reader": ".programs.reader",
+    "Writer": ".programs.writer",
     "predictor": ".programs.predictor",
     "MemoryProgram": ".programs.program",
     "Action": ".records",

@@ -31,12 +31,12 @@ from .engines.offline.engine import OfflineEngine
 from .errors import DataError, UserError
 from .memory.memory import stored_sources
 from .programs.catalog import build
-from .programs.fold import Steps, run_step, write_items
 from .programs.identity import writer_key
 from .programs.method import Method
 from .programs.program import MemoryProgram
 from .programs.state import signature_of
 from .programs.tasks.task import task as task_class
+from .programs.writing import record_step, write_history, write_items
 from .records import Action, Behavior, Context, History, Logs, Profile, Query, Session, Turn
 
 Broken = Iterator[str]
@@ -99,7 +99,7 @@ def _writing(make: Make, past: History) -> Broken:
     memory = writer.Memory()
     for item in past.items:
         before, shown = memory.model_dump_json(), item.model_dump_json()
-        after = write_items([item], memory, Steps(writer), finalize=False)
+        after = write_items(writer, memory, [item])
         if memory.model_dump_json() != before:
             yield f"write changes the memory it is given (at item {item.id}); return a changed copy"
             return
@@ -108,12 +108,12 @@ def _writing(make: Make, past: History) -> Broken:
             return
         memory = after
     settled = writer.finalize(memory)
-    at_once = write_items(past.items, writer.Memory(), Steps(writer))
+    at_once = write_history(writer, past.items)
     if settled != at_once:
         yield "items one by one give another memory than all at once; extract and update must depend on nothing else"
     if writer.finalize(settled) != settled:
         yield "settling twice is not settling once"
-    if write_items(past.items, other.method.writer.Memory(), Steps(other.method.writer)) != at_once:
+    if write_history(other.method.writer, past.items) != at_once:
         yield "the same history gives another memory the second time; count ids, draw nothing without a seed"
 
 
@@ -127,7 +127,7 @@ def _memory(make: Make, past: History) -> Broken:
     strange = sorted(stored_sources(memory) - set(past.turns))
     if strange:
         yield f"the memory names sources that are no turns of the history: {', '.join(strange[:5])}"
-    done = run_step(lambda: reader.search(memory, list(_PROBES), 10))
+    done = record_step(lambda: reader.search(memory, list(_PROBES), 10))
     if done.calls:
         yield "search calls the model; only recall may"
     if reader.search(again, list(_PROBES), 10) != done.value:
@@ -142,9 +142,9 @@ def _memory(make: Make, past: History) -> Broken:
     if [[hit.id for hit in hits[:3]] for hits in single] != [[hit.id for hit in hits] for hits in fewer]:
         yield "search for k=3 is not the head of search for k=10"
     for probe in ("anything", ""):
-        run_step(lambda probe=probe: reader.recall(program.method.writer.Memory(), Query(text=probe)))
+        record_step(lambda probe=probe: reader.recall(program.method.writer.Memory(), Query(text=probe)))
     before = memory.model_dump_json()
-    run_step(lambda: reader.recall(memory, Query(text=_PROBES[0])))
+    record_step(lambda: reader.recall(memory, Query(text=_PROBES[0])))
     if memory.model_dump_json() != before:
         yield "recall changes the memory"
 
@@ -162,7 +162,7 @@ def _prompts(make: Make, past: History) -> Broken:
         if changed != writes:
             says = "writes but is not" if writes else "reads but is"
             yield f"the prompt {name} {says} part of the memory's key"
-    calls = run_step(lambda: write_items(past.items, writer.Memory(), Steps(writer))).calls
+    calls = record_step(lambda: write_history(writer, past.items)).calls
     strange = {id(call.predictor) for call in calls} - {id(predictor) for predictor in writers.values()}
     if strange:
         yield "writing asks prompts that do not lie below the writer; their changes would leave stale memories"
@@ -174,15 +174,15 @@ def _losses(make: Make, past: History) -> Broken:
     if not writer.predictors_below():
         return
     with dspy.context(lm=MeteredLM("garbled/garbled", Meter(), engine=_Garbled(), cache=False)):
-        memory = write_items(past.items, writer.Memory(), Steps(writer))
+        memory = write_history(writer, past.items)
     kept = stored_sources(memory) | {turn.id for left in memory.failed_items for turn in left.item.turns}
     lost = list[str]()
     for item in past.items:
-        calls = run_step(lambda item=item: write_items([item], writer.Memory(), Steps(writer))).calls
+        calls = record_step(lambda item=item: write_history(writer, [item])).calls
         asked = "\n".join(str(value) for call in calls for value in call.inputs.values())
         lost += [turn.id for turn in item.turns if turn.text and turn.text in asked and turn.id not in kept]
     if lost:
-        yield f"turns are lost where no answer can be read: {', '.join(lost[:5])}; say so with memory.left(item)"
+        yield f"turns are lost where no answer can be read: {', '.join(lost[:5])}; say so with memory.mark_failed(item)"
 
 
 class _Garbled(OfflineEngine):

@@ -30,9 +30,9 @@ from ..engines.embedders import embedder
 from ..engines.weights import cache
 from ..errors import UserError
 from ..programs.compact_adapter import CompactAdapter
-from ..programs.fold import Steps, write_items
 from ..programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from ..programs.threads import in_order
+from ..programs.writing import write_items
 
 Example = tuple[list[dict[str, str]], str]
 """Messages and the answer to them."""
@@ -92,7 +92,7 @@ def demonstrate(
         # Sequential: threads would draw the errors in any order.
         with in_order():
             for item in Conversation.make(SEED_OFFSET + seed, number, sessions).history.items:
-                memory = write_items([item], memory, Steps(writer), finalize=False)
+                memory = write_items(writer, memory, [item])
     return found
 
 

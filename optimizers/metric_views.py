@@ -15,7 +15,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.scorer import OptimizerStep, Score
 from ..programs.evidence import EvidenceStep, evidence_steps, turns_in_inputs
-from ..programs.remember import inputs_contain_turn
+from ..programs.replay import inputs_contain_turn
 
 
 class MetricViews:

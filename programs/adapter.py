@@ -37,7 +37,7 @@ from ..records.shared_by_copies import SharedByCopies
 from .compact_adapter import CompactAdapter
 from .recording import CURRENT_CALL
 from .streaming import PREDICTOR_LISTENER, streamed
-from .threads import SingleFlight
+from .single_flight import SingleFlight
 
 longest_text: contextvars.ContextVar[int | None] = contextvars.ContextVar("longest_text", default=None)
 """Most characters of a text that is read; writers set it for the answers they keep."""

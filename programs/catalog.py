@@ -11,10 +11,11 @@ from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.index import Embedder
 from ..records.import_object import import_object, refuse_python_file
 from .external.program import build_external_program, load_target, takes_embedder
-from .method import Method, Policy, Settings
+from .method import Method, Policy
+from .settings import Settings
 from .names import METHODS, POLICIES, plugins
 from .program import MemoryProgram
-from .remember import MemoryCache
+from .cache import MemoryCache
 from .tasks.task import TASK, TaskSettings, split_config
 from .tasks.task import task as task_class
 

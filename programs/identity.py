@@ -22,10 +22,10 @@ from pydantic import BaseModel, TypeAdapter
 
 from .. import __version__
 from ..records.context_variables import set_context
-from .method import Writer
+from .writer import Writer
 from .predictor import Component
 from .state import dump_predictor, signature_of
-from .threads import SingleFlight
+from .single_flight import SingleFlight
 
 _rollout: contextvars.ContextVar[str] = contextvars.ContextVar("rollout", default="")
 _UNSEEN = re.compile(r"^api_|key|token$|headers|base_url|secret|password|^timeout$", re.IGNORECASE)

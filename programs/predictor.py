@@ -30,7 +30,7 @@ from ..records.context_variables import set_context
 from .adapter import adapter as make_adapter
 from .adapter import longest_text
 from .recording import failure_of, record_call, record_failure
-from .threads import SingleFlight
+from .single_flight import SingleFlight
 
 DEMO_PREDICTOR_KEY = "dspy_meant_for"
 """Key of a demo that is for one predictor alone, which it names: optimizers give a labelled one to all of them."""

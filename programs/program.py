@@ -26,11 +26,12 @@ from .adapter import adapter as make_adapter
 from .method import Method
 from .pending import PendingItems, Recalled
 from .predictor import DEMO_EMBEDDER, Predictor, predictors_of, replace_predictors, semantic_embedder
-from .recording import CURRENT_RECORDING
-from .remember import CachedMemory, MemoryCache, replay
+from .recording import CURRENT_RECORDING, RecordedRecall
+from .cache import CachedMemory, MemoryCache
+from .replay import replay_write_calls
 from .state import signature_of
 from .tasks.task import Task
-from .threads import SingleFlight
+from .single_flight import SingleFlight
 
 if TYPE_CHECKING:
     from .. import Store, UserMemory
@@ -122,7 +123,7 @@ class MemoryProgram(dspy.Module):
             query = self.task.query(fields, past.items, since, past.speakers)
             found = self.recall(node.memory, query, self._waiting(since))
             if self._stage != "read":
-                replay(self.method.writer, node, found.context, evidence_ids)
+                replay_write_calls(self.method.writer, node, found.context, evidence_ids)
             return self._answered(found, node.memory)
 
     async def aforward(self, *given: Any, **named: Any) -> dspy.Prediction:
@@ -188,7 +189,7 @@ class MemoryProgram(dspy.Module):
         with set_context(SEARCH_TIMES, record.searches if record else None):
             found = self.method.recall(memory, query, waiting)
         if record:
-            record.recalled.append((time.perf_counter(), found))
+            record.recalled.append(RecordedRecall(time.perf_counter(), found))
         return found
 
     def _answered(self, found: Recalled, memory: Memory) -> dspy.Prediction:

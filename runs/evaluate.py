@@ -34,7 +34,7 @@ from ..memory.memory import Memory
 from ..memory.words import memory_words
 from ..programs.evidence import reports_recall, turns_in_inputs
 from ..programs.identity import program_digest
-from ..programs.method import Reader
+from ..programs.reader import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import CallRecorder, PredictorCall, failure_of, recording
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
@@ -305,9 +305,9 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         except Exception as error:
             failure = failure_of(str(example.id), error)
         if len(record.recalled) == 1:
-            clock.mark("recalled", record.recalled[0][0])
+            clock.mark("recalled", record.recalled[0].at)
         spans = [1000 * sum(each) / max(1, len(record.recalled)) for each in zip(*record.searches, strict=True)]
-        context = prediction.get("context") or (record.recalled[-1][1].full_context() if record.recalled else None)
+        context = prediction.get("context") or (record.recalled[-1].recalled.full_context() if record.recalled else None)
         try:
             recall = _evidence_found(program, benchmark, example, context, memory, record)
         except BudgetError as error:  # an embedding endpoint's
@@ -376,11 +376,11 @@ def _evidence_found(
         return {}
     # In a conversation there are several, and none of them may be that of the example.
     alone = len(record.recalled) == 1
-    query = record.recalled[0][1].query if alone else program.query_of(example)
+    query = record.recalled[0].recalled.query if alone else program.query_of(example)
     if program.method.reader.is_search_free:
         if memory is None and context is not None:
             memory = program.remember(program.history_of(example)).memory
-        known = record.ranked[1] if alone and record.ranked and record.ranked[0] is program.method.reader else None
+        known = record.ranked.hits if alone and record.ranked and record.ranked.reader is program.method.reader else None
         try:
             reader = program.method.reader
             hits = (

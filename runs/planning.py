@@ -41,7 +41,7 @@ from ..optimizers.logo_grpo.settings import TrainingSettings
 from ..optimizers.logo_grpo.training_config import TINY, TrainingConfig
 from ..programs.adapter import adapter as make_adapter
 from ..programs.program import MemoryProgram
-from ..programs.remember import MemoryCache
+from ..programs.cache import MemoryCache
 from ..records import History, read_json
 from .experiment import Part, chosen_examples
 from .external import plannable

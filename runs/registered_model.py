@@ -24,7 +24,7 @@ from ..engines.models import language_model
 from ..errors import EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram
 from ..programs.recording import failure_of
-from ..programs.remember import MemoryCache
+from ..programs.cache import MemoryCache
 from ..programs.threads import gather
 from ..records import History
 from ..text import one_line

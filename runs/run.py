@@ -45,9 +45,9 @@ from ..programs.adapter import adapter as make_adapter
 from ..programs.catalog import build, needs_embedder, preset, with_task
 from ..programs.external.program import build_external_program, takes_embedder
 from ..programs.program import MemoryProgram
-from ..programs.remember import MemoryCache
+from ..programs.cache import MemoryCache
 from ..programs.tasks.task import TASK, split_config
-from ..programs.threads import SingleFlight
+from ..programs.single_flight import SingleFlight
 from .artifact import chosen_embedder, load, versions
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder

@@ -33,10 +33,10 @@ from ..engines.usage import Usage
 from ..errors import DataError, UserError
 from ..memory.deltas import applied, delta
 from ..memory.memory import Memory
-from ..programs.method import Writer
-from ..programs.remember import CachedMemory, WriteCall
+from ..programs.writer import Writer
+from ..programs.cache import CachedMemory, WriteCall
 from ..programs.state import dump_values, load_values, signature_of
-from ..programs.threads import SingleFlight
+from ..programs.single_flight import SingleFlight
 from ..records import Item
 from ..records.shared_by_copies import SharedByCopies
 from .rows import Row
@@ -179,7 +179,7 @@ class NodeTable:
 
     store: RunStore
 
-    def kept(self, key: str, prefixes: Sequence[str]) -> int:
+    def count_stored(self, key: str, prefixes: Sequence[str]) -> int:
         """How many of a history's prefixes there are up to the last one that has a node."""
         found = self.store.ids("nodes", key, prefixes)
         return max((n for n, prefix in enumerate(prefixes, 1) if prefix in found), default=0)

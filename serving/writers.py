@@ -120,7 +120,7 @@ class Writers:
         CALLER.set(claim.owner)
         TENANT.set(claim.owner.tenant)
         try:
-            done = write_claimed(self._memories, claim, self._lease, self._stop)[0]
+            done = write_claimed(self._memories, claim, self._lease, self._stop).counts
             self.failures.reset(claim.owner)
             future.set_result(done)
         except BaseException as error:

@@ -1,9 +1,18 @@
-"""Writes the queued sessions of one user: claimed, written item by item, each stored before the next.
+"""Write the queued sessions of one user into the user's memory.
 
-The memory of n items is what `program.remember` writes for the same n items, however they arrived: they are written
-into the memory as it was before it was settled, and the settled one is kept beside it for questions; memories that
-resume from their settled form (`Memory.resumed`) are the exception. An item that cannot be written is tried `ATTEMPTS`
-times, then kept as `failed`, and its turns are searched; an unreachable endpoint is raised, and leaves it queued.
+    counts = write_user_queue(memories, owner)      # counts.items, counts.failures
+
+The queue is claimed, so that no other worker writes it. Its items are written one by one, and each
+is stored before the next is written: a killed worker loses at most the item at hand.
+
+The memory of n items is what `program.remember` writes for the same n items, however they arrived.
+So items are written into the memory as it was before it was finalized, and the finalized memory is
+kept beside it for questions. Memories that continue from their finalized form
+(`Memory.continue_from`) are the exception.
+
+An item that cannot be written is tried `ATTEMPTS` times and then kept as `failed`; its turns are
+searched as they were said. If the endpoint cannot be reached, that is raised, and the item stays
+queued.
 """
 
 from __future__ import annotations
@@ -12,35 +21,50 @@ import logging
 import sys
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from pydantic_core import to_json
 
 from ..errors import MempilerError
-from ..memory.edits import Amendments, active_amendments, amendment_scope
 from ..memory.deltas import delta
+from ..memory.edits import Amendments, active_amendments, amendment_scope
 from ..memory.memory import Memory
 from ..memory.stored import LONGEST_LEASE, Change, Claim, Document, Log, Owner, StoredItem
-from ..programs.fold import StepResult, Steps, finalize_memory, retry_failed, run_step, write_item, write_items
+from ..programs.threads import gather
+from ..programs.writing import (
+    NO_EXTRACTION,
+    StepResult,
+    extract_item,
+    finalize_memory,
+    record_step,
+    retry_failed,
+    write_item,
+)
 from ..records import Failure, Item
 from ..text import one_line
 from .memories import Memories
 from .memory_view import MemoryView
 from .settings import LEASE
 
+T = TypeVar("T")
+
 ATTEMPTS = 3
+"""How often an item is tried before it is given up."""
 SHORT = 65_536
 """Characters of changes that a short memory may have before its text is written anew."""
 AHEAD = 8
-"""Queued items of one user that are prepared at once."""
+"""Queued items of one user that are extracted at the same time."""
+FIRST_PAUSE = 0.02
+MAX_PAUSE = 1.0
+"""Seconds between two looks at a queue that another worker holds; the pause grows."""
+MAX_MESSAGE_LENGTH = 300
+"""Most characters of a failure's message."""
 
-_Version = tuple[Document, Memory, Memory]
-"""A document, its memory and its settled memory."""
 _log = logging.getLogger("mempiler")
 
 
@@ -56,6 +80,14 @@ class WriteCounts:
         return WriteCounts(self.items + other.items, self.failures + other.failures)
 
 
+class ClaimResult(NamedTuple):
+    """What was done with one claimed queue."""
+
+    counts: WriteCounts
+    is_finished: bool
+    """Whether nothing that was queued when it was claimed is left."""
+
+
 def write_user_queue(
     memories: Memories,
     owner: Owner,
@@ -63,199 +95,362 @@ def write_user_queue(
     stop: Callable[[], bool] = lambda: False,
     retry: bool = False,
 ) -> WriteCounts:
-    """Remembers what is queued of one user, and waits for others who do; no longer than the lease.
+    """Write what is queued of one user; wait for other workers that do, at most for the lease.
 
     Args:
         memories: What writes.
         owner: The user.
-        lease: Seconds after which another worker may take over if this one dies; at most `LONGEST_LEASE`.
-        stop: Checked before every item; if True, the rest stays queued.
-        retry: Whether turns that could not be taken in before are tried once more, however often they were.
+        lease: Seconds after which another worker may take over if this one dies; at most
+            `LONGEST_LEASE`.
+        stop: Called before every item; if it returns True, the rest stays queued.
+        retry: Whether failed turns are tried once more, however often they were.
 
     Raises:
         ProgramError: The user's memory was written by another program; `rebuild` is the remedy.
         StoreError: The store failed; everything before the last commit is there.
-        LMError: The endpoint failed; what is not remembered stays queued.
+        LMError: The endpoint failed; what is not written stays queued.
     """
-    store, worker, pause, done = memories.store, uuid.uuid4().hex, 0.02, WriteCounts()
-    until = time.monotonic() + min(lease, LONGEST_LEASE)
+    store = memories.store
+    worker = uuid.uuid4().hex
+    counts = WriteCounts()
+    pause = FIRST_PAUSE
+    deadline = _deadline(lease)
     while not stop():
         claims = store.claim(worker, lease, memories.writer_fingerprint, owner, partial=retry)
         if claims:
-            made, whole = write_claimed(memories, claims[0], lease, stop, retry)
-            done, pause, retry = done + made, 0.02, False
-            if whole:
-                # Whatever came meanwhile, its caller waits for this user's claim.
-                return done
-            until = time.monotonic() + min(lease, LONGEST_LEASE)
+            result = write_claimed(memories, claims[0], lease, stop, retry)
+            counts += result.counts
+            if result.is_finished:
+                # Whoever queued something meanwhile waits for a claim of their own.
+                return counts
+            pause = FIRST_PAUSE
+            retry = False
+            deadline = _deadline(lease)
             continue
+
         waiting = memories.read(owner).snapshot.waiting
-        if all(stored.state == "failed" for stored in waiting) or time.monotonic() > until:
-            return done
+        is_queue_empty = all(stored.state == "failed" for stored in waiting)
+        if is_queue_empty or time.monotonic() > deadline:
+            return counts
         time.sleep(pause)
-        pause = min(1.0, pause * 1.5)
-    return done
+        pause = min(MAX_PAUSE, pause * 1.5)
+    return counts
+
+
+def _deadline(lease: float) -> float:
+    """Return when to stop waiting for another worker, on the clock of `time.monotonic`."""
+    return time.monotonic() + min(lease, LONGEST_LEASE)
 
 
 def write_claimed(
-    memories: Memories, claim: Claim, lease: float, stop: Callable[[], bool], retry: bool = False
-) -> tuple[WriteCounts, bool]:
-    """Remembers the queue of a claimed user as it is now, and gives the claim back.
-
-    Returns:
-        What was done, and whether nothing is left of the queue.
-    """
-    steps = None
+    memories: Memories,
+    claim: Claim,
+    lease: float,
+    stop: Callable[[], bool],
+    retry: bool = False,
+) -> ClaimResult:
+    """Write the queue of a claimed user as it is now, and give the claim back."""
+    queue_writer = None
     try:
-        seen = memories.read(claim.owner)
-        if seen.snapshot.version != claim.version:
-            return WriteCounts(), False
-        steps = _StoredSteps(memories, claim, seen, lease, stop)
-        with memories.user_context(seen):
-            whole = steps.write_queue(retry)
-        return steps.done, whole
+        view = memories.read(claim.owner)
+        if view.snapshot.version != claim.version:
+            return ClaimResult(WriteCounts(), is_finished=False)
+
+        queue_writer = _QueueWriter(memories, claim, view, lease, stop)
+        with memories.user_context(view):
+            is_finished = queue_writer.write_queue(retry)
+        return ClaimResult(queue_writer.counts, is_finished)
     finally:
-        if steps is None or not steps.released:
+        if queue_writer is None or not queue_writer.released:
             memories.store.release(claim)
 
 
-class _StoredSteps(Steps):
-    """One claimed user's memory while it is being written; what is carried on is whether to continue."""
+@dataclass(frozen=True)
+class _Attempt(Generic[T]):
+    """One attempt at a step of a writer: its result, or the error that the item is to blame for."""
+
+    result: StepResult[T] | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A memory and its finalized form, with the document that stores both."""
+
+    document: Document
+    memory: Memory
+    finalized: Memory
+
+
+class _QueueWriter:
+    """Write the queue of one claimed user, and keep the memory as it is after every commit."""
 
     def __init__(
-        self, memories: Memories, claim: Claim, seen: MemoryView, lease: float, stop: Callable[[], bool]
+        self,
+        memories: Memories,
+        claim: Claim,
+        view: MemoryView,
+        lease: float,
+        stop: Callable[[], bool],
     ) -> None:
-        self.memories, self.lease, self.stop = memories, lease, stop
-        self.store, self.writer = memories.store, memories.program.method.writer
-        self.claim, self.kept = claim, seen.cache
-        self.document, self.memory, self.settled = seen.document, seen.memory, seen.finalized
-        self.queued = [stored for stored in seen.snapshot.waiting if stored.state == "queued"]
-        self.batch: deque[StoredItem] = deque()
-        self.done = WriteCounts()
+        self.memories = memories
+        self.store = memories.store
+        self.writer = memories.program.method.writer
+        self.claim = claim
+        self.lease = lease
+        self.stop = stop
+        self.user_cache = view.cache
+        self.document = view.document
+        self.memory = view.memory
+        self.finalized = view.finalized
+        self.queued = [stored for stored in view.snapshot.waiting if stored.state == "queued"]
+        self.counts = WriteCounts()
         self.released = False
         """Whether the last commit gave the claim back."""
 
     def write_queue(self, retry: bool) -> bool:
-        """Remembers what is queued, a few items at a time; with `retry`, first what could not be taken in before."""
-        going = not retry or self._retried()
-        for start in range(0, len(self.queued), AHEAD):
-            if not going or self.stop():
-                return False
-            self.batch = deque(self.queued[start : start + AHEAD])
-            going = write_items([stored.item for stored in self.batch], going, self, finalize=False)
-        return self.finalize(going)
+        """Write what is queued, a few items at a time, and finalize the memory.
 
-    def run(self, work: Callable[[], Any]) -> StepResult:
-        return _attempt(work)
+        Args:
+            retry: Whether failed turns are tried once more before.
 
-    def write(self, state: bool, item: Item, extraction: StepResult) -> bool:
-        """Writes one item, or gives it up; False if the work is to stop or the claim was lost."""
-        stored, made = self.batch.popleft(), extraction
-        if not state or self.stop():
+        Returns:
+            Whether the queue was finished: False if the work was stopped or the claim was lost.
+        """
+        if retry and not self._retry_failed_turns():
             return False
-        for attempt in range(stored.attempts + 1, ATTEMPTS + 1):
-            if attempt > stored.attempts + 1 and self.writer.needs_extraction:
-                [made] = self.extract([item])
-            tried = made if made.error else _attempt(lambda made=made: self._written(stored, made.value))
-            if tried.error is None:
-                failures = (*made.failures, *tried.failures)
-                last = stored is self.queued[-1] and not self.writer.needs_finalizing
-                note = "; ".join(f"{failure.where}: {failure.message}" for failure in failures)
-                whole = self._commit(tried.value, note, last)
-                self.done += WriteCounts(int(whole), failures)
-                return whole
-            failure, given_up = self._failure(item.id, tried.error), attempt >= ATTEMPTS
-            self.store.fail(self.claim, stored.position, failure.message, given_up)
-            self.done += WriteCounts(0, (failure,) if given_up else ())
+
+        for start in range(0, len(self.queued), AHEAD):
+            if self.stop():
+                return False
+            batch = self.queued[start : start + AHEAD]
+            extractions = self._extract_all([stored.item for stored in batch])
+            for stored, extraction in zip(batch, extractions, strict=True):
+                if self.stop() or not self._write_or_give_up(stored, extraction):
+                    return False
+
+        self._finalize()
         return True
 
-    def finalize(self, state: bool) -> bool:
-        """Settles what was written; one that cannot be is kept as it is: trying for ever would hold up the queue."""
-        if not state or self.document is None or self.document.settled_position >= self.document.position:
-            return state
-        with self._amended():
-            made = _attempt(lambda: finalize_memory(self.writer, self.memory))
-        settled = made.value if made.error is None else self.memory
-        failures = made.failures if made.error is None else (self._failure("settle", made.error),)
-        memory = self.memory.continue_from(settled)
-        if self._commit(self._version(memory, settled, settled_position=self.document.position), last=True):
-            self.done += WriteCounts(0, failures)
-        return state
+    def _retry_failed_turns(self) -> bool:
+        """Try failed turns once more; return False if the claim was lost."""
+        document = self.document
+        has_failed_turns = self.memory.failed_items or self.finalized.failed_items
+        if document is None or not has_failed_turns:
+            return True
 
-    def _written(self, stored: StoredItem, prepared: Any) -> _Version:
-        with self._amended():
-            memory = write_item(self.writer, self.memory, stored.item, prepared)
-        position = max(stored.position, self.document.position if self.document else 0)
+        with self._user_edits():
+            attempt = _attempt(
+                lambda: retry_failed(self.writer, self.memory, max_attempts=sys.maxsize)
+            )
+        if attempt.result is None:
+            self._count_failures(self._log_failure("retry", attempt.error))
+            return True
+
+        self._count_failures(*attempt.result.failures)
+        memory = attempt.result.value
+        if not self.writer.needs_finalizing:
+            version = self._next_version(memory, memory, settled_position=document.position)
+            return self._commit(version)
+
+        # What was written now is in no finalized memory yet, so the last item counts as not
+        # finalized.
+        settled_position = min(document.settled_position, document.position - 1)
+        version = self._next_version(memory, self.finalized, settled_position=settled_position)
+        return self._commit(version)
+
+    def _extract_all(self, items: Sequence[Item]) -> list[_Attempt[Any]]:
+        """Attempt the extraction of some items at the same time."""
+        if not self.writer.needs_extraction:
+            return [_Attempt(NO_EXTRACTION)] * len(items)
+        return gather([partial(self._extract, item) for item in items])
+
+    def _extract(self, item: Item) -> _Attempt[Any]:
+        return _attempt(lambda: extract_item(self.writer, item))
+
+    def _write_or_give_up(self, stored: StoredItem, extraction: _Attempt[Any]) -> bool:
+        """Write and commit one item, or give it up after `ATTEMPTS`.
+
+        Return False if the claim was lost.
+        """
+        is_first_attempt = True
+        for attempt_number in range(stored.attempts + 1, ATTEMPTS + 1):
+            if not is_first_attempt and self.writer.needs_extraction:
+                extraction = self._extract(stored.item)
+            is_first_attempt = False
+
+            written = self._write(stored, extraction)
+            if written.result is not None:
+                return self._commit_item(stored, written.result)
+
+            failure = self._log_failure(stored.item.id, written.error)
+            is_given_up = attempt_number >= ATTEMPTS
+            self.store.fail(self.claim, stored.position, failure.message, is_given_up)
+            if is_given_up:
+                self._count_failures(failure)
+        return True
+
+    def _write(self, stored: StoredItem, extraction: _Attempt[Any]) -> _Attempt[_Version]:
+        """Attempt to write one item; failures of its extraction are part of the result."""
+        if extraction.result is None:
+            return _Attempt(error=extraction.error)
+        extracted = extraction.result
+        written = _attempt(lambda: self._version_with_item(stored, extracted.value))
+        if written.result is None:
+            return written
+        return _Attempt(extracted.followed_by(written.result))
+
+    def _version_with_item(self, stored: StoredItem, extraction: Any) -> _Version:
+        """Write one item, and return what is to be stored."""
+        with self._user_edits():
+            memory = write_item(self.writer, self.memory, stored.item, extraction)
+
+        position = stored.position
+        if self.document is not None:
+            position = max(position, self.document.position)
         speakers = [turn.speaker for turn in stored.item.turns]
         if self.writer.needs_finalizing:
-            return self._version(memory, self.settled, speakers, position=position)
-        return self._version(memory, memory, speakers, position=position, settled_position=position)
-
-    def _retried(self) -> bool:
-        """Tries once more what could not be taken in; false if the memory is somebody else's by now."""
-        if self.document is None or not (self.memory.failed_items or self.settled.failed_items):
-            return True
-        with self._amended():
-            made = _attempt(lambda: retry_failed(self.writer, self.memory, most=sys.maxsize))
-        if made.error is not None:
-            self.done += WriteCounts(0, (self._failure("retry", made.error),))
-            return True
-        self.done += WriteCounts(0, made.failures)
-        position, behind = self.document.position, self.document.settled_position
-        if not self.writer.needs_finalizing:
-            return self._commit(self._version(made.value, made.value, settled_position=position))
-        # What was taken in now is in no settled memory yet.
-        return self._commit(self._version(made.value, self.settled, settled_position=min(behind, position - 1)))
-
-    def _amended(self) -> AbstractContextManager[None]:
-        """What the writer shows of the memory is what its user left of it, by now."""
-        rows = active_amendments(self.store.amendments(self.claim.owner)) if self.writer.shows_entries else ()
-        return amendment_scope(Amendments(rows)) if rows else nullcontext()
-
-    def _version(self, memory: Memory, settled: Memory, speakers: Sequence[str] = (), **positions: int) -> _Version:
-        """What is to be stored next: with what changed since the version before, or with its whole text."""
-        document = self.document or Document("", 0, None, 0, (), self.memories.writer_fingerprint)
-        partial = dict.fromkeys(each.item.id for one in (memory, settled) for each in one.failed_items)
-        speakers = tuple(dict.fromkeys((*document.speakers, *speakers)))
-        document = replace(
-            document, speakers=speakers, partial=tuple(partial), stamp=self.memories.writer_fingerprint, **positions
+            return self._next_version(memory, self.finalized, speakers, position=position)
+        return self._next_version(
+            memory, memory, speakers, position=position, settled_position=position
         )
-        log, other = document.log, settled if self.writer.needs_finalizing else None
-        if self.document is not None:
-            moved = None if other is None or other is self.settled else to_json(delta(memory, other)).decode()
-            change = Change(to_json(delta(self.memory, memory)).decode(), moved)
-            changes = log.changes + len(change.memory) + len(change.settled or "")
-            if changes <= max(log.text, SHORT):
-                log = replace(log, changes=changes, count=log.count + 1)
-                return replace(document, memory="", settled=None, change=change, log=log), memory, settled
-        text, rest = memory.model_dump_json(), None if other is None else other.model_dump_json()
-        log = Log(uuid.uuid4().hex, len(text) + len(rest or ""))
-        return replace(document, memory=text, settled=rest, change=None, log=log), memory, settled
 
-    def _commit(self, version: _Version, note: str = "", last: bool = False) -> bool:
-        """Stores what was written; False if the claim was lost. The last commit gives it back."""
-        claim = self.store.commit(self.claim, version[0], 0.0 if last else self.lease, note)
+    def _commit_item(self, stored: StoredItem, written: StepResult[_Version]) -> bool:
+        """Store the version with one more item; return False if the claim was lost."""
+        note = "; ".join(f"{failure.where}: {failure.message}" for failure in written.failures)
+        is_last = stored is self.queued[-1] and not self.writer.needs_finalizing
+        is_committed = self._commit(written.value, note, is_last)
+        self.counts += WriteCounts(int(is_committed), written.failures)
+        return is_committed
+
+    def _finalize(self) -> None:
+        """Finalize the memory and commit it, if items were written since that was done last.
+
+        A memory that cannot be finalized is kept as it is: trying for ever would hold up the queue.
+        """
+        document = self.document
+        if document is None or document.settled_position >= document.position:
+            return
+
+        with self._user_edits():
+            attempt = _attempt(lambda: finalize_memory(self.writer, self.memory))
+        if attempt.result is not None:
+            finalized = attempt.result.value
+            failures = attempt.result.failures
+        else:
+            finalized = self.memory
+            failures = (self._log_failure("settle", attempt.error),)
+
+        memory = self.memory.continue_from(finalized)
+        version = self._next_version(memory, finalized, settled_position=document.position)
+        if self._commit(version, is_last=True):
+            self._count_failures(*failures)
+
+    def _user_edits(self) -> AbstractContextManager[None]:
+        """Show the writer the entries of the memory as their user left them, up to now."""
+        if not self.writer.shows_entries:
+            return nullcontext()
+        edits = active_amendments(self.store.amendments(self.claim.owner))
+        if not edits:
+            return nullcontext()
+        return amendment_scope(Amendments(edits))
+
+    def _next_version(
+        self,
+        memory: Memory,
+        finalized: Memory,
+        new_speakers: Sequence[str] = (),
+        **positions: int,
+    ) -> _Version:
+        """Return what is to be stored next: the changes since the last commit, or the whole text.
+
+        Args:
+            memory: The memory before it is finalized.
+            finalized: The memory that questions are asked of.
+            new_speakers: Speakers of the new item.
+            **positions: `position` and `settled_position` of the document, where they move.
+        """
+        fingerprint = self.memories.writer_fingerprint
+        previous = self.document or Document("", 0, None, 0, (), fingerprint)
+        failed_items = (*memory.failed_items, *finalized.failed_items)
+        document = replace(
+            previous,
+            speakers=_without_repeats([*previous.speakers, *new_speakers]),
+            partial=_without_repeats([failed.item.id for failed in failed_items]),
+            stamp=fingerprint,
+            **positions,
+        )
+        stored_finalized = finalized if self.writer.needs_finalizing else None
+
+        if self.document is not None:
+            change = self._change(memory, stored_finalized)
+            change_length = len(change.memory) + len(change.settled or "")
+            log = document.log
+            total_length = log.changes + change_length
+            # Changes are stored until they are longer than the text they belong to.
+            if total_length <= max(log.text, SHORT):
+                log = replace(log, changes=total_length, count=log.count + 1)
+                document = replace(document, memory="", settled=None, change=change, log=log)
+                return _Version(document, memory, finalized)
+
+        text = memory.model_dump_json()
+        finalized_text = None if stored_finalized is None else stored_finalized.model_dump_json()
+        log = Log(uuid.uuid4().hex, len(text) + len(finalized_text or ""))
+        document = replace(document, memory=text, settled=finalized_text, change=None, log=log)
+        return _Version(document, memory, finalized)
+
+    def _change(self, memory: Memory, finalized: Memory | None) -> Change:
+        """Return what is new since the last commit.
+
+        A finalized memory is stored as its difference from the memory, where it is a new one.
+        """
+        memory_change = to_json(delta(self.memory, memory)).decode()
+        if finalized is None or finalized is self.finalized:
+            return Change(memory_change, None)
+        return Change(memory_change, to_json(delta(memory, finalized)).decode())
+
+    def _commit(self, version: _Version, note: str = "", is_last: bool = False) -> bool:
+        """Store a version; return False if the claim was lost. The last commit gives it back."""
+        lease = 0.0 if is_last else self.lease
+        claim = self.store.commit(self.claim, version.document, lease, note)
         if claim is None:
             self.memories.drop(self.claim.owner)
             return False
-        self.claim, self.released = claim, last
-        self.document, self.memory, self.settled = version
-        self.memories.cache_memory(self.kept, claim.version, *version)
+
+        self.claim = claim
+        self.released = is_last
+        self.document = version.document
+        self.memory = version.memory
+        self.finalized = version.finalized
+        self.memories.cache_memory(
+            self.user_cache, claim.version, version.document, version.memory, version.finalized
+        )
         return True
 
-    def _failure(self, where: str, error: Exception) -> Failure:
-        message = f"{type(error).__name__}: {one_line(error)}"[:300]
+    def _log_failure(self, where: str, error: Exception | None) -> Failure:
+        """Log an error, and return the failure that reports it."""
+        message = f"{type(error).__name__}: {one_line(error)}"[:MAX_MESSAGE_LENGTH]
         _log.warning("writing %r of user %r: %s", where, self.claim.owner.user, message)
         return Failure(kind="error", where=where, message=message)
 
+    def _count_failures(self, *failures: Failure) -> None:
+        self.counts += WriteCounts(0, failures)
 
-def _attempt(work: Callable[[], Any]) -> StepResult:
-    """Takes a step of a writer; what is the item's fault is kept, what is the endpoint's or the store's is raised."""
+
+def _attempt(compute: Callable[[], T]) -> _Attempt[T]:
+    """Record a step of a writer, and return its result, or the error that the item is to blame for.
+
+    Errors of the endpoint and of the store are raised.
+    """
     try:
-        return run_step(work)
+        return _Attempt(record_step(compute))
     except LMInvalidRequestError as error:
-        return StepResult(error=error)
+        return _Attempt(error=error)
     except (LMError, MempilerError):
         raise
     except Exception as error:
-        return StepResult(error=error)
+        return _Attempt(error=error)
+
+
+def _without_repeats(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

@@ -163,7 +163,7 @@ BREACHES: list[tuple[Callable[[Module], list[str]], str, str]] = [
     (unsafe_code, "runs/artifact", "import pickle"),
     (global_settings, "runs/evaluate", "dspy.configure(lm=None)"),
     (private_ways, "engines/meter", "from dspy.clients.execution import execute"),
-    (private_ways, "programs/remember", "from dspy.dsp.utils.settings import main_thread_config"),
+    (private_ways, "programs/replay", "from dspy.dsp.utils.settings import main_thread_config"),
     (not_alone, "systems/inside/mem0", "from ...records import Item"),
     (wrong_rooms, "memory/facts", "def f():\n    from ..engines.models import lm"),
     (wrong_rooms, "engines/offline/engine", "from ...memory.facts import Facts"),

@@ -24,7 +24,7 @@ from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.memory.stored import Owner
-from mempiler.programs.remember import MemoryCache
+from mempiler.programs.cache import MemoryCache
 from mempiler.runs.evaluate import score_questions
 from mempiler.runs.run_store import RunStore
 from mempiler.serving.memories import Memories

@@ -29,7 +29,10 @@ from ...memory.memory import Memory, Stored, TurnMemory, turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
 from ...signatures.baselines import UpdateLogSummary
 from ..fallback import FEW, as_fallback
-from ..method import ANY_COSINE, EntryCount, EntryReader, Method, Policy, Reader, Settings, Writer
+from ..method import Method, Policy
+from ..reader import ANY_COSINE, EntryReader, Reader
+from ..settings import EntryCount, Settings
+from ..writer import Writer
 from ..predictor import predictor, semantic_embedder
 from ..relative_dates import resolve_item_dates, resolve_line_dates
 from .written import LONGEST_ACCOUNT, SummaryMemory
@@ -38,7 +41,7 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {"palbench": {"k": 3, "hybrid": Fals
 """Mem-PAL, appendix C: what its baselines recall, and how."""
 
 
-class TurnWriter(Writer):
+class TurnWriter(Writer[TurnMemory]):
     """Keeps every turn."""
 
     Memory = TurnMemory
@@ -63,7 +66,7 @@ class TurnRAG(Method):
         super().__init__(TurnWriter(), EntryReader(k, ANY_COSINE, near, hybrid=hybrid), near)
 
 
-class NewestReader(EntryReader):
+class NewestReader(EntryReader[TurnMemory]):
     """Recalls the newest turns that fit, for any question; `search` finds single turns as turn RAG does."""
 
     def __init__(self, max_tokens: int) -> None:
@@ -126,7 +129,7 @@ class EmptyMemory(Memory):
     """An empty memory."""
 
 
-class _NothingWriter(Writer):
+class _NothingWriter(Writer[EmptyMemory]):
     Memory = EmptyMemory
 
     def update(self, memory: EmptyMemory, item: Item, extraction: Any = None) -> EmptyMemory:
@@ -161,7 +164,7 @@ class SessionMemory(Memory[StoredSession]):
         return Entry(id=part.id, text=text, kind="session", sources=sources, time=part.time)
 
 
-class SessionWriter(Writer):
+class SessionWriter(Writer[SessionMemory]):
     """Keeps every session with words."""
 
     Memory = SessionMemory
@@ -175,7 +178,7 @@ class SessionWriter(Writer):
         return memory.replace(sessions=(*memory.sessions, new))
 
 
-class SessionReader(EntryReader):
+class SessionReader(EntryReader[SessionMemory]):
     """Finds sessions and shows them turn by turn."""
 
     def entries(self, memory: SessionMemory) -> Sequence[Entry]:
@@ -266,7 +269,7 @@ def logged(inner: type[Memory]) -> type[LoggedMemory]:
     return create_model(f"Logged{inner.__name__}", __base__=LoggedMemory, inner=(inner, inner()))
 
 
-class LoggedWriter(Writer):
+class LoggedWriter(Writer[LoggedMemory]):
     """Keeps logs apart and hands everything else on to the inner writer."""
 
     longest_text = LONGEST_ACCOUNT
@@ -293,11 +296,11 @@ class LoggedWriter(Writer):
             memory = memory.replace(answered=True)
         return memory.with_parts(inner=self.inner.update(memory.inner, item, extraction))
 
-    def update_with_part(self, memory: LoggedMemory, piece: Item) -> LoggedMemory:
-        """Takes a piece in; logs are kept already, and lack only in their summary."""
-        if isinstance(piece, Logs):
-            return self._summed_up(memory, piece)
-        return memory.with_parts(inner=self.inner.update_with_part(memory.inner, piece))
+    def update_with_part(self, memory: LoggedMemory, part: Item) -> LoggedMemory:
+        """Write a part of an item; logs are kept already, and lack only in their summary."""
+        if isinstance(part, Logs):
+            return self._summed_up(memory, part)
+        return memory.with_parts(inner=self.inner.update_with_part(memory.inner, part))
 
     def finalize(self, memory: LoggedMemory) -> LoggedMemory:
         return memory.with_parts(inner=self.inner.finalize(memory.inner))
@@ -311,7 +314,7 @@ class LoggedWriter(Writer):
         return memory.with_parts(log_summary=before.after(found, "log_summary", "update_logs", item, self.max_words))
 
 
-class LoggedReader(Reader):
+class LoggedReader(Reader[LoggedMemory]):
     """Recalls what the inner reader recalls, and logs after it."""
 
     def __init__(self, inner: Reader, k: int, embedder: Embedder | None) -> None:

@@ -36,7 +36,10 @@ from ...signatures.baselines import (
     UpdateSummary,
 )
 from ...text import one_line
-from ..method import EntryCount, EntryReader, ExtractionFailed, Method, Settings, Writer
+from ..method import Method
+from ..reader import EntryReader
+from ..settings import EntryCount, Settings
+from ..writer import ExtractionFailed, Writer
 from ..predictor import predictor
 from ..recording import record_failure
 from ..threads import gather
@@ -92,7 +95,7 @@ class SummaryMemory(Memory):
         return self.replace(sentences=sentences, sources=tuple(dict.fromkeys((*turns, *self.sources))))
 
 
-class SummaryWriter(Writer):
+class SummaryWriter(Writer[SummaryMemory]):
     """Rewrites the summary after every session."""
 
     Memory = SummaryMemory
@@ -112,7 +115,7 @@ class SummaryWriter(Writer):
         return memory.after(found, "summary", "update_summary", item, most)
 
 
-class SummaryReader(EntryReader):
+class SummaryReader(EntryReader[SummaryMemory]):
     """Recalls the whole summary; `search` finds its sentences."""
 
     def recall(self, memory: SummaryMemory, query: Query) -> Context:
@@ -161,7 +164,7 @@ class RecordMemory(Memory):
         return self.records
 
 
-class RecordWriter(Writer):
+class RecordWriter(Writer[RecordMemory]):
     """Records what each dialogue teaches; a record of equal words that is there is not kept twice."""
 
     Memory = RecordMemory
@@ -269,7 +272,7 @@ class BankMemory(Memory):
         return frozenset(p.id for p in self.pieces if not (fades and self.strength(p).forgotten(p.id, now, days)))
 
 
-class BankWriter(Writer):
+class BankWriter(Writer[BankMemory]):
     """Digests dialogues, recalls older pieces by what is said, and keeps two accounts of the whole."""
 
     Memory = BankMemory
@@ -336,7 +339,7 @@ class BankWriter(Writer):
         return Counter(hit.id for hits in rows for hit in hits)
 
 
-class BankReader(EntryReader):
+class BankReader(EntryReader[BankMemory]):
     """Finds the nearest pieces that are not forgotten."""
 
     def __init__(self, settings: BankSettings, indexes: Indexes) -> None:

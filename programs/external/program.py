@@ -27,11 +27,14 @@ from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query
 from ...records.import_object import import_object
 from ...text import one_line
-from ..method import EntryCount, Method, Reader, RecentItems, Settings, Writer
+from ..method import Method
+from ..reader import Reader
+from ..settings import EntryCount, Settings
+from ..writer import RecentItems, Writer
 from ..pending import PendingItems, Recalled
 from ..program import MemoryProgram
 from ..recording import ExternalError
-from ..remember import MemoryCache
+from ..cache import MemoryCache
 from ..tasks.task import Task, split_config
 from ..tasks.task import task as task_class
 from .stores import CallThread, Endpoint, Stores, call_parameters, parameters
@@ -174,7 +177,7 @@ class HistoryMemory(Memory):
         return tuple(entry for item in self.items for entry in turn_entries(item))
 
 
-class HistoryWriter(Writer):
+class HistoryWriter(Writer[HistoryMemory]):
     """Keeps every item; gives a system every session of a history, once, when the history is settled."""
 
     Memory = HistoryMemory
@@ -202,7 +205,7 @@ class HistoryWriter(Writer):
         return False
 
 
-class ExternalReader(Reader):
+class ExternalReader(Reader[HistoryMemory]):
     """Recalls what a system finds; its `thing` is what answers instead."""
 
     is_search_free = False

@@ -31,7 +31,7 @@ from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...records import Failure, History, Item
 from ...records.shared_by_copies import SharedByCopies
 from ..recording import ExternalError, failure_of, record_failure
-from ..threads import SingleFlight
+from ..single_flight import SingleFlight
 
 MAX_OPEN_STORES = 64
 """Stores of a system that are open at a time; one that is asked after it was closed is written anew."""

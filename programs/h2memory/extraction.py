@@ -10,7 +10,7 @@ from ...memory.index import Embedder, Entry, Index
 from ...records import Item, Turn, latest
 from ...signatures.h2memory import AspectSummary, DraftOutline, LogLinks
 from ...text import one_line
-from ..method import ExtractionFailed
+from ..writer import ExtractionFailed
 from ..predictor import CallPredictor
 from ..threads import gather
 from .memory import ASPECTS, KINDS, Aspect, HeterogeneousMemory, Link, Situation, Solution, Topic, earliest

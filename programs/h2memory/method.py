@@ -48,7 +48,9 @@ from ...signatures.h2memory import (
     UpdateBackground,
 )
 from ...text import one_line
-from ..method import EntryReader, ExtractionFailed, Method, Writer
+from ..method import Method
+from ..reader import EntryReader
+from ..writer import ExtractionFailed, Writer
 from ..predictor import Predictor, predictor
 from ..threads import gather
 from .extraction import refined, situations_of, topics_of, updated
@@ -64,7 +66,7 @@ class H2MemorySettings(RecallSettings):
     at_least_one_of = ("use_situations", "use_background", "use_topics", "use_principles")
 
 
-class UserWriter(Writer):
+class UserWriter(Writer[HeterogeneousMemory]):
     """Writes all four parts of the memory, or what the switches leave of them.
 
     What a dialogue's needs are refined with is there when it comes, but nothing needs the result before the memory
@@ -151,7 +153,7 @@ class UserWriter(Writer):
         return refined(memory, waiting, self.call_predictor, self.embedder, most, situated)
 
 
-class UserReader(EntryReader):
+class UserReader(EntryReader[HeterogeneousMemory]):
     """Recalls from all four parts, or what the switches leave of them."""
 
     def __init__(self, embedder: Embedder, settings: RecallSettings) -> None:

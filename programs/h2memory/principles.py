@@ -16,7 +16,7 @@ from pydantic import Field
 from ...memory.index import Embedder
 from ...signatures.chinese import PromptLanguage
 from ...text import one_line
-from ..method import Settings
+from ..settings import Settings
 from ..predictor import CallPredictor
 from ..threads import gather
 from .memory import HeterogeneousMemory, Principle, Topic

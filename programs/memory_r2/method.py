@@ -42,7 +42,10 @@ from ...signatures.memory_r2_examples import (
     without_context,
 )
 from ...text import one_line
-from ..method import EntryCount, EntryReader, Method, SearchSettings, Settings, Writer
+from ..method import Method
+from ..reader import EntryReader
+from ..settings import EntryCount, SearchSettings, Settings
+from ..writer import Writer
 from ..predictor import predictor
 from ..recording import record_rejected
 from ..tasks.task import QuestionAnswering, with_items
@@ -74,7 +77,7 @@ class MemoryR2Settings(SearchSettings, FactSettings):
     read_top: EntryCount = Field(30, description="memories per speaker that are read (code: 50 from 16 sessions on)")
 
 
-class FactWriter(Writer):
+class FactWriter(Writer[FactMemory]):
     """Extracts facts and edits a memory of them; `single_agent` has one prompt in the place of both.
 
     Extraction does not need the memory, so all parts of all sessions are extracted at once; the manager sees the facts
@@ -106,9 +109,9 @@ class FactWriter(Writer):
     def update(self, memory: FactMemory, item: Item, extraction: list[list[Fact] | None] | None = None) -> FactMemory:
         return self._written(memory, item, self._chunks(item), extraction)
 
-    def update_with_part(self, memory: FactMemory, piece: Item) -> FactMemory:
-        """Takes in a piece, which is not cut into parts once more."""
-        return self._written(memory, piece, [piece.spoken])
+    def update_with_part(self, memory: FactMemory, part: Item) -> FactMemory:
+        """Write a part of an item, which is not cut into smaller parts."""
+        return self._written(memory, part, [part.spoken])
 
     def relate(
         self, memory: FactMemory, facts: Sequence[Fact], vectors: Mapping[str, np.ndarray] | None = None
@@ -204,7 +207,7 @@ class FactWriter(Writer):
         return after
 
 
-class FactReader(EntryReader):
+class FactReader(EntryReader[FactMemory]):
     """Recalls the nearest memories of each of two sides: the first speaker, and everybody else."""
 
     def recall(self, memory: FactMemory, query: Query) -> Context:

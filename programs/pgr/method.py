@@ -28,7 +28,10 @@ from ...records import Context, Failure, Hit, Item, Query, Turn, format_time
 from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts
 from ...signatures.pgr_examples import update_examples
 from ..fallback import FEW
-from ..method import ANY_COSINE, EntryCount, EntryReader, Method, Policy, Reader, SearchSettings, Settings, Writer
+from ..method import Method, Policy
+from ..reader import ANY_COSINE, EntryReader, Reader
+from ..settings import EntryCount, SearchSettings, Settings
+from ..writer import Writer
 from ..predictor import predictor
 from ..recording import record_failure
 from ..threads import gather
@@ -67,7 +70,7 @@ class PGRSettings(SearchSettings, ProspectionSettings, FactSettings):
     """What can be set of `PGR`; its `min_score` and `augment_score` are cosines in any case."""
 
 
-class PersonalFactWriter(Writer):
+class PersonalFactWriter(Writer[PersonalMemory]):
     """Takes sessions in as dated facts; its embedder finds those that are alike."""
 
     Memory = PersonalMemory
@@ -93,9 +96,9 @@ class PersonalFactWriter(Writer):
     def finalize(self, memory: PersonalMemory) -> PersonalMemory:
         return self._upserted(memory) if memory.pending else memory
 
-    def update_with_part(self, memory: PersonalMemory, piece: Item) -> PersonalMemory:
-        """Takes a piece in by itself: it does not wait for others."""
-        return self._upserted(memory.replace(pending=(piece,))).replace(pending=memory.pending)
+    def update_with_part(self, memory: PersonalMemory, part: Item) -> PersonalMemory:
+        """Write a part of an item by itself: it does not wait for others."""
+        return self._upserted(memory.replace(pending=(part,))).replace(pending=memory.pending)
 
     def _upserted(self, memory: PersonalMemory) -> PersonalMemory:
         said = [(session, turn) for session in memory.pending for turn in session.spoken]
@@ -149,7 +152,7 @@ class PersonalFactWriter(Writer):
         return memory.replace(fresh=0)
 
 
-class ProspectiveReader(Reader):
+class ProspectiveReader(Reader[PersonalMemory]):
     """Recalls by a policy over another reader's search."""
 
     def __init__(self, inner: Reader, policy: Prospection) -> None:

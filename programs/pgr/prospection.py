@@ -35,7 +35,7 @@ from ...signatures.pgr_examples import (
     tree_examples,
 )
 from ...text import one_line
-from ..method import EntryCount, Settings
+from ..settings import EntryCount, Settings
 from ..predictor import Component, predictor
 from ..relative_dates import resolve_line_dates
 

@@ -37,7 +37,9 @@ from ...signatures.pramem import (
     SelectScene,
     WriteScenes,
 )
-from ..method import EntryReader, Method, Writer
+from ..method import Method
+from ..reader import EntryReader
+from ..writer import Writer
 from ..predictor import predictor
 from ..tasks.behavior import BehaviorPrediction, unseen
 from ..tasks.task import with_items
@@ -64,7 +66,7 @@ class PraMemSettings(PracticeSettings):
         return self
 
 
-class PracticeWriter(Writer):
+class PracticeWriter(Writer[ExperienceMemory]):
     """Practises on a user's records where the past ends."""
 
     Memory = ExperienceMemory
@@ -112,10 +114,10 @@ class PracticeWriter(Writer):
             memory = self._practised(memory, list(batch))
         return memory.mark_practised(self.settings.practice_tokens)
 
-    def update_with_part(self, memory: ExperienceMemory, piece: Item) -> ExperienceMemory:
+    def update_with_part(self, memory: ExperienceMemory, part: Item) -> ExperienceMemory:
         """Practises once more on records of which practice came to nothing; the proposals wait for an adjustment."""
         places = {action.id: n for n, action in enumerate(memory.records)}
-        for action in piece.actions if isinstance(piece, Behavior) else ():
+        for action in part.actions if isinstance(part, Behavior) else ():
             place = places.get(action.id, len(places))
             sample = sample_of(memory, action, place, memory.rounds, self.settings.practice_tokens)
             memory = self._after(memory, sample, Practice(self.call_predictor, self.settings, sample).run(memory))
@@ -146,7 +148,7 @@ BLOCKS = {
 """The headings of the two kinds of experience in the text of a memory (section 2.2)."""
 
 
-class ExperienceReader(EntryReader):
+class ExperienceReader(EntryReader[ExperienceMemory]):
     """Recalls all patterns, then all alerts, what shares words with the query first; proposals are not shown.
 
     Args:

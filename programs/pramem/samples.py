@@ -15,7 +15,7 @@ from pydantic import Field
 
 from ...records import Action, Turn
 from ...signatures.pramem import KnownExperience
-from ..method import Settings
+from ..settings import Settings
 from .memory import Experience, ExperienceMemory, Kind, suffix
 
 DRAWS = 100

@@ -21,7 +21,7 @@ from ...memory.bm25 import tokens
 from ...records import Item, Turn, format_time
 from ...signatures.rgmem import DrawnConclusion, EntityPath, PathSegment, SegmentLabel
 from ...text import one_line
-from ..method import ExtractionFailed
+from ..writer import ExtractionFailed
 from ..predictor import CallPredictor
 from .memory import USER, ClassEdge, Conclusion, Evidence, GraphMemory, Mention, Node, Relation, Tier, new_graph
 

@@ -44,7 +44,10 @@ from ...signatures.rgmem import (
     SynthesizeEvidence,
 )
 from ..fallback import FEW
-from ..method import ANY_COSINE, EntryReader, ExtractionFailed, Method, Settings, Writer
+from ..method import Method
+from ..reader import ANY_COSINE, EntryReader
+from ..settings import Settings
+from ..writer import ExtractionFailed, Writer
 from ..predictor import predictor
 from ..tasks.task import QuestionAnswering
 from ..threads import gather
@@ -76,7 +79,7 @@ class RGMemSettings(RecallSettings, GraphSettings):
     at_least_one_of = ("use_l0", "use_l1")
 
 
-class GraphWriter(Writer):
+class GraphWriter(Writer[GraphMemory]):
     """Writes evidence and evolves a graph over it; the embedder compares the names of nodes."""
 
     Memory = GraphMemory
@@ -154,7 +157,7 @@ class GraphWriter(Writer):
         return dict(zip(names, self.embedder.embed(names), strict=True))
 
 
-class GraphReader(EntryReader):
+class GraphReader(EntryReader[GraphMemory]):
     """Plans what to look for, from the question and its options, and reads it at every scale (section 3.4).
 
     `search` finds evidence and theories of all scales by BM25 (without L0 theories alone).

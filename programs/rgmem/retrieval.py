@@ -17,7 +17,7 @@ from ...memory.index import Entry, EntryFilter, entry_of
 from ...memory.indexes import Indexes
 from ...records import Context, Hit, estimate_tokens, in_blocks
 from ...signatures.rgmem import Keyword
-from ..method import SearchSettings
+from ..settings import SearchSettings
 from .evolution import sentences, shown
 from .memory import USER, Conclusion, Evidence, GraphMemory, Node, Relation, Theory, seeds
 

@@ -25,7 +25,7 @@ from ...records.query import About, Modality
 from ...signatures import pal
 from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFromContext, RespondPersonally
 from ...signatures.chinese import PromptLanguage, action_meaning, has_chinese, in_language
-from ..method import Settings
+from ..settings import Settings
 from ..predictor import predictor
 from ..relative_dates import resolve_item_dates, resolve_line_dates
 from ..streaming import ANSWER_LISTENER, PREDICTOR_LISTENER

@@ -30,7 +30,7 @@ from ...optimizers.logo_grpo.rollout import truncate_history
 from ...optimizers.metric_views import MetricViews
 from ...programs.identity import program_digest
 from ...programs.program import MemoryProgram
-from ...programs.remember import MemoryCache
+from ...programs.cache import MemoryCache
 from ...records import History, read_json
 from ...validation import validation_message
 from ..experiment import Part

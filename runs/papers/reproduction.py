@@ -21,7 +21,7 @@ from ...errors import BudgetError, EndpointError, MempilerError, RunInterrupted,
 from ...optimizers.compile import CompileConfig
 from ...programs.adapter import adapter as make_adapter
 from ...programs.identity import digest, jsonable
-from ...programs.remember import MemoryCache
+from ...programs.cache import MemoryCache
 from ...records.atomic_file import atomic_write
 from ...text import one_line
 from ..compare import Preferences, load_run, preferences

@@ -25,7 +25,7 @@ from mempiler.memory.index import DIALOGUE, Entry, Index
 from mempiler.memory.indexes import Indexes
 from mempiler.memory.memory import Memory, TurnMemory
 from mempiler.programs.baselines.retrieval import logged
-from mempiler.programs.fold import finalize_memory, write_item
+from mempiler.programs.writing import finalize_memory, write_item
 from mempiler.programs.names import METHODS
 from mempiler.programs.pramem.memory import ExperienceMemory
 from mempiler.records import Action, Behavior, Logs, Profile, Record, Session, Turn

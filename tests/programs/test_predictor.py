@@ -159,7 +159,7 @@ def test_calls_come_in_program_order_whatever_ran_at_the_same_time(scripted: Any
         return {"name": "x"}
 
     ask = predictor(Name)
-    with dspy.context(lm=scripted(reply), adapter=CorrectingAdapter()), recording(raw=True) as record:
+    with dspy.context(lm=scripted(reply), adapter=CorrectingAdapter()), recording(keep_completions=True) as record:
         ask(thing="first")
         gather([lambda: (ask(thing="b one"), ask(thing="b two")), lambda: ask(thing="c")])
         ask(thing="last")
@@ -170,7 +170,7 @@ def test_calls_come_in_program_order_whatever_ran_at_the_same_time(scripted: Any
 def test_a_correction_is_a_completion_of_the_same_call_and_what_stays_unreadable_is_kept_raw(scripted: Any) -> None:
     one, other = predictor(Name), predictor(Name)
     lm = scripted(lambda kind, text, n: "junk" if n in (1, 4, 5) else {"name": "x"})
-    with dspy.context(lm=lm, adapter=CorrectingAdapter()), recording(raw=True) as record:
+    with dspy.context(lm=lm, adapter=CorrectingAdapter()), recording(keep_completions=True) as record:
         for ask in (one, one):
             ask(thing="x")
         with pytest.raises(AdapterParseError):
@@ -189,7 +189,7 @@ def test_a_correction_is_a_completion_of_the_same_call_and_what_stays_unreadable
 def test_an_inner_recording_keeps_what_it_hears_to_itself_and_no_prompts_that_it_does_not_want(scripted: Any) -> None:
     """Steps that write a memory outlive the question that needed it first: their prompts must not."""
     ask = predictor(Name)
-    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(raw=True) as outer:
+    with dspy.context(lm=scripted(lambda *_: {"name": "x"})), recording(keep_completions=True) as outer:
         ask(thing="before")
         with recording() as inner:
             ask(thing="within")

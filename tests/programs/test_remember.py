@@ -14,7 +14,7 @@ from mempiler import Memory, MemoryProgram, Writer, build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.programs.adapter import adapter
 from mempiler.programs.identity import digest, program_digest, rollout, writer_digest, writer_key
-from mempiler.programs.threads import SingleFlight
+from mempiler.programs.single_flight import SingleFlight
 from pydantic import create_model
 
 

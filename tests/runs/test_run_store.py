@@ -12,7 +12,7 @@ from mempiler import DataError, Memory, UserError, Writer, build, predictor
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.programs.recording import record_failure
-from mempiler.programs.remember import MemoryCache
+from mempiler.programs.cache import MemoryCache
 from mempiler.records import Failure
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.run_store import RunStore

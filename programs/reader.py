@@ -1,0 +1,151 @@
+"""The contract of readers: what of a memory is shown for a query.
+
+A reader that recalls the entries of one day, and the nearest entries where there is none:
+
+    class DayReader(EntryReader[Notebook]):
+        def recall(self, memory: Notebook, query: Query) -> Context:
+            same_day = [note for note in memory.notes if query.time and note.time == query.time]
+            if same_day:
+                return Context(hits=tuple(note.hit() for note in same_day))
+            return Context(hits=tuple(self.nearest(memory, query, self.k)))
+
+`EntryReader` already searches all entries of a memory; derive from `Reader` to search otherwise.
+
+| hook                                    | required? | returns, and the default                  |
+|-----------------------------------------|-----------|-------------------------------------------|
+| `search(memory, queries, k, min_score)` | yes       | hits per query, best first                |
+| `recall(memory, query)`                 | no        | a context; the `k` nearest entries        |
+| `entries(memory)`                       | no        | all that can be found; `memory.entries()` |
+| `fallback(memory, query)`               | no        | hits if nothing is found; newest entries  |
+| `with_edits(memory, amend)`             | no        | a memory; edits every tuple of entries    |
+
+What every reader promises (`mempiler.testing.check_method` checks it):
+
+- `search` calls no language model; `recall` may.
+- A search for a smaller `k` gives the head of a search for a larger one, and a batch of queries
+  finds what the queries find one by one.
+- Nothing changes the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Generic
+
+from ..memory.edits import EntryEdits
+from ..memory.index import Embedder, Entry
+from ..memory.indexes import Indexes
+from ..records import Context, Hit, Query
+from .predictor import Component
+from .recording import CURRENT_RECORDING, RankedHits
+from .writer import MemoryT
+
+ANY_COSINE = -1.0
+"""The `min_score` of a search that leaves nothing out."""
+
+
+class Reader(Component, Generic[MemoryT]):
+    """Find in a memory what bears on a query; see the module's docstring for the contract."""
+
+    hybrid: bool = False
+    """Whether `search` adds the scores of BM25 and cosine; a `min_score` is a cosine even then."""
+    k: int = 10
+    """How many entries `recall` gives by default."""
+    is_search_free: ClassVar[bool] = True
+    """Whether a search costs nothing, so that evaluation may look at more hits than it recalls."""
+
+    def search(
+        self, memory: MemoryT, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        """Return the entries nearest to each query, best first.
+
+        Args:
+            memory: The memory to search.
+            queries: Any number of queries; they are searched in one batch.
+            k: Most hits per query.
+            min_score: Hits below it are left out; None takes the method's own default.
+        """
+        raise NotImplementedError
+
+    def recall(self, memory: MemoryT, query: Query) -> Context:
+        """Return the context that a task answers the query from."""
+        return Context(hits=tuple(self.nearest(memory, query, self.k)))
+
+    def nearest(self, memory: MemoryT, query: Query, k: int) -> list[Hit]:
+        """Return the `k` best hits of `search` for a query.
+
+        A recorder may ask for a longer ranking, which is searched and recorded at the same time.
+        """
+        recorder = CURRENT_RECORDING.get() if self.is_search_free else None
+        if recorder is None:
+            return self.search(memory, [query.search_text], k)[0]
+
+        depth = max(k, recorder.ranking_depth)
+        hits = self.search(memory, [query.search_text], depth)[0]
+        recorder.ranked = RankedHits(self, hits)
+        return hits[:k]
+
+    def entries(self, memory: MemoryT) -> Sequence[Entry]:
+        """Return what `search` can find or `recall` can show; every entry has its own id."""
+        return memory.entries()
+
+    def with_edits(self, memory: MemoryT, amend: EntryEdits) -> MemoryT:
+        """Return the memory with the user's edits of its entries.
+
+        All that `entries` gives and `recall` shows must be edited. The default edits every field
+        that is a tuple of entries, or of the `parts` that entries are made of. An entry without
+        edits may be any equal entry.
+
+        Args:
+            memory: A finalized memory; the result is only read.
+            amend: Says what is left of an entry.
+        """
+        entry_types = (Entry, *{type(part) for part in memory.parts()})
+        edited_fields: dict[str, Sequence[Any]] = {}
+        for name, value in memory:
+            if isinstance(value, tuple) and all(isinstance(part, entry_types) for part in value):
+                edited_fields[name] = amend.amended_parts(value, memory.entry, memory.with_text)
+        return memory.model_copy(update=edited_fields)
+
+    def fallback(self, memory: MemoryT, query: Query) -> Iterable[Hit]:
+        """Return what is shown where `recall` finds nothing; the first `FEW` hits count.
+
+        "Where do I live?" shares no word with "I moved to Lisbon".
+        """
+        return (entry.hit() for entry in reversed(memory.entries()))
+
+
+class EntryReader(Reader[MemoryT]):
+    """Recall the `k` entries nearest to the query: by cosine with an embedder, else by BM25.
+
+    Args:
+        k: Entries recalled per query.
+        min_score: Lowest score of a hit; the lowest cosine where there is an embedder.
+        embedder: Turns texts into vectors.
+        indexes: Indexes to share with the writer; its own if None.
+        hybrid: Whether BM25 and cosine are added (`memory.index`), where there is an embedder.
+    """
+
+    def __init__(
+        self,
+        k: int = 10,
+        min_score: float = 0.0,
+        embedder: Embedder | None = None,
+        indexes: Indexes | None = None,
+        hybrid: bool = False,
+    ) -> None:
+        super().__init__()
+        self.k = k
+        self.min_score = min_score
+        self.hybrid = hybrid
+        self.indexes = Indexes(embedder, hybrid) if indexes is None else indexes
+
+    def search(
+        self, memory: MemoryT, queries: Sequence[str], k: int = 10, min_score: float | None = None
+    ) -> list[list[Hit]]:
+        lowest = self.min_score if min_score is None else min_score
+        return self.indexes.search(memory, queries, k, lowest)
+
+    def entries(self, memory: MemoryT) -> Sequence[Entry]:
+        # What is searched: a memory whose entries are made of parts lists none by itself.
+        return self.indexes.entries(memory)

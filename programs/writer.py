@@ -1,0 +1,174 @@
+r"""The contract of writers: how the items of a history get into a memory.
+
+A writer keeps every sentence of a session:
+
+    class Notebook(Memory):                          # what is kept for one user; frozen, JSON
+        notes: tuple[Entry, ...] = ()
+
+        def entries(self) -> tuple[Entry, ...]:
+            return self.notes
+
+    class SentenceWriter(Writer[Notebook]):
+        Memory = Notebook
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.split = predictor(SplitIntoSentences)      # a dspy.Signature
+
+        def extract(self, item: Item) -> list[str] | ExtractionFailed:
+            answer = self.try_call(self.split, dialogue="\n".join(item.lines()))
+            return ExtractionFailed() if answer is None else answer.sentences
+
+        def update(self, memory: Notebook, item: Item, extraction: Any = None) -> Notebook:
+            if isinstance(extraction, ExtractionFailed):
+                return memory.mark_failed(item)
+            notes = [Entry(id=f"{item.id}-{n}", text=text) for n, text in enumerate(extraction)]
+            return memory.replace(notes=(*memory.notes, *notes))
+
+Nobody calls the hooks of a writer directly. `programs/writing.py` does, in this order:
+
+    extract(item)                      of all items of a history, at the same time
+    update(memory, item, extraction)   item by item, oldest first
+    finalize(memory)                   once, before questions are asked
+
+| attribute or hook                  | required? | returns, and the default                     |
+|------------------------------------|-----------|----------------------------------------------|
+| `Memory`                           | yes       | a subclass of `Memory`; fields have defaults |
+| `update(memory, item, extraction)` | yes       | a new memory with the item in it             |
+| `extract(item)`                    | no        | what `update` understands; no extraction     |
+| `finalize(memory)`                 | no        | a new memory; the memory itself              |
+| `update_with_part(memory, part)`   | no        | a new memory; as for any other item          |
+| `recent_mode`, `shows_entries`     | no        | see `Writer`; "written" and False            |
+
+What every writer promises (`mempiler.testing.check_method` checks it):
+
+- No hook changes its arguments. Caches, rollouts and threads share memories.
+- The same items and model answers give the same memory: ids are counted, nothing is drawn.
+- `finalize(finalize(memory)) == finalize(memory)`.
+- Turns that cannot be written are reported by `memory.mark_failed(item, turn_ids)`. They are then
+  searched as raw turns, and tried again in halves. A writer may report turns of any item, in
+  `finalize` too: some writers wait for several sessions before they write one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, Literal, TypeVar
+
+from ..errors import UserError
+from ..memory.memory import Memory
+from ..records import Item
+from .predictor import Component
+from .relative_dates import resolve_item_dates
+
+MemoryT = TypeVar("MemoryT", bound=Memory)
+"""What one method keeps for one user."""
+
+RecentItems = Literal["written", "searched", "left out"]
+"""What becomes of items between a history and a question about it, see `Writer.recent_mode`."""
+
+
+@dataclass(frozen=True)
+class ExtractionFailed:
+    """What `extract` returns for turns that could not be read.
+
+    `update` then reports them with `memory.mark_failed`.
+    """
+
+    turns: frozenset[str] | None = None
+    """Ids of the turns; None stands for all turns of the item."""
+
+
+class Writer(Component, Generic[MemoryT]):
+    """Write the items of a history into a memory; see the module's docstring for the contract."""
+
+    Memory: type[MemoryT]
+    """The class of the memories that are written; `Memory()` is the empty one."""
+    longest_text = 4000
+    recent_mode: RecentItems = "written"
+    """What becomes of items that came after the history, where a task `remembers_recent`.
+
+    They are written into the memory, searched beside it as raw turns, or left out.
+    """
+    shows_entries: bool = False
+    """Whether prompts show entries of the memory, in the form that their user left them."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "Memory" in vars(cls):
+            _check_memory_class(cls.__name__, vars(cls)["Memory"])
+
+    def extract(self, item: Item) -> Any:
+        """Return what can be read from an item without the memory; `update` receives it."""
+        return None
+
+    def update(self, memory: MemoryT, item: Item, extraction: Any = None) -> MemoryT:
+        """Return a new memory with one more item in it.
+
+        Args:
+            memory: The memory so far; it must not be changed.
+            item: The next item, as `preprocess` returned it.
+            extraction: What `extract` returned for the item; None where there is no `extract`.
+        """
+        raise NotImplementedError
+
+    def finalize(self, memory: MemoryT) -> MemoryT:
+        """Return the memory that questions are asked of; called at the end of a history."""
+        return memory
+
+    def update_with_part(self, memory: MemoryT, part: Item) -> MemoryT:
+        """Return a new memory with a part of an item that could not be written as a whole."""
+        extraction = self.extract(part) if self.needs_extraction else None
+        return self.update(memory, part, extraction)
+
+    def preprocess(self, item: Item) -> Item:
+        """Return an item in the form that `extract` and `update` receive."""
+        if self.shows_resolved_dates:
+            return resolve_item_dates(item)
+        return item
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings by name, and `dates` where prompts show resolved dates."""
+        settings = super().config
+        if self.shows_resolved_dates:
+            settings["dates"] = True
+        return settings
+
+    @property
+    def shows_resolved_dates(self) -> bool:
+        """Whether prompts show the date beside each relative date, which changes memories."""
+        return self.resolve_dates and self.calls_model
+
+    @property
+    def needs_extraction(self) -> bool:
+        """Whether `extract` does anything."""
+        return type(self).extract is not Writer.extract
+
+    @property
+    def needs_finalizing(self) -> bool:
+        """Whether `finalize` does anything."""
+        return type(self).finalize is not Writer.finalize
+
+    @cached_property
+    def calls_model(self) -> bool:
+        """Whether writing calls a language model, or a system outside this process."""
+        return bool(self.predictors_below())
+
+
+def _check_memory_class(writer: str, memory_class: Any) -> None:
+    """Raise a UserError if a class cannot be the `Memory` of a writer."""
+    if not (isinstance(memory_class, type) and issubclass(memory_class, Memory)):
+        raise UserError(f"{writer}: Memory = {memory_class!r} is no subclass of mempiler.Memory")
+
+    name = memory_class.__name__
+    if not memory_class.model_config.get("frozen"):
+        raise UserError(
+            f"{writer}: {name} is not frozen; a memory never changes, it has a successor"
+        )
+
+    fields = memory_class.model_fields.items()
+    required = [field_name for field_name, field in fields if field.is_required()]
+    if required:
+        raise UserError(f"{writer}: {name} needs {', '.join(required)}; give every field a default")

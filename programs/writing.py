@@ -1,0 +1,156 @@
+"""Write items into a memory: the order in which the hooks of a writer are called.
+
+    memory = write_items(writer, writer.Memory(), history.items)     # without finalizing
+    memory = finalize_memory(writer, memory)                         # questions may be asked of it
+
+`write_items` extracts from all items at once and then calls `write_item` for one after another.
+The memory cache, rollouts and the serving queue call these functions one by one, because each keeps
+something else between two items. They also want to know which calls a step made:
+
+    step = record_step(lambda: write_item(writer, memory, item))
+    step.value, step.calls, step.failures, step.usage
+
+Turns that could not be written stand beside the memory as `memory.failed_items`. They are tried
+again in halves, with the next item and before the memory is finalized. A writer itself only gets
+memories without failed items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from ..engines.call_context import measure_usage
+from ..engines.usage import Usage
+from ..memory.memory import FailedItem
+from ..records import Failure, Item
+from .recording import PredictorCall, recording
+from .threads import gather
+from .writer import MemoryT, Writer
+
+T = TypeVar("T")
+
+MAX_ATTEMPTS = 2
+"""How often turns are tried unless somebody asks for more: as they come, and in halves."""
+
+
+@dataclass(frozen=True)
+class StepResult(Generic[T]):
+    """What one step of a writer returned, which calls it made, what failed, and what it used."""
+
+    value: T
+    calls: tuple[PredictorCall, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    usage: Usage = field(default=Usage(), compare=False)
+
+    def followed_by(self, later: StepResult[Any]) -> StepResult[Any]:
+        """Return both steps as one, with the value of the later step."""
+        return StepResult(
+            value=later.value,
+            calls=self.calls + later.calls,
+            failures=self.failures + later.failures,
+            usage=self.usage + later.usage,
+        )
+
+
+NO_EXTRACTION: StepResult[Any] = StepResult(None)
+"""The extraction of a writer that needs none."""
+
+
+def record_step(compute: Callable[[], T], keep_completions: bool = False) -> StepResult[T]:
+    """Call `compute` and return its value together with the calls, failures and usage it caused.
+
+    Args:
+        compute: One step of a writer.
+        keep_completions: Whether the raw completions of the calls are kept.
+    """
+    with recording(keep_completions) as recorder, measure_usage() as tracker:
+        value = compute()
+    return StepResult(value, tuple(recorder.calls), tuple(recorder.failures), tracker.usage)
+
+
+def extract_item(writer: Writer[Any], item: Item) -> Any:
+    """Return what the writer reads from one item without a memory."""
+    return writer.extract(writer.preprocess(item))
+
+
+def extract_all(writer: Writer[Any], items: Sequence[Item]) -> list[Any]:
+    """Return the extraction of each item; all are made at the same time.
+
+    Extractions are None where the writer needs none.
+    """
+    if not writer.needs_extraction:
+        return [None] * len(items)
+    return gather([partial(extract_item, writer, item) for item in items])
+
+
+def write_items(writer: Writer[MemoryT], memory: MemoryT, items: Sequence[Item]) -> MemoryT:
+    """Return a new memory with further items in it, in their order; it is not finalized."""
+    extractions = extract_all(writer, items)
+    for item, extraction in zip(items, extractions, strict=True):
+        memory = write_item(writer, memory, item, extraction)
+    return memory
+
+
+def write_history(writer: Writer[MemoryT], items: Sequence[Item]) -> MemoryT:
+    """Return the finalized memory of a whole history."""
+    memory = write_items(writer, writer.Memory(), items)
+    return finalize_memory(writer, memory)
+
+
+def write_item(
+    writer: Writer[MemoryT], memory: MemoryT, item: Item, extraction: Any = None
+) -> MemoryT:
+    """Return a new memory with one more item in it; failed turns are tried again before."""
+    retried = retry_failed(writer, memory)
+    updated = writer.update(without_failed(retried), writer.preprocess(item), extraction)
+    return _with_earlier_failures(updated, retried.failed_items)
+
+
+def finalize_memory(writer: Writer[MemoryT], memory: MemoryT) -> MemoryT:
+    """Return the memory that questions are asked of; failed turns are tried again before."""
+    retried = retry_failed(writer, memory)
+    if not writer.needs_finalizing:
+        return retried
+    finalized = writer.finalize(without_failed(retried))
+    return _with_earlier_failures(finalized, retried.failed_items)
+
+
+def retry_failed(
+    writer: Writer[MemoryT], memory: MemoryT, max_attempts: int = MAX_ATTEMPTS
+) -> MemoryT:
+    """Return the memory after one more attempt at its failed items, in halves.
+
+    Items that had `max_attempts` are kept as they are.
+    """
+    exhausted = [failed for failed in memory.failed_items if failed.attempts >= max_attempts]
+    retryable = [failed for failed in memory.failed_items if failed.attempts < max_attempts]
+    if not retryable:
+        return memory
+
+    still_failed = exhausted
+    memory = without_failed(memory)
+    for failed in retryable:
+        for half in failed.halves():
+            updated = writer.update_with_part(memory, writer.preprocess(half))
+            for failed_again in updated.failed_items:
+                attempts = failed.attempts + 1
+                still_failed.append(failed_again.model_copy(update={"attempts": attempts}))
+            memory = without_failed(updated)
+    return memory.model_copy(update={"failed_items": tuple(still_failed)})
+
+
+def without_failed(memory: MemoryT) -> MemoryT:
+    """Return the memory as if everything had been written."""
+    if not memory.failed_items:
+        return memory
+    return memory.model_copy(update={"failed_items": ()})
+
+
+def _with_earlier_failures(memory: MemoryT, earlier: tuple[FailedItem, ...]) -> MemoryT:
+    """Return the memory with failed items of earlier steps before its own."""
+    if not earlier:
+        return memory
+    return memory.model_copy(update={"failed_items": (*earlier, *memory.failed_items)})
