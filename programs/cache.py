@@ -227,13 +227,8 @@ class _HistoryWriter:
     def _read_or_write(self, position: int, parent: CachedMemory) -> CachedMemory:
         """Return the memory after one more item, which is probably stored."""
         item = self.history.items[position]
-
-        def extract_and_write() -> StepResult[Memory]:
-            extraction = self._extract(item)
-            return self._write_step(parent, item, extraction)
-
-        prefix = self.history.prefixes[position]
-        return self._get_or_compute(prefix, item, parent, extract_and_write)
+        write_step = partial(self._extract_and_write_step, parent, item)
+        return self._get_or_compute(self.history.prefixes[position], item, parent, write_step)
 
     def _write(
         self, position: int, parent: CachedMemory, extraction: StepResult[Any]
@@ -253,6 +248,10 @@ class _HistoryWriter:
     def _finalize_step(self, parent: CachedMemory) -> StepResult[Memory]:
         """Finalize a memory, and return it with the calls of that."""
         return _record_untraced(partial(finalize_memory, self.writer, parent.memory))
+
+    def _extract_and_write_step(self, parent: CachedMemory, item: Item) -> StepResult[Memory]:
+        """Extract from an item and write it."""
+        return self._write_step(parent, item, self._extract(item))
 
     def _write_step(
         self, parent: CachedMemory, item: Item, extraction: StepResult[Any]

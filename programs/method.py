@@ -1,8 +1,10 @@
 """The contract of methods: a writer and a reader of the same memories.
 
+    from mempiler import Method
+
     class SentenceNotes(Method):
         def __init__(self, k: int = 10) -> None:
-            super().__init__(SentenceWriter(), EntryReader(k))
+            super().__init__(SentenceWriter(), DayReader(k))
 
 Writer and reader are DSPy modules. Predictors below the writer write memories, and are part of a
 memory's cache key; predictors below the reader recall. Constructor arguments are the settings of a

@@ -1,23 +1,29 @@
 """The contract of readers: what of a memory is shown for a query.
 
-A reader that recalls the entries of one day, and the nearest entries where there is none:
+A reader that recalls the notes of the day that is asked about, or else the nearest notes:
+
+    from mempiler import Context, EntryReader, Query
 
     class DayReader(EntryReader[Notebook]):
         def recall(self, memory: Notebook, query: Query) -> Context:
-            same_day = [note for note in memory.notes if query.time and note.time == query.time]
-            if same_day:
-                return Context(hits=tuple(note.hit() for note in same_day))
+            day = query.moment and query.moment.date()
+            notes = [note for note in memory.notes if note.time and note.time.date() == day]
+            if notes:
+                return Context(hits=tuple(note.hit() for note in notes))
             return Context(hits=tuple(self.nearest(memory, query, self.k)))
 
 `EntryReader` already searches all entries of a memory; derive from `Reader` to search otherwise.
 
-| hook                                    | required? | returns, and the default                  |
+| attribute or hook                       | required? | returns, and the default                  |
 |-----------------------------------------|-----------|-------------------------------------------|
 | `search(memory, queries, k, min_score)` | yes       | hits per query, best first                |
 | `recall(memory, query)`                 | no        | a context; the `k` nearest entries        |
 | `entries(memory)`                       | no        | all that can be found; `memory.entries()` |
 | `fallback(memory, query)`               | no        | hits if nothing is found; newest entries  |
 | `with_edits(memory, amend)`             | no        | a memory; edits every tuple of entries    |
+| `k`                                     | no        | how many entries are recalled; 10         |
+| `hybrid`                                | no        | whether BM25 and cosine are added; False  |
+| `is_search_free`                        | no        | whether a search costs nothing; True      |
 
 What every reader promises (`mempiler.testing.check_method` checks it):
 

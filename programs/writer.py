@@ -1,8 +1,13 @@
 r"""The contract of writers: how the items of a history get into a memory.
 
-A writer keeps every sentence of a session:
+A writer that has a model split each session into sentences, and keeps these:
 
-    class Notebook(Memory):                          # what is kept for one user; frozen, JSON
+    from typing import Any
+
+    import dspy
+    from mempiler import Entry, ExtractionFailed, Item, Memory, Writer, predictor
+
+    class Notebook(Memory):
         notes: tuple[Entry, ...] = ()
 
         def entries(self) -> tuple[Entry, ...]:
@@ -13,7 +18,7 @@ A writer keeps every sentence of a session:
 
         def __init__(self) -> None:
             super().__init__()
-            self.split = predictor(SplitIntoSentences)      # a dspy.Signature
+            self.split = predictor(dspy.Signature("dialogue -> sentences: list[str]"))
 
         def extract(self, item: Item) -> list[str] | ExtractionFailed:
             answer = self.try_call(self.split, dialogue="\n".join(item.lines()))
@@ -22,8 +27,12 @@ A writer keeps every sentence of a session:
         def update(self, memory: Notebook, item: Item, extraction: Any = None) -> Notebook:
             if isinstance(extraction, ExtractionFailed):
                 return memory.mark_failed(item)
-            notes = [Entry(id=f"{item.id}-{n}", text=text) for n, text in enumerate(extraction)]
-            return memory.replace(notes=(*memory.notes, *notes))
+            notes = list(memory.notes)
+            turn_ids = tuple(turn.id for turn in item.turns)
+            for sentence in extraction:
+                note_id = f"n{len(notes) + 1}"
+                notes.append(Entry(id=note_id, text=sentence, sources=turn_ids, time=item.time))
+            return memory.replace(notes=tuple(notes))
 
 Nobody calls the hooks of a writer directly. `programs/writing.py` does, in this order:
 
@@ -38,7 +47,9 @@ Nobody calls the hooks of a writer directly. `programs/writing.py` does, in this
 | `extract(item)`                    | no        | what `update` understands; no extraction     |
 | `finalize(memory)`                 | no        | a new memory; the memory itself              |
 | `update_with_part(memory, part)`   | no        | a new memory; as for any other item          |
-| `recent_mode`, `shows_entries`     | no        | see `Writer`; "written" and False            |
+| `recent_mode`                      | no        | what becomes of later items; "written"       |
+| `shows_entries`                    | no        | whether prompts show entries; False          |
+| `longest_text`                     | no        | most characters of an answer; 4000           |
 
 What every writer promises (`mempiler.testing.check_method` checks it):
 
