@@ -42,12 +42,12 @@ from ..engines.prices import needed_prices
 from ..errors import EndpointError, MempilerError, UserError
 from ..programs.adapter import AutoAdapter
 from ..programs.adapter import adapter as make_adapter
+from ..programs.cache import MemoryCache
 from ..programs.catalog import build, needs_embedder, preset, with_task
 from ..programs.external.program import build_external_program, takes_embedder
 from ..programs.program import MemoryProgram
-from ..programs.cache import MemoryCache
-from ..programs.tasks.task import TASK, split_config
 from ..programs.single_flight import SingleFlight
+from ..programs.tasks.task import TASK, split_config
 from .artifact import chosen_embedder, load, versions
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
