@@ -21,7 +21,7 @@ from hypothesis import strategies as some
 from mempiler import Client, MempilerError, Store, UserError
 from mempiler.cli import app
 from mempiler.serving.auth import Tokens
-from mempiler.serving.requests import RemoteMemory
+from mempiler.serving.requests import RemoteEntries, RemoteMemory
 from mempiler.serving.settings import Settings
 
 from .conftest import TOKENS, service_over, serving, within
@@ -304,7 +304,8 @@ def test_no_verb_tells_a_tenant_of_another(clients: dict[str, Client], steps: An
 
 
 def test_what_both_say_of_the_same_names_each_is_told_alone(clients: dict[str, Client]) -> None:
-    assert {name for name in vars(RemoteMemory) if not name.startswith("_")} <= VERBS.keys()
+    verbs = {name for part in (RemoteMemory, RemoteEntries) for name in vars(part) if not name.startswith("_")}
+    assert verbs - {"entries"} <= VERBS.keys()
     both = [Step(clients[tenant], "cleo", mark, "s1", mark) for tenant, mark in MARKS.items()]
     for verb in ("add", "add under the same id"):
         for of in both:
