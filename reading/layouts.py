@@ -137,19 +137,20 @@ def _outputs_in_other_layouts(
     names = list(signature.output_fields)
     json_value = find_json(answer)
     from_object = _outputs_of_object(json_value, names)
-    from_bare_value = _outputs_of_bare_value(signature, json_value, required_names)
-    from_bare_value.update(from_object)
+    bare_value = _outputs_of_bare_value(signature, json_value, required_names)
+    from_bare_value = {**bare_value, **from_object}
 
     heading = _heading_pattern(names)
     under_headings = _split_at_headings(heading, answer, names)
 
-    # In "Reasons: [1, 2]\nScores: [3, 4]" the first list belongs to the heading before it, and must
-    # not be taken for a bare value of `scores`. In "[1, 2]\nScores: as discussed" no heading comes
-    # before the list.
     text_before_json = _OPENING_BRACKET.split(answer, maxsplit=1)[0]
-    is_heading_before_json = heading.search(text_before_json) is not None
-    if is_heading_before_json:
+    json_is_below_heading = heading.search(text_before_json) is not None
+    if json_is_below_heading:
+        # "Reasons: [1, 2]\nScores: [3, 4]": the first list belongs to its heading, so it is hardly
+        # the value of `scores`.
         return [from_object, under_headings, from_bare_value]
+
+    # "[1, 2]\nScores: as discussed": the list stands alone, so it is the value of `scores`.
     return [from_object, from_bare_value, under_headings]
 
 

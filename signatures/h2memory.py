@@ -97,9 +97,10 @@ def _parse_turn_ids(value: object) -> list[str]:
 
 
 def _span_parts(value: object) -> list[object]:
-    """Return the parts of a value that names the first and the last turn of a topic.
+    """Return the words or elements of a value that names the first and the last turn of a topic.
 
-    A text is not split at a hyphen, since ids may contain one. So "D1:1 - D1:4" has three parts.
+    Some may be no ids: a text is not split at hyphens, since ids may contain them, so the words of
+    "D1:1 - D1:4" are "D1:1", "-" and "D1:4". `_parse_turn_ids` drops the hyphen.
     """
     if value is None:
         return []

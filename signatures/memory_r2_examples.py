@@ -89,8 +89,13 @@ def extraction_examples() -> list[dspy.Example]:
 
 
 def management_examples() -> list[dspy.Example]:
-    """Return examples for `ManageMemoryInContext`: five changes, and a fact that is known."""
-    changes = dspy.Example(
+    """Return two examples for `ManageMemoryInContext`.
+
+    The first shows four stored memories (m1 to m4) and four new facts. They lead to five
+    operations: Mia's instrument is a new memory, and m3, which says that she has none, is deleted.
+    In the second, the only new fact is stored already as m2, so nothing changes.
+    """
+    four_new_facts = dspy.Example(
         session_date=_SESSION_DATE,
         memories=list(_STORED_MEMORIES),
         earlier_facts=[],
@@ -102,7 +107,7 @@ def management_examples() -> list[dspy.Example]:
         ],
         operations=list(_OPERATIONS),
     )
-    no_change = dspy.Example(
+    known_fact = dspy.Example(
         session_date=_SESSION_DATE,
         memories=[_STORED_SISTER],
         earlier_facts=list(_FACTS_OF_NEWS),
@@ -110,7 +115,7 @@ def management_examples() -> list[dspy.Example]:
         operations=[Operation(op="NONE", memory_id="m2", speaker="Leo", turn_id="D4:4")],
     )
     inputs = ("session_date", "memories", "earlier_facts", "new_facts")
-    return [example.with_inputs(*inputs) for example in (changes, no_change)]
+    return [example.with_inputs(*inputs) for example in (four_new_facts, known_fact)]
 
 
 def editing_examples() -> list[dspy.Example]:
