@@ -163,7 +163,7 @@ class RunFolder:
     def keep_rows(self, phase: str, rows: Iterable[Row]) -> None:
         """Writes scored questions into the run's folder, one JSON object a line, without their traces."""
         with atomic_write(self.path / f"{phase}_rows.jsonl") as file:
-            file.writelines(f"{row.model_dump_json(exclude={'seen'})}\n" for row in rows)
+            file.writelines(f"{row.model_dump_json(exclude={'trace'})}\n" for row in rows)
 
     def update(self, **values: Any) -> None:
         """Adds values to `run.json`."""

@@ -161,7 +161,7 @@ class Tracker:
             values[f"score_{found['name'].replace(' ', '_')}"] = found["score"]
         self.metrics({f"{prefix}.{name}": value for name, value in values.items()})
         self.data(f"{prefix}.json", summary)
-        self.data(f"{prefix}_rows.jsonl", [row.model_dump(mode="json", exclude={"seen"}) for row in evaluation.rows])
+        self.data(f"{prefix}_rows.jsonl", [row.model_dump(mode="json", exclude={"trace"}) for row in evaluation.rows])
 
     def difference(self, difference: Difference) -> None:
         """Log the difference of two evaluations, after minus before, with its interval, verdict and scope."""

@@ -103,7 +103,7 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     assert shown is not None
     assert shown.entries[0].line in "\n".join(text for _, text in shown.calls[-1].messages)
     assert str(outcome.run.parent) not in kept
-    assert "seen" not in json.loads((outcome.run / "after_rows.jsonl").read_text().splitlines()[0])
+    assert "trace" not in json.loads((outcome.run / "after_rows.jsonl").read_text().splitlines()[0])
 
 
 @pytest.mark.parametrize("force", [False, True])
