@@ -1,6 +1,8 @@
-"""Checks that a method or a benchmark keeps the contracts everything else rests on; ours pass them, yours should too.
+"""Checks for authors of methods and benchmarks.
 
-Both raise one error with a line for every violation. Nothing is sent anywhere: the model is the offline engine.
+`check_method` and `check_benchmark` check the guarantees that the rest of Mempiler relies on. They
+raise one error with a line for each broken guarantee. Nothing is sent anywhere: the offline engine
+is the model.
 
 Example:
     >>> from mempiler.testing import check_benchmark, check_method
@@ -12,291 +14,510 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import dspy
+from dspy import lm15
 
 from .data.benchmark import Benchmark
 from .data.catalog import benchmark as load_benchmark
+from .data.scorer import Scorer
 from .engines.embedders import embedder as make_embedder
 from .engines.meter import Meter, MeteredLM
 from .engines.models import language_model
 from .engines.offline.engine import OfflineEngine
 from .errors import DataError, UserError
-from .memory.memory import stored_sources
+from .memory.memory import Memory, stored_sources
 from .programs.catalog import build
 from .programs.identity import writer_key
 from .programs.method import Method
 from .programs.program import MemoryProgram
+from .programs.reader import Reader
 from .programs.state import signature_of
 from .programs.tasks.task import task as task_class
 from .programs.writing import record_step, write_history, write_items
-from .records import Action, Behavior, Context, History, Logs, Profile, Query, Session, Turn
+from .records import (
+    Action,
+    Behavior,
+    Context,
+    History,
+    Hit,
+    Logs,
+    Profile,
+    Query,
+    Session,
+    Turn,
+)
 
-Broken = Iterator[str]
-Make = Callable[[], MemoryProgram]
-_PROBES = ("Where does Ada live with her dog?", "running shoes and the knee", "")
+_SEARCH_TEXTS = ("Where does Ada live with her dog?", "running shoes and the knee", "")
+
+_MAX_NAMED = 5
+"""How many ids a line names at most."""
+
+_MAX_SCORED_EXAMPLES = 50
 
 
-def check_method(method: str | Method, history: History | None = None, task: str | None = None, **config: Any) -> None:
-    """Checks a method's contract.
+def check_method(
+    method: str | Method,
+    history: History | None = None,
+    task: str | None = None,
+    **config: Any,
+) -> None:
+    """Check that a method keeps its contract.
 
     Args:
-        method: A name, `module:Class`, or a method that was made already.
-        history: What it writes; a small one with sessions, logs, behaviour and a profile if None.
-        task: The task that its program answers; the first of the method's own, or question answering, if None.
+        method: A name, `module:Class`, or a method that exists already.
+        history: What the method writes. By default it is `sample_history`, with sessions, logs,
+            behaviour and a profile.
+        task: The task that the program answers; question answering by default.
         **config: Settings, for a method that is named.
 
     Raises:
-        UserError: The contract is broken; each violation is a line of the message.
+        UserError: The contract is broken. Each line of the message names one violation.
     """
     past = history or sample_history()
+    task_name = task or "question-answering"
 
-    def make() -> MemoryProgram:
-        if not isinstance(method, Method):
-            return build(method, task or "question-answering", make_embedder(), **config)
-        made: Any = task_class(task or "question-answering")()
-        return MemoryProgram(method, made)
+    def make_program() -> MemoryProgram:
+        if isinstance(method, Method):
+            return MemoryProgram(method, task_class(task_name)())
+        return build(method, task_name, make_embedder(), **config)
 
     with dspy.context(lm=language_model(), trace=None, disable_history=True):
-        broken = [line for check in (_writing, _memory, _prompts, _losses) for line in check(make, past)]
-    _refuse(f"method {method if isinstance(method, str) else type(method).__name__}", broken)
+        problems = [
+            *_writing_problems(make_program(), make_program(), past),
+            *_reading_problems(make_program(), past),
+            *_prompt_problems(make_program(), past),
+            *_loss_problems(make_program(), past),
+        ]
+    name = method if isinstance(method, str) else type(method).__name__
+    _raise_problems(f"method {name}", problems)
 
 
-def sample_history() -> History:
-    """Sessions of two people, logs, behaviour and a profile of one, over two months."""
-    said = {
-        "P": ["profile: Ada, 34, nurse, lives in Porto"],
-        "L1": ["phone: bought running shoes", "phone: booked a dentist for May", "phone: looked for a knee brace"],
-        "D1": ["Ada: I moved to Lisbon with my dog Rex.", "Bob: And, is it nice?", "Ada: The hills hurt my knee."],
-        "D2": ["Ada: The dentist was fine after all.", "Bob: And the knee?", "Ada: I run again, in the light shoes."],
-        "D3": ["Ada: We went hiking, Rex loved it.", "Bob: What did you eat?", "Ada: Rye bread, I gave up wheat."],
-    }
-    kinds: dict[str, Any] = {"P": Profile, "L": Logs, "D": Session}
-    items: list[Any] = []
-    for day, (id, lines) in enumerate(said.items(), 1):
-        parts = [line.partition(": ") for line in lines]
-        turns = [Turn(id=f"{id}:{n}", speaker=who, text=text) for n, (who, _, text) in enumerate(parts, 1)]
-        items.append(kinds[id[0]](id=id, time=datetime(2024, 3, 5 * day), turns=tuple(turns)))
-    things, done = ("dogs", "hills", "bread"), ("liked", "skipped")
-    actions = [
-        Action(id=f"a{n}", time=datetime(2024, 4, n), scene="video", situation=things[n % 3], action=done[n % 2])
-        for n in range(1, 15)
-    ]
-    return History(id="ada", items=(*items, Behavior.from_actions("B", actions)))
-
-
-def _writing(make: Make, past: History) -> Broken:
-    """Purity, determinism, and the same memory item by item as at once."""
-    program, other = make(), make()
-    writer = program.method.writer
-    memory = writer.Memory()
-    for item in past.items:
-        before, shown = memory.model_dump_json(), item.model_dump_json()
-        after = write_items(writer, memory, [item])
-        if memory.model_dump_json() != before:
-            yield f"write changes the memory it is given (at item {item.id}); return a changed copy"
-            return
-        if item.model_dump_json() != shown:
-            yield f"write changes the item {item.id}"
-            return
-        memory = after
-    settled = writer.finalize(memory)
-    at_once = write_history(writer, past.items)
-    if settled != at_once:
-        yield "items one by one give another memory than all at once; extract and update must depend on nothing else"
-    if writer.finalize(settled) != settled:
-        yield "settling twice is not settling once"
-    if write_history(other.method.writer, past.items) != at_once:
-        yield "the same history gives another memory the second time; count ids, draw nothing without a seed"
-
-
-def _memory(make: Make, past: History) -> Broken:
-    """The stored form and the provenance of a memory; search without a model, in batches, by rank."""
-    program = make()
-    reader, memory = program.method.reader, program.remember(past).memory
-    again = type(memory).model_validate_json(memory.model_dump_json())
-    if again != memory:
-        yield "the memory read back from its JSON is not the same; every field must have a JSON form"
-    strange = sorted(stored_sources(memory) - set(past.turns))
-    if strange:
-        yield f"the memory names sources that are no turns of the history: {', '.join(strange[:5])}"
-    done = record_step(lambda: reader.search(memory, list(_PROBES), 10))
-    if done.calls:
-        yield "search calls the model; only recall may"
-    if reader.search(again, list(_PROBES), 10) != done.value:
-        yield "the memory read back from its JSON is searched with another result"
-    loose = sorted({id for hits in done.value for hit in hits for id in hit.sources} - set(past.turns))
-    if loose:
-        yield f"hits rest on sources that are no turns of the history: {', '.join(loose[:5])}"
-    single = [reader.search(memory, [probe], 10)[0] for probe in _PROBES]
-    if done.value != single:
-        yield "a batch of queries finds something else than the queries one by one"
-    fewer = [reader.search(memory, [probe], 3)[0] for probe in _PROBES]
-    if [[hit.id for hit in hits[:3]] for hits in single] != [[hit.id for hit in hits] for hits in fewer]:
-        yield "search for k=3 is not the head of search for k=10"
-    for probe in ("anything", ""):
-        record_step(lambda probe=probe: reader.recall(program.method.writer.Memory(), Query(text=probe)))
-    before = memory.model_dump_json()
-    record_step(lambda: reader.recall(memory, Query(text=_PROBES[0])))
-    if memory.model_dump_json() != before:
-        yield "recall changes the memory"
-
-
-def _prompts(make: Make, past: History) -> Broken:
-    program = make()
-    writer, writers = program.method.writer, program.method.writer.predictors_below()
-    key = writer_key(writer)
-    for name, predictor in program.all_predictors().items():
-        writes = any(predictor is one for one in writers.values())
-        old = signature_of(predictor)
-        predictor.signature = old.with_instructions(f"{old.instructions} Be brief.")
-        changed = writer_key(writer) != key
-        predictor.signature = old
-        if changed != writes:
-            says = "writes but is not" if writes else "reads but is"
-            yield f"the prompt {name} {says} part of the memory's key"
-    calls = record_step(lambda: write_history(writer, past.items)).calls
-    strange = {id(call.predictor) for call in calls} - {id(predictor) for predictor in writers.values()}
-    if strange:
-        yield "writing asks prompts that do not lie below the writer; their changes would leave stale memories"
-
-
-def _losses(make: Make, past: History) -> Broken:
-    """What becomes of turns when no answer can be read."""
-    writer = make().method.writer
-    if not writer.predictors_below():
-        return
-    with dspy.context(lm=MeteredLM("garbled/garbled", Meter(), engine=_Garbled(), cache=False)):
-        memory = write_history(writer, past.items)
-    kept = stored_sources(memory) | {turn.id for left in memory.failed_items for turn in left.item.turns}
-    lost = list[str]()
-    for item in past.items:
-        calls = record_step(lambda item=item: write_history(writer, [item])).calls
-        asked = "\n".join(str(value) for call in calls for value in call.inputs.values())
-        lost += [turn.id for turn in item.turns if turn.text and turn.text in asked and turn.id not in kept]
-    if lost:
-        yield f"turns are lost where no answer can be read: {', '.join(lost[:5])}; say so with memory.mark_failed(item)"
-
-
-class _Garbled(OfflineEngine):
-    def complete(self, request: Any) -> Any:
-        response = super().complete(request)
-        return dataclasses.replace(response, message=type(response.message).assistant("I cannot help with that."))
-
-
-def check_benchmark(benchmark: str | Benchmark, path: str | Path | None = None, **options: Any) -> None:
-    """Checks a benchmark's contract.
+def check_benchmark(
+    benchmark: str | Benchmark, path: str | Path | None = None, **options: Any
+) -> None:
+    """Check that a benchmark keeps its contract.
 
     Args:
-        benchmark: A name, `module:Class`, or a benchmark that was loaded already.
+        benchmark: A name, `module:Class`, or a benchmark that is loaded already.
         path: Its file; the bundled sample if None.
         **options: Options of its `load`.
 
     Raises:
-        UserError: The contract is broken; each violation is a line of the message.
+        UserError: The contract is broken. Each line of the message names one violation.
     """
-    loaded = benchmark if isinstance(benchmark, Benchmark) else load_benchmark(benchmark, path, **options)
-    broken = [line for check in (_examples, _split, _scorer, _options) for line in check(loaded)]
-    _refuse(f"benchmark {loaded.name}", broken)
+    if isinstance(benchmark, Benchmark):
+        loaded = benchmark
+    else:
+        loaded = load_benchmark(benchmark, path, **options)
+    problems = [
+        *_example_problems(loaded),
+        *_split_problems(loaded),
+        *_scorer_problems(loaded),
+        *_option_problems(loaded),
+    ]
+    _raise_problems(f"benchmark {loaded.name}", problems)
 
 
-def _refuse(what: str, broken: Sequence[str]) -> None:
-    if broken:
-        raise UserError("\n".join([f"{what} breaks {len(broken)} of its promises:", *broken]))
+def sample_history() -> History:
+    """Return sessions of two people, and logs, behaviour and a profile of one, over two months."""
+    profile = Profile(
+        id="P",
+        time=datetime(2024, 3, 5),
+        turns=_turns("P", [("profile", "Ada, 34, nurse, lives in Porto")]),
+    )
+    logs = Logs(
+        id="L1",
+        time=datetime(2024, 3, 10),
+        turns=_turns(
+            "L1",
+            [
+                ("phone", "bought running shoes"),
+                ("phone", "booked a dentist for May"),
+                ("phone", "looked for a knee brace"),
+            ],
+        ),
+    )
+    move = Session(
+        id="D1",
+        time=datetime(2024, 3, 15),
+        turns=_turns(
+            "D1",
+            [
+                ("Ada", "I moved to Lisbon with my dog Rex."),
+                ("Bob", "And, is it nice?"),
+                ("Ada", "The hills hurt my knee."),
+            ],
+        ),
+    )
+    dentist = Session(
+        id="D2",
+        time=datetime(2024, 3, 20),
+        turns=_turns(
+            "D2",
+            [
+                ("Ada", "The dentist was fine after all."),
+                ("Bob", "And the knee?"),
+                ("Ada", "I run again, in the light shoes."),
+            ],
+        ),
+    )
+    hike = Session(
+        id="D3",
+        time=datetime(2024, 3, 25),
+        turns=_turns(
+            "D3",
+            [
+                ("Ada", "We went hiking, Rex loved it."),
+                ("Bob", "What did you eat?"),
+                ("Ada", "Rye bread, I gave up wheat."),
+            ],
+        ),
+    )
+    behavior = Behavior.from_actions("B", _sample_actions())
+    return History(id="ada", items=(profile, logs, move, dentist, hike, behavior))
 
 
-def _examples(benchmark: Benchmark) -> Broken:
-    """What every example must hold; the first that does not is named."""
-    repeated = [id for id, count in Counter(str(example.id) for example in benchmark.examples).items() if count > 1]
-    if repeated:
-        yield f"ids are not unique: {', '.join(repeated[:5])}"
-    histories: dict[str, Any] = {}
-    yield from _first(lambda example: _example(benchmark, example, histories), benchmark.examples)
+def _turns(item_id: str, lines: Sequence[tuple[str, str]]) -> tuple[Turn, ...]:
+    """Return turns with ids such as "D1:2", made of speakers and what they say."""
+    turns: list[Turn] = []
+    for number, (speaker, text) in enumerate(lines, 1):
+        turns.append(Turn(id=f"{item_id}:{number}", speaker=speaker, text=text))
+    return tuple(turns)
 
 
-def _first(check: Callable[[dspy.Example], Broken], examples: Sequence[dspy.Example]) -> Broken:
-    found = (f"example {example.id}: {problem}" for example in examples for problem in check(example))
-    yield from islice(found, 1)
+def _sample_actions() -> list[Action]:
+    """Return one action a day: videos about three topics, liked and skipped in turn."""
+    topics = ("dogs", "hills", "bread")
+    reactions = ("liked", "skipped")
+    actions: list[Action] = []
+    for day in range(1, 15):
+        action = Action(
+            id=f"a{day}",
+            time=datetime(2024, 4, day),
+            scene="video",
+            situation=topics[day % len(topics)],
+            action=reactions[day % len(reactions)],
+        )
+        actions.append(action)
+    return actions
 
 
-def _example(benchmark: Benchmark, example: dspy.Example, histories: dict[str, Any]) -> Broken:
+def _raise_problems(subject: str, problems: Sequence[str]) -> None:
+    """Raise a UserError with a line for each problem, if there are any."""
+    if problems:
+        headline = f"{subject} breaks {len(problems)} of its promises:"
+        raise UserError("\n".join([headline, *problems]))
+
+
+# Methods
+
+
+def _writing_problems(
+    program: MemoryProgram, second_program: MemoryProgram, history: History
+) -> Iterator[str]:
+    """Check that writing changes nothing it is given, and always gives the same memory."""
+    writer = program.method.writer
+    memory = writer.Memory()
+    for item in history.items:
+        memory_before = memory.model_dump_json()
+        item_before = item.model_dump_json()
+        updated_memory = write_items(writer, memory, [item])
+        if memory.model_dump_json() != memory_before:
+            yield (
+                f"update changes the memory it is given (at item {item.id}); return a changed copy"
+            )
+            return
+        if item.model_dump_json() != item_before:
+            yield f"writing changes the item {item.id}"
+            return
+        memory = updated_memory
+
+    finalized_memory = writer.finalize(memory)
+    memory_at_once = write_history(writer, history.items)
+    if finalized_memory != memory_at_once:
+        yield (
+            "items one by one give another memory than all at once; "
+            "extract and update must depend on nothing else"
+        )
+    if writer.finalize(finalized_memory) != finalized_memory:
+        yield "finalize changes a memory that is finalized already"
+    if write_history(second_program.method.writer, history.items) != memory_at_once:
+        yield (
+            "the same history gives another memory the second time; "
+            "count ids, draw nothing without a seed"
+        )
+
+
+def _reading_problems(program: MemoryProgram, history: History) -> Iterator[str]:
+    """Check the stored form of a memory, its sources, and how it is searched and recalled."""
+    reader = program.method.reader
+    memory = program.remember(history).memory
+
+    loaded_memory = type(memory).model_validate_json(memory.model_dump_json())
+    if loaded_memory != memory:
+        yield (
+            "the memory read back from its JSON is not the same; every field must have a JSON form"
+        )
+    unknown_sources = sorted(stored_sources(memory) - set(history.turns))
+    if unknown_sources:
+        yield (
+            "the memory names sources that are no turns of the history: "
+            f"{_first_ids(unknown_sources)}"
+        )
+
+    search = record_step(lambda: reader.search(memory, list(_SEARCH_TEXTS), 10))
+    if search.calls:
+        yield "search calls the model; only recall may"
+    if reader.search(loaded_memory, list(_SEARCH_TEXTS), 10) != search.value:
+        yield "the memory read back from its JSON is searched with another result"
+    yield from _hit_problems(reader, memory, search.value, history)
+    yield from _recall_problems(reader, memory, program.method.writer.Memory())
+
+
+def _hit_problems(
+    reader: Reader, memory: Memory, batch: Sequence[Sequence[Hit]], history: History
+) -> Iterator[str]:
+    """Check the hits of a batch of searches against the history and against single searches."""
+    hit_sources: set[str] = set()
+    for hits in batch:
+        for hit in hits:
+            hit_sources.update(hit.sources)
+    unknown_sources = sorted(hit_sources - set(history.turns))
+    if unknown_sources:
+        yield (
+            f"hits rest on sources that are no turns of the history: {_first_ids(unknown_sources)}"
+        )
+
+    singles = [reader.search(memory, [text], 10)[0] for text in _SEARCH_TEXTS]
+    if list(batch) != singles:
+        yield "a batch of queries finds something else than the queries one by one"
+
+    for text, hits in zip(_SEARCH_TEXTS, singles, strict=True):
+        fewer_hits = reader.search(memory, [text], 3)[0]
+        if [hit.id for hit in fewer_hits] != [hit.id for hit in hits[:3]]:
+            yield "search for k=3 is not the head of search for k=10"
+            break
+
+
+def _recall_problems(reader: Reader, memory: Memory, empty_memory: Memory) -> Iterator[str]:
+    """Check that recall copes with an empty memory and changes no memory."""
+    for text in ("anything", ""):
+        reader.recall(empty_memory, Query(text=text))
+
+    memory_before = memory.model_dump_json()
+    reader.recall(memory, Query(text=_SEARCH_TEXTS[0]))
+    if memory.model_dump_json() != memory_before:
+        yield "recall changes the memory"
+
+
+def _prompt_problems(program: MemoryProgram, history: History) -> Iterator[str]:
+    """Check that the memory's key depends on the prompts that write it, and on no others."""
+    writer = program.method.writer
+    writing_predictors = {id(predictor) for predictor in writer.predictors_below().values()}
+    key = writer_key(writer)
+
+    for name, predictor in program.all_predictors().items():
+        signature = signature_of(predictor)
+        predictor.signature = signature.with_instructions(f"{signature.instructions} Be brief.")
+        is_in_key = writer_key(writer) != key
+        predictor.signature = signature
+
+        writes = id(predictor) in writing_predictors
+        if writes and not is_in_key:
+            yield f"the prompt {name} writes but is not part of the memory's key"
+        if is_in_key and not writes:
+            yield f"the prompt {name} reads but is part of the memory's key"
+
+    calls = record_step(lambda: write_history(writer, history.items)).calls
+    if any(id(call.predictor) not in writing_predictors for call in calls):
+        yield (
+            "writing asks prompts that do not lie below the writer; "
+            "their changes would leave stale memories"
+        )
+
+
+def _loss_problems(program: MemoryProgram, history: History) -> Iterator[str]:
+    """Check that turns stay in the memory where no answer of the model can be read."""
+    writer = program.method.writer
+    if not writer.predictors_below():
+        return
+
+    unreadable_lm = MeteredLM("garbled/garbled", Meter(), engine=_UnreadableEngine(), cache=False)
+    with dspy.context(lm=unreadable_lm):
+        memory = write_history(writer, history.items)
+    stored_turns = set(stored_sources(memory))
+    for failed_item in memory.failed_items:
+        stored_turns.update(turn.id for turn in failed_item.item.turns)
+
+    # A writer may leave out turns that it does not show to the model, so only shown ones count.
+    lost_turns: list[str] = []
+    for item in history.items:
+        calls = record_step(lambda item=item: write_history(writer, [item])).calls
+        shown_text = "\n".join(str(value) for call in calls for value in call.inputs.values())
+        for turn in item.turns:
+            if turn.text and turn.text in shown_text and turn.id not in stored_turns:
+                lost_turns.append(turn.id)
+    if lost_turns:
+        yield (
+            f"turns are lost where no answer can be read: {_first_ids(lost_turns)}; "
+            "say so with memory.mark_failed(item)"
+        )
+
+
+class _UnreadableEngine(OfflineEngine):
+    """A model whose answers have no fields."""
+
+    def complete(self, request: lm15.Request) -> lm15.Response:
+        response = super().complete(request)
+        message = lm15.Message.assistant("I cannot help with that.")
+        return dataclasses.replace(response, message=message)
+
+
+def _first_ids(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:_MAX_NAMED])
+
+
+# Benchmarks
+
+
+def _example_problems(benchmark: Benchmark) -> Iterator[str]:
+    """Check the ids of all examples, and each example; only the first bad example is named."""
+    counts = Counter(str(example.id) for example in benchmark.examples)
+    repeated_ids = [example_id for example_id, count in counts.items() if count > 1]
+    if repeated_ids:
+        yield f"ids are not unique: {_first_ids(repeated_ids)}"
+
+    histories_by_digest: dict[str, History] = {}
+    for example in benchmark.examples:
+        for problem in _problems_of_example(benchmark, example, histories_by_digest):
+            yield f"example {example.id}: {problem}"
+            return
+
+
+def _problems_of_example(
+    benchmark: Benchmark, example: dspy.Example, histories_by_digest: dict[str, History]
+) -> Iterator[str]:
+    """Check one example.
+
+    Args:
+        benchmark: The benchmark of the example.
+        example: The example.
+        histories_by_digest: The histories of the examples before, to which this one's is added.
+    """
     inputs = dict(example.inputs())
-    missing = {"history", "evidence_ids"} - inputs.keys()
-    if missing:
-        yield f"{', '.join(sorted(missing))} is no input; see with_inputs"
+    missing_inputs = {"history", "evidence_ids"} - inputs.keys()
+    if missing_inputs:
+        yield f"{', '.join(sorted(missing_inputs))} is no input; see with_inputs"
         return
     if "answer" in inputs:
         yield "the gold answer is an input, so every program sees it"
-    recent = {turn.id for item in inputs.get("recent") or () for turn in item.turns}
-    strange = [id for id in example.evidence_ids if id not in example.history.turns and id not in recent]
-    if strange:
-        yield f"evidence_ids names {strange[0]}, which is no turn of its history"
-    if histories.setdefault(example.history.digest, example.history) is not example.history:
+
+    known_turns = set(example.history.turns)
+    for item in inputs.get("recent") or ():
+        known_turns.update(turn.id for turn in item.turns)
+    for turn_id in example.evidence_ids:
+        if turn_id not in known_turns:
+            yield f"evidence_ids names {turn_id}, which is no turn of its history"
+
+    shared_history = histories_by_digest.setdefault(example.history.digest, example.history)
+    if shared_history is not example.history:
         yield "its history is equal to another one's but no shared object; make it once"
+
     if benchmark.interaction is None:
-        task: Any = task_class(benchmark.task)()
-        try:
-            task.query(
-                {name: value for name, value in inputs.items() if name not in ("history", "evidence_ids", "recent")}
-            )
-        except UserError as error:
-            yield str(error)
+        yield from _query_problems(benchmark.task, inputs)
 
 
-def _split(benchmark: Benchmark) -> Broken:
+def _query_problems(task_name: str, inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Check that a task can ask its question of the inputs of an example."""
+    fields = dict(inputs)
+    for name in ("history", "evidence_ids", "recent"):
+        fields.pop(name, None)
+    try:
+        task_class(task_name)().query(fields)
+    except UserError as error:
+        yield str(error)
+
+
+def _split_problems(benchmark: Benchmark) -> Iterator[str]:
+    """Check that the parts of the split share no question and no conversation with training."""
     try:
         split = benchmark.split()
     except DataError:
-        return  # too few to be cut, which load may allow
-    parts = split.train, split.dev, split.test
-    ids = [str(example.id) for part in parts for example in part]
+        # There are too few examples for a split, which a benchmark may allow.
+        return
+
+    ids = [str(example.id) for example in (*split.train, *split.dev, *split.test)]
     if len(ids) != len(set(ids)):
         yield "a question is in two parts of the split"
-    train, dev, test = ({benchmark.group(example) for example in part} for part in parts)
-    if len(train | dev | test) >= 3 and train & (dev | test):
+
+    train_groups = {benchmark.group(example) for example in split.train}
+    other_groups = {benchmark.group(example) for example in (*split.dev, *split.test)}
+    can_be_disjoint = len(train_groups | other_groups) >= 3
+    if can_be_disjoint and train_groups & other_groups:
         yield "a conversation is in train and in another part of the split"
+
     if benchmark.split().digest != split.digest:
         yield "the split differs from call to call"
 
 
-def _scorer(benchmark: Benchmark) -> Broken:
-    """The scorer's results for the gold answer, for nothing, and twice for the same."""
+def _scorer_problems(benchmark: Benchmark) -> Iterator[str]:
+    """Check the scores of gold answers and of no answer; only the first bad example is named."""
     scorer = benchmark.scorer
     if scorer.required_judges or benchmark.interaction is not None:
-        with suppress(UserError):
-            scorer.score(benchmark.examples[0], dspy.Prediction(answer="x", context=Context(), rival="y"))
-            yield "a scorer that names judges scores without any; ask self.judge(role)"
+        yield from _missing_judge_problems(scorer, benchmark.examples[0])
         return
-    yield from _first(lambda example: _scored(scorer, example), benchmark.examples[:50])
+
+    for example in benchmark.examples[:_MAX_SCORED_EXAMPLES]:
+        for problem in _score_problems(scorer, example):
+            yield f"example {example.id}: {problem}"
+            return
 
 
-def _scored(scorer: Any, example: dspy.Example) -> Broken:
-    gold, nothing = (dspy.Prediction(answer=answer, context=Context()) for answer in (example.answer, ""))
-    found, empty = scorer.score(example, gold), scorer.score(example, nothing)
-    values = [found.value, empty.value, *found.parts.values(), *empty.parts.values()]
+def _missing_judge_problems(scorer: Scorer, example: dspy.Example) -> Iterator[str]:
+    """Check that a scorer that names judges does not score without them."""
+    prediction = dspy.Prediction(answer="x", context=Context(), rival="y")
+    try:
+        scorer.score(example, prediction)
+    except UserError:
+        return
+    yield "a scorer that names judges scores without any; ask self.judge(role)"
+
+
+def _score_problems(scorer: Scorer, example: dspy.Example) -> Iterator[str]:
+    gold_prediction = dspy.Prediction(answer=example.answer, context=Context())
+    empty_prediction = dspy.Prediction(answer="", context=Context())
+    gold_score = scorer.score(example, gold_prediction)
+    empty_score = scorer.score(example, empty_prediction)
+
+    values = [
+        gold_score.value,
+        empty_score.value,
+        *gold_score.parts.values(),
+        *empty_score.parts.values(),
+    ]
     if not all(isinstance(value, int | float) and isfinite(value) for value in values):
         yield "a score or part is no finite number"
-    if not -1 <= empty.value <= found.value <= 1:
-        yield f"the gold answer scores {found.value}, no answer {empty.value}"
-    if scorer.score(example, gold) != found:
+    if not -1 <= empty_score.value <= gold_score.value <= 1:
+        yield f"the gold answer scores {gold_score.value}, no answer {empty_score.value}"
+    if scorer.score(example, gold_prediction) != gold_score:
         yield "the same answer scores otherwise the second time"
-    if not found.feedback or not empty.feedback:
+    if not gold_score.feedback or not empty_score.feedback:
         yield "the feedback is empty"
 
 
-def _options(benchmark: Benchmark) -> Broken:
-    """An option that does not exist must not pass in silence."""
+def _option_problems(benchmark: Benchmark) -> Iterator[str]:
+    """Check that `load` refuses an option that does not exist."""
     try:
         type(benchmark).load(None, no_such_option=1)
-        yield "load takes an option that does not exist; call refuse_options"
     except UserError:
-        pass
+        return
     except Exception as error:
         yield f"load fails on an unknown option with {type(error).__name__}; call refuse_options"
+        return
+    yield "load takes an option that does not exist; call refuse_options"

@@ -263,11 +263,11 @@ class RecallsOnce(EntryReader):
 
 counted = entering(lambda entry: {"text": f"{entry.text} {next(COUNTS)}"})
 WRITERS = [
-    (writing(lambda before, _, after: SET(before, "notes", after.notes)), "write changes the memory it is given"),
-    (writing(lambda _, item, after: SET(item, "id", f"{item.id}!")), "write changes the item P"),
+    (writing(lambda before, _, after: SET(before, "notes", after.notes)), "update changes the memory it is given"),
+    (writing(lambda _, item, after: SET(item, "id", f"{item.id}!")), "writing changes the item P"),
     (entering(lambda _: {"id": uuid.uuid4().hex}), "the same history gives another memory the second time; count ids"),
     (counted, "items one by one give another memory than all at once; extract and update must depend"),
-    (SettlesAgain, "settling twice is not settling once"),
+    (SettlesAgain, "finalize changes a memory that is finalized already"),
     (entering(lambda _: {"sources": ("session 1",)}), "the memory names sources that are no turns of the history"),
     (Unstored, "the memory read back from its JSON is not the same; every field must have a JSON form"),
     (HidesPrompt, "writing asks prompts that do not lie below the writer; their changes would leave stale memories"),
