@@ -125,7 +125,8 @@ class Memory(Stored, Generic[PartT]):
     """Whether its JSON names, in fields called `sources`, the ids of the turns that it rests on."""
 
     failed_items: tuple[FailedItem, ...] = ()
-    """What could not be written: writers call `mark_failed`, and `programs/fold.py` retries it."""
+    """What could not be written: writers call `mark_failed`, and `programs/writing.py` tries it
+    again, in halves."""
 
     _lineage: Lineage = PrivateAttr(default_factory=Lineage)
 

@@ -126,32 +126,37 @@ def parse_json_object(text: str) -> JsonObject | None:
 def _outputs_in_other_layouts(
     signature: type[dspy.Signature], answer: str, required_names: Sequence[str]
 ) -> list[JsonObject]:
-    """Return the outputs that an answer holds in each layout that no prompt asks for.
+    """Return what an answer says in each layout that models use although no prompt asks for it.
 
-    The likeliest layout comes first. For a signature whose only required output is `scores`:
+    The likeliest layout comes first. If `scores` is the only required output, they are:
 
-        an object among other text      Sure: {"scores": [1, 2]}
-        a bare value                    [1, 2]
-        headings in words               **Scores:** [1, 2]
+        a JSON object             Sure: {"scores": [1, 2]}
+        a JSON value by itself    [1, 2]
+        text below headings       **Scores:** one and two
     """
     names = list(signature.output_fields)
-    json_value = find_json(answer)
-    from_object = _outputs_of_object(json_value, names)
-    bare_value = _outputs_of_bare_value(signature, json_value, required_names)
-    from_bare_value = {**bare_value, **from_object}
-
     heading = _heading_pattern(names)
-    under_headings = _split_at_headings(heading, answer, names)
+    json_value = find_json(answer)
 
+    in_object = _outputs_of_object(json_value, names)
+    below_headings = _split_at_headings(heading, answer, names)
+    by_itself = _outputs_of_bare_value(signature, json_value, required_names)
+    # An object that is the value of `scores` may also name optional outputs.
+    by_itself.update(in_object)
+
+    if _json_is_below_heading(answer, heading):
+        return [in_object, below_headings, by_itself]
+    return [in_object, by_itself, below_headings]
+
+
+def _json_is_below_heading(answer: str, heading: re.Pattern[str]) -> bool:
+    r"""Say whether a heading comes before the first bracket of an answer.
+
+    In "Reasons: [1, 2]\nScores: [3, 4]" one does: the first list belongs to "Reasons".
+    In "[1, 2]\nScores: as discussed" none does: the list is a value by itself.
+    """
     text_before_json = _OPENING_BRACKET.split(answer, maxsplit=1)[0]
-    json_is_below_heading = heading.search(text_before_json) is not None
-    if json_is_below_heading:
-        # "Reasons: [1, 2]\nScores: [3, 4]": the first list belongs to its heading, so it is hardly
-        # the value of `scores`.
-        return [from_object, under_headings, from_bare_value]
-
-    # "[1, 2]\nScores: as discussed": the list stands alone, so it is the value of `scores`.
-    return [from_object, from_bare_value, under_headings]
+    return heading.search(text_before_json) is not None
 
 
 def _outputs_of_object(value: JsonValue, names: Sequence[str]) -> JsonObject:

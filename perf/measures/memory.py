@@ -33,7 +33,7 @@ def facts(size: int, mem0: str) -> Found:
     with _grown("memory-r2", size, parts=1) as memory:
         found = _asked(memory, 3)
         writer = memory.program.method.writer
-        with asking(memory.memories.lm, adapter=memory.program.asking()):
+        with asking(memory.memories.lm, adapter=memory.program.current_adapter()):
             calls = _median(lambda n: writer.update(writer.Memory(), one := _session(n, 3), writer.extract(one)))
     return {**found, "rest": found["add"] - calls, **_mem0(size, mem0)}
 

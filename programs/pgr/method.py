@@ -117,7 +117,7 @@ class PersonalFactWriter(Writer[PersonalMemory]):
             changes = [one if one.fact_id.strip() in shown else one.model_copy(update=new) for one in found.facts or []]
             for id, times in clashing(changes).items():
                 message = f"{times} updates of one answer name {id}; all were kept as new facts"
-                record_failure(Failure(kind="parse", where="update", message=message))
+                record_failure(Failure(kind="parse", where="update_facts", message=message))
         memory = memory.upsert(changes, memory.pending)
         return self._consolidated(memory) if memory.fresh >= self.settings.merge_after else memory
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,10 @@ class Environment:
             export = Export.model_validate(read_json(path))
         except ValidationError as error:
             raise ProgramError(f"{path}: is no export: {validation_message(error)}; export anew") from error
+        unknown_settings = export.setup.keys() - {field.name for field in fields(RunConfig)}
+        if unknown_settings:
+            names = ", ".join(sorted(unknown_settings))
+            raise ProgramError(f"{path}: was exported by another version: unknown settings {names}; export anew")
         found = cls(export, path.parent)
         if found.digests["benchmark_sha256"] != export.benchmark_sha256:
             where = found.benchmark.source.path

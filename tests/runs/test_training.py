@@ -66,6 +66,7 @@ def test_another_prompt_than_the_exported_one_is_refused(tmp_path: Path) -> None
     for changed, said in (
         (other, "other prompts or settings than were exported"),
         ({**told, "more": 1}, "is no export"),
+        ({**told, "setup": {**told["setup"], "course": 1}}, "unknown settings course; export anew"),
     ):
         (tmp_path / "export.json").write_text(json.dumps(changed))
         with pytest.raises(mempiler.ProgramError, match=said):
