@@ -37,7 +37,7 @@ def search_hits(memory: Memory, query: str, k: int) -> list[Hit]:
 def hits_with_fallback(memory: Memory, query: str, k: int) -> list[Hit]:
     """What is put beside a user's message: what `search_hits` gives, or the newest few if none of that may answer."""
     found = memory.search(query, k, fallback=True)
-    return [*found.entries, *found.waiting]
+    return [*found.entries, *found.pending]
 
 
 def lines(found: Iterable[Hit]) -> str:
