@@ -4,6 +4,7 @@ import asyncio
 from datetime import datetime
 from importlib.util import find_spec
 from json import loads
+from pathlib import Path
 from typing import Any
 
 import mempiler
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Hit, Store
 from mempiler.engines.models import language_model
-from mempiler.serving.prompt_text import NOTHING, data_lines, prepend_text
+from mempiler.serving.prompt_text import NOTHING, data_lines, hits_with_fallback, prepend_text
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 
@@ -124,3 +125,12 @@ def test_an_agent_reads_of_each_entry_when_it_was_said() -> None:
     first, second = (loads(line.removeprefix("- ")) for line in data_lines([dated, undated]).splitlines())
     assert first["when"] == "2024-03-01 00:00:00"
     assert "when" not in second
+
+
+def test_what_is_put_beside_a_message_ends_with_the_turns_that_are_not_written_yet(tmp_path: Path) -> None:
+    store, lm = Store(tmp_path / "memories.sqlite"), language_model("offline")
+    memory = mempiler.build("turn-rag").memory(store=store, user="ada", lm=lm)
+    memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
+    memory.add([{"role": "user", "name": "Ada", "content": "Lisbon is warm."}], remember=False)
+    assert [hit.id for hit in hits_with_fallback(memory, "Lisbon", 5)] == ["D1:1", "D2:1"]
+    store.close()
