@@ -191,6 +191,9 @@ class _HistoryWriter:
         self.key = key
         self.history = history
         self.store = cache.store if writer.calls_model else None
+        # Read once: a thread that still writes when an evaluation has ended must not report to the
+        # next one, nor find None between a check and the call.
+        self.on_write = cache.on_write
 
     def write(self) -> CachedMemory:
         """Return the finalized memory of the history."""
@@ -298,8 +301,8 @@ class _HistoryWriter:
                 cached = self.store.get(key, self.writer, item, parent)
             if cached is None:
                 cached = self._keep(key, item, parent, compute())
-            if item is not None and self.cache.on_write is not None:
-                self.cache.on_write()
+            if item is not None and self.on_write is not None:
+                self.on_write()
             return cached
 
         return self.memories.get_or_compute(key, read_or_compute)

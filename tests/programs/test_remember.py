@@ -13,8 +13,12 @@ from dspy.lm15 import ServerError
 from mempiler import Memory, MemoryProgram, Writer, build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.programs.adapter import adapter
+from mempiler.memory.memory import TurnMemory
+from mempiler.programs.baselines.retrieval import TurnWriter
+from mempiler.programs.cache import MemoryCache
 from mempiler.programs.identity import digest, program_digest, rollout, writer_digest, writer_key
 from mempiler.programs.single_flight import SingleFlight
+from mempiler.records import Item
 from pydantic import create_model
 
 
@@ -269,3 +273,16 @@ def test_a_rollout_has_a_key_of_its_own_and_so_has_the_code_of_a_writer(monkeypa
         assert writer_digest(writer) == identity
     assert keys[1] == keys[3]
     assert len(set(keys)) == 4
+
+
+def test_a_history_reports_its_items_to_the_listener_that_was_there_when_it_began(make_history) -> None:
+    cache, written = MemoryCache(), []
+    cache.on_write = lambda: written.append("item")
+
+    class EndsTheEvaluation(TurnWriter):
+        def update(self, memory: TurnMemory, item: Item, extraction: Any = None) -> TurnMemory:
+            cache.on_write = None
+            return super().update(memory, item, extraction)
+
+    cache.get_or_write(EndsTheEvaluation(), make_history(3))
+    assert written == ["item"] * 3
