@@ -325,8 +325,10 @@ def _prompt_problems(program: MemoryProgram, history: History) -> Iterator[str]:
     for name, predictor in program.all_predictors().items():
         signature = signature_of(predictor)
         predictor.signature = signature.with_instructions(f"{signature.instructions} Be brief.")
-        is_in_key = writer_key(writer) != key
-        predictor.signature = signature
+        try:
+            is_in_key = writer_key(writer) != key
+        finally:
+            predictor.signature = signature
 
         writes = id(predictor) in writing_predictors
         if writes and not is_in_key:

@@ -10,7 +10,8 @@ Usage:
     $ python perf/mutants.py store reading        # these guarantees
     $ python perf/mutants.py --minutes 10 --per-module 3
 
-The exit status is 1 if more mutants survive, in percent, than `mutants_baseline.json` records.
+The exit status is 1 if more mutants survive, in percent, than `mutants_baseline.json` records,
+and 2 if nothing could be tested.
 """
 
 from __future__ import annotations
@@ -192,8 +193,8 @@ def enter_copy(folder: str) -> None:
     library.mkdir()
     (library / "mempiler").symlink_to(copy)
 
-    # Tests must not write bytecode, since two mutants of one second would share it. What is
-    # compiled here is used while the hash of its source is the same, and saves time.
+    # cosmic-ray keeps tests from writing bytecode, since two mutants of one second would share it.
+    # What is compiled here is used while the hash of its source is the same, and saves time.
     by_hash = py_compile.PycInvalidationMode.CHECKED_HASH
     compileall.compile_dir(copy, quiet=1, invalidation_mode=by_hash)
 
@@ -357,6 +358,8 @@ def main() -> int:
             modules, config.excluded_operators, arguments.per_module, arguments.seed
         )
         results = run_mutants(mutants, deadline, arguments.jobs)
+        if not results:
+            raise MutantsError("no mutant was tested; give more --minutes")
     except MutantsError as error:
         print(error, file=sys.stderr)
         return 2

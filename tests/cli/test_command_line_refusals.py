@@ -170,7 +170,7 @@ def test_a_dead_port_is_one_line(here, cli, monkeypatch, command):
 
 NUMBERS = {
     "max-usd": ("nan", "inf", "-1", "x"),
-    "max-lost": ("nan", "1.1"),
+    "max-failure-rate": ("nan", "1.1"),
     "lm-set": ("temperature=nan", "temperature"),
     "timeout": ("nan", "0", "1e300"),
     "max-calls": ("nan", "-1", "1.5"),
