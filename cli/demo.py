@@ -21,8 +21,8 @@ def command() -> None:
 
     console, setup = Output(), RunConfig(benchmark="locomo")
     announce(setup)
-    with progress(setup.limits) as (note, meter):
-        outcome = run_compile("turn-rag", setup, CompileConfig("knn"), progress=note, meter=meter)
+    with progress(setup.limits) as (start_phase, meter):
+        outcome = run_compile("turn-rag", setup, CompileConfig("knn"), progress=start_phase, meter=meter)
     row = max(outcome.after.headline_rows, key=lambda row: row.score)
     example = next(example for example in setup.load().examples if example.id == row.id)
     history = outcome.run / "history.json"

@@ -17,7 +17,7 @@ from .word_splitting import BY_SCRIPT, WordSplitter, words_by_script
 
 
 class Combined(Scorer):
-    """Several scorers: the first is the headline, the others add their parts to its parts.
+    """Several scorers: the first is the headline; the others add the parts of their scores.
 
     Args:
         headline: The scorer whose value and feedback count.
@@ -25,26 +25,26 @@ class Combined(Scorer):
     """
 
     def __init__(self, headline: Scorer, *others: Scorer) -> None:
-        self.parts = (headline, *others)
+        self.scorers = (headline, *others)
         self.title = headline.title
         self.splitter = headline.splitter
-        self.retrieval_depth = max(scorer.retrieval_depth for scorer in self.parts)
+        self.retrieval_depth = max(scorer.retrieval_depth for scorer in self.scorers)
 
     @property
     def required_judges(self) -> JudgeRoles:
         judge_roles: dict[str, type[AnyJudge]] = {}
-        for scorer in self.parts:
+        for scorer in self.scorers:
             judge_roles.update(scorer.required_judges)
         return judge_roles
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Score:
-        headline = self.parts[0].score(example, prediction)
+        headline = self.scorers[0].score(example, prediction)
         return self._with_parts(headline, example, prediction)
 
     def score_step(
         self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep
     ) -> Score:
-        headline = self.parts[0].score_step(example, prediction, step)
+        headline = self.scorers[0].score_step(example, prediction, step)
         return self._with_parts(headline, example, prediction)
 
     def _with_parts(
@@ -52,21 +52,21 @@ class Combined(Scorer):
     ) -> Score:
         """Return the score of the headline with the parts of the other scorers added."""
         parts = dict(headline.parts)
-        for scorer in self.parts[1:]:
+        for scorer in self.scorers[1:]:
             parts.update(scorer.score(example, prediction).parts)
         return replace(headline, parts=parts)
 
     def in_headline(self, example: dspy.Example) -> bool:
-        return self.parts[0].in_headline(example)
+        return self.scorers[0].in_headline(example)
 
     def aggregate(self, rows: Sequence[ScoredAnswer]) -> dict[str, float]:
         metrics: dict[str, float] = {}
-        for scorer in self.parts:
+        for scorer in self.scorers:
             metrics.update(scorer.aggregate(rows))
         return metrics
 
     def confusion(self, rows: Sequence[ScoredAnswer]) -> Confusion | None:
-        for scorer in self.parts:
+        for scorer in self.scorers:
             matrix = scorer.confusion(rows)
             if matrix is not None:
                 return matrix
@@ -76,13 +76,13 @@ class Combined(Scorer):
         self, example: dspy.Example, ranked: Sequence[Sequence[str]]
     ) -> dict[str, float]:
         metrics: dict[str, float] = {}
-        for scorer in self.parts:
+        for scorer in self.scorers:
             metrics.update(scorer.retrieval_metrics(example, ranked))
         return metrics
 
     def with_judges(self, make_judge: JudgeFactory) -> Self:
         bound = super().with_judges(make_judge)
-        bound.parts = tuple(scorer.with_judges(make_judge) for scorer in self.parts)
+        bound.scorers = tuple(scorer.with_judges(make_judge) for scorer in self.scorers)
         return bound
 
 

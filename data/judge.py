@@ -281,14 +281,15 @@ def with_user_facts(examples: Sequence[dspy.Example], group: Callable[[dspy.Exam
 def preference(judge: AnyJudge, example: dspy.Example, answer_a: str, answer_b: str) -> Preference:
     """How far a response is preferred over another one, judged in both orders, raising what the judge does.
 
-    The win rate of A over B is the mean over the queries of `ahead`; a tie counts for neither. Equal responses are a
-    tie without a call. Source: PGR, section 5.2.
+    The win rate of A over B is the mean of `win_share` over the queries; a tie counts for neither. Equal responses
+    are a tie without a call. Source: PGR, section 5.2.
     """
     if answer_a.strip() == answer_b.strip():
         return Preference(0.0, 0.0)
     forward, backward = judge(example, answer_a, answer_b), judge(example, answer_b, answer_a)
-    ahead = ((forward == "first") + (backward == "second")) / 2
-    return Preference(ahead, ((forward == "second") + (backward == "first")) / 2)
+    win_share = ((forward == "first") + (backward == "second")) / 2
+    loss_share = ((forward == "second") + (backward == "first")) / 2
+    return Preference(win_share, loss_share)
 
 
 def _references(example: dspy.Example) -> str:

@@ -49,7 +49,7 @@ def metered_copy(
     Args:
         lm: The user's model.
         meter: Where its calls are counted.
-        config: How it is asked. Address, key, cache and settings are those of `lm`, in any case.
+        config: How it is asked. Address, key, cache and settings come from `lm` alone.
         role: What the model is used for.
         guard: Refuses calls over budget or to an endpoint that is down.
         answers: The answers of earlier calls of the same run.
@@ -65,6 +65,7 @@ def metered_copy(
             api_base=_address(lm.kwargs),
             api_key=lm.kwargs.get("api_key"),
             cache=lm.cache,
+            settings={},
         ).with_options(settings)
         return language_model(
             lm.model, plain_config, meter=meter, role=role, guard=guard, answers=answers

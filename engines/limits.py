@@ -102,11 +102,14 @@ class BudgetGuard(SharedByCopies):
         self.limits = limits or Limits()
         self.in_flight = in_flight
         self.tenant_share: Callable[[], float] = lambda: 1.0
-        """Return the part of an endpoint's slots that one tenant may hold; a service sets it."""
+        """Returns the part of an endpoint's slots for one tenant; a service replaces it."""
         self.fatal_error: MempilerError | None = None
         """Why every call is refused, e.g. a dead endpoint or a refused key; None while none is."""
         self.limit_hit: str | None = None
-        """The limit that was reached, e.g. "max-calls 100"; None while there is none."""
+        """The limit that was reached, e.g. "max-calls 100"; None while there is none.
+
+        In a phase that leaves something for scoring: "max-calls 100, less what scoring needs".
+        """
         self.refused_calls = 0
         """Calls refused because of a limit, of the whole run or of a phase."""
 

@@ -253,7 +253,7 @@ class MeteredLM(dspy.LM):
             return known_result
 
         result = call.result = known_result or call.result
-        assert result is not None  # DSPy has told of it by `update_history`
+        assert result is not None  # `update_history` has set it
         if call.cache and known_result is None:
             dspy.cache.put(call.cache_key, result.dump())
 

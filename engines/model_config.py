@@ -1,8 +1,9 @@
 """How a language model is asked: where, for how long, with which settings.
 
-config = ModelConfig(api_base="http://localhost:8000/v1", timeout=30)
-lm = language_model("openai/qwen3", config)
-lm = language_model("openai/qwen3", config, temperature=0.2)   # with a setting of every request
+Example:
+    config = ModelConfig(api_base="http://localhost:8000/v1", timeout=30)
+    lm = language_model("openai/qwen3", config)
+    lm = language_model("openai/qwen3", config, temperature=0.2)   # with a setting of every request
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from .prices import TokenPrices
 class ModelConfig:
     """How `language_model` asks a model.
 
-    Models that run in this process have no address, key, timeout, retries or deadline; llama.cpp's
-    (`gguf:`) has a server and so all but address and key.
+    Models that run in this process have no address, key, timeout, retries or deadline. A `gguf:`
+    model is asked through a server of its own: it sets address and key itself, the others hold.
     """
 
     api_base: str | None = None
@@ -35,7 +36,7 @@ class ModelConfig:
     deadline: float = DEADLINE
     """Seconds for a call, its retries and waits included."""
     cache: bool | None = None
-    """Whether DSPy's LM cache is used. None takes it for all models but `offline`, which is faster
+    """Whether DSPy's LM cache is used. None means yes, except for `offline`, which is faster
     than the cache. Local models are never cached, because their weights may change."""
     repeat: int = 0
     """Which repetition of a run it is. From 1 on, a model with a temperature samples answers anew

@@ -125,7 +125,8 @@ def active_amendments(amendments: Iterable[Amendment]) -> tuple[Amendment, ...]:
 class EntryEdits:
     """Decides for each entry of a memory whether it is visible, and with which text.
 
-    Subclasses override `edited`, and where they can `touches`, `visible_entry` and `amended_turn`.
+    Subclasses override `edited` and, where they need to, `touches`, `visible_entry`,
+    `amended_turn` or `amended_item`.
     """
 
     def touches(self, entry_id: str, sources: Sequence[str]) -> bool:

@@ -64,7 +64,7 @@ class MemoryStatus(_Frozen):
     sessions: int = 0
     queued: int = 0
     partial: int = 0
-    """Sessions with turns that could not be taken in yet; these are searched raw."""
+    """Sessions with turns that could not be written yet; these are searched raw."""
     failed: int = 0
     open_turns: int = 0
     position: int = 0

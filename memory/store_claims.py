@@ -54,7 +54,7 @@ class Claims(Reading):
     ) -> list[Claim]:
         """Claim users whose memory is to be written, in one transaction: of workers that ask at once, one gets a user.
 
-        That is so for users with queued items, or with a memory that is not settled. Left out are users that others hold,
+        That is so for users with queued items, or with a memory that is not finalized. Left out are users that others hold,
         and those whose memory another program or embedder wrote. Tenants take turns: the one with fewest users claimed
         comes first.
 
@@ -63,7 +63,7 @@ class Claims(Reading):
             lease: Seconds until others may take over, renewed by every commit; at most `LONGEST_LEASE`.
             stamp: Of the program that will write.
             owner: This user or none, paused or not; those that wait longest of each tenant if None.
-            partial: Whether items of which turns could not be taken in are something to do.
+            partial: Whether users with turns that could not be written are claimed too.
             most: Users; fewer where no more have something to do.
             each: Users that a tenant may have claimed at most; any number if None.
         """

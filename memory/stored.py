@@ -178,7 +178,7 @@ class Snapshot:
     document: Document | None
     """The memory; None while there is none, or where the caller knew this version."""
     waiting: tuple[StoredItem, ...] = ()
-    """Items that are not in the settled memory: queued, failed, or not settled with yet."""
+    """Items that are not in the finalized memory: queued, given up, or written since then."""
     open: tuple[Session, ...] = ()
     """Sessions that have not ended, with the turns so far."""
     forgets: int = 0

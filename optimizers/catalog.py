@@ -52,7 +52,7 @@ class Optimizer:
 
 
 def _runners() -> Any:
-    """Import the runners only when one is needed: they take DSPy, listing names does not."""
+    """Import the runners, and DSPy with them, only when one is needed."""
     return import_module(".runners", __package__)
 
 

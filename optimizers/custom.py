@@ -1,9 +1,10 @@
 """An optimizer of the user's own: a function that makes a teleprompter for a metric.
 
-def my_optimizer(metric):
-return dspy.BootstrapFewShot(metric=metric, max_bootstrapped_demos=2)
+Example:
+    def my_optimizer(metric):
+        return dspy.BootstrapFewShot(metric=metric, max_bootstrapped_demos=2)
 
-mempiler.compile(program, trainset=..., optimizer=my_optimizer)
+    mempiler.compile(program, trainset=..., optimizer=my_optimizer)
 """
 
 from __future__ import annotations

@@ -82,7 +82,10 @@ class DemoBuilder:
         """Tokens of the requests that were seen. Threads only append: what is read is the longest, in any order."""
 
     def demos(self, num_demos: int, max_tries: int | None = None) -> list[TaskExample]:
-        """The first training questions that make a demo, spread over the categories; `most` are tried, or all."""
+        """Return demos of the first training questions that make one, spread over the categories.
+
+        At most `max_tries` questions are tried, or all.
+        """
         if num_demos < 1:
             return []
         asked = self._spread([example for example in self._job.train if self._answers(example)])

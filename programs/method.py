@@ -155,13 +155,13 @@ class Method(Component):
         yield from self.reader.entries(memory)
         yield from pending.entries()
 
-    def apply_edits(self, memory: MemoryT, amend: EntryEdits) -> MemoryT:
+    def apply_edits(self, memory: MemoryT, edits: EntryEdits) -> MemoryT:
         """Return a finalized memory with a user's edits of its entries and its failed turns."""
-        edited_memory = self.reader.with_edits(memory, amend)
+        edited_memory = self.reader.with_edits(memory, edits)
         if not memory.failed_items:
             return edited_memory
 
-        edited_items = amend.amended_items(failed.item for failed in memory.failed_items)
+        edited_items = edits.amended_items(failed.item for failed in memory.failed_items)
         remaining = tuple(
             failed.model_copy(update={"item": item})
             for failed, item in zip(memory.failed_items, edited_items, strict=True)

@@ -1,6 +1,6 @@
 """Searches items as raw turns until a model has written them into the memory.
 
-What waits for one user is searched by one index, which is moved along as items come and are taken in.
+What waits for one user is searched by one index, which is moved along as items come and are written.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Recalled(NamedTuple):
 
 
 def with_failed_items(memory: Any, waiting: PendingItems | None) -> PendingItems:
-    """What waits, and before it what could not be taken into the memory."""
+    """Return the pending items, after those that could not be written into the memory."""
     if not memory.failed_items and waiting:
         return waiting
     items = (*(each.item for each in memory.failed_items), *(waiting.items if waiting else ()))

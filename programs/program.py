@@ -167,7 +167,7 @@ class MemoryProgram(dspy.Module):
         """Recalls and answers.
 
         Args:
-            memory: A settled memory.
+            memory: A finalized memory.
             query: What is asked.
             waiting: Items that are not in the memory yet: those of their turns that bear on the query are shown as they
                 are, and stand at the end of the context.
@@ -197,10 +197,10 @@ class MemoryProgram(dspy.Module):
             return _whole(self.task(context=found.context, query=found.query), found, memory)
 
     def remember(self, history: History) -> CachedMemory:
-        """The memory of a history, written at most once per set of writing prompts.
+        """Return the memory of a history, written at most once per set of writing prompts.
 
         Returns:
-            The last node: `.memory`, the `.failures` of its item, its `.chain()`.
+            The finalized memory (`.memory`), the `.failures` of its last step, and its `.ancestors()`.
         """
         with dspy.context(lm=self._writing_lm or dspy.settings.lm, adapter=self.current_adapter()):
             return self.cache.get_or_write(self.method.writer, history)

@@ -20,7 +20,7 @@ A reader that recalls the notes of the day that is asked about, or else the near
 | `recall(memory, query)`                 | no        | a context; the `k` nearest entries        |
 | `entries(memory)`                       | no        | all that can be found; `memory.entries()` |
 | `fallback(memory, query)`               | no        | hits if nothing is found; newest entries  |
-| `with_edits(memory, amend)`             | no        | a memory; edits every tuple of entries    |
+| `with_edits(memory, edits)`             | no        | a memory; edits every tuple of entries    |
 | `k`                                     | no        | how many entries are recalled; 10         |
 | `hybrid`                                | no        | whether BM25 and cosine are added; False  |
 | `is_search_free`                        | no        | whether a search costs nothing; True      |
@@ -95,7 +95,7 @@ class Reader(Component, Generic[MemoryT]):
         """Return what `search` can find or `recall` can show; every entry has its own id."""
         return memory.entries()
 
-    def with_edits(self, memory: MemoryT, amend: EntryEdits) -> MemoryT:
+    def with_edits(self, memory: MemoryT, edits: EntryEdits) -> MemoryT:
         """Return the memory with the user's edits of its entries.
 
         All that `entries` gives and `recall` shows must be edited. The default edits every field
@@ -104,13 +104,13 @@ class Reader(Component, Generic[MemoryT]):
 
         Args:
             memory: A finalized memory; the result is only read.
-            amend: Says what is left of an entry.
+            edits: Says what is left of an entry.
         """
         entry_types = (Entry, *{type(part) for part in memory.parts()})
         edited_fields: dict[str, Sequence[Any]] = {}
         for name, value in memory:
             if isinstance(value, tuple) and all(isinstance(part, entry_types) for part in value):
-                edited_fields[name] = amend.amended_parts(value, memory.entry, memory.with_text)
+                edited_fields[name] = edits.amended_parts(value, memory.entry, memory.with_text)
         return memory.model_copy(update=edited_fields)
 
     def fallback(self, memory: MemoryT, query: Query) -> Iterable[Hit]:

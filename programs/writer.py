@@ -122,7 +122,7 @@ class Writer(Component, Generic[MemoryT]):
             item: The next item, as `preprocess` returned it.
             extraction: What `extract` returned for the item; None where there is no `extract`.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no update(memory, item, extraction)")
 
     def finalize(self, memory: MemoryT) -> MemoryT:
         """Return the memory that questions are asked of; called at the end of a history."""

@@ -4,7 +4,7 @@
 
 Start and result are scored on the test questions once, after the decision by the dev questions (`promotion`): a result
 that was refused is scored, too, but not promoted for it. The optimizer gets what is left of the budget after the
-scoring that must follow is set aside (`reserve`).
+scoring that must follow is set aside (`promotion.estimate_remaining_usage`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .artifact import save
 from .destination import Destination
-from .experiment import Evaluator, ProgressFactory
+from .experiment import Evaluator, ProgressFactory, no_progress
 from .external import name_in_tables
 from .folder import RunFolder
 from .manifest import Manifest, read_manifest
@@ -92,9 +92,10 @@ class OptimizerProblems:
 class CompileResult:
     """What a compile gave.
 
-    result = mempiler.compile("turn-rag", benchmark="locomo", optimizer="labeled")
-    print(result)
-    result.save("my-program")
+    Example:
+        result = mempiler.compile("turn-rag", benchmark="locomo", optimizer="labeled")
+        print(result)
+        result.save("my-program")
     """
 
     program: MemoryProgram
@@ -262,7 +263,7 @@ def run_compile(
     how: CompileConfig | None = None,
     out: str | Path | None = None,
     force: bool = False,
-    progress: ProgressFactory = lambda phase: None,
+    progress: ProgressFactory = no_progress,
     meter: Meter | None = None,
     parent: Parent | None = None,
 ) -> CompileResult:

@@ -1,6 +1,7 @@
 """Print tables and lines: what a terminal would take for a command in a text is spelled out.
 
-print(as_text(["scores", table(("category", "n"), [("temporal", "12")])]))
+Example:
+    print(as_text(["scores", table(("category", "n"), [("temporal", "12")])]))
 """
 
 from __future__ import annotations

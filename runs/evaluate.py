@@ -262,7 +262,7 @@ def answer_questions(
 
 
 def _refuse_silent_zero(rows: Sequence[Row]) -> None:
-    """Without any answer there is no score; with few questions the guard does not trip."""
+    """Without any answer there is no score; with few questions the guard stays silent."""
     failures = [row.failure for row in rows if row.failure is not None and row.failure.kind in ("endpoint", "refused")]
     if rows and len(failures) == len(rows):
         raise EndpointError(f"the model's endpoint answered none of {len(rows)} questions: {failures[-1].message}")

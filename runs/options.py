@@ -1,7 +1,8 @@
 """The options that compiling, evaluating and training share: keyword arguments in Python, options of the command line.
 
-mempiler.evaluate("turn-rag", benchmark="locomo", data="locomo10.json", lm="openai/gpt-4.1-mini", max_usd=2)
-mempiler evaluate turn-rag --benchmark locomo --data locomo10.json --lm openai/gpt-4.1-mini --max-usd 2
+Example:
+    mempiler.evaluate("turn-rag", benchmark="locomo", data="locomo10.json", lm="openai/gpt-4.1-mini", max_usd=2)
+    mempiler evaluate turn-rag --benchmark locomo --data locomo10.json --lm openai/gpt-4.1-mini --max-usd 2
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Show how far a run is: bars in a terminal, one updated line in a notebook, a line a minute in a log.
 
-with run_progress(limits) as (start_phase, meter):
-on_progress = start_phase("dev questions")
-on_progress(3, 20)
+Example:
+    with run_progress(limits) as (start_phase, meter):
+        on_progress = start_phase("dev questions")
+        on_progress(3, 20)
 """
 
 from __future__ import annotations

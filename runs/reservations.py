@@ -1,7 +1,8 @@
 """The budget of a run while workers spend it: parts that are reserved, and given back.
 
-limits of the run ── Reservations ──> a part for each worker ── RecordingGuard ──> entry before each call
-<── what a worker did not spend: by its last word, or its last entry
+What a worker takes of the budget, and what comes back:
+    limits of the run ── Reservations ──> a part for each worker ── RecordingGuard ──> entry before each call
+                                      <── what a worker did not spend: by its last word, or its last entry
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from ..optimizers.metric_views import MetricViews
 from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
 from .artifact import check_writable, save
-from .experiment import Evaluator, ProgressFactory
+from .experiment import Evaluator, ProgressFactory, no_progress
 from .external import name_in_tables
 from .folder import RunFolder
 from .manifest import Manifest, read_manifest
@@ -116,7 +116,7 @@ def run_train(
     setup: RunConfig,
     config: TrainingConfig | None = None,
     out: str | Path | None = None,
-    progress: ProgressFactory = lambda phase: None,
+    progress: ProgressFactory = no_progress,
     meter: Meter | None = None,
     parent: Parent | None = None,
 ) -> TrainResult:

@@ -1,6 +1,6 @@
 """The durable memory of one user: the Python API of production.
 
-A question is answered from the settled memory, and from the raw turns that are not in it yet: new turns are usable
+A question is answered from the finalized memory, and from the raw turns that are not in it yet: new turns are usable
 before a model has written them. Methods may be called from any number of threads; objects are cheap.
 
 Example:
@@ -387,7 +387,7 @@ class UserMemory:
         return self.remember()
 
     def retry(self) -> WriteCounts:
-        """Tries again what could not be written before: failed sessions, and turns that could not be taken in."""
+        """Try failed sessions, and turns that could not be written, once more."""
         self.store.requeue(self.owner)
         return write_user_queue(self.memories, self.owner, self._lease, self._stop, retry=True)
 

@@ -212,10 +212,11 @@ class _QueueWriter:
         """Write what is queued, a few items at a time, and finalize the memory.
 
         Args:
-            retry: Whether failed turns are tried once more before.
+            retry: Whether failed turns are tried once more before the queue is written.
 
         Returns:
-            Whether the queue was finished: False if the work was stopped or the claim was lost.
+            Whether every queued item was written or given up: False if the work was stopped or the
+            claim was lost before that.
         """
         if retry and not self._retry_failed_turns():
             return False
@@ -339,7 +340,7 @@ class _QueueWriter:
             failures = attempt.result.failures
         else:
             finalized = self.memory
-            failures = (self._log_failure("settle", attempt.error),)
+            failures = (self._log_failure("finalize", attempt.error),)
 
         memory = self.memory.continue_from(finalized)
         version = self._next_version(memory, finalized, settled_position=document.position)
@@ -350,10 +351,10 @@ class _QueueWriter:
         """Show the writer the entries of the memory as their user left them, up to now."""
         if not self.writer.shows_entries:
             return nullcontext()
-        edits = active_amendments(self.store.amendments(self.claim.owner))
-        if not edits:
+        amendments = active_amendments(self.store.amendments(self.claim.owner))
+        if not amendments:
             return nullcontext()
-        return amendment_scope(Amendments(edits))
+        return amendment_scope(Amendments(amendments))
 
     def _next_version(
         self,

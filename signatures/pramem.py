@@ -8,8 +8,9 @@ paper's figures call "calibration" experience is the alert here, as in its text.
   Where Table 2 takes the deep thinking or the reflection away, `PractiseAtOnce` and `ProposeAtOnce`
   stand in for them.
 - Then the proposals are reviewed. Do they rest on the records? `PlanPerturbations`,
-  `JudgeGroundedness` (Figure 10). Do they hold for more than one situation? `WriteScenes`,
-  `JudgeGenerality` (Figure 11), or `SelectScene` where equation 7 is followed to the letter.
+  `JudgeGroundedness` (Figure 10). Do they hold for more than one situation? `WriteScenes`, and
+  then `SelectScene`, the default, which is not told which scene is the true one; or
+  `JudgeGenerality` (Figure 11), which is told.
 - Every few rounds: `AdjustExperience` makes the changes that enough proposals support (Figure 9).
 - For each question: `PredictWithExperience` (Figure 7).
 

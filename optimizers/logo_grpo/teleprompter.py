@@ -57,9 +57,9 @@ class LoGoGRPO(FinetuneTeleprompter):
             ask neither.
         folder: Keeps the journal, checkpoints, and at the end the model itself under `model`; with one, a killed
             training resumes at its last checkpoint.
-        note: Told every step and validation.
-        counts: Which questions are rewarded and validated on: a benchmark's own `counts`. LoCoMo's adversarial ones pay
-            for an empty memory.
+        note: Called with the row of every step and validation.
+        counts: Whether a question is rewarded and validated on: a benchmark's `in_headline`. LoCoMo's adversarial
+            questions would reward an empty memory.
     """
 
     def __init__(

@@ -185,12 +185,12 @@ class SessionReader(EntryReader[SessionMemory]):
         """Sessions, which are searched, and their turns, which are shown."""
         return [*super().entries(memory), *(turn for session in memory.sessions for turn in session.turns)]
 
-    def with_edits(self, memory: SessionMemory, amend: EntryEdits) -> SessionMemory:
+    def with_edits(self, memory: SessionMemory, edits: EntryEdits) -> SessionMemory:
         """A turn that is gone is gone from its session; the text of a session is that of its turns."""
         kept: list[StoredSession] = []
         for session in memory.sessions:
-            if any(amend.touches(turn.id, turn.sources) for turn in session.turns):
-                turns = amend.amended_entries(session.turns) if amend.edited(memory.entry(session)) is not None else ()
+            if any(edits.touches(turn.id, turn.sources) for turn in session.turns):
+                turns = edits.amended_entries(session.turns) if edits.edited(memory.entry(session)) is not None else ()
                 session = session.replace(turns=turns)
             if session.turns:
                 kept.append(session)
@@ -337,10 +337,10 @@ class LoggedReader(Reader[LoggedMemory]):
     def entries(self, memory: LoggedMemory) -> Sequence[Entry]:
         return [*self.inner.entries(memory.inner), *self.indexes.entries(memory)]
 
-    def with_edits(self, memory: LoggedMemory, amend: EntryEdits) -> LoggedMemory:
-        told = memory.log_summary.replace(sentences=amend.amended_entries(memory.log_summary.sentences))
-        inner = self.inner.with_edits(memory.inner, amend)
-        return super().with_edits(memory, amend).replace(inner=inner, log_summary=told)
+    def with_edits(self, memory: LoggedMemory, edits: EntryEdits) -> LoggedMemory:
+        told = memory.log_summary.replace(sentences=edits.amended_entries(memory.log_summary.sentences))
+        inner = self.inner.with_edits(memory.inner, edits)
+        return super().with_edits(memory, edits).replace(inner=inner, log_summary=told)
 
     def recall(self, memory: LoggedMemory, query: Query) -> Context:
         found = self.inner.recall(memory.inner, query)

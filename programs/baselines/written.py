@@ -366,15 +366,15 @@ class BankReader(EntryReader[BankMemory]):
         there = self._remembered(memory, query)
         return super().fallback(memory.replace(pieces=tuple(p for p in memory.pieces if p.id in there)), query)
 
-    def with_edits(self, memory: BankMemory, amend: EntryEdits) -> BankMemory:
+    def with_edits(self, memory: BankMemory, edits: EntryEdits) -> BankMemory:
         # An account rests on all dialogues.
         every = tuple(turn for digest in memory.digests for turn in digest.sources)
 
         def left(text: str) -> str:
-            after = amend.visible_entry(Entry(id="", text=text, kind="summary", sources=every)) if text else None
+            after = edits.visible_entry(Entry(id="", text=text, kind="summary", sources=every)) if text else None
             return after.text if after else ""
 
-        return super().with_edits(memory, amend).replace(events=left(memory.events), portrait=left(memory.portrait))
+        return super().with_edits(memory, edits).replace(events=left(memory.events), portrait=left(memory.portrait))
 
     def _remembered(self, memory: BankMemory, query: Query) -> frozenset[str]:
         return memory.remembered(latest(memory.now, query.moment), self.settings)

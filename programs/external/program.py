@@ -1,7 +1,7 @@
 """Wraps anything that answers questions about a history as a program: same questions, reader and scorers.
 
 A store has `add(session)` and `search(query, k)` or `ask(question)`; anything else takes a history and a question.
-The memory is the history itself, so memories stay values; a store is written when it settles (docs/own_systems.md).
+The memory is the history itself, so memories stay values; a store is written when the memory is finalized (docs/own_systems.md).
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class HistoryMemory(Memory):
 
 
 class HistoryWriter(Writer[HistoryMemory]):
-    """Keeps every item; gives a system every session of a history, once, when the history is settled."""
+    """Keeps every item; gives a system every session of a history, once, when the memory is finalized."""
 
     Memory = HistoryMemory
 

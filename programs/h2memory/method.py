@@ -2,7 +2,7 @@
 
     Logs      ── link ── describe ──> situations (M_G) ── update ──> background, four aspects (M_B)
     Session   ── outline ── refine by situations and background ──> topics (M_T)
-    settle    ── cluster ── abstract, or join ── adjust ──> types of need with principles (M_P)
+    finalize  ── cluster ── abstract, or join ── adjust ──> types of need with principles (M_P)
     query     ──> 3 situations of the current session, their backgrounds, 3 topics, their principles
 
 Critical path, in LM calls that must follow one another: 2 for all items together (link, describe; outlines beside
@@ -14,8 +14,8 @@ dialogue, which is summed up first.
 Logs are those items of kind `Logs` (or `Behavior`) that come before the `Session` they belong to; the current session's
 are the last ones of the history. Profiles are passed over: the paper's assistant does not see them.
 
-Limits: for every question about a longer history the principles are made anew, since they settle where it ends; a
-stored memory goes on from what it was when it settled. Optimizers see for a question the prompts that link, describe
+Limits: for every question about a longer history the principles are made anew, since finalizing makes them; a
+stored memory goes on from its finalized form. Optimizers see for a question the prompts that link, describe
 and outline; the others name no turn.
 
 Source: Huang et al., "Mem-PAL: Towards Memory-based Personalized Dialogue Assistants for Long-term User-Agent
@@ -70,7 +70,7 @@ class UserWriter(Writer[HeterogeneousMemory]):
     """Writes all four parts of the memory, or what the switches leave of them.
 
     What a dialogue's needs are refined with is there when it comes, but nothing needs the result before the memory
-    settles. So they wait, and are refined at the same time as the background takes in the logs that come next.
+    is finalized. So they wait, and are refined at the same time as the background takes in the logs that come next.
     """
 
     Memory = HeterogeneousMemory
@@ -179,8 +179,8 @@ class UserReader(EntryReader[HeterogeneousMemory]):
         hits = [entry.hit() for entry in super().entries(memory) if entry.tags["shown"]]
         return list(map(entry_of, whole(memory, hits)))
 
-    def with_edits(self, memory: HeterogeneousMemory, amend: EntryEdits) -> HeterogeneousMemory:
-        return with_edits(memory, amend)
+    def with_edits(self, memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousMemory:
+        return with_edits(memory, edits)
 
     def recall(self, memory: HeterogeneousMemory, query: Query) -> Context:
         """The context of a query; empty, without a call, for an empty memory.

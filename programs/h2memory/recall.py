@@ -98,7 +98,7 @@ def whole(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]:
     return [hit_of(memory, parts.get(hit.id, hit.id), None, hit.score) for hit in hits]
 
 
-def with_edits(memory: HeterogeneousMemory, amend: EntryEdits) -> HeterogeneousMemory:
+def with_edits(memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousMemory:
     """The memory with what is left of its four parts; of a topic or principle that was reworded, the need alone."""
 
     def whole_entry(part: Situation | Topic | Principle) -> Entry:
@@ -113,14 +113,14 @@ def with_edits(memory: HeterogeneousMemory, amend: EntryEdits) -> HeterogeneousM
     background: dict[Aspect, Background] = {}
     for aspect, one in memory.background.items():
         before = entry_of(hit_of(memory, aspect))
-        after = amend.visible_entry(before)
+        after = edits.visible_entry(before)
         if after is not None:
             text = one.text if after.text == before.text else after.text.removeprefix(f"{aspect}: ")
             background[aspect] = one.replace(text=text)
     return memory.replace(
-        situations=amend.amended_parts(memory.situations, whole_entry, lambda part, text: part.replace(text=text)),
-        topics=amend.amended_parts(memory.topics, whole_entry, topic),
-        principles=amend.amended_parts(memory.principles, whole_entry, principle),
+        situations=edits.amended_parts(memory.situations, whole_entry, lambda part, text: part.replace(text=text)),
+        topics=edits.amended_parts(memory.topics, whole_entry, topic),
+        principles=edits.amended_parts(memory.principles, whole_entry, principle),
         background=background,
     )
 

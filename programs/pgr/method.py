@@ -169,8 +169,8 @@ class ProspectiveReader(Reader[PersonalMemory]):
     def entries(self, memory: Any) -> Sequence[Entry]:
         return self.inner.entries(memory)
 
-    def with_edits(self, memory: Any, amend: EntryEdits) -> Any:
-        return self.inner.with_edits(memory, amend)
+    def with_edits(self, memory: Any, edits: EntryEdits) -> Any:
+        return self.inner.with_edits(memory, edits)
 
     def fallback(self, memory: Any, query: Query) -> Iterable[Hit]:
         """What is nearest to the query, below any threshold; then what the inner method shows where nothing is."""

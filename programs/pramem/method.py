@@ -1,7 +1,7 @@
 """PraMem: a user's own records are practised on beforehand, and what practice teaches is the memory.
 
     write    records and profile join the memory; no LM call
-    settle   20 rounds of trial, reflection and review; every 5 rounds what several proposals support becomes experience
+    finalize 20 rounds of trial, reflection and review; every 5 rounds what several proposals support becomes experience
     recall   all patterns and alerts; the task adds the newest records as they are
 
 Critical path: 5 calls per `adjust_every` rounds (trial, reflection, two reviews, adjustment), 20 for 20 rounds, where
@@ -180,15 +180,15 @@ class ExperienceReader(EntryReader[ExperienceMemory]):
         counts = {"patterns": len(memory.patterns), "alerts": len(memory.alerts), "tokens": tokens}
         return Context(hits=in_blocks((*found, *rest), BLOCKS), counts=counts)
 
-    def with_edits(self, memory: ExperienceMemory, amend: EntryEdits) -> ExperienceMemory:
+    def with_edits(self, memory: ExperienceMemory, edits: EntryEdits) -> ExperienceMemory:
         kept_rounds = tuple(
             kept_round.replace(
-                patterns=amend.amended_parts(kept_round.patterns, memory.entry, memory.with_text),
-                alerts=amend.amended_parts(kept_round.alerts, memory.entry, memory.with_text),
+                patterns=edits.amended_parts(kept_round.patterns, memory.entry, memory.with_text),
+                alerts=edits.amended_parts(kept_round.alerts, memory.entry, memory.with_text),
             )
             for kept_round in memory.kept_rounds
         )
-        return super().with_edits(memory, amend).replace(kept_rounds=kept_rounds)
+        return super().with_edits(memory, edits).replace(kept_rounds=kept_rounds)
 
     def _as_read(self, memory: ExperienceMemory) -> ExperienceMemory:
         """Return the memory with the experience that `at_round` asks for."""

@@ -182,8 +182,8 @@ class GraphReader(EntryReader[GraphMemory]):
         found = [entry.hit() for part in parts for entry in reversed(entries_of(part))]
         return in_blocks(sorted(found, key=lambda hit: not hit.is_evidence)[:FEW], BLOCKS)
 
-    def with_edits(self, memory: GraphMemory, amend: EntryEdits) -> GraphMemory:
-        return with_edits(memory, amend)
+    def with_edits(self, memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
+        return with_edits(memory, edits)
 
     def recall(self, memory: GraphMemory, query: Query) -> Context:
         """The context of section 3.4; empty, without a call, for an empty memory.

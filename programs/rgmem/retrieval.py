@@ -247,28 +247,28 @@ def _history(memory: GraphMemory, edges: Sequence[Relation], score: float, facts
     ]
 
 
-def with_edits(memory: GraphMemory, amend: EntryEdits) -> GraphMemory:
+def with_edits(memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
     """The memory with what is left of its evidence and theories.
 
     A fact or conclusion is reworded, or without words; its unit stays, for theories and nodes name it. A theory is
     reworded, or none; labels of mentions go with the fact of their unit.
     """
-    evidence = {id: _unit(unit, amend) for id, unit in memory.evidence.items()}
+    evidence = {id: _unit(unit, edits) for id, unit in memory.evidence.items()}
     changed = {id for id, unit in evidence.items() if unit.fact != memory.evidence[id].fact}
     relations, nodes = dict(memory.relations), dict(memory.nodes)
     for id, relation in memory.relations.items():
         mentions = tuple(m.replace(label="") if m.evidence in changed else m for m in relation.mentions)
-        relations[id] = relation.replace(mentions=mentions, theory=_theory(memory, relation, amend))
+        relations[id] = relation.replace(mentions=mentions, theory=_theory(memory, relation, edits))
     for id, node in memory.nodes.items():
-        theory = _theory(memory, node, amend)
+        theory = _theory(memory, node, edits)
         # What flowed up has taken the node's own theory in.
         nodes[id] = node if theory is node.theory else node.replace(own=None, flow=theory)
     return memory.replace(evidence=evidence, relations=relations, nodes=nodes)
 
 
-def _unit(unit: Evidence, amend: EntryEdits) -> Evidence:
+def _unit(unit: Evidence, edits: EntryEdits) -> Evidence:
     entries = entries_of(unit)
-    said = {entry.id: entry.text for entry in amend.amended_entries(entries)}
+    said = {entry.id: entry.text for entry in edits.amended_entries(entries)}
     if said == {entry.id: entry.text for entry in entries}:
         return unit
     texts = [said.get(f"{unit.id}.{n}", "") for n in range(1, len(unit.conclusions) + 1)]
@@ -276,12 +276,12 @@ def _unit(unit: Evidence, amend: EntryEdits) -> Evidence:
     return unit.replace(fact=said.get(unit.id, ""), conclusions=conclusions)
 
 
-def _theory(memory: GraphMemory, part: Node | Relation, amend: EntryEdits) -> Theory | None:
+def _theory(memory: GraphMemory, part: Node | Relation, edits: EntryEdits) -> Theory | None:
     theory = part.theory
     if theory is None:
         return None
     before = whole_hit(memory, part)
-    whole, *apart = (amend.visible_entry(entry_of(hit)) for hit in (before, *theory_hits(memory, part)[1:]))
+    whole, *apart = (edits.visible_entry(entry_of(hit)) for hit in (before, *theory_hits(memory, part)[1:]))
     if whole is None:
         return None
     if None in apart:

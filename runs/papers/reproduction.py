@@ -26,7 +26,7 @@ from ...records.atomic_file import atomic_write
 from ...text import one_line
 from ..compare import Preferences, load_run, preferences
 from ..compile import run_compile
-from ..experiment import ProgressFactory, run_evaluate
+from ..experiment import ProgressFactory, no_progress, run_evaluate
 from ..folder import RunFolder, plain_name
 from ..manifest import read_manifest
 from ..pages.page import heading
@@ -166,7 +166,7 @@ def reproduce(
     names: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
     seeds: int | None = None,
-    progress: ProgressFactory = lambda phase: None,
+    progress: ProgressFactory = no_progress,
     meter: Meter | None = None,
     choices: TrainingChoices | None = None,
 ) -> Reproduced:

@@ -1,8 +1,9 @@
 """A memory in the OpenAI Agents SDK: a `Session` that remembers, and what is remembered in every call of the model.
 
-session = MempilerSession(memory, SQLiteSession("tuesday", "chats.sqlite"))
-config = RunConfig(call_model_input_filter=recall_filter(memory))
-await Runner.run(agent, "Where do I live?", session=session, run_config=config)
+Example:
+    session = MempilerSession(memory, SQLiteSession("tuesday", "chats.sqlite"))
+    config = RunConfig(call_model_input_filter=recall_filter(memory))
+    await Runner.run(agent, "Where do I live?", session=session, run_config=config)
 """
 
 from __future__ import annotations

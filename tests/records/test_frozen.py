@@ -216,7 +216,7 @@ SESSION = Session(id="D1", turns=(Turn(id="a", speaker="Ann", text="I moved to L
 MAPPINGS: dict[str, Callable[[], Any]] = {
     "notes of a context": lambda: Context(notes={"a": "1"}).notes,
     "counts of a context": lambda: Context(counts={"a": 1}).counts,
-    "more of a query": lambda: Query(text="Where?", extra={"a": 1}).extra,
+    "extra of a query": lambda: Query(text="Where?", extra={"a": 1}).extra,
     "tags of an entry": lambda: Entry(id="e", text="x", tags={"a": "1"}).tags,
     "of a changed copy": lambda: Context().model_copy(update={"notes": {"a": "1"}}).notes,
     "of a deep copy": lambda: copy.deepcopy(Context(notes={"a": "1"})).notes,

@@ -147,7 +147,7 @@ def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, whe
 
 
 @pytest.mark.parametrize(
-    ("query", "probe"),
+    ("query", "search_text"),
     [
         (Query(text="Where?", date="8 May 2023"), "Where?"),
         (Query(text="Where?", date="8 May 2023", searched_with_date=True), "Where? (asked on 8 May 2023)"),
@@ -170,8 +170,8 @@ def test_a_line_tells_the_day_where_it_is_known(date: datetime | str | None, whe
         "later turn",
     ],
 )
-def test_a_memory_is_searched_with_what_was_said_alone(query: Query, probe: str) -> None:
-    assert query.search_text == probe
+def test_a_memory_is_searched_with_what_was_said_alone(query: Query, search_text: str) -> None:
+    assert query.search_text == search_text
 
 
 def test_the_turns_of_all_shown_items_are_shown() -> None:
