@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from .errors import StoreError as StoreError
     from .errors import UnknownNameError as UnknownNameError
     from .errors import UserError as UserError
-    from .memory.index import Entry as Entry
+    from .memory.entry import Entry as Entry
     from .memory.memory import Memory as Memory
-    from .memory.store import Store as Store
+    from .memory.store.store import Store as Store
     from .programs.catalog import build as build
     from .programs.method import Method as Method
     from .programs.method import Policy as Policy
@@ -91,9 +91,9 @@ _MODULES = {
     "StoreError": ".errors",
     "UnknownNameError": ".errors",
     "UserError": ".errors",
-    "Entry": ".memory.index",
+    "Entry": ".memory.entry",
     "Memory": ".memory.memory",
-    "Store": ".memory.store",
+    "Store": ".memory.store.store",
     "build": ".programs.catalog",
     "EntryReader": ".programs.reader",
     "ExtractionFailed": ".programs.writer",

@@ -44,16 +44,16 @@ def add(history: str, store: str | None, user: str, tenant: str) -> None:
 
     They are queued for `memories rebuild`; messages are a session named after the file, so that it is stored once.
     """
-    from ..memory.incoming import incoming
-    from ..memory.stored import Owner
+    from ..memory.incoming_items import item_and_digest
+    from ..memory.store.owner import Owner
     from ..records import History, read_json
 
     owner, raw, name = Owner(user, tenant), read_json(history), Path(history).stem
     if isinstance(raw, list):
         parts = raw if raw and all(isinstance(part, list) for part in raw) else [raw]
-        found = [incoming(part, f"{name}-{n}") for n, part in enumerate(parts, 1)]
+        found = [item_and_digest(part, f"{name}-{n}") for n, part in enumerate(parts, 1)]
     else:
-        found = [incoming(item, None) for item in History.parse(raw, name)]
+        found = [item_and_digest(item, None) for item in History.parse(raw, name)]
     with open_store(store, make=True) as opened:
         added = [opened.add(owner, item, digest) for item, digest in found]
     new = sum(one.new for one in added)
@@ -208,7 +208,7 @@ def show(program: str | None, store: str | None, user: str, tenant: str, **readi
             loaded = open_program(program, **reading).program
             found = contents_shown(loaded.memory(opened, user, tenant).view(), found)
     document = found.document
-    memory = json.loads(document.settled or document.memory) if document else None
+    memory = json.loads(document.finalized or document.memory) if document else None
     sessions = [
         {"id": one.item.id, "state": one.state, "error": one.error, "lines": one.item.lines()} for one in found.items
     ]
@@ -314,7 +314,7 @@ def forget(store: str | None, user: str, tenant: str, session: str | None) -> No
 
     The others are then queued to be remembered anew. Exit code 4: all is deleted, and something still holds the bytes.
     """
-    from ..memory.stored import Owner
+    from ..memory.store.owner import Owner
 
     owner = Owner(user, tenant)
     with open_store(store) as opened:

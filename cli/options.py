@@ -227,7 +227,7 @@ def open_store(url: str | None, make: bool = False, connect: bool = True) -> Any
 
     Without `connect` a database that cannot be reached is no error here, but of each call until it can.
     """
-    from ..memory.store import Store
+    from ..memory.store.store import Store
     from ..runs.home import home, make_folder
 
     address = url or str(home() / "memories.sqlite")

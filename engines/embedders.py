@@ -46,7 +46,7 @@ how i if in into is it its just ll m may me my no not of on or our re s she shou
 there these they this those to too us ve very was we were what when where which who whom whose why will with would you
 your
 """
-# A list of its own, not that of memory.bm25: improving one kind of search must not change the vectors stored for the
+# A list of its own, not that of memory.search.tokens: improving one kind of search must not change the vectors stored for the
 # other.
 _FUNCTION_WORDS = frozenset(_WORDS.split())
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"

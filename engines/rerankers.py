@@ -1,4 +1,4 @@
-"""Rerankers: order the first hits of a search again; see `memory.signals.Reranker`.
+"""Rerankers: order the first hits of a search again; see `memory.search.reranker.Reranker`.
 
 `TokenMatch` compares tokens, which an encoder has of every text already. `FastEmbed` runs the cross-encoders and late
 interaction models of fastembed's list, which read every text anew with each question.
@@ -38,12 +38,12 @@ class TokenMatch:
         self._embedder = embedder
 
     def words(self, query: str) -> Sequence[str]:
-        """The words that tokens of a question are parts of; see `memory.signals.Reranker`."""
+        """The words that tokens of a question are parts of; see `memory.search.reranker.Reranker`."""
         return self._embedder.query_tokens(query)[1]
 
     @compute_slot()
     def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
-        """One score a text; see `memory.signals.Reranker`."""
+        """One score a text; see `memory.search.reranker.Reranker`."""
         tokens, words = self._embedder.query_tokens(query)
         rare = np.array([weights[word] for word in words], np.float32)
         asked = tokens[rare > 0].astype(np.float32) / 127**2
@@ -72,12 +72,12 @@ class FastEmbed:
         _supported(self._model_name, _RERANKER_KINDS)
 
     def words(self, query: str) -> Sequence[str]:
-        """None; see `memory.signals.Reranker`."""
+        """None; see `memory.search.reranker.Reranker`."""
         return ()
 
     @compute_slot()
     def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
-        """One score a text, that of its best passage; see `memory.signals.Reranker`."""
+        """One score a text, that of its best passage; see `memory.search.reranker.Reranker`."""
         found = np.asarray(self._load()(query, list(chain.from_iterable(texts))), np.float64)
         return np.maximum.reduceat(found, _starts(np.array([len(each) for each in texts])))
 

@@ -6,15 +6,15 @@ further sessions and a rebuild, which gives entries other ids. `Amendments` appl
 in force, whenever the memory is read:
 
     >>> from mempiler.memory.edits import Amendment, Amendments
-    >>> from mempiler.memory.index import Entry
+    >>> from mempiler.memory.entry import Entry
     >>> correction = Amendment(
     ...     number=1,
-    ...     what="update",
+    ...     action="update",
     ...     entry="f1",
     ...     kind="fact",
-    ...     text="Ada lives in Lissabon",
+    ...     old_text="Ada lives in Lissabon",
     ...     sources=("D1:1",),
-    ...     new="Ada lives in Lisbon",
+    ...     new_text="Ada lives in Lisbon",
     ... )
     >>> edits = Amendments([correction])
     >>> fact = Entry(id="f1", kind="fact", text="Ada lives in Lissabon", sources=("D1:1",))
@@ -50,8 +50,8 @@ from pydantic import ConfigDict, Field
 
 from ..records import Item, Turn
 from ..records.context_variables import set_context
-from .incoming import Storable
-from .index import Entry
+from .names import Storable
+from .entry import Entry
 
 PartT = TypeVar("PartT")
 
@@ -69,16 +69,16 @@ class Amendment:
 
     number: Annotated[int, Field(ge=1, lt=2**31 - 1)]
     """Amendments of a user are numbered from 1, without gaps, in the order in which they came."""
-    what: Literal["delete", "update", "undo"]
+    action: Literal["delete", "update", "undo"]
     entry: Storable
     """The id of the entry."""
     kind: Storable
     """The kind of the entry, e.g. `turn` or `fact`."""
-    text: Storable
+    old_text: Storable
     """The text of the entry before the change."""
     sources: tuple[Storable, ...]
     """Ids of the turns that the entry rests on."""
-    new: Storable | None = None
+    new_text: Storable | None = None
     """The text of the entry after an update; None after a deletion."""
     at: datetime | None = None
     """When the change was made, in UTC without a zone."""
@@ -90,7 +90,7 @@ class Amendment:
     @property
     def line(self) -> str:
         """What was done, without any text: `delete of D1:2 (turn), 2025-03-05 18:20, by ada`."""
-        line = f"{self.what} of {self.entry} ({self.kind})"
+        line = f"{self.action} of {self.entry} ({self.kind})"
         if self.at:
             line += f", {self.at:%Y-%m-%d %H:%M}"
         if self.by:
@@ -108,7 +108,7 @@ class Amendment:
             return False
         if self.entry == entry.id:
             return True
-        return self.kind == entry.kind and _normalized(self.text) == _normalized(entry.text)
+        return self.kind == entry.kind and _normalized(self.old_text) == _normalized(entry.text)
 
 
 def active_amendments(amendments: Iterable[Amendment]) -> tuple[Amendment, ...]:
@@ -118,7 +118,7 @@ def active_amendments(amendments: Iterable[Amendment]) -> tuple[Amendment, ...]:
     return tuple(
         amendment
         for amendment in amendments
-        if amendment.what != "undo" and amendment.number not in undone_numbers
+        if amendment.action != "undo" and amendment.number not in undone_numbers
     )
 
 
@@ -220,7 +220,7 @@ class Amendments(EntryEdits):
                 self._by_turn.setdefault(turn_id, []).append(amendment)
 
         self._deleted_turn_ids = {
-            amendment.entry for amendment in rows if amendment.of_a_turn and amendment.new is None
+            amendment.entry for amendment in rows if amendment.of_a_turn and amendment.new_text is None
         }
 
     def touches(self, entry_id: str, sources: Sequence[str]) -> bool:
@@ -229,9 +229,9 @@ class Amendments(EntryEdits):
     def edited(self, entry: Entry) -> Entry | None:
         for amendment in self._candidates(entry):
             if amendment.applies_to(entry):
-                if amendment.new is None:
+                if amendment.new_text is None:
                     return None
-                entry = entry.model_copy(update={"text": amendment.new})
+                entry = entry.model_copy(update={"text": amendment.new_text})
         return entry
 
     def visible_entry(self, entry: Entry) -> Entry | None:
@@ -248,9 +248,9 @@ class Amendments(EntryEdits):
         for amendment in self._by_entry.get(turn.id, ()):
             if not amendment.of_a_turn:
                 continue
-            if amendment.new is None:
+            if amendment.new_text is None:
                 return None
-            words = amendment.new.removeprefix(f"{turn.speaker}: ")
+            words = amendment.new_text.removeprefix(f"{turn.speaker}: ")
             turn = turn.model_copy(update={"text": words, "caption": None})
         return turn
 
@@ -263,13 +263,13 @@ class Amendments(EntryEdits):
         """Ids of turns that are no evidence: of deleted entries, and turns with another text."""
         turn_ids: set[str] = set()
         for amendment in self.rows:
-            if amendment.new is None or amendment.of_a_turn:
+            if amendment.new_text is None or amendment.of_a_turn:
                 turn_ids.update(amendment.sources)
         return frozenset(turn_ids)
 
     @cached_property
     def _former_texts(self) -> frozenset[str]:
-        return frozenset(_normalized(amendment.text) for amendment in self.rows)
+        return frozenset(_normalized(amendment.old_text) for amendment in self.rows)
 
     def _candidates(self, entry: Entry) -> list[Amendment]:
         """Return the amendments of the entry's id and of its turns, oldest first."""

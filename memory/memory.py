@@ -6,7 +6,7 @@ returns a new one, so earlier memories stay usable: caches, rollouts and snapsho
 A memory that stores its entries overrides `entries` and nothing else:
 
     >>> from mempiler import Memory
-    >>> from mempiler.memory.index import Entry
+    >>> from mempiler.memory.entry import Entry
     >>> class Notebook(Memory[Entry]):
     ...     notes: tuple[Entry, ...] = ()
     ...
@@ -26,8 +26,8 @@ A memory that stores its entries overrides `entries` and nothing else:
 A memory that stores facts of its own, and makes entries of them, names the class of these parts and
 overrides `parts`, `entry` and, unless the text of a part is its field `text`, `with_text`:
 
-    >>> from mempiler.memory.memory import Stored
-    >>> class Fact(Stored):
+    >>> from mempiler.memory.memory import MemoryPart
+    >>> class Fact(MemoryPart):
     ...     id: str
     ...     content: str
     >>> class FactList(Memory[Fact]):
@@ -71,8 +71,8 @@ from pydantic import BaseModel, JsonValue, PrivateAttr
 
 from ..records import AnyItem, Frozen, Item, Session
 from ..text import one_line
-from .index import DIALOGUE, Entry
-from .indexes import Lineage
+from .entry import DIALOGUE, Entry
+from .search.index_cache import Lineage
 
 PartT = TypeVar("PartT", bound=BaseModel)
 """What the entries of a memory are made of, e.g. `StoredFact`; `Entry` where it stores entries."""
@@ -81,7 +81,7 @@ _HIT_KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}
 """What a hit that is a turn is called, by the kind of its item; "turn" for every other kind."""
 
 
-class Stored(Frozen):
+class MemoryPart(Frozen):
     """Base of memories and of their parts: a frozen value with `replace`."""
 
     def replace(self, **fields: Any) -> Self:
@@ -93,7 +93,7 @@ class Stored(Frozen):
         return self.model_copy(update=fields)
 
 
-class FailedItem(Stored):
+class FailedItem(MemoryPart):
     """An item, or some of its turns, that the writer could not write into a memory.
 
     Its turns are searched as raw turns, and written again in halves together with the next item.
@@ -115,7 +115,7 @@ class FailedItem(Stored):
         return halves
 
 
-class Memory(Stored, Generic[PartT]):
+class Memory(MemoryPart, Generic[PartT]):
     """Base of all memories; without arguments it is the empty memory. The module has examples.
 
     Two memories are equal if their fields are. Which search index serves them does not count.

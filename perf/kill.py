@@ -41,9 +41,9 @@ from pathlib import Path
 from typing import Any
 
 from mempiler import Session, Store, Turn
-from mempiler.memory import store_claims
 from mempiler.memory.memory import TurnMemory
-from mempiler.memory.stored import Owner
+from mempiler.memory.store import claims
+from mempiler.memory.store.owner import Owner
 from mempiler.programs.baselines.retrieval import TurnRAG, TurnWriter
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering
@@ -109,7 +109,7 @@ def jump(chance: random.Random) -> None:
 def work(url: str, share: list[tuple[str, Session]], acknowledged: Path, delay: float, jumps: bool) -> None:
     """One worker: stores what is not acknowledged yet, remembers, then helps until the kills are over."""
     if jumps:
-        store_claims.LONGEST_LEASE = LONGEST  # pyright: ignore[reportConstantRedefinition]
+        claims.MAX_LEASE = LONGEST  # pyright: ignore[reportConstantRedefinition]
         jump(random.Random(acknowledged.name))
     store, own = Store(url), program(delay)
     done = set(acknowledged.read_text().split()) if acknowledged.exists() else set()

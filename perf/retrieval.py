@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import OFFLINE, embedder
-from mempiler.memory.index import Entry, Index
+from mempiler.memory.entry import Entry
 from mempiler.memory.memory import TurnMemory
+from mempiler.memory.search.index import Index
 
 FIRST = 5, 10, 20
 SAMPLES = ("locomo", "longmemeval", "memoryquest", "palbench.restate", "implexconv", "personamem-v2")

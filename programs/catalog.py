@@ -8,7 +8,7 @@ from typing import Any
 
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import ProgramError, UnknownNameError, UserError
-from ..memory.index import Embedder
+from ..memory.search.embedder import Embedder
 from ..records.import_object import import_object, refuse_python_file
 from .external.program import build_external_program, load_target, takes_embedder
 from .method import Method, Policy

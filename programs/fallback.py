@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..memory.index import DIALOGUE, Entry
-from ..memory.repeats import SaidBefore, asks_no_more, is_assistant, words_asked
+from ..memory.entry import DIALOGUE, Entry
+from ..memory.search.repeats import RepeatFilter, asks_no_more, is_assistant, words_asked
 from ..records import Hit
 
 FEW = 5
@@ -55,7 +55,7 @@ def prior_reply_ids(query: str, hits: Sequence[Hit], entries: Iterable[Entry]) -
     Returns:
         None if a hit may answer the query.
     """
-    said = SaidBefore(query)
+    said = RepeatFilter(query)
     new = [hit for hit in hits if said.register(hit)]
     if not all(is_assistant(hit.speaker) for hit in new):
         return None
@@ -83,7 +83,7 @@ def newest_sayings(query: str, hits: Iterable[Hit], left_out: frozenset[str], mo
         left_out: Ids of hits that are shown anyway.
         most: How many at most.
     """
-    said, newest = SaidBefore(query), list[Hit]()
+    said, newest = RepeatFilter(query), list[Hit]()
     for hit in hits:
         if len(newest) == most:
             break

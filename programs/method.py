@@ -32,8 +32,9 @@ import dspy
 
 from ..errors import UserError
 from ..memory.edits import EntryEdits
-from ..memory.index import Embedder, Entry
-from ..memory.indexes import Indexes
+from ..memory.entry import Entry
+from ..memory.search.embedder import Embedder
+from ..memory.search.index_cache import IndexCache
 from ..memory.memory import turn_entries
 from ..records import Hit, Query
 from . import settings
@@ -75,7 +76,7 @@ class Method(Component):
         self.writer = writer
         self.reader = reader
         self.embedder = embedder
-        self.raw = Indexes(
+        self.raw = IndexCache(
             semantic_embedder(embedder),
             True,
             lambda pending: pending.items,

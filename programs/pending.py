@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ..memory.index import Entry
-from ..memory.indexes import Lineage
+from ..memory.entry import Entry
+from ..memory.search.index_cache import Lineage
 from ..memory.memory import turn_entries
 from ..records import Context, Hit, Item, Query, Session
 

@@ -21,10 +21,10 @@ from pydantic import BaseModel
 
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import UserError
-from ..memory.bm25 import tokens
-from ..memory.index import Embedder, query_vectors
-from ..memory.indexes import Indexes
-from ..memory.signals import deviations
+from ..memory.search.bm25 import tokens
+from ..memory.search.embedder import Embedder, query_vectors
+from ..memory.search.index_cache import IndexCache
+from ..memory.search.signals import standard_scores
 from ..reading.failures import concerns_prompt
 from ..records.context_variables import set_context
 from .adapter import adapter as make_adapter
@@ -135,7 +135,7 @@ def _ranking(texts: list[str], embedder: Embedder | None) -> Callable[[str], np.
     # As queries, which are compared with one another, and are kept on nobody's shelf.
     rows = query_vectors(embedder, texts)
     return lambda text: (
-        deviations(words.get_scores(tokens(text))) + deviations(rows @ query_vectors(embedder, [text])[0])
+        standard_scores(words.get_scores(tokens(text))) + standard_scores(rows @ query_vectors(embedder, [text])[0])
     )
 
 
@@ -219,7 +219,7 @@ def _settings(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
     for name, value in list(bound.arguments.items())[1:]:
         if isinstance(value, BaseModel):
             found |= value.model_dump(mode="json")
-        elif not (name in _PIECES or isinstance(value, dspy.Module | Indexes) or hasattr(value, "embed")):
+        elif not (name in _PIECES or isinstance(value, dspy.Module | IndexCache) or hasattr(value, "embed")):
             try:
                 json.dumps(value)
             except (TypeError, ValueError):

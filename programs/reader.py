@@ -39,8 +39,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Generic
 
 from ..memory.edits import EntryEdits
-from ..memory.index import Embedder, Entry
-from ..memory.indexes import Indexes
+from ..memory.entry import Entry
+from ..memory.search.embedder import Embedder
+from ..memory.search.index_cache import IndexCache
 from ..records import Context, Hit, Query
 from .predictor import Component
 from .recording import CURRENT_RECORDING, RankedHits
@@ -137,14 +138,14 @@ class EntryReader(Reader[MemoryT]):
         k: int = 10,
         min_score: float = 0.0,
         embedder: Embedder | None = None,
-        indexes: Indexes | None = None,
+        indexes: IndexCache | None = None,
         hybrid: bool = False,
     ) -> None:
         super().__init__()
         self.k = k
         self.min_score = min_score
         self.hybrid = hybrid
-        self.indexes = Indexes(embedder, hybrid) if indexes is None else indexes
+        self.indexes = IndexCache(embedder, hybrid) if indexes is None else indexes
 
     def search(
         self, memory: MemoryT, queries: Sequence[str], k: int = 10, min_score: float | None = None

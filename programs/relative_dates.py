@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from dateutil.relativedelta import FR, MO, SA, SU, TH, TU, WE, relativedelta
 
-from ..memory.text_turns import text_slot
+from ..memory.text_slots import text_slot
 from ..records import Hit, Item, Turn
 
 MAX_DATED = 20_000

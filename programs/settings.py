@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from ..errors import UserError
-from ..memory.entries import MOST as MOST_ENTRIES
-from ..memory.index import Embedder
+from ..memory.results import MAX_PAGE_SIZE as MOST_ENTRIES
+from ..memory.search.embedder import Embedder
 from .predictor import semantic_embedder
 
 SettingsT = TypeVar("SettingsT", bound="Settings")

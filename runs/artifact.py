@@ -25,7 +25,7 @@ from ..engines.embedders import embedder as make_embedder
 from ..engines.models import OFFLINE
 from ..engines.rerankers import TOKENS
 from ..errors import ProgramError, UserError
-from ..memory.index import Embedder
+from ..memory.search.embedder import Embedder
 from ..programs.adapter import ADAPTERS
 from ..programs.catalog import build, needs_embedder
 from ..programs.external.program import WEB, build_external_program, takes_embedder

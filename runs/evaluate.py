@@ -31,7 +31,7 @@ from ..engines.call_context import measure_usage
 from ..engines.usage import Usage
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
-from ..memory.words import memory_words
+from ..memory.word_count import memory_words
 from ..programs.evidence import reports_recall, turns_in_inputs
 from ..programs.identity import program_digest
 from ..programs.reader import Reader

@@ -31,7 +31,7 @@ import dspy
 
 from ..engines.usage import Usage
 from ..errors import DataError, UserError
-from ..memory.deltas import applied, delta
+from ..memory.changes import apply_changes, diff
 from ..memory.memory import Memory
 from ..programs.writer import Writer
 from ..programs.cache import CachedMemory, WriteCall
@@ -203,7 +203,7 @@ class NodeTable:
         predictors, parent = writer.predictors_below(), node.parent
         steps, version = [_dump_step(predictors, step) for step in node.write_calls], uuid4().hex
         if parent is not None and parent.version:
-            held: dict[str, Any] = {"base": parent.version, "changes": delta(parent.memory, node.memory)}
+            held: dict[str, Any] = {"base": parent.version, "changes": diff(parent.memory, node.memory)}
         else:
             held = {"memory": node.memory.model_dump(mode="json")}
         self.store.put("nodes", *key, {"version": version, **held, "steps": steps, "taken": asdict(node.usage)})
@@ -260,7 +260,7 @@ class VectorTable:
 def _read(found: dict[str, Any], writer: Writer, parent: CachedMemory) -> Memory | None:
     if "changes" not in found:
         return writer.Memory.model_validate(found["memory"])
-    return applied(parent.memory, found["changes"]) if found["base"] == parent.version else None
+    return apply_changes(parent.memory, found["changes"]) if found["base"] == parent.version else None
 
 
 def _dump_step(predictors: Mapping[str, dspy.Predict], step: WriteCall) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
 from ..errors import DataError, UserError
-from ..memory.incoming import name_of
+from ..memory.names import valid_name
 from ..records.text_file import read_bounded
 from . import connection
 from .error_responses import (
@@ -190,7 +190,7 @@ def _parse_tokens(text: str, path: Path) -> dict[str, str]:
         if given is None:
             how = "TENANT TOKEN, the token of at least 16 characters, or TENANT sha256:HEX, of 64 hexadecimal digits"
             raise UserError(f"{where}: expected {how} in lower case")
-        tenant, digest = name_of("tenant", given[1]), given[2] or _digest(given[3])
+        tenant, digest = valid_name("tenant", given[1]), given[2] or _digest(given[3])
         if found.setdefault(digest, tenant) != tenant:
             raise UserError(f"{where}: this token is bound to another tenant above; give each its own")
     if not found:

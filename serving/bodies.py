@@ -23,8 +23,9 @@ from pydantic import (
 
 from ..memory.edits import LONGEST_TEXT
 from ..memory.edits import LONGEST_AUTHOR
-from ..memory.entries import MOST, PAGE, EntryHistory, Evidence, ListedEntry
-from ..memory.incoming import ADDRESSABLE, MAX_KEY, Metadata, MetadataFilter, Storable, name_of
+from ..memory.results import MAX_PAGE_SIZE, DEFAULT_PAGE_SIZE, EntryHistory, Evidence, ListedEntry
+from ..memory.metadata import Metadata, MetadataFilter
+from ..memory.names import ADDRESSABLE, MAX_KEY, Storable, valid_name
 from ..records.timestamps import Moment, utc
 from .settings import MAX_MESSAGES
 
@@ -38,7 +39,7 @@ MAX_PARTS = 1000
 Name = Annotated[
     str,
     Field(min_length=1, max_length=256, pattern=ADDRESSABLE, examples=["ada"]),
-    AfterValidator(partial(name_of, "name")),
+    AfterValidator(partial(valid_name, "name")),
 ]
 NonEmptyText = Annotated[Storable, Field(min_length=1, examples=["I moved to Lisbon."])]
 Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
@@ -49,7 +50,7 @@ EntryId = Annotated[
     Field(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_KEY),
 ]
 After = Annotated[Storable, Field(description="`next` of the page before", max_length=MAX_KEY)]
-Limit = Annotated[int, Field(ge=1, le=MOST)]
+Limit = Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)]
 By = Annotated[Storable, Field(max_length=LONGEST_AUTHOR, examples=["ada"])]
 
 
@@ -99,7 +100,7 @@ class Listing(EntryFilter):
     where: Annotated[Json[MetadataFilter] | None, Field(examples=['{"year": 2025}'])] = None
     cursor: Annotated[str | None, Field(min_length=1, max_length=2048)] = None
     """`next` of the page before."""
-    limit: Limit = PAGE
+    limit: Limit = DEFAULT_PAGE_SIZE
 
 
 class HistoryQuery(Body):
@@ -107,7 +108,7 @@ class HistoryQuery(Body):
 
     after: Annotated[int | None, Field(ge=0, lt=2**31)] = None
     """`next` of the page before."""
-    limit: Limit = PAGE
+    limit: Limit = DEFAULT_PAGE_SIZE
 
 
 class SessionMessage(Body):

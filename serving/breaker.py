@@ -14,7 +14,7 @@ from ..engines.endpoint.embeddings import EndpointEmbedding
 from ..engines.endpoint.loop import AbandonedCallError
 from ..engines.limits import DEAD_AFTER, BudgetGuard
 from ..errors import EndpointError
-from ..memory.stored import Owner
+from ..memory.store.owner import Owner
 from .failure_counts import NameKeys
 
 CALLER: ContextVar[Owner | None] = ContextVar("caller", default=None)

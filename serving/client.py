@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from .. import __version__
-from ..memory.entries import MemoryStatus, Users
+from ..memory.results import MemoryStatus, Users
 from ..secret_values import Secrets, secrets_of_address
 from ..validation import check_address, check_number
 from .requests import ApiRequest, AsyncRemoteMemory, RemoteMemory

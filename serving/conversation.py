@@ -17,7 +17,7 @@ import dspy
 
 from ..engines.call_context import Deadline
 from ..errors import ConflictError
-from ..memory.incoming import now, turns_of
+from ..memory.incoming_items import utc_now, turns_from_messages
 from ..programs.streaming import ANSWER_LISTENER, AnswerStream
 from ..records import Context, Session, Turn, format_time
 from ..records.context_variables import set_context
@@ -69,7 +69,7 @@ class Conversation:
             if message.role in ("user", ASSISTANT)
         ]
         last = max((n for n, message in enumerate(said) if message["role"] == ASSISTANT), default=-1)
-        self._earlier, self._new = turns_of(said[: last + 1]), turns_of(said[last + 1 :])
+        self._earlier, self._new = turns_from_messages(said[: last + 1]), turns_from_messages(said[last + 1 :])
         self.session = (self.body.metadata and self.body.metadata.session) or ""
         self._extension = self.body.mempiler or self._extension
         seen = self.memory.view()
@@ -102,7 +102,7 @@ class Conversation:
         recent = [Session(id=self.session, turns=shown)] if shown else []
         with set_context(ANSWER_LISTENER, words):
             return self.memory.ask(
-                question.content, recent, asked=[question.id], date=format_time(now()), **self._extension.as_kwargs
+                question.content, recent, asked=[question.id], date=format_time(utc_now()), **self._extension.as_kwargs
             )
 
     def recall(self) -> Context:
@@ -113,11 +113,11 @@ class Conversation:
         there = {(message.role, message.text) for message in self.body.messages}
         shown = {turn.id for turn in (*self._before, *self._said) if (turn.speaker, turn.text) in there}
         asked = shown | {turn.id for turn in self._said}
-        return self.memory.recall(texts[-1], format_time(now()), asked=asked, **self._extension.as_kwargs)
+        return self.memory.recall(texts[-1], format_time(utc_now()), asked=asked, **self._extension.as_kwargs)
 
     def store_answer(self, answer: str, context: Context, deadline: Deadline) -> ResponseExtension:
         """Stores an answer that rests on a context, unless its session was forgotten, or the client does not get it."""
-        turns = [] if deadline.passed else turns_of([{"role": ASSISTANT, "content": answer}])
+        turns = [] if deadline.passed else turns_from_messages([{"role": ASSISTANT, "content": answer}])
         if turns:
             try:
                 self.memory.say(self.session, turns, not (self._said or self._before), self._extension.metadata)
@@ -128,7 +128,7 @@ class Conversation:
 
     def _continued(self, opened: Sequence[Session]) -> Session | None:
         """The open session to continue, None if one begins; all others of the user end."""
-        time, named = now(), self.session
+        time, named = utc_now(), self.session
         last = {session.id: session.turns[-1].time or session.time or datetime.min for session in opened}
         mine = [
             session

@@ -30,9 +30,9 @@ from typing import TypeAlias, Unpack
 
 from ..errors import ConflictError, UserError
 from ..memory.edits import LONGEST_AUTHOR, Amendment
-from ..memory.entries import MOST, PAGE, EntryChange, EntryPage, ListedEntry, Origin
-from ..memory.incoming import plain_line
-from ..memory.stored import Owner
+from ..memory.results import MAX_PAGE_SIZE, DEFAULT_PAGE_SIZE, EntryChange, EntryPage, ListedEntry, Origin
+from ..memory.names import plain_line
+from ..memory.store.owner import Owner
 from ..validation import check_number
 from .bodies import EntryChoice
 from .entry_changes import Deletion, EntryChanger, Rewording, Undo
@@ -110,7 +110,7 @@ class UserEntries:
         return listed_entry
 
     def list(
-        self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[EntryChoice]
+        self, cursor: str | None = None, limit: int = DEFAULT_PAGE_SIZE, **choice: Unpack[EntryChoice]
     ) -> EntryPage:
         """Return entries in the order of their ids, a page at a time.
 
@@ -124,7 +124,7 @@ class UserEntries:
         Raises:
             UserError: The limit, the cursor or a condition is invalid.
         """
-        check_number("limit", limit, 1, MOST)
+        check_number("limit", limit, 1, MAX_PAGE_SIZE)
         if cursor == "":
             raise UserError(
                 "the cursor is empty; give `next` of the page before, or none for the first page"
@@ -205,7 +205,7 @@ class UserEntries:
         return self._make_change(Undo(entry_id), by)
 
     def history(
-        self, entry_id: str, after: int | None = None, limit: int = PAGE
+        self, entry_id: str, after: int | None = None, limit: int = DEFAULT_PAGE_SIZE
     ) -> tuple[EntryChange, ...]:
         """Return how an entry was written, and each change since, oldest first.
 
@@ -220,7 +220,7 @@ class UserEntries:
         Raises:
             UserError: The limit is invalid.
         """
-        check_number("limit", limit, 1, MOST)
+        check_number("limit", limit, 1, MAX_PAGE_SIZE)
         entry = self.get(entry_id)
         amendments = [
             amendment
@@ -230,7 +230,7 @@ class UserEntries:
 
         changes: list[EntryChange] = []
         if amendments:
-            text, turns = amendments[0].text, amendments[0].sources
+            text, turns = amendments[0].old_text, amendments[0].sources
             changes.append(_written(text, turns, entry))
         elif entry is not None:
             changes.append(_written(entry.text, entry.turns, entry))
@@ -315,9 +315,9 @@ def _written(text: str, turns: tuple[str, ...], entry: ListedEntry | None) -> En
 def _as_change(amendment: Amendment) -> EntryChange:
     """Return the line of the history that shows an amendment."""
     return EntryChange(
-        what=amendment.what,
-        text=amendment.text,
-        new=amendment.new,
+        what=amendment.action,
+        text=amendment.old_text,
+        new=amendment.new_text,
         at=amendment.at,
         by=amendment.by,
         turns=amendment.sources,

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from ..errors import UserError
 from ..memory.edits import LONGEST_TEXT, Amendment, Amendments
-from ..memory.incoming import plain_line
-from ..memory.index import Entry
+from ..memory.names import plain_line
+from ..memory.entry import Entry
 from .memory_view import MemoryView
 
 _NO_NUMBER = 0
@@ -57,12 +57,12 @@ class Rewording:
 
         amendment = Amendment(
             number=_NO_NUMBER,
-            what="update",
+            action="update",
             entry=self.entry_id,
             kind=entry.kind,
-            text=entry.text,
+            old_text=entry.text,
             sources=entry.sources,
-            new=new_text,
+            new_text=new_text,
         )
         changed_entry = _find_entry(_with_amendment(view, amendment), self.entry_id)
         if changed_entry is None or changed_entry.text == entry.text:
@@ -88,10 +88,10 @@ class Deletion:
 
         amendment = Amendment(
             number=_NO_NUMBER,
-            what="delete",
+            action="delete",
             entry=self.entry_id,
             kind=entry.kind,
-            text=entry.text,
+            old_text=entry.text,
             sources=entry.sources,
         )
         remaining_entry = _find_entry(_with_amendment(view, amendment), self.entry_id)
@@ -118,7 +118,7 @@ class Undo:
 
         if last_change is None:
             return None
-        return replace(last_change, what="undo", undoes=last_change.number)
+        return replace(last_change, action="undo", undoes=last_change.number)
 
 
 def _find_entry(view: MemoryView, entry_id: str) -> Entry | None:

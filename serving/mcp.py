@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .. import __version__
-from ..memory.stored import Number
+from ..memory.store.records import Number
 from ..optional_import import require_package
 from ..text import one_line
 from .bodies import Conditions, Most, Since, Until, Words

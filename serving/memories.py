@@ -26,14 +26,15 @@ from ..engines.call_context import call_context
 from ..engines.fair_semaphore import FairSemaphore
 from ..errors import ProgramError, StoreError, UserError
 from ..memory.edits import Amendments, active_amendments
-from ..memory.bm25 import clear_word_cache
-from ..memory.deltas import applied
-from ..memory.incoming import checked_conditions
+from ..memory.search.bm25 import clear_word_cache
+from ..memory.changes import apply_changes
+from ..memory.metadata import validate_filter
 from ..memory.memory import Memory
-from ..memory.store import Store
-from ..memory.stored import DOCUMENT, Document, Log, Owner, Stamp
+from ..memory.store.store import Store
+from ..memory.store.documents import DOCUMENT_VERSION, Document, ChangeLog, Stamp
+from ..memory.store.owner import Owner
 from ..memory.tenant_lock import TenantLock
-from ..memory.text_turns import CURRENT_SLOT
+from ..memory.text_slots import CURRENT_SLOT
 from ..programs.identity import digest, program_digest, writer_digest
 from ..programs.pending import PendingItems
 from ..programs.program import MemoryProgram
@@ -131,7 +132,7 @@ class Memories:
             owner,
             lambda version: known is not None and known.version == version,
             user.parsed_items,
-            known.document.log if known else Log(),
+            known.document.log if known else ChangeLog(),
         )
         if self.drop_forgotten(snapshot.forgets):
             user = self._kept.of(owner)
@@ -161,11 +162,11 @@ class Memories:
             cache=user,
         )
 
-    def cache_memory(self, user: UserCache, version: str, document: Document, memory: Memory, settled: Memory) -> None:
+    def cache_memory(self, user: UserCache, version: str, document: Document, memory: Memory, finalized: Memory) -> None:
         """Keeps a user's memory under its version, in the place of an older one."""
         # Its texts are as large as the memory, and not looked at again.
-        light = replace(document, memory="", settled=None, change=None, since=None)
-        user.parsed_memory = ParsedMemory(version, light, memory, settled)
+        light = replace(document, memory="", finalized=None, change=None, since=None)
+        user.parsed_memory = ParsedMemory(version, light, memory, finalized)
 
     def check(self, found: Stamp, owner: Owner) -> None:
         """Refuses a memory that this program would have written otherwise.
@@ -181,7 +182,7 @@ class Memories:
         how = f"by another program ({found.writer[:8]}, not {own.writer[:8]})"
         if found.schema != own.schema:
             newer = found.schema > own.schema
-            how = f"by {'a newer' if newer else 'an older'} Mempiler (document {found.schema}, this reads {DOCUMENT})"
+            how = f"by {'a newer' if newer else 'an older'} Mempiler (document {found.schema}, this reads {DOCUMENT_VERSION})"
             fix = "install that" if newer else fix
         elif found.embedder != own.embedder:
             how = f"with the embedder {found.embedder!r}, not {own.embedder!r}"
@@ -199,7 +200,7 @@ class Memories:
         Raises:
             UserError: A condition is malformed.
         """
-        conditions = checked_conditions({} if where is None else where)
+        conditions = validate_filter({} if where is None else where)
         return MemoryFilter(since, until, self.store.turns_where(owner, conditions) if conditions else None)
 
     def filtered_view(self, view: MemoryView, **choice: Unpack[EntryChoice]) -> MemoryView:
@@ -285,14 +286,14 @@ class Memories:
         try:
             if known is None or document.since is None:
                 memory = writer.Memory.model_validate_json(document.memory)
-                settled = (
-                    writer.Memory.model_validate_json(document.settled or "{}") if writer.needs_finalizing else memory
+                finalized = (
+                    writer.Memory.model_validate_json(document.finalized or "{}") if writer.needs_finalizing else memory
                 )
             else:
-                memory, settled = known.memory, known.finalized
+                memory, finalized = known.memory, known.finalized
                 for change in document.since:
-                    memory = applied(memory, json.loads(change.memory))
-                    settled = settled if change.settled is None else applied(memory, json.loads(change.settled))
+                    memory = apply_changes(memory, json.loads(change.memory))
+                    finalized = finalized if change.finalized is None else apply_changes(memory, json.loads(change.finalized))
         except (LookupError, TypeError, ValueError) as error:
             # What pydantic says beside the type may hold what was said.
             what = error.errors()[0]["type"] if isinstance(error, ValidationError) else type(error).__name__
@@ -300,7 +301,7 @@ class Memories:
                 f"the memory of user {owner.user!r} does not fit its program: {what}; "
                 f"run: mempiler memories rebuild PROGRAM --store {self.store.url} --user {owner.user!r} --force"
             ) from None
-        return memory, settled if writer.needs_finalizing else memory
+        return memory, finalized if writer.needs_finalizing else memory
 
     def _wipe(self) -> None:
         """Drops everything that this process keeps of what the store's users said."""

@@ -13,11 +13,12 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from ..memory.edits import Amendments, EntryEdits
-from ..memory.entries import MOST
-from ..memory.index import Entry
-from ..memory.indexes import Lineage
+from ..memory.results import MAX_PAGE_SIZE
+from ..memory.entry import Entry
+from ..memory.search.index_cache import Lineage
 from ..memory.memory import Memory, turn_entries
-from ..memory.stored import Contents, Document, Snapshot, StoredItem
+from ..memory.store.documents import Document
+from ..memory.store.records import UserDump, Snapshot, StoredItem
 from ..programs.method import Method
 from ..programs.pending import PendingItems, with_failed_items
 from ..records import ABSTRACT_KINDS, Hit, Item, Query, SearchResult, Session, Turn
@@ -211,7 +212,7 @@ class MemoryView:
 
         Scores of entries and of waiting turns cannot be compared.
         """
-        check_number("k", k, 1, MOST)
+        check_number("k", k, 1, MAX_PAGE_SIZE)
         reader, raw_reader = self.method.reader, self.method.raw
         raw_items = with_failed_items(self.finalized, self.pending)
 
@@ -278,7 +279,7 @@ def redacted_memory(view: MemoryView) -> dict[str, Any]:
     return _redacted(memory, view.amendments, current_texts)
 
 
-def contents_shown(view: MemoryView, contents: Contents) -> Contents:
+def contents_shown(view: MemoryView, contents: UserDump) -> UserDump:
     """Return all that the store holds of a user without what amendments hide."""
     amendments = view.amendments
     if not amendments:
@@ -286,7 +287,7 @@ def contents_shown(view: MemoryView, contents: Contents) -> Contents:
 
     document = contents.document
     if document:
-        document = replace(document, memory=json.dumps(redacted_memory(view)), settled=None)
+        document = replace(document, memory=json.dumps(redacted_memory(view)), finalized=None)
 
     items: list[StoredItem] = []
     for stored in contents.items:

@@ -34,8 +34,9 @@ from starlette.exceptions import HTTPException
 
 from ..engines.meter import UsageReport
 from ..errors import StoreError
-from ..memory.store import Store
-from ..memory.stored import Owner, State
+from ..memory.store.store import Store
+from ..memory.store.owner import Owner
+from ..memory.store.records import State
 from .auth import METRICS
 from .error_responses import BUG, cause_of, failure, log, response_of
 from .service import Service

@@ -18,8 +18,8 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import ConflictError, EndpointError, MempilerError, ServiceError, UserError
-from ..memory.entries import (
-    PAGE,
+from ..memory.results import (
+    DEFAULT_PAGE_SIZE,
     Added,
     Answer,
     EntryChange,
@@ -33,7 +33,9 @@ from ..memory.entries import (
     Sessions,
     SessionStatus,
 )
-from ..memory.incoming import Messages, Scalar, storable
+from ..memory.incoming_items import Messages
+from ..memory.metadata import Scalar
+from ..memory.names import storable
 from ..records import Item, SearchResult, Session
 from ..secret_values import Secrets
 from ..validation import validation_message
@@ -210,7 +212,7 @@ class RemoteEntries:
         self._api = api
 
     def list(
-        self, cursor: str | None = None, limit: int = PAGE, **choice: Unpack[EntryChoice]
+        self, cursor: str | None = None, limit: int = DEFAULT_PAGE_SIZE, **choice: Unpack[EntryChoice]
     ) -> EntryPage:
         """Return entries in the order of their ids, a page at a time; none for an unknown user."""
         params: dict[str, Any] = {"limit": limit}
@@ -239,7 +241,7 @@ class RemoteEntries:
         return self._change("POST", f"{_entry_path(entry_id)}/undo", params={"by": by})
 
     def history(
-        self, entry_id: str, after: int | None = None, limit: int = PAGE
+        self, entry_id: str, after: int | None = None, limit: int = DEFAULT_PAGE_SIZE
     ) -> tuple[EntryChange, ...]:
         """Return how an entry was written and each change since; () if there is no such entry."""
         params = {"limit": limit}

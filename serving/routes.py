@@ -10,8 +10,8 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from ..memory.entries import (
-    PAGE,
+from ..memory.results import (
+    DEFAULT_PAGE_SIZE,
     Added,
     Answer,
     EntryChange,
@@ -25,7 +25,7 @@ from ..memory.entries import (
     Sessions,
     Users,
 )
-from ..memory.incoming import now
+from ..memory.incoming_items import utc_now
 from ..records import format_time
 from .bodies import (
     After,
@@ -54,7 +54,7 @@ entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], depende
 
 
 @router.get("", summary="List the users of the token's tenant")
-async def list_users(caller: Asked, after: After = "", limit: Limit = PAGE) -> Users:
+async def list_users(caller: Asked, after: After = "", limit: Limit = DEFAULT_PAGE_SIZE) -> Users:
     """Users with what is stored of each, in order of their names."""
     found = await caller.run_store_call(lambda: caller.service.store.users(caller.tenant, after=after, limit=limit))
     return Users(users=tuple(found), next=found[-1].user if len(found) == limit else None)
@@ -200,7 +200,7 @@ def _found(body: Search, memory: UserMemory) -> FoundEvidence:
 
 
 def _answer(body: Question, memory: UserMemory) -> Answer:
-    fields: dict[str, Any] = {"date": body.date or format_time(now())}
+    fields: dict[str, Any] = {"date": body.date or format_time(utc_now())}
     if body.options:
         fields["options"] = body.options
     found = known(memory).ask(body.question, **body.as_kwargs, **fields)

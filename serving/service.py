@@ -23,8 +23,8 @@ from ..engines.endpoint.endpoint import Upstream, upstream_of
 from ..engines.call_context import Deadline, call_context
 from ..engines.fair_semaphore import IN_FLIGHT, FairSemaphore
 from ..engines.meter import Meter
-from ..memory.store import Store
-from ..memory.stored import Owner
+from ..memory.store.store import Store
+from ..memory.store.owner import Owner
 from ..memory.tenant_lock import TENANT, TenantLock
 from ..programs.program import MemoryProgram
 from ..records.context_variables import set_context

@@ -16,17 +16,19 @@ from typing import Any, TextIO, cast
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import DataError, UserError
-from ..memory.incoming import checked, name_of
-from ..memory.store import Store
-from ..memory.stored import Contents, Owner
+from ..memory.incoming_items import storable_item
+from ..memory.names import valid_name
+from ..memory.store.store import Store
+from ..memory.store.owner import Owner
+from ..memory.store.records import UserDump
 from ..records.json_input import parse_json
 from ..validation import validation_message
 
 MARK = '{"mempiler": "memories"'
 """The beginning of a file of memories."""
 SCHEMA = 1
-_USER: TypeAdapter[Contents] = TypeAdapter(Contents)
-_DOCUMENT = ("memory", "position", "settled", "settled_position", "speakers")
+_USER: TypeAdapter[UserDump] = TypeAdapter(UserDump)
+_DOCUMENT = ("memory", "position", "finalized", "finalized_position", "speakers")
 _STAMP = ("writer", "program", "embedder", "schema_version")
 """What a line has of a memory as it is, and of who wrote it."""
 _LATER = ("amendments", "metadata", "open_metadata")
@@ -58,7 +60,7 @@ def import_users(store: Store, lines: Iterable[str], name: str, replace: bool = 
     return store.restore(_users(lines, name), replace)
 
 
-def _users(lines: Iterable[str], name: str) -> Iterator[Contents]:
+def _users(lines: Iterable[str], name: str) -> Iterator[UserDump]:
     begun, where = False, name
     lines_by_owner = dict[Owner, int]()
     try:
@@ -98,7 +100,7 @@ def _users(lines: Iterable[str], name: str) -> Iterator[Contents]:
         raise DataError(f"{name}: the file is empty")
 
 
-def _contents(line: dict[str, Any], where: str) -> Contents:
+def _contents(line: dict[str, Any], where: str) -> UserDump:
     line["owner"] = {"user": line.pop("user", None), "tenant": line.pop("tenant", None)}
     if isinstance(given := line.get("document"), dict):
         document = cast("dict[str, Any]", given)
@@ -109,26 +111,26 @@ def _contents(line: dict[str, Any], where: str) -> Contents:
     _check(found, where)
     return replace(
         found,
-        items=tuple(replace(one, item=checked(one.item)) for one in found.items),
-        open=tuple(map(checked, found.open)),
-        open_metadata={name_of("session", id): said for id, said in found.open_metadata.items()},
+        items=tuple(replace(one, item=storable_item(one.item)) for one in found.items),
+        open=tuple(map(storable_item, found.open)),
+        open_metadata={valid_name("session", id): said for id, said in found.open_metadata.items()},
     )
 
 
-def _line(found: Contents) -> dict[str, Any]:
+def _line(found: UserDump) -> dict[str, Any]:
     line = {**vars(found.owner), **_USER.dump_python(found, mode="json", exclude={"owner"}, by_alias=True)}
     if document := line["document"]:
         line["document"] = {name: document[name] for name in _DOCUMENT} | document["stamp"]
     return {name: value for name, value in line.items() if value or name not in _LATER}
 
 
-def _check(found: Contents, where: str) -> None:
+def _check(found: UserDump, where: str) -> None:
     """Refuses positions that would skip an item or apply it twice, ids that are there twice, a memory that is none."""
     positions, numbers = [item.position for item in found.items], [row.number for row in found.amendments]
     opened, document = [session.id for session in found.open], found.document
     ids = [item.item.id for item in found.items] + opened
     last = document.position if document else 0
-    texts = (document.memory, document.settled or "{}") if document else ()
+    texts = (document.memory, document.finalized or "{}") if document else ()
     values = [parse_json(text, f"{where}: document") for text in texts]
     for wrong, what in (
         (positions != sorted(set(positions)), "the positions of its items do not rise"),

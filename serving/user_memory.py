@@ -26,11 +26,12 @@ import dspy
 
 from ..engines.endpoint.loop import in_thread
 from ..engines.models import language_model
-from ..memory.entries import Added, Evidence, MemoryStatus, Receipt, SessionStatus, Source
-from ..memory.incoming import Messages, Scalar, incoming, now, turns_of
+from ..memory.results import Added, Evidence, MemoryStatus, Receipt, SessionStatus, Source
+from ..memory.incoming_items import Messages, item_and_digest, utc_now, turns_from_messages
+from ..memory.metadata import Scalar
 from ..memory.memory import Memory
-from ..memory.store import Store
-from ..memory.stored import Owner
+from ..memory.store.store import Store
+from ..memory.store.owner import Owner
 from ..programs.program import MemoryProgram
 from ..programs.streaming import stream_answer
 from ..records import Context, Hit, Item, Query, SearchResult, Turn
@@ -138,7 +139,7 @@ class UserMemory:
             StoreError: It could not be stored, and is not.
             LMError: The endpoint failed. The session is stored; it will be remembered with the next one.
         """
-        item, digest = incoming(session, id, metadata)
+        item, digest = item_and_digest(session, id, metadata)
         added = self.store.add(self.owner, item, digest, self._forgets, metadata)
         if remember:
             self.remember()
@@ -168,7 +169,7 @@ class UserMemory:
             StoreError: The session could not be stored; the old one is there.
             LMError: The endpoint failed. The new session is stored; it will be remembered with the next one.
         """
-        item, digest = incoming(session, id, metadata)
+        item, digest = item_and_digest(session, id, metadata)
         added = self.store.replace(self.owner, item, digest, self._forgets, metadata)
         # The old session must not stay in what this process keeps of its users.
         self.memories.drop_forgotten(self.store.forgets())
@@ -197,8 +198,8 @@ class UserMemory:
             UserError: A message is malformed, or the metadata are.
             StoreError: Nothing was stored.
         """
-        turns = [turn for part in messages for turn in ([part] if isinstance(part, Turn) else turns_of([part]))]
-        time = now()
+        turns = [turn for part in messages for turn in ([part] if isinstance(part, Turn) else turns_from_messages([part]))]
+        time = utc_now()
         dated = [turn if turn.time else turn.model_copy(update={"time": time}) for turn in turns]
         return self.store.append(self.owner, session, dated, begin, self._forgets, metadata)
 

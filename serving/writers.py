@@ -20,7 +20,7 @@ from typing import Any
 from dspy.utils.exceptions import LMError
 
 from ..errors import MempilerError, StoreError
-from ..memory.stored import Claim
+from ..memory.store.records import Claim
 from ..memory.tenant_lock import TENANT
 from .breaker import CALLER, breakers_of
 from .error_responses import failure, log

@@ -31,10 +31,12 @@ from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from pydantic_core import to_json
 
 from ..errors import MempilerError
-from ..memory.deltas import delta
+from ..memory.changes import diff
 from ..memory.edits import Amendments, active_amendments, amendment_scope
 from ..memory.memory import Memory
-from ..memory.stored import LONGEST_LEASE, Change, Claim, Document, Log, Owner, StoredItem
+from ..memory.store.documents import MemoryChange, Document, ChangeLog
+from ..memory.store.owner import Owner
+from ..memory.store.records import MAX_LEASE, Claim, StoredItem
 from ..programs.threads import gather
 from ..programs.writing import (
     NO_EXTRACTION,
@@ -139,7 +141,7 @@ def write_user_queue(
 
 def _deadline(lease: float) -> float:
     """Return when to stop waiting for another worker, on the clock of `time.monotonic`."""
-    return time.monotonic() + min(lease, LONGEST_LEASE)
+    return time.monotonic() + min(lease, MAX_LEASE)
 
 
 def write_claimed(
@@ -251,13 +253,13 @@ class _QueueWriter:
         self._count_failures(*attempt.result.failures)
         memory = attempt.result.value
         if not self.writer.needs_finalizing:
-            version = self._next_version(memory, memory, settled_position=document.position)
+            version = self._next_version(memory, memory, finalized_position=document.position)
             return self._commit(version)
 
         # What was written now is in no finalized memory yet, so the last item counts as not
         # finalized.
-        settled_position = min(document.settled_position, document.position - 1)
-        version = self._next_version(memory, self.finalized, settled_position=settled_position)
+        finalized_position = min(document.finalized_position, document.position - 1)
+        version = self._next_version(memory, self.finalized, finalized_position=finalized_position)
         return self._commit(version)
 
     def _extract_all(self, items: Sequence[Item]) -> list[_Attempt[Any]]:
@@ -313,7 +315,7 @@ class _QueueWriter:
         if self.writer.needs_finalizing:
             return self._next_version(memory, self.finalized, speakers, position=position)
         return self._next_version(
-            memory, memory, speakers, position=position, settled_position=position
+            memory, memory, speakers, position=position, finalized_position=position
         )
 
     def _commit_item(self, stored: StoredItem, written: StepResult[_Version]) -> bool:
@@ -330,7 +332,7 @@ class _QueueWriter:
         A memory that cannot be finalized is kept as it is: trying for ever would hold up the queue.
         """
         document = self.document
-        if document is None or document.settled_position >= document.position:
+        if document is None or document.finalized_position >= document.position:
             return
 
         with self._user_edits():
@@ -343,7 +345,7 @@ class _QueueWriter:
             failures = (self._log_failure("finalize", attempt.error),)
 
         memory = self.memory.continue_from(finalized)
-        version = self._next_version(memory, finalized, settled_position=document.position)
+        version = self._next_version(memory, finalized, finalized_position=document.position)
         if self._commit(version, is_last=True):
             self._count_failures(*failures)
 
@@ -369,7 +371,7 @@ class _QueueWriter:
             memory: The memory before it is finalized.
             finalized: The memory that questions are asked of.
             new_speakers: Speakers of the new item.
-            **positions: `position` and `settled_position` of the document, where they move.
+            **positions: `position` and `finalized_position` of the document, where they move.
         """
         fingerprint = self.memories.writer_fingerprint
         previous = self.document or Document("", 0, None, 0, (), fingerprint)
@@ -385,30 +387,30 @@ class _QueueWriter:
 
         if self.document is not None:
             change = self._change(memory, stored_finalized)
-            change_length = len(change.memory) + len(change.settled or "")
+            change_length = len(change.memory) + len(change.finalized or "")
             log = document.log
             total_length = log.changes + change_length
             # Changes are stored until they are longer than the text they belong to.
             if total_length <= max(log.text, SHORT):
                 log = replace(log, changes=total_length, count=log.count + 1)
-                document = replace(document, memory="", settled=None, change=change, log=log)
+                document = replace(document, memory="", finalized=None, change=change, log=log)
                 return _Version(document, memory, finalized)
 
         text = memory.model_dump_json()
         finalized_text = None if stored_finalized is None else stored_finalized.model_dump_json()
-        log = Log(uuid.uuid4().hex, len(text) + len(finalized_text or ""))
-        document = replace(document, memory=text, settled=finalized_text, change=None, log=log)
+        log = ChangeLog(uuid.uuid4().hex, len(text) + len(finalized_text or ""))
+        document = replace(document, memory=text, finalized=finalized_text, change=None, log=log)
         return _Version(document, memory, finalized)
 
-    def _change(self, memory: Memory, finalized: Memory | None) -> Change:
+    def _change(self, memory: Memory, finalized: Memory | None) -> MemoryChange:
         """Return what is new since the last commit.
 
         A finalized memory is stored as its difference from the memory, where it is a new one.
         """
-        memory_change = to_json(delta(self.memory, memory)).decode()
+        memory_change = to_json(diff(self.memory, memory)).decode()
         if finalized is None or finalized is self.finalized:
-            return Change(memory_change, None)
-        return Change(memory_change, to_json(delta(memory, finalized)).decode())
+            return MemoryChange(memory_change, None)
+        return MemoryChange(memory_change, to_json(diff(memory, finalized)).decode())
 
     def _commit(self, version: _Version, note: str = "", is_last: bool = False) -> bool:
         """Store a version; return False if the claim was lost. The last commit gives it back."""

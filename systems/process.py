@@ -25,7 +25,7 @@ from typing import Any
 
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import MempilerError
-from ..memory.index import Embedder
+from ..memory.search.embedder import Embedder
 from ..records import Item, Turn
 from .proxy import CHAT_MODEL, EMBEDDING_MODEL, Proxy
 

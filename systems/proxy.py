@@ -29,7 +29,7 @@ from fastapi.responses import JSONResponse
 from ..engines.call_context import measure_usage, record_usage
 from ..engines.usage import Usage
 from ..errors import MempilerError
-from ..memory.index import Embedder
+from ..memory.search.embedder import Embedder
 from ..reading.cut_texts import CutText
 from ..text import one_line
 

@@ -36,7 +36,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from ...data.text_metrics import squad_words
 from ...memory.memory import Memory
-from ...memory.words import count_words, memory_words
+from ...memory.word_count import count_words, memory_words
 from ...programs.program import MemoryProgram
 from ...programs.recording import PredictorCall, failure_of, record_failure
 from ...programs.threads import gather

@@ -23,7 +23,7 @@ from mempiler import History, Session, Store, Turn, build
 from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
-from mempiler.memory.stored import Owner
+from mempiler.memory.store.owner import Owner
 from mempiler.programs.cache import MemoryCache
 from mempiler.runs.evaluate import score_questions
 from mempiler.runs.run_store import RunStore

@@ -15,8 +15,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from mempiler.memory.bm25 import K1, B
-from mempiler.memory.index import DIALOGUE, Entry, Index
+from mempiler.memory.entry import DIALOGUE, Entry
+from mempiler.memory.search.bm25 import K1, B
+from mempiler.memory.search.index import Index
 
 from measures.scripted import cpu_ms
 

@@ -23,9 +23,10 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, create_model
 
 from ...memory.edits import EntryEdits
-from ...memory.index import Embedder, Entry
-from ...memory.indexes import Indexes
-from ...memory.memory import Memory, Stored, TurnMemory, turn_entries
+from ...memory.entry import Entry
+from ...memory.search.embedder import Embedder
+from ...memory.search.index_cache import IndexCache
+from ...memory.memory import Memory, MemoryPart, TurnMemory, turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
 from ...signatures.baselines import UpdateLogSummary
 from ..fallback import FEW, as_fallback
@@ -143,7 +144,7 @@ class NoMemory(Method):
         super().__init__(_NothingWriter(), EntryReader())
 
 
-class StoredSession(Stored):
+class StoredSession(MemoryPart):
     """One session: its turns as turn RAG keeps them."""
 
     id: str
@@ -321,7 +322,7 @@ class LoggedReader(Reader[LoggedMemory]):
         super().__init__()
         self.inner, self.k, self.hybrid = inner, k, inner.hybrid
         self.low = ANY_COSINE if inner.hybrid else 0.0
-        self.indexes = Indexes(embedder, inner.hybrid, lambda memory: (*memory.earlier, *memory.current))
+        self.indexes = IndexCache(embedder, inner.hybrid, lambda memory: (*memory.earlier, *memory.current))
 
     def search(
         self, memory: LoggedMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None

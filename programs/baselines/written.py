@@ -22,9 +22,10 @@ from typing import Any, ClassVar, NamedTuple
 from pydantic import Field
 
 from ...memory.edits import EntryEdits
-from ...memory.index import Embedder, Entry
-from ...memory.indexes import Indexes
-from ...memory.memory import Memory, Stored, turn_entries
+from ...memory.entry import Entry
+from ...memory.search.embedder import Embedder
+from ...memory.search.index_cache import IndexCache
+from ...memory.memory import Memory, MemoryPart, turn_entries
 from ...records import Context, Failure, Hit, Item, Query, comparable, format_time, latest
 from ...signatures.baselines import (
     ConditionalRecord,
@@ -235,7 +236,7 @@ class Strength(NamedTuple):
         return self.retention(now, days) < int.from_bytes(lot, "big") / 2**64
 
 
-class Digest(Stored):
+class Digest(MemoryPart):
     """What one dialogue, with these turns, came to."""
 
     session: str
@@ -278,7 +279,7 @@ class BankWriter(Writer[BankMemory]):
     Memory = BankMemory
     longest_text = LONGEST_ACCOUNT
 
-    def __init__(self, embedder: Embedder, settings: BankSettings, indexes: Indexes) -> None:
+    def __init__(self, embedder: Embedder, settings: BankSettings, indexes: IndexCache) -> None:
         super().__init__()
         self.embedder, self.settings, self.indexes = embedder, settings, indexes
         self.digest, self.infer = predictor(DigestEvents), predictor(InferPersonality)
@@ -342,7 +343,7 @@ class BankWriter(Writer[BankMemory]):
 class BankReader(EntryReader[BankMemory]):
     """Finds the nearest pieces that are not forgotten."""
 
-    def __init__(self, settings: BankSettings, indexes: Indexes) -> None:
+    def __init__(self, settings: BankSettings, indexes: IndexCache) -> None:
         super().__init__(settings.k, indexes=indexes)
         self.settings = settings
 
@@ -389,7 +390,7 @@ class MemoryBank(Method):
     Settings = BankSettings
 
     def __init__(self, embedder: Embedder, settings: BankSettings) -> None:
-        indexes = Indexes(embedder)
+        indexes = IndexCache(embedder)
         super().__init__(BankWriter(embedder, settings, indexes), BankReader(settings, indexes), embedder)
 
 

@@ -21,8 +21,9 @@ import dspy
 from pydantic import Field
 
 from ...errors import ProgramError, UserError
-from ...memory.index import Embedder, Entry
-from ...memory.indexes import timed
+from ...memory.entry import Entry
+from ...memory.search.embedder import Embedder
+from ...memory.search.index_cache import timed_search
 from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query
 from ...records.import_object import import_object
@@ -223,7 +224,7 @@ class ExternalReader(Reader[HistoryMemory]):
         if self.stores is None:
             return [[] for _ in queries]
         history = memory.history
-        with timed():
+        with timed_search():
             found = [self.stores.ask(history, "search", each, k) for each in queries]
         return [list(hits_of(each, history)[:k]) for each in found]
 

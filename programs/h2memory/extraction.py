@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import accumulate
 
-from ...memory.index import Embedder, Entry, Index
+from ...memory.entry import Entry
+from ...memory.search.embedder import Embedder
+from ...memory.search.index import Index
 from ...records import Item, Turn, latest
 from ...signatures.h2memory import AspectSummary, DraftOutline, LogLinks
 from ...text import one_line

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from ...memory.memory import Memory, Stored
+from ...memory.memory import Memory, MemoryPart
 from ...records import Item, comparable, latest
 from ...signatures.h2memory import ASPECTS, Aspect
 
@@ -29,7 +29,7 @@ Feedback = Literal["pos", "neg", "others"]
 _FEEDBACK = {"pos": "liked", "neg": "rejected", "others": "undecided"}
 
 
-class Link(Stored):
+class Link(MemoryPart):
     """One edge of a log graph."""
 
     later: str
@@ -38,7 +38,7 @@ class Link(Stored):
     earlier: str
 
 
-class Situation(Stored):
+class Situation(MemoryPart):
     """The situation of a group of linked logs."""
 
     id: str = ""
@@ -54,7 +54,7 @@ class Situation(Stored):
     """When its last log was written."""
 
 
-class Solution(Stored):
+class Solution(MemoryPart):
     """One solution that was talked about."""
 
     text: str
@@ -67,7 +67,7 @@ class Solution(Stored):
         return f"{self.text} ({said})"
 
 
-class Topic(Stored):
+class Topic(MemoryPart):
     """The outline of one topic."""
 
     id: str = ""
@@ -94,7 +94,7 @@ class Topic(Stored):
         return " | ".join(f"{name}: {part}" for name, part in parts if part)
 
 
-class Principle(Stored):
+class Principle(MemoryPart):
     """One type of need, and what the user prefers for it."""
 
     id: str
@@ -111,7 +111,7 @@ class Principle(Stored):
         return f"Type of need: {self.need_type} | Principle: {self.preference}"
 
 
-class Background(Stored):
+class Background(MemoryPart):
     """What is known of the user in one aspect of life."""
 
     text: str

@@ -31,8 +31,9 @@ from typing import Any, ClassVar
 import dspy
 
 from ...memory.edits import EntryEdits
-from ...memory.index import Embedder, Entry, entry_of
-from ...memory.indexes import Indexes
+from ...memory.entry import Entry, entry_of
+from ...memory.search.embedder import Embedder
+from ...memory.search.index_cache import IndexCache
 from ...records import Behavior, Context, Hit, Item, Logs, Profile, Query
 from ...signatures.chinese import in_language
 from ...signatures.h2memory import (
@@ -157,7 +158,7 @@ class UserReader(EntryReader[HeterogeneousMemory]):
     """Recalls from all four parts, or what the switches leave of them."""
 
     def __init__(self, embedder: Embedder, settings: RecallSettings) -> None:
-        indexes = Indexes(
+        indexes = IndexCache(
             embedder,
             parts=lambda memory: searched(memory, settings),
             made=lambda memory, part: entries_of(part, settings),

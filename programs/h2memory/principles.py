@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from pydantic import Field
 
-from ...memory.index import Embedder
+from ...memory.search.embedder import Embedder
 from ...signatures.chinese import PromptLanguage
 from ...text import one_line
 from ..settings import Settings

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import Field
 
 from ...memory.edits import EntryEdits
-from ...memory.index import Entry, entry_of
-from ...memory.indexes import Indexes
+from ...memory.entry import Entry, entry_of
+from ...memory.search.index_cache import IndexCache
 from ...records import Context, Hit, estimate_tokens, in_blocks
 from .memory import Aspect, Background, Content, HeterogeneousMemory, Principle, Situation, Topic
 from .principles import H2WriterSettings
@@ -34,7 +34,7 @@ class RecallSettings(H2WriterSettings):
 
 
 def recalled(
-    memory: HeterogeneousMemory, indexes: Indexes, query: str, settings: RecallSettings, content: Content | None
+    memory: HeterogeneousMemory, indexes: IndexCache, query: str, settings: RecallSettings, content: Content | None
 ) -> Context:
     """The retrieved part m of a memory; `counts` has the size of each part, and the tokens of all.
 

@@ -17,8 +17,8 @@ from pydantic import Field, PrivateAttr
 from rpds import HashTrieMap
 
 from ...memory.edits import is_as_written
-from ...memory.index import Entry
-from ...memory.memory import Memory, Stored
+from ...memory.entry import Entry
+from ...memory.memory import Memory, MemoryPart
 from ...records import latest
 from ...records.shared_by_copies import SharedByCopies
 from ...text import one_line
@@ -27,7 +27,7 @@ WORDINGS = 20
 """Earlier wordings kept with an entry (the released mention history keeps as many)."""
 
 
-class StoredFact(Stored):
+class StoredFact(MemoryPart):
     """One entry of the memory."""
 
     id: str

@@ -20,8 +20,9 @@ import numpy as np
 from pydantic import Field
 
 from ...memory.edits import amended_entry
-from ...memory.index import Embedder, SpeakerIs, query_vectors
-from ...memory.indexes import Indexes
+from ...memory.entry import SpeakerIs
+from ...memory.search.embedder import Embedder, query_vectors
+from ...memory.search.index_cache import IndexCache
 from ...records import Context, Hit, Item, Query, Turn, comparable, format_time
 from ...signatures.memory_r2 import (
     AnswerFromMemories,
@@ -87,7 +88,7 @@ class FactWriter(Writer[FactMemory]):
     Memory = FactMemory
     shows_entries = True
 
-    def __init__(self, embedder: Embedder, settings: FactSettings, indexes: Indexes) -> None:
+    def __init__(self, embedder: Embedder, settings: FactSettings, indexes: IndexCache) -> None:
         super().__init__()
         self.embedder, self.settings, self.indexes = embedder, settings, indexes
         if settings.single_agent:
@@ -248,9 +249,9 @@ class MemoryR2(Method):
     """Prompts short enough for a model of half a million weights, and the paper's benchmarks, read by cosine."""
 
     def __init__(self, embedder: Embedder, settings: MemoryR2Settings) -> None:
-        indexes, hybrid = Indexes(embedder), settings.uses_fusion(embedder)
+        indexes, hybrid = IndexCache(embedder), settings.uses_fusion(embedder)
         writer = FactWriter(embedder, settings.restrict_to(FactSettings), indexes)
-        read = Indexes(embedder, hybrid=True) if hybrid else indexes
+        read = IndexCache(embedder, hybrid=True) if hybrid else indexes
         reader = FactReader(settings.read_top, settings.min_score, indexes=read, hybrid=hybrid)
         super().__init__(writer, reader, embedder)
 

@@ -13,8 +13,8 @@ from typing import TypeVar
 import numpy as np
 
 from ...memory.edits import is_as_written
-from ...memory.index import LABEL, Entry
-from ...memory.memory import Memory, Stored
+from ...memory.entry import LABEL, Entry
+from ...memory.memory import Memory, MemoryPart
 from ...records import AnyItem, Item
 from ...signatures.pgr import FactChange
 from ...text import one_line
@@ -22,7 +22,7 @@ from ...text import one_line
 T = TypeVar("T")
 
 
-class PersonalFact(Stored):
+class PersonalFact(MemoryPart):
     """One fact."""
 
     id: str

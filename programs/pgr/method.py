@@ -22,8 +22,9 @@ from typing import Any
 from pydantic import Field
 
 from ...memory.edits import EntryEdits, amended_entry, is_as_written
-from ...memory.index import Embedder, Entry
-from ...memory.indexes import Indexes
+from ...memory.entry import Entry
+from ...memory.search.embedder import Embedder
+from ...memory.search.index_cache import IndexCache
 from ...records import Context, Failure, Hit, Item, Query, Turn, format_time
 from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts
 from ...signatures.pgr_examples import update_examples
@@ -80,7 +81,7 @@ class PersonalFactWriter(Writer[PersonalMemory]):
 
     def __init__(self, embedder: Embedder, settings: FactSettings) -> None:
         super().__init__()
-        self.embedder, self.indexes = embedder, Indexes(embedder)
+        self.embedder, self.indexes = embedder, IndexCache(embedder)
         self.settings = settings
         self.update_facts = predictor(UpdateFacts)
         self.update_facts.demos = update_examples()

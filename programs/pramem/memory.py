@@ -11,8 +11,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from ...memory.index import Entry
-from ...memory.memory import Memory, Stored
+from ...memory.entry import Entry
+from ...memory.memory import Memory, MemoryPart
 from ...records import Action, Turn
 from ...records.token_counts import count_fitting_lines
 from ...text import one_line
@@ -29,7 +29,7 @@ COMMON_BIASES = (
 """Alerts that every user begins with. The paper has "generic prompts regarding common LLM biases" and prints none."""
 
 
-class Experience(Stored):
+class Experience(MemoryPart):
     """One entry: a pattern or an alert."""
 
     id: str
@@ -44,7 +44,7 @@ class Experience(Stored):
     """Wordings that changes replaced."""
 
 
-class Proposal(Stored):
+class Proposal(MemoryPart):
     """A proposed change that waits in the pool for others to agree."""
 
     id: str
@@ -68,7 +68,7 @@ class Proposal(Stored):
         return " | ".join(part for part in (self.trigger, what, self.content) if part)
 
 
-class RoundExperience(Stored):
+class RoundExperience(MemoryPart):
     """The experience after the adjustment that followed a round."""
 
     round: int

@@ -22,7 +22,7 @@ import dspy
 from pydantic import Field, model_validator
 
 from ...memory.edits import EntryEdits
-from ...memory.index import Entry
+from ...memory.entry import Entry
 from ...records import Behavior, Context, Hit, Item, Profile, Query, estimate_tokens, in_blocks
 from ...signatures.pramem import (
     AdjustExperience,

@@ -19,8 +19,8 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from ...memory.memory import Memory, Stored
-from ...memory.repeats import is_assistant
+from ...memory.memory import Memory, MemoryPart
+from ...memory.search.repeats import is_assistant
 from ...records import Item
 from ...records.messages import ROLES
 from ...signatures.rgmem import Base
@@ -33,7 +33,7 @@ BASES: tuple[str, ...] = get_args(Base)
 """The concepts right below the user; they always exist (appendix D)."""
 
 
-class Conclusion(Stored):
+class Conclusion(MemoryPart):
     """Something about the user that an episode shows (Lambda_conc)."""
 
     text: str
@@ -45,7 +45,7 @@ class Conclusion(Stored):
     """Ids of the turns it rests on."""
 
 
-class Evidence(Stored):
+class Evidence(MemoryPart):
     """One unit of L0, d = (fact, conclusions), Eq. 4."""
 
     id: str
@@ -78,7 +78,7 @@ def seeds(conclusions: tuple[Conclusion, ...]) -> tuple[Conclusion, ...]:
     return tuple(one for one in conclusions if one.high) or conclusions
 
 
-class Theory(Stored):
+class Theory(MemoryPart):
     """A summary at one scale (an effective theory of the paper), in two parts.
 
     Of an event edge: the fact summary, and the inferred traits. Of a concept: general facts (order parameter Sigma)
@@ -93,7 +93,7 @@ class Theory(Stored):
     """The step that made it."""
 
 
-class Node(Stored):
+class Node(MemoryPart):
     """A concept or an event."""
 
     id: str
@@ -124,14 +124,14 @@ class Node(Stored):
         return self.flow or self.own
 
 
-class ClassEdge(Stored):
+class ClassEdge(MemoryPart):
     """Static: a concept and one below it; its label in the paper is fixed."""
 
     parent: str
     child: str
 
 
-class Mention(Stored):
+class Mention(MemoryPart):
     """One unit's snapshot of an event edge."""
 
     evidence: str
@@ -140,7 +140,7 @@ class Mention(Stored):
     """Which of the unit's conclusions are about the edge, counted from 0; all of them if None."""
 
 
-class Relation(Stored):
+class Relation(MemoryPart):
     """Dynamic: an event edge, from a concept or an event to an event."""
 
     id: str

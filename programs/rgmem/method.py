@@ -28,8 +28,8 @@ import dspy
 from pydantic import Field
 
 from ...memory.edits import EntryEdits
-from ...memory.index import Embedder
-from ...memory.indexes import Indexes
+from ...memory.search.embedder import Embedder
+from ...memory.search.index_cache import IndexCache
 from ...records import Context, Hit, Item, Query, Turn, in_blocks
 from ...signatures.rgmem import (
     AbstractConcept,
@@ -165,7 +165,7 @@ class GraphReader(EntryReader[GraphMemory]):
 
     def __init__(self, embedder: Embedder, settings: RGMemSettings) -> None:
         hybrid = settings.uses_fusion(embedder)
-        indexes = Indexes(
+        indexes = IndexCache(
             embedder if hybrid else None,
             hybrid=hybrid,
             parts=lambda memory: searched(memory, settings.use_l0),
@@ -173,7 +173,7 @@ class GraphReader(EntryReader[GraphMemory]):
         )
         super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=hybrid)
         self.settings = settings
-        self.names = Indexes(embedder, parts=name_entries)
+        self.names = IndexCache(embedder, parts=name_entries)
         self.plan = predictor(PlanRetrieval)
 
     def fallback(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:

@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import Field
 
 from ...memory.edits import EntryEdits
-from ...memory.index import Entry, EntryFilter, entry_of
-from ...memory.indexes import Indexes
+from ...memory.entry import Entry, EntryFilter, entry_of
+from ...memory.search.index_cache import IndexCache
 from ...records import Context, Hit, estimate_tokens, in_blocks
 from ...signatures.rgmem import Keyword
 from ..settings import SearchSettings
@@ -46,8 +46,8 @@ class RecallSettings(SearchSettings):
 
 def recalled(
     memory: GraphMemory,
-    texts: Indexes,
-    names: Indexes | None,
+    texts: IndexCache,
+    names: IndexCache | None,
     settings: RecallSettings,
     question: str,
     keywords: Sequence[Keyword],
@@ -73,7 +73,7 @@ def recalled(
 
 def _read_graph(
     memory: GraphMemory,
-    names: Indexes,
+    names: IndexCache,
     settings: RecallSettings,
     keywords: Sequence[Keyword],
     parts: dict[str, list[Hit]],

@@ -18,7 +18,7 @@ import pytest
 from mempiler import Store, UserError
 from mempiler.cli import main
 from mempiler.engines.models import language_model
-from mempiler.memory.stored import Owner
+from mempiler.memory.store.owner import Owner
 
 from ..conftest import read_only
 

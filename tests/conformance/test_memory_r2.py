@@ -17,7 +17,7 @@ from mempiler.data.locomo import Locomo, LocomoF1, evidence_ids
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.loss import advantages
 from mempiler.engines.local.settings import Reinforcement
-from mempiler.memory.words import count_words, memory_words
+from mempiler.memory.word_count import count_words, memory_words
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector
 from mempiler.optimizers.logo_grpo.groups import grouped
 from mempiler.optimizers.logo_grpo.reward import (

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from mempiler import Session, Turn
-from mempiler.memory.stored import Owner, Stamp
+from mempiler.memory.store.documents import Stamp
+from mempiler.memory.store.owner import Owner
 
 ADA, BOB = Owner("ada"), Owner("bob")
 WRITER = Stamp("w", "p", "e")

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.errors import ProgramError, UserError
-from mempiler.memory import index as module
-from mempiler.memory.bm25 import FLOOR, NEIGHBOUR_WEIGHT, tokens
-from mempiler.memory.index import DIALOGUE, STEPS, Entry, Index, SpeakerIs
-from mempiler.memory.signals import COSINES
+from mempiler.memory.search import index as module
+from mempiler.memory.search.bm25 import FLOOR, NEIGHBOUR_WEIGHT, tokens
+from mempiler.memory.entry import DIALOGUE, Entry, SpeakerIs
+from mempiler.memory.search.index import STEPS, Index
+from mempiler.memory.search.signals import COSINES
 from rank_bm25 import BM25Okapi
 
 WORDS = ("lisbon", "jazz", "piano", "river")

@@ -20,9 +20,10 @@ from mempiler import build
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.models import language_model
-from mempiler.memory.deltas import applied, common_prefix_length, delta
-from mempiler.memory.index import DIALOGUE, Entry, Index
-from mempiler.memory.indexes import Indexes
+from mempiler.memory.changes import apply_changes, common_prefix_length, diff
+from mempiler.memory.entry import DIALOGUE, Entry
+from mempiler.memory.search.index import Index
+from mempiler.memory.search.index_cache import IndexCache
 from mempiler.memory.memory import Memory, TurnMemory
 from mempiler.programs.baselines.retrieval import logged
 from mempiler.programs.writing import finalize_memory, write_item
@@ -128,7 +129,7 @@ TEXTS = ("rye bread", "oat milk", "bread with milk", "a bicycle", "the red bicyc
 @given(steps=STEPS)
 def test_every_version_is_searched_as_if_its_index_were_its_own(dense: bool, hybrid: bool, steps: list[Any]) -> None:
     near = embedder() if dense else None
-    indexes, versions = Indexes(near, hybrid), [words("rye bread", "a bicycle")]
+    indexes, versions = IndexCache(near, hybrid), [words("rye bread", "a bicycle")]
     for number, (kind, place, text) in enumerate(steps):
         last = versions[-1]
         held, new = list(last.words), Word(id=f"w{number}", text=TEXTS[text])
@@ -152,7 +153,7 @@ def test_every_version_is_searched_as_if_its_index_were_its_own(dense: bool, hyb
 
 def test_only_what_is_new_in_a_version_is_embedded() -> None:
     counting = Counting()
-    indexes, first = Indexes(counting), words("rye", "oats", "milk")
+    indexes, first = IndexCache(counting), words("rye", "oats", "milk")
     indexes.search(first, ["bread"], 1)
     changed = [*first.words[:1], first.words[1].model_copy(update={"text": "oat bread"}), *first.words[2:]]
     second = first.having([*changed, Word(id="new", text="piano")])
@@ -163,7 +164,7 @@ def test_only_what_is_new_in_a_version_is_embedded() -> None:
 
 
 def test_an_index_goes_with_the_last_version_of_its_memory_and_with_the_indexes() -> None:
-    indexes, memory = Indexes(), words("rye")
+    indexes, memory = IndexCache(), words("rye")
     indexes.search(memory, ["rye"], 1)
     successor = memory.having(words("oats").words)
     kept = weakref.ref(memory.lineage.indexes[indexes])
@@ -181,7 +182,7 @@ def test_an_index_goes_with_the_last_version_of_its_memory_and_with_the_indexes(
 
 
 def test_versions_are_searched_by_many_threads_at_once(hasty: None) -> None:
-    indexes, base = Indexes(), words("rye")
+    indexes, base = IndexCache(), words("rye")
     versions = [base.having([*base.words, Word(id=f"w{n}", text=f"number{n}")]) for n in range(8)]
 
     def searched(n: int) -> bool:
@@ -214,7 +215,7 @@ def test_queries_are_embedded_and_ranked_side_by_side_and_a_filter_may_search() 
                 together.wait()
             return super().embed_queries(texts)
 
-    indexes, memory = Indexes(Waiting(), hybrid=True), words("rye bread", "oat milk")
+    indexes, memory = IndexCache(Waiting(), hybrid=True), words("rye bread", "oat milk")
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: indexes.search(memory, ["rye"], 1), range(4)))
     assert [hits[0].id for (hits,) in found] == ["rye bread"] * 4
@@ -256,7 +257,7 @@ TREES = st.builds(
 
 def after_patch(before: BaseModel, after: BaseModel) -> dict[str, Any]:
     document = json.loads(before.model_dump_json())
-    return applied(document, json.loads(json.dumps(delta(before, after))))
+    return apply_changes(document, json.loads(json.dumps(diff(before, after))))
 
 
 @given(before=TREES, after=TREES)
@@ -264,7 +265,7 @@ def test_a_patched_document_is_that_of_the_next_version_in_its_order(before: Tre
     """And a patched version is the next one, and shares what stayed."""
     held = before.model_dump_json()
     assert json.dumps(after_patch(before, after)) == json.dumps(json.loads(after.model_dump_json()))
-    made = applied(before, json.loads(json.dumps(delta(before, after))))
+    made = apply_changes(before, json.loads(json.dumps(diff(before, after))))
     assert (made.model_dump_json(), before.model_dump_json()) == (after.model_dump_json(), held)
     stayed = min(common_prefix_length(before.leaves, after.leaves), common_prefix_length(made.leaves, before.leaves))
     assert stayed == common_prefix_length(before.leaves, after.leaves)
@@ -290,7 +291,7 @@ def test_an_equal_value_of_another_type_is_a_change(before: Any, after: Any) -> 
 def test_a_sequence_changes_where_items_went_and_came(before: str, after: str, items: Any) -> None:
     known = {leaf.text: leaf for leaf in LEAVES}
     first, second = (Tree(leaves=tuple(map(known.__getitem__, text))) for text in (before, after))
-    found = delta(first, second)["leaves"]["items"]
+    found = diff(first, second)["leaves"]["items"]
     if items is not None:
         assert [[place, gone, [leaf["text"] for leaf in came]] for place, gone, came in found] == items
     assert after_patch(first, second) == json.loads(second.model_dump_json())
@@ -301,9 +302,9 @@ def test_a_sequence_changes_where_items_went_and_came(before: str, after: str, i
 )
 def test_what_is_no_change_of_the_document_is_refused(change: Any) -> None:
     with pytest.raises((KeyError, ValueError)):
-        applied(Tree().model_dump(mode="json"), change)
+        apply_changes(Tree().model_dump(mode="json"), change)
     with pytest.raises((KeyError, ValueError)):
-        applied(Tree(), change)
+        apply_changes(Tree(), change)
 
 
 CASES = [
@@ -323,13 +324,13 @@ def test_the_versions_of_every_method_are_told_by_their_deltas(method: str, ques
         for item in history.items[:3]:
             versions.append(write_item(writer, versions[-1], item, writer.extract(item)))
         versions.append(finalize_memory(writer, versions[-1]))
-    changed = [delta(before, after) for before, after in pairwise(versions)]
+    changed = [diff(before, after) for before, after in pairwise(versions)]
     document, made = json.loads(versions[0].model_dump_json()), versions[0]
     for change, after in zip(changed, versions[1:], strict=True):
-        document = applied(document, json.loads(json.dumps(change)))
+        document = apply_changes(document, json.loads(json.dumps(change)))
         assert document == json.loads(after.model_dump_json())
         assert type(after).model_validate_json(json.dumps(document)) == after
-        made = applied(made, json.loads(json.dumps(change)))
+        made = apply_changes(made, json.loads(json.dumps(change)))
         assert made == after
 
 

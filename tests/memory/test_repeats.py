@@ -6,8 +6,9 @@ from datetime import datetime
 import numpy as np
 import pytest
 from mempiler.engines.embedders import TextEmbedder
-from mempiler.memory.index import DIALOGUE, Entry, Index
-from mempiler.memory.repeats import LONGEST, is_question
+from mempiler.memory.entry import DIALOGUE, Entry
+from mempiler.memory.search.index import Index
+from mempiler.memory.search.repeats import LONGEST, is_question
 
 QUESTION = "Where do I live?"
 

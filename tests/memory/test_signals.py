@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder
-from mempiler.memory import index as module
-from mempiler.memory.bm25 import STOP_WORDS, clear_word_cache, tokens
-from mempiler.memory.index import DIALOGUE, Entry, Index
-from mempiler.memory.signals import Speakers, month_of, months_asked, passages
-from mempiler.memory.text_turns import CURRENT_SLOT
+from mempiler.memory.search import index as module
+from mempiler.memory.search.bm25 import STOP_WORDS, clear_word_cache, tokens
+from mempiler.memory.entry import DIALOGUE, Entry
+from mempiler.memory.search.index import Index
+from mempiler.memory.search.signals import Speakers, month_of, months_asked, passages
+from mempiler.memory.text_slots import CURRENT_SLOT
 from mempiler.records.context_variables import set_context
 
 
@@ -211,7 +212,7 @@ def test_long_texts_are_worked_on_in_turns_and_short_ones_wait_for_none(monkeypa
         with set_context(CURRENT_SLOT, lambda: lock):
             return len(tokens(text))
 
-    monkeypatch.setattr("mempiler.memory.bm25.chinese_cutter", Cutter)
+    monkeypatch.setattr("mempiler.memory.search.bm25.chinese_cutter", Cutter)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(number_of_terms, ["我" * 5_000] * 4)) == [10] * 4
     assert max(at_once) == 1

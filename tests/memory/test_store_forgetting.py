@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from mempiler import ConflictError, Session, Store, StoreError, Turn, UserMemory, build
 from mempiler.engines.models import language_model
-from mempiler.memory import store_claims
+from mempiler.memory.store import claims as store_claims
 from mempiler.memory.edits import Amendment
-from mempiler.memory.stored import Change, Document, Log, Owner
+from mempiler.memory.store.documents import MemoryChange, Document, ChangeLog
+from mempiler.memory.store.owner import Owner
 from mempiler.serving.writing import SHORT
 from sqlalchemy import event
 
@@ -198,18 +199,18 @@ def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callabl
 FIRST = Document('{"words": ["a"], "number": 1}', 1, '{"words": []}', 1, (), WRITER)
 
 
-def changed(count: int, words: list[str], settled: Any = None) -> Document:
-    change = Change(
-        json.dumps({"words": {"items": [[count, 0, words]]}}), None if settled is None else json.dumps(settled)
+def changed(count: int, words: list[str], finalized: Any = None) -> Document:
+    change = MemoryChange(
+        json.dumps({"words": {"items": [[count, 0, words]]}}), None if finalized is None else json.dumps(finalized)
     )
-    return Document("", 1, None, 1, (), WRITER, change=change, log=Log(count=count))
+    return Document("", 1, None, 1, (), WRITER, change=change, log=ChangeLog(count=count))
 
 
 ANSWERED = {"words": {"value": ["answered"]}}
 
 
 @pytest.mark.parametrize(
-    ("changes", "memory", "settled"),
+    ("changes", "memory", "finalized"),
     [
         ([], {"words": ["a"], "number": 1}, {"words": []}),
         ([changed(1, ["b"])], {"words": ["a", "b"], "number": 1}, {"words": []}),
@@ -220,7 +221,7 @@ ANSWERED = {"words": {"value": ["answered"]}}
         ([changed(1, ["b"]), FIRST], {"words": ["a"], "number": 1}, {"words": []}),
     ],
 )
-def test_a_memory_is_its_text_and_all_changes_since(store, changes, memory, settled) -> None:
+def test_a_memory_is_its_text_and_all_changes_since(store, changes, memory, finalized) -> None:
     store.add(ADA, session("x"))
     (claim,) = store.claim("me", 60, WRITER)
     for document in (FIRST, *changes):
@@ -228,8 +229,8 @@ def test_a_memory_is_its_text_and_all_changes_since(store, changes, memory, sett
         claim = store.commit(claim, document, 60)
     found = store.read(ADA).document
     assert found is not None
-    wanted = {"words": ["a", "b"], "number": 1} if settled == "a memory before" else settled
-    assert (json.loads(found.memory), json.loads(found.settled or "")) == (memory, wanted)
+    wanted = {"words": ["a", "b"], "number": 1} if finalized == "a memory before" else finalized
+    assert (json.loads(found.memory), json.loads(found.finalized or "")) == (memory, wanted)
     assert found.log.count == (0 if changes[-1:] == [FIRST] else len(changes))
 
 

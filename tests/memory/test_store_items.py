@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from mempiler import ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError, build
-from mempiler.memory import store_tables as t
-from mempiler.memory.stored import Owner
+from mempiler.memory.store import tables as t
+from mempiler.memory.store.owner import Owner
 from sqlalchemy import event, insert, update
 
 from .conftest import ADA, session

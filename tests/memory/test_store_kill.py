@@ -1,19 +1,14 @@
-"""A store of an earlier version is brought up to this one when it is opened, whatever becomes of who opens it.
+"""A store whose processes are killed: while its tables are made, and under load.
 
-The folder `stores` holds what the code of then made: that of commit b9d2176 version 1, that of a83a033 version 2. Each
-is of the same calls, with the memory of one user put beside its positions, as commits did before there were changes.
-`exported.jsonl` is what is to be there. Imports of damaged files leave one line, and nothing in a store.
+Imports of damaged files leave one line, and nothing in a store.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import multiprocessing
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,34 +19,16 @@ from typing import Any
 import pytest
 from mempiler import ConflictError, Store, StoreError, build
 from mempiler.engines.models import language_model
-from mempiler.memory.incoming import incoming
-from mempiler.memory.store_tables import SCHEMA, tables
-from mempiler.memory.stored import Owner
-from mempiler.serving.transfer import export_users, import_users
+from mempiler.memory.incoming_items import item_and_digest
+from mempiler.memory.store.tables import SCHEMA
+from mempiler.memory.store.owner import Owner
+from mempiler.serving.transfer import import_users
 from sqlalchemy import Engine, create_engine, event, inspect, text
 
 ADA, OLD = Owner("ada"), Owner("old")
-VERSIONS = ("1", "2")
-STORES = Path(__file__).with_name("stores")
-
 
 def engine_of(url: str) -> Engine:
     return create_engine(url.replace("postgresql:", "postgresql+psycopg:") if "://" in url else f"sqlite:///{url}")
-
-
-def make(url: str, version: str) -> str:
-    """A store of an earlier version."""
-    if "://" not in url:
-        Path(url).unlink(missing_ok=True)
-        with sqlite3.connect(url) as file:
-            file.executescript((STORES / f"version_{version}.sqlite.sql").read_text(encoding="utf-8"))
-        file.close()
-        return url
-    import psycopg
-
-    with contextlib.closing(psycopg.connect(url, autocommit=True)) as server:
-        server.execute((STORES / f"version_{version}.postgres.sql").read_text(encoding="utf-8").encode())
-    return url
 
 
 def contents(url: str) -> dict[str, Any]:
@@ -62,54 +39,6 @@ def contents(url: str) -> dict[str, Any]:
         found = {name: sorted(map(repr, db.execute(text(f"SELECT * FROM {name}")))) for name in names}
     engine.dispose()
     return found
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_everything_of_an_earlier_version_is_there(url: str, version: str) -> None:
-    make(url, version)
-    for _ in range(2):
-        with Store(url) as store:
-            file = io.StringIO()
-            export_users(store, file)
-            assert file.getvalue() == (STORES / "exported.jsonl").read_text(encoding="utf-8")
-            document = store.dump(ADA).document
-            assert document is not None
-            assert document.log.base == "base-1"
-            assert store.vectors(ADA, [b"\x00key"]) == {b"\x00key": b"\x00\x01vector"}
-            assert store.forgets() == 1
-            names = set(inspect(store._engine).get_table_names())
-            assert (names, len(names)) == ({table.name for table in tables.sorted_tables}, 12)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_tables_that_were_brought_up_are_those_that_are_made(url, version, request) -> None:
-    def shape() -> Any:
-        with Store(url) as store:
-            there, found = inspect(store._engine), dict[str, Any]()
-            for name in there.get_table_names():
-                columns = {one["name"]: (str(one["type"]), one["nullable"]) for one in there.get_columns(name)}
-                indexes = [(str(one["name"]), one["column_names"], one["unique"]) for one in there.get_indexes(name)]
-                found[name] = columns, there.get_pk_constraint(name)["constrained_columns"], sorted(indexes)
-        return found
-
-    made = shape()
-    if "://" in url:
-        request.getfixturevalue("postgres").emptied()
-    make(url, version)
-    assert shape() == made
-
-
-def test_tables_that_came_with_time_may_be_missing(tmp_path: Path) -> None:
-    url = make(str(tmp_path / "s.sqlite"), "1")
-    with sqlite3.connect(url) as file:
-        for name in ("texts", "changes", "vectors", "rebuilds", "metadata", "open_metadata", "amendments", "forgotten"):
-            file.execute(f"DROP TABLE mempiler_{name}")
-    file.close()
-    with Store(url) as store:
-        found = store.dump(OLD).document
-        assert found is not None
-        assert found.memory == '{"words": ["old"]}'
-        assert store.forget(ADA).sessions == 5
 
 
 def _die_before(statement: int) -> None:
@@ -135,56 +64,41 @@ def _in_a_process(work: Callable[..., None], *arguments: Any) -> Any:
     return process
 
 
-@pytest.mark.parametrize("version", [pytest.param("1", marks=pytest.mark.slow), "2"])
-def test_who_is_killed_on_the_way_has_changed_nothing(url: str, version: str) -> None:
-    make(url, version)
-    before, statement, code = contents(url), 0, -signal.SIGKILL
+def test_who_is_killed_while_the_tables_are_made_has_changed_nothing(url: str) -> None:
+    statement, code = 0, -signal.SIGKILL
     while code == -signal.SIGKILL:
-        assert contents(url) == before
         statement += 1
         process = _in_a_process(_killed_at, url, statement)
         process.join(60)
         code = process.exitcode
-    assert (code, statement > 15) == (0, True)
+        if code == -signal.SIGKILL:
+            assert contents(url) == {}
+    assert (code, statement > 12) == (0, True)
     assert contents(url)["mempiler_version"] == [f"('{SCHEMA}',)"]
 
 
 def _open(url: str) -> None:
     with Store(url) as store:
-        assert len(store.users()) == 3
+        assert store.users() == []
 
 
-def test_processes_that_open_it_at_once_upgrade_it_once(url: str) -> None:
-    make(url, "1")
+def test_processes_that_open_it_at_once_make_its_tables_once(url: str) -> None:
     processes = [_in_a_process(_open, url) for _ in range(6)]
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 6
+    assert contents(url)["mempiler_version"] == [f"('{SCHEMA}',)"]
 
 
-def test_threads_upgrade_stores_of_their_own(tmp_path: Path) -> None:
-    urls = [make(str(tmp_path / f"{n}.sqlite"), VERSIONS[n % 2]) for n in range(8)]
+def test_threads_make_tables_of_stores_of_their_own(tmp_path: Path) -> None:
+    urls = [str(tmp_path / f"{n}.sqlite") for n in range(8)]
     with ThreadPoolExecutor(len(urls)) as pool:
         list(pool.map(_open, urls))
-    assert [contents(url)["mempiler_turns"] for url in urls] == [contents(urls[0])["mempiler_turns"]] * len(urls)
+    assert all(contents(url)["mempiler_version"] == [f"('{SCHEMA}',)"] for url in urls)
 
 
-@pytest.mark.slow
-def test_an_upgrade_may_take_longer_than_other_statements(postgres: Any) -> None:
-    url = make(postgres.emptied(), "2")
-    engine = engine_of(url)
-    with engine.begin() as db:
-        slow = "AS $$ BEGIN PERFORM pg_sleep(1.2); RETURN NULL; END $$ LANGUAGE plpgsql"
-        db.execute(text(f"CREATE FUNCTION slow() RETURNS trigger {slow}"))
-        db.execute(text("CREATE TRIGGER slow AFTER INSERT ON mempiler_changes EXECUTE FUNCTION slow()"))
-    engine.dispose()
-    with Store(url, timeout=0.1) as store:
-        assert len(store.users()) == 3
-
-
-def test_a_newer_version_is_refused_in_one_line_and_earlier_ones_refuse_this(url: str) -> None:
-    with Store(url):
-        assert contents(url)["mempiler_meta"] == [f"('schema', '{SCHEMA}')"]
+def test_a_newer_version_is_refused_in_one_line(url: str) -> None:
+    Store(url).close()
     engine = engine_of(url)
     with engine.begin() as db:
         db.execute(text("UPDATE mempiler_version SET version_num = '4'"))
@@ -209,7 +123,7 @@ def of_turn(**changes: Any) -> str:
     return line(item={"item": {"id": "s", "turns": [turn(**changes)]}})
 
 
-DOCUMENT = {"memory": "[1]", "position": 0, "settled": None, "settled_position": 0, "speakers": [], "writer": "w"}
+DOCUMENT = {"memory": "[1]", "position": 0, "finalized": None, "finalized_position": 0, "speakers": [], "writer": "w"}
 DOCUMENT |= {"program": "p", "embedder": "", "schema_version": 2}
 
 
@@ -261,7 +175,7 @@ def _replace_and_die_before(url: str, statement: int) -> None:
     # Of the store only: what models and searches start in the process that forks is missing in this one.
     with Store(url) as store:
         _die_before(statement)
-        store.replace(ADA, *incoming(_message("new"), "s"))
+        store.replace(ADA, *item_and_digest(_message("new"), "s"))
 
 
 def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_killed(url: str) -> None:

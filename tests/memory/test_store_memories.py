@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from mempiler import ConflictError, Session, Store, Turn, UserError, UserMemory, build
 from mempiler.engines.models import language_model
-from mempiler.memory import store_tables as t
+from mempiler.memory.store import tables as t
 from mempiler.memory.edits import Amendment
-from mempiler.memory.incoming import checked_conditions
-from mempiler.memory.stored import LONGEST_LEASE, Claim, Document, Owner, Stamp
+from mempiler.memory.metadata import validate_filter
+from mempiler.memory.store.documents import Document, Stamp
+from mempiler.memory.store.owner import Owner
+from mempiler.memory.store.records import MAX_LEASE, Claim
 from mempiler.serving.memories import Memories
 from mempiler.serving.transfer import export_users, import_users
 from sqlalchemy import update
@@ -30,8 +32,8 @@ def fill(store: Store, owner: Owner = ADA, count: int = 2) -> None:
         store.add(owner, session(f"text {n}", id=f"s{n}"))
 
 
-def document(position: int, settled: int | None = None, stamp: Stamp = WRITER) -> Document:
-    done = position if settled is None else settled
+def document(position: int, finalized: int | None = None, stamp: Stamp = WRITER) -> Document:
+    done = position if finalized is None else finalized
     return Document('{"upto": %d}' % position, position, None, done, ("Ada",), stamp)  # noqa: UP031
 
 
@@ -105,7 +107,7 @@ def test_writing_what_was_forgotten_meanwhile_stores_nothing(store: Store, chang
 
 def test_unsettled_memory_is_still_to_be_done(store: Store) -> None:
     fill(store)
-    assert store.commit(claim_of(store), document(2, settled=1), 0)
+    assert store.commit(claim_of(store), document(2, finalized=1), 0)
     assert [stored.item.id for stored in store.read(ADA).waiting] == ["s1"]
     assert store.commit(claim_of(store), document(2), 0)
     assert not store.claim("me", 60, WRITER)
@@ -167,7 +169,7 @@ def test_tenants_take_turns_however_much_one_has_queued(store: Store) -> None:
 
 
 def test_a_long_queue_is_looked_at_in_parts_until_somebody_of_each_tenant_is_found(store: Store, monkeypatch) -> None:
-    monkeypatch.setattr("mempiler.memory.store_reading.PART", 4)
+    monkeypatch.setattr("mempiler.memory.store.reading.PART", 4)
     for n in range(10):
         fill(store, Owner(f"user {n}", "large"), 1)
         store.pause(Owner(f"user {n}", "large"), 60 if n < 7 else 0)
@@ -185,10 +187,10 @@ def test_a_paused_user_is_claimed_by_name_alone(store: Store) -> None:
     assert claim_of(store, ADA, "you").owner == ADA
 
 
-@pytest.mark.parametrize(("wrong", "free"), [(DAY, True), (-DAY, True), (LONGEST_LEASE / 2, False), (0.0, False)])
+@pytest.mark.parametrize(("wrong", "free"), [(DAY, True), (-DAY, True), (MAX_LEASE / 2, False), (0.0, False)])
 def test_a_claim_that_a_jumping_clock_dated_counts_for_nothing(store: Store, wrong: float, free: bool) -> None:
     fill(store)
-    assert store.claim("me", 10 * LONGEST_LEASE if wrong == 0 else 60, WRITER)
+    assert store.claim("me", 10 * MAX_LEASE if wrong == 0 else 60, WRITER)
     with store._write() as db:
         db.execute(update(t.users).values(claimed_until=t.users.c.claimed_until + wrong))
     assert bool(store.claim("you", 60, WRITER)) == free
@@ -232,7 +234,7 @@ def of_two(id: str) -> Session:
 
 
 def chosen(store: Any, owner: Owner, **where: Any) -> set[str]:
-    return set(store.turns_where(owner, checked_conditions(where)))
+    return set(store.turns_where(owner, validate_filter(where)))
 
 
 def test_sessions_are_found_by_their_metadata_and_no_other_users(store: Any) -> None:

@@ -77,7 +77,6 @@ def test_a_log_without_its_index_is_not_passed_over(path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("UPDATE mempiler_version SET version_num = '2'", "are of version 2, .* copy the file to a folder of your own"),
         ("UPDATE mempiler_version SET version_num = '9'", "are of version 9, .* install the newer one"),
         ("DROP TABLE mempiler_version; DROP TABLE mempiler_meta", "there are no memories in it"),
     ],

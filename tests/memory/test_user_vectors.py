@@ -10,7 +10,7 @@ from mempiler import MemoryProgram, Store, build
 from mempiler.engines.embedders import TextEmbedder, hashed
 from mempiler.engines.models import language_model
 from mempiler.engines.vectors import CachedVectors, VectorFile
-from mempiler.memory.stored import Owner
+from mempiler.memory.store.owner import Owner
 
 from .conftest import ADA, BOB, session
 

@@ -20,8 +20,9 @@ import pytest
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.engines.encoder import WIDTH, Encoded, Encoder
 from mempiler.engines.rerankers import TokenMatch
-from mempiler.memory.bm25 import NEIGHBOUR_WEIGHT
-from mempiler.memory.index import DIALOGUE, Entry, Index
+from mempiler.memory.entry import DIALOGUE, Entry
+from mempiler.memory.search.bm25 import NEIGHBOUR_WEIGHT
+from mempiler.memory.search.index import Index
 
 ROOT = Path(__file__).parents[2]
 GIVEN = Namespace(only=None, data=None, conversation=None, mem0="nowhere")

@@ -20,7 +20,7 @@ from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.engines.offline.view import read_prompt
 from mempiler.memory.memory import stored_sources
-from mempiler.memory.stored import Owner
+from mempiler.memory.store.owner import Owner
 from mempiler.programs.adapter import adapter
 from mempiler.programs.threads import in_order
 from mempiler.reading.failures import concerns_prompt

@@ -14,7 +14,7 @@ from mempiler import Store, UserError, build, predictor
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.errors import AnswerChangedError
-from mempiler.memory.indexes import Indexes
+from mempiler.memory.search.index_cache import IndexCache
 from mempiler.programs.adapter import CorrectingAdapter
 from mempiler.programs.predictor import Component
 from mempiler.programs.recording import record_failure, record_rejected, recording
@@ -99,7 +99,7 @@ class Shouting(Component):
 
 
 class Searching(Component):
-    def __init__(self, embedder: Any = None, indexes: Indexes | None = None, inner: Any = None, k: int = 3) -> None:
+    def __init__(self, embedder: Any = None, indexes: IndexCache | None = None, inner: Any = None, k: int = 3) -> None:
         super().__init__()
 
 
@@ -111,7 +111,7 @@ def test_settings_are_taken_down_without_what_a_part_is_made_of() -> None:
     assert Shouting().config == {"loud": True, "words": "hey", "times": 1}
     words = ["a", {"b": None}]
     assert Shouting(False, words, times=2).config == {"loud": False, "words": words, "times": 2}
-    part = Searching(embedder(), Indexes(), Shouting(), k=7)
+    part = Searching(embedder(), IndexCache(), Shouting(), k=7)
     part.embedder = embedder()  # pyright: ignore[reportAttributeAccessIssue]
     twin = copy.deepcopy(part)
     assert twin.config == part.config == {"k": 7}

@@ -12,7 +12,7 @@ import pytest
 from dspy.utils.exceptions import LMServerError
 from mempiler import Store, build
 from mempiler.engines.models import language_model
-from mempiler.memory.stored import Owner
+from mempiler.memory.store.owner import Owner
 from mempiler.serving.breaker import Breaker
 
 from ..conftest import within

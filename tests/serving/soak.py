@@ -22,7 +22,7 @@ from typing import Any
 
 import httpx
 from mempiler import Store, build
-from mempiler.memory.stored import Owner
+from mempiler.memory.store.owner import Owner
 
 from ..stub_server import StubServer
 from .served import MARKER, Served

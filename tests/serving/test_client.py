@@ -23,7 +23,7 @@ from mempiler import (
     build,
 )
 from mempiler.engines.models import language_model
-from mempiler.memory.entries import EntryChange, EntryPage, ListedEntry, Origin
+from mempiler.memory.results import EntryChange, EntryPage, ListedEntry, Origin
 from mempiler.serving.entries import UserEntries
 from mempiler.serving.memories import Memories
 from mempiler.serving.requests import (

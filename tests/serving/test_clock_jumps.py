@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mempiler import Store
-from mempiler.memory import incoming
+from mempiler.memory import incoming_items
 
 from .conftest import ADA, TOKENS, turns, within
 
@@ -21,12 +21,12 @@ SetClock = Callable[[float], None]
 @pytest.fixture
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     """Set the wall clock, of the store and of what is dated, so many seconds ahead of the real one."""
-    real_time, real_now = time.time, incoming.now
+    real_time, real_now = time.time, incoming_items.utc_now
 
     def set_ahead(seconds: float) -> None:
         monkeypatch.setattr(time, "time", lambda: real_time() + seconds)
-        for module in ("memory.incoming", "serving.conversation", "serving.user_memory"):
-            monkeypatch.setattr(f"mempiler.{module}.now", lambda: real_now() + timedelta(seconds=seconds))
+        for module in ("memory.incoming_items", "serving.conversation", "serving.user_memory"):
+            monkeypatch.setattr(f"mempiler.{module}.utc_now", lambda: real_now() + timedelta(seconds=seconds))
 
     return set_ahead
 

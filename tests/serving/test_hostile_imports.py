@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from mempiler import Store
-from mempiler.memory.stored import Owner
+from mempiler.memory.store.owner import Owner
 
 HEADER = '{"mempiler": "memories", "schema": 1}'
 NESTED = 100_000_000

@@ -21,7 +21,7 @@ from typing import Any
 import mempiler
 import pytest
 from mempiler import Store
-from mempiler.memory.stored import Owner
+from mempiler.memory.store.owner import Owner
 
 from tests.postgres import Postgres
 from tests.serving.served import Served, crowd

@@ -50,7 +50,7 @@ def shown(memory: Any) -> str:
     """What is shown of a memory, also of what methods keep beside their entries."""
     seen = memory.view()
     found = contents_shown(seen, memory.store.dump(memory.owner))
-    text = found.document.settled or found.document.memory
+    text = found.document.finalized or found.document.memory
     assert json.loads(text) == redacted_memory(seen)
     return "".join(turn.text for one in found.items for turn in one.item.turns) + text
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..records.normalize import normalize_text
+from ...records.normalize import normalize_text
 
 READ, MOST_DATES = 2000, 20
 """Characters of a question in which names and dates are looked for, and dates that count: each takes milliseconds."""
@@ -159,7 +159,7 @@ def passages(text: str, speaker: str | None) -> list[str]:
     return found or [""]
 
 
-def deviations(scores: np.ndarray) -> np.ndarray:
+def standard_scores(scores: np.ndarray) -> np.ndarray:
     """How many deviations each score is from the mean; 0 where all are the same."""
     wide = scores.astype(np.float64)
     wide -= wide.mean() if len(wide) else 0

@@ -18,17 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from ..records import Hit
-from ..records.shared_by_copies import SharedByCopies
-from .deltas import common_prefix_length
-from .index import Embedder, Entry, EntryFilter, Index, query_vectors
+from ...records import Hit
+from ...records.shared_by_copies import SharedByCopies
+from ..changes import common_prefix_length
+from ..entry import Entry, EntryFilter
+from .embedder import Embedder, query_vectors
+from .index import Index
 
 SEARCH_TIMES: ContextVar[list[tuple[float, float]] | None] = ContextVar("searches", default=None)
 """Where parts of searches put their seconds, and those of CPU in their threads; None where nobody asks."""
 
 
 @contextmanager
-def timed() -> Generator[None]:
+def timed_search() -> Generator[None]:
     """Times the block as a part of a search."""
     began = time.perf_counter(), time.thread_time()
     yield
@@ -43,8 +45,8 @@ class Lineage(SharedByCopies):
     Lineages are equal to one another, so that memories are equal by their fields alone.
     """
 
-    indexes: weakref.WeakKeyDictionary[Indexes, _Followed] = field(
-        default_factory=lambda: weakref.WeakKeyDictionary[Indexes, _Followed](), compare=False
+    indexes: weakref.WeakKeyDictionary[IndexCache, _Followed] = field(
+        default_factory=lambda: weakref.WeakKeyDictionary[IndexCache, _Followed](), compare=False
     )
 
     def __reduce__(self) -> tuple[type[Lineage], tuple[()]]:
@@ -52,7 +54,7 @@ class Lineage(SharedByCopies):
         return Lineage, ()
 
 
-class Indexes(SharedByCopies):
+class IndexCache(SharedByCopies):
     """The indexes of one method's memories.
 
     Args:
@@ -91,13 +93,13 @@ class Indexes(SharedByCopies):
             with followed.lock:
                 index = self._at(followed, memory)
                 asked = index.semantic_queries(queries) if len(index) else []
-            with timed():
+            with timed_search():
                 vectors = query_vectors(self.embedder, asked) if asked else None
         with followed.lock:
             index = self._at(followed, memory)
-            with timed():
+            with timed_search():
                 found = index.search_deferred(queries, k, min_score, where, vectors)
-        with timed():
+        with timed_search():
             return [hits() for hits in found]
 
     def entries(self, memory: Any) -> list[Entry]:

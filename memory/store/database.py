@@ -25,12 +25,12 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from ..errors import MissingDependencyError, StoreError, UserError
-from ..records.shared_by_copies import SharedByCopies
-from ..secret_values import Secrets, secrets_of_address
-from .store_tables import bring_up, check_version
-from .stored import Owner
-from .tenant_lock import TenantLock
+from ...errors import MissingDependencyError, StoreError, UserError
+from ...records.shared_by_copies import SharedByCopies
+from ...secret_values import Secrets, secrets_of_address
+from .tables import bring_up, check_version
+from .owner import Owner
+from ..tenant_lock import TenantLock
 
 T = TypeVar("T")
 

@@ -19,9 +19,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..records.chinese import MAX_RUN_LENGTH, chinese_cutter
-from ..records.normalize import normalize_text
-from .text_turns import text_slot
+from ...records.chinese import MAX_RUN_LENGTH, chinese_cutter
+from ...records.normalize import normalize_text
+from ..text_slots import text_slot
 
 K1, B = 1.5, 0.75
 EPSILON, FLOOR = 0.25, 0.01
@@ -180,7 +180,7 @@ def tokens(text: str) -> list[str]:
     """The terms of a text in order: stems and Chinese words, without function words, folded to lower case.
 
     Example:
-        >>> from mempiler.memory.bm25 import tokens
+        >>> from mempiler.memory.search.bm25 import tokens
         >>> tokens("She was running in the parks!"), tokens("我喜欢在周末打篮球")
         (['run', 'park'], ['喜欢', '周末', '篮球', '打篮球'])
     """

@@ -15,24 +15,21 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from ..errors import StoreError
-from ..records import AnyItem, Session, Turn
-from .edits import Amendment
+from ...errors import StoreError
+from ...records import AnyItem, Session, Turn
+from ..edits import Amendment
 from .database import OWN, Database, read_row, run, select_in
-from .deltas import applied
-from .entries import MemoryStatus
-from .incoming import Range, meets
-from .stored import (
-    LONGEST_LEASE,
-    Change,
-    Contents,
-    Document,
+from ..changes import apply_changes
+from ..results import MemoryStatus
+from ..metadata import MetadataRange, meets
+from .documents import MemoryChange, Document, ChangeLog, Stamp
+from .owner import Owner
+from .records import (
+    MAX_LEASE,
+    UserDump,
     IdleSession,
-    Log,
-    Owner,
     SessionInfo,
     Snapshot,
-    Stamp,
     State,
     StoredItem,
     StoredTurn,
@@ -40,7 +37,7 @@ from .stored import (
 
 _ITEM: TypeAdapter[Any] = TypeAdapter(AnyItem)
 _STORED, _AMENDMENT = TypeAdapter(StoredItem), TypeAdapter(Amendment)
-NOTHING = Log()
+NOTHING = ChangeLog()
 COUNTED = ("queued", "partial", "failed")
 """States of items that summaries count."""
 # By its number alone is a turn before another one of its session: the clock may have been set back in between.
@@ -71,7 +68,7 @@ class Reading(Database):
         owner: Owner,
         known: Callable[[str], bool] = lambda version: False,
         parsed: Mapping[Hashable, Any] = MappingProxyType({}),
-        since: Log = NOTHING,
+        since: ChangeLog = NOTHING,
     ) -> Snapshot:
         """Return what the store holds of a user at this moment, read in one transaction.
 
@@ -85,7 +82,7 @@ class Reading(Database):
             StoreError: The store cannot be reached, or a row of the memory is damaged. A damaged item is set aside
                 as `failed` instead.
         """
-        # SQLite would read all items of the user for those before the settled ones.
+        # SQLite would read all items of the user for those before the finalized ones.
         by_state = "" if self._server else "INDEXED BY mempiler_items_state"
         columns = "position, json, state, attempts, error, digest"
         statement = f"""
@@ -97,7 +94,7 @@ class Reading(Database):
             ORDER BY at, position"""
         with self._read() as db:
             head = run(db, _HEAD, owner).one()
-            rows = run(db, statement, owner, after=head.settled_position or 0).all()
+            rows = run(db, statement, owner, after=head.finalized_position or 0).all()
             stamp = _stamp(head)
             made = _document(db, owner, head, stamp, since) if stamp and not known(head.version) else None
         values, waiting, opened = dict[Hashable, Any](), list[StoredItem](), dict[str, list[Any]]()
@@ -161,7 +158,7 @@ class Reading(Database):
         wanted = set(ids)
         return {turn.id: StoredTurn(turn, item) for item in found for turn in item.turns if turn.id in wanted}
 
-    def turns_where(self, owner: Owner, conditions: Mapping[str, Range]) -> frozenset[str]:
+    def turns_where(self, owner: Owner, conditions: Mapping[str, MetadataRange]) -> frozenset[str]:
         """Return the ids of the turns of all sessions, open ones too, whose metadata meet conditions."""
         statement = f"""SELECT turn FROM mempiler_turns WHERE {OWN} AND position IN
             (SELECT position FROM mempiler_items WHERE {OWN} AND id IN :these)"""
@@ -205,7 +202,7 @@ class Reading(Database):
         statement = """SELECT tenant, "user", session FROM mempiler_open_turns GROUP BY tenant, "user", session
             HAVING max(added) < :now - :seconds OR max(added) > :now + :longest ORDER BY max(added)"""
         with self._read() as db:
-            found = run(db, statement, seconds=seconds, longest=LONGEST_LEASE)
+            found = run(db, statement, seconds=seconds, longest=MAX_LEASE)
             return [IdleSession(Owner.stored(row.user, row.tenant), row.session) for row in found]
 
     def users(
@@ -244,7 +241,7 @@ class Reading(Database):
             found = run(db, "SELECT state, count(*) AS total FROM mempiler_items GROUP BY state")
             return {"users": users, **dict.fromkeys(get_args(State), 0), **{row.state: row.total for row in found}}
 
-    def dump(self, owner: Owner) -> Contents:
+    def dump(self, owner: Owner) -> UserDump:
         """Everything of a user at one moment."""
         with self._read() as db:
             items, opened, said = _items(db, owner), open_sessions(db, owner), metadata_of(db, owner)
@@ -253,12 +250,12 @@ class Reading(Database):
             made = _document(db, owner, head, stamp, whole=True) if stamp else None
             of_items = {item.position: said[item.item.id] for item in items if item.item.id in said}
             of_open = {session.id: said[session.id] for session in opened if session.id in said}
-            return Contents(owner, tuple(items), tuple(opened), made, tuple(rows), of_items, of_open)
+            return UserDump(owner, tuple(items), tuple(opened), made, tuple(rows), of_items, of_open)
 
     def _queued(self, db: Connection, states: Sequence[str]) -> Iterator[dict[str, list[str]]]:
         """Names of users who may have something to do, by tenant: of a long queue a part, from where the last ended."""
         found, left = dict[str, list[str]](), dict[tuple[str, str], int]()
-        for row in run(db, 'SELECT tenant, "user" FROM mempiler_memories WHERE settled_position < position'):
+        for row in run(db, 'SELECT tenant, "user" FROM mempiler_memories WHERE finalized_position < position'):
             found.setdefault(row.tenant, []).append(row.user)
         for state in states:
             for tenant in run(db, _NAMES.format("tenant", "1 = 1"), state=state, last="", most=sys.maxsize).scalars():
@@ -328,7 +325,7 @@ def _said(row: Any) -> dict[str, Any]:
 
 def _amendment(row: Any) -> Amendment:
     at = datetime.fromtimestamp(row.at, UTC).replace(tzinfo=None) if row.at else None
-    about = {name: getattr(row, name) for name in ("number", "what", "entry", "kind", "text", "new", "by", "undoes")}
+    about = {name: getattr(row, name) for name in ("number", "action", "entry", "kind", "old_text", "new_text", "by", "undoes")}
     return _AMENDMENT.validate_python({**about, "sources": json.loads(row.sources), "at": at})
 
 
@@ -343,20 +340,20 @@ def _status(row: Any) -> MemoryStatus:
 
 
 def _document(
-    db: Connection, owner: Owner, head: Any, stamp: Stamp, since: Log = NOTHING, whole: bool = False
+    db: Connection, owner: Owner, head: Any, stamp: Stamp, since: ChangeLog = NOTHING, whole: bool = False
 ) -> Document:
     """The memory of a user, with its text (looked into if `whole`) or with the changes since what the caller has."""
     known = since.base and head.base == since.base
-    statement = f"SELECT memory, settled FROM mempiler_changes WHERE {OWN} AND number > :count ORDER BY number"
-    found = [Change(*row) for row in run(db, statement, owner, count=since.count if known else -1)]
-    before, new = (since, found) if known else (Log(head.base, _length(found[:1])), found[1:])
+    statement = f"SELECT memory, finalized FROM mempiler_changes WHERE {OWN} AND number > :count ORDER BY number"
+    found = [MemoryChange(*row) for row in run(db, statement, owner, count=since.count if known else -1)]
+    before, new = (since, found) if known else (ChangeLog(head.base, _length(found[:1])), found[1:])
     log = dataclasses.replace(before, changes=before.changes + _length(new), count=before.count + len(new))
     try:
-        memory, settled = ("", None) if known else _text_after(found)
-        for stored in (memory, settled or "{}") if whole else ():
+        memory, finalized = ("", None) if known else _text_after(found)
+        for stored in (memory, finalized or "{}") if whole else ():
             json.loads(stored)
-        about = head.settled_position, tuple(json.loads(head.speakers)), stamp
-        return Document(memory, head.position, settled, *about, since=tuple(found) if known else None, log=log)
+        about = head.finalized_position, tuple(json.loads(head.speakers)), stamp
+        return Document(memory, head.position, finalized, *about, since=tuple(found) if known else None, log=log)
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise StoreError(
             f"the stored memory of user {owner.user!r} does not fit together ({type(error).__name__}); "
@@ -364,21 +361,21 @@ def _document(
         ) from None
 
 
-def _length(changes: Sequence[Change]) -> int:
-    return sum(len(change.memory) + len(change.settled or "") for change in changes)
+def _length(changes: Sequence[MemoryChange]) -> int:
+    return sum(len(change.memory) + len(change.finalized or "") for change in changes)
 
 
-def _text_after(found: Sequence[Change]) -> tuple[str, str | None]:
+def _text_after(found: Sequence[MemoryChange]) -> tuple[str, str | None]:
     text, changes = found[0], found[1:]
     if not changes:
-        return text.memory, text.settled
-    document, settled = json.loads(text.memory), text.settled
-    last = max((n for n, change in enumerate(changes) if change.settled is not None), default=-1)
+        return text.memory, text.finalized
+    document, finalized = json.loads(text.memory), text.finalized
+    last = max((n for n, change in enumerate(changes) if change.finalized is not None), default=-1)
     for n, change in enumerate(changes):
-        document = applied(document, json.loads(change.memory))
+        document = apply_changes(document, json.loads(change.memory))
         if n == last:
-            settled = _compact(applied(document, json.loads(change.settled or "{}")))
-    return _compact(document), settled
+            finalized = _compact(apply_changes(document, json.loads(change.finalized or "{}")))
+    return _compact(document), finalized
 
 
 def _compact(value: Mapping[str, Any]) -> str:

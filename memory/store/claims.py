@@ -19,14 +19,16 @@ from uuid import uuid4
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
-from ..errors import ConflictError, StoreError
-from ..records import Turn
-from . import store_tables as t
+from ...errors import ConflictError, StoreError
+from ...records import Turn
+from . import tables as t
 from .database import OWN, batches, put, run, select_in
-from .entries import Receipt
-from .incoming import name_of
-from .store_reading import Reading, amendments_of
-from .stored import LONGEST_LEASE, Change, Claim, Document, Erasure, Owner, Stamp
+from ..results import Receipt
+from ..names import valid_name
+from .reading import Reading, amendments_of
+from .documents import MemoryChange, Document, Stamp
+from .owner import Owner
+from .records import MAX_LEASE, Claim, Erasure
 
 KEPT = 86_400.0
 """Seconds for which it is known who was forgotten; no write takes longer."""
@@ -74,7 +76,7 @@ class Claims(Reading):
         ready = f"""
             SELECT "user", claimed_until FROM mempiler_users u WHERE tenant = :tenant AND "user" IN :users AND {free}
             AND (EXISTS (SELECT 1 FROM mempiler_items WHERE {same} AND state IN :states)
-                OR EXISTS (SELECT 1 FROM mempiler_memories WHERE {same} AND settled_position < position))
+                OR EXISTS (SELECT 1 FROM mempiler_memories WHERE {same} AND finalized_position < position))
             AND NOT EXISTS (SELECT 1 FROM mempiler_memories WHERE {same}
                 AND NOT (writer = :writer AND embedder = :embedder AND schema = :schema))
             ORDER BY claimed_until LIMIT :most"""
@@ -85,9 +87,9 @@ class Claims(Reading):
         hold = f"""UPDATE mempiler_users SET worker = :worker, claimed_until = :now + :lease WHERE {OWN}
             AND "user" IN (SELECT "user" FROM mempiler_users WHERE {OWN} AND {free} {locked}) RETURNING version"""
         about = {"writer": stamp.writer, "embedder": stamp.embedder, "schema": stamp.schema, "states": states}
-        mine, claims = {"worker": worker, "longest": LONGEST_LEASE, "most": most}, list[Claim]()
+        mine, claims = {"worker": worker, "longest": MAX_LEASE, "most": most}, list[Claim]()
         with self._write() as db:
-            begun = {} if owner else {row.tenant: row.users for row in run(db, held, longest=LONGEST_LEASE)}
+            begun = {} if owner else {row.tenant: row.users for row in run(db, held, longest=MAX_LEASE)}
             for names in [{owner.tenant: [owner.user]}] if owner else self._queued(db, states):
                 found = list[tuple[int, float, Owner]]()
                 for tenant, users in names.items():
@@ -98,7 +100,7 @@ class Claims(Reading):
                 for turn, _, one in sorted(found, key=itemgetter(0, 1)):
                     if len(claims) == most or (each is not None and turn > each):
                         break
-                    version = run(db, hold, one, lease=min(lease, LONGEST_LEASE), **mine).scalar()
+                    version = run(db, hold, one, lease=min(lease, MAX_LEASE), **mine).scalar()
                     claims += [Claim(one, worker, version)] if version else []
                 if claims:
                     break
@@ -114,7 +116,7 @@ class Claims(Reading):
         """Let no worker claim a user whom nobody holds for so many seconds, but for who asks for this user alone."""
         later = f"UPDATE mempiler_users SET claimed_until = :now + :seconds WHERE {OWN} AND worker = ''"
         with self._write() as db:
-            run(db, later, owner, seconds=min(seconds, LONGEST_LEASE))
+            run(db, later, owner, seconds=min(seconds, MAX_LEASE))
 
     def commit(self, claim: Claim, document: Document, lease: float, note: str = "") -> Claim | None:
         """Store a memory and mark the items in it as remembered, in one transaction.
@@ -146,7 +148,7 @@ class Claims(Reading):
                 WHERE {OWN} AND state IN ('queued', 'partial') AND position <= :last)"""
         partial = f"UPDATE mempiler_items SET state = 'partial' WHERE {OWN} AND state = 'remembered' AND id IN :ids"
         with self._write() as db:
-            lasts = min(lease, LONGEST_LEASE)
+            lasts = min(lease, MAX_LEASE)
             if not run(db, advance, owner, new=new, old=claim.version, lease=lasts, **held).rowcount:
                 return None
             put_memory(db, owner, document)
@@ -206,7 +208,7 @@ class Claims(Reading):
         Returns:
             As `forget`; false if there is no such session.
         """
-        id = name_of("session", id)
+        id = valid_name("session", id)
         with self._write() as db:
             lock(db, owner)
             turns_before = _sizes(db, owner)[1]
@@ -252,12 +254,12 @@ class Claims(Reading):
 
 def put_memory(db: Connection, owner: Owner, document: Document) -> None:
     """Writes a user's memory: its whole text, or what changed in it since the last one."""
-    about: dict[str, Any] = {"position": document.position, "settled_position": document.settled_position}
+    about: dict[str, Any] = {"position": document.position, "finalized_position": document.finalized_position}
     about |= {"speakers": json.dumps(document.speakers), **vars(document.stamp), "base": document.log.base}
     number, change = document.log.count, document.change
     if change is None:
         run(db, f"DELETE FROM mempiler_changes WHERE {OWN}", owner)
-        number, change = 0, Change(document.memory, document.settled)
+        number, change = 0, MemoryChange(document.memory, document.finalized)
         about["base"] = about["base"] or uuid4().hex
     put(db, "memories", owner, [about], [], ["updated"])
     put(db, "changes", owner, [{"number": number, **vars(change)}])

@@ -4,8 +4,8 @@ The store keeps three things of a user. *Items* are what was said, in the order 
 each has a position and a state. The *document* is the memory that a program made of the items up to
 a position. *Amendments* are the user's changes of single entries (`memory.edits`).
 
-    >>> from mempiler.memory.store import Store
-    >>> from mempiler.memory.stored import Owner
+    >>> from mempiler.memory.store.store import Store
+    >>> from mempiler.memory.store.owner import Owner
     >>> from mempiler.records import Session, Turn
     >>> ada = Owner("ada")
     >>> turn = Turn(id="", speaker="Ada", text="I moved to Lisbon.")
@@ -28,14 +28,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from ..records import AnyItem, Item, Session, Turn
-from .edits import Amendment
-from .incoming import Metadata, Scalar, name_of
+from ...records import AnyItem, Item, Session, Turn
+from ..edits import Amendment
+from ..metadata import Metadata, Scalar
+from .documents import Document, Stamp
+from .owner import Owner
 
-DOCUMENT = 2
-"""Version of `Document`. A memory of an older one is refused with the command that rebuilds it."""
-
-LONGEST_LEASE = 600.0
+MAX_LEASE = 600.0
 """Most seconds for which a user is claimed; a later end was dated by a wrong clock: ignored."""
 
 Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
@@ -49,104 +48,6 @@ State = Literal["queued", "remembered", "partial", "failed"]
 `queued`: not in the memory yet. `remembered`: in the memory. `partial`: in the memory but for turns
 that could not be written, which it keeps as `Memory.failed_items`. `failed`: given up.
 """
-
-
-@dataclass(frozen=True, order=True)
-class Owner:
-    """The user of a tenant whose memory it is.
-
-    Both are names (`name_of`) and plain data: no path, table or query is ever made from them.
-
-    Raises:
-        UserError: One of them is no valid name.
-    """
-
-    user: str
-    tenant: str = "default"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "user", name_of("user", self.user))
-        object.__setattr__(self, "tenant", name_of("tenant", self.tenant))
-
-    @classmethod
-    def stored(cls, user: str, tenant: str) -> Owner:
-        """Return an owner that a store has, without a check: an old name must not hide a store."""
-        owner = object.__new__(cls)
-        owner.__dict__.update(user=user, tenant=tenant)
-        return owner
-
-
-@dataclass(frozen=True)
-class Stamp:
-    """What wrote a memory: a program goes on with it only if it would have written the same."""
-
-    writer: str
-    """Digest of what decides the memory: method, settings, writing prompts, memory fields."""
-    program: str = ""
-    """Digest of the whole program. A changed reading prompt changes it and needs no rebuild."""
-    embedder: str = ""
-    """Name of the embedder; "" for none."""
-    schema: Annotated[int, Field(alias="schema_version")] = DOCUMENT
-    """Version of `Document`."""
-
-    def writes_like(self, other: Stamp) -> bool:
-        """Return whether both would have written the same memory."""
-        own_identity = (self.writer, self.embedder, self.schema)
-        return own_identity == (other.writer, other.embedder, other.schema)
-
-
-@dataclass(frozen=True)
-class Change:
-    """The difference between two versions of a stored memory, as JSON of `memory.deltas`."""
-
-    memory: str
-    """Leads from `Document.memory` of the version before to that of this one."""
-    settled: str | None = None
-    """Leads from this memory to the one that questions are answered from; None if that stayed."""
-
-
-@dataclass(frozen=True)
-class Log:
-    """How a memory is stored: its whole text as it once was, and the changes since."""
-
-    base: str = ""
-    """Names that text."""
-    text: int = 0
-    """Characters of the text."""
-    changes: int = 0
-    """Characters of all changes."""
-    count: int = 0
-    """How many changes there are."""
-
-
-@dataclass(frozen=True)
-class Document:
-    """A stored memory: what a program made of the items of a user up to `position`.
-
-    It is stored, and read, in one of two ways: as its whole text (`memory`, `settled`), or as what
-    is new in it (`change` when it is stored, `since` when it is read).
-    """
-
-    memory: str
-    """JSON of the memory that further items are written into; "" where changes say what is new."""
-    position: int
-    """Position of the last item in it; 0 for none."""
-    settled: str | None
-    """JSON of the memory that questions are answered from, if it is another than `memory`."""
-    settled_position: int
-    """Position of the last item in that; behind `position` while items are being written."""
-    speakers: tuple[str, ...]
-    """Names of who said something, in order of first appearance."""
-    stamp: Stamp
-    """What wrote it."""
-    partial: tuple[str, ...] = ()
-    """Ids of items with turns that could not be written. For `Store.commit`; not read back."""
-    change: Change | None = None
-    """What is new in it, in place of its text. For `Store.commit`; not read back."""
-    since: tuple[Change, ...] | None = None
-    """What is new in it since the `Log` that was passed to `Store.read`, in place of its text."""
-    log: Log = field(default=Log(), compare=False)
-    """How it is stored; with a change, this one included."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +93,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Contents:
+class UserDump:
     """Everything that a store holds of a user, read in one transaction: for export and restore."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")

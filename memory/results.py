@@ -13,11 +13,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 
 from ..records import Context, Hit, SearchResult
 from ..records.timestamps import utc
-from .stored import Owner, Stamp, State
+from .store.documents import Stamp
+from .store.owner import Owner
+from .store.records import State
 
-PAGE = 100
+DEFAULT_PAGE_SIZE = 100
 """Entries of a page where it is not said how many."""
-MOST = 1000
+MAX_PAGE_SIZE = 1000
 """Most entries of one search, or of one page."""
 
 _ZONED = PlainSerializer(lambda time: time.replace(tzinfo=UTC), return_type=datetime, when_used="json")

@@ -22,13 +22,15 @@ from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from ..errors import ConflictError, UserError
-from ..records import AnyItem, Item, Turn
-from .edits import Amendment
+from ...errors import ConflictError, UserError
+from ...records import AnyItem, Item, Turn
+from ..edits import Amendment
 from .database import OWN, batches, put, run
-from .entries import Added
-from .incoming import Scalar, check_turns, checked, checked_metadata, digest_of, json_of, name_of
-from .store_claims import (
+from ..results import Added
+from ..incoming_items import check_turns, storable_item, item_digest, record_json
+from ..metadata import Scalar, validate_metadata
+from ..names import valid_name
+from .claims import (
     Claims,
     any_session_of,
     check_not_forgotten,
@@ -42,8 +44,9 @@ from .store_claims import (
     put_memory,
     record,
 )
-from .store_reading import metadata_of, open_sessions
-from .stored import Contents, Owner, StoredItem
+from .reading import metadata_of, open_sessions
+from .owner import Owner
+from .records import UserDump, StoredItem
 
 MOST_AMENDMENTS = 10_000
 """Most amendments of a user."""
@@ -65,8 +68,8 @@ class Store(Claims):
         MissingDependencyError: PostgreSQL's driver is not installed.
 
     Example:
-        >>> from mempiler.memory.store import Store
-        >>> from mempiler.memory.stored import Owner
+        >>> from mempiler.memory.store.store import Store
+        >>> from mempiler.memory.store.owner import Owner
         >>> from mempiler.records import Session, Turn
         >>> session = Session(id="D1", turns=(Turn(id="D1:1", speaker="Ada", text="I moved to Lisbon."),))
         >>> with Store("memories.sqlite") as store:
@@ -100,9 +103,9 @@ class Store(Claims):
                 forgotten since.
             UserError: The item has no turns, or an id or a text that cannot be stored.
         """
-        item, said = checked(item), {} if metadata is None else checked_metadata(metadata)
+        item, said = storable_item(item), {} if metadata is None else validate_metadata(metadata)
         since = self.forgets() if since is None else since
-        digest = digest or digest_of(item, said)
+        digest = digest or item_digest(item, said)
         with self._write() as db:
             return _queue(db, owner, item, digest, said, since)
 
@@ -126,13 +129,13 @@ class Store(Claims):
             ConflictError: Another session has a turn with the id of one of its turns; or the user was forgotten since.
             UserError: The item has no id or no turns, or an id or a text that cannot be stored.
         """
-        item = checked(item)
+        item = storable_item(item)
         if not item.id:
             raise UserError("the session has no id; give the id of the session that it replaces")
 
-        values = {} if metadata is None else checked_metadata(metadata)
+        values = {} if metadata is None else validate_metadata(metadata)
         since = self.forgets() if since is None else since
-        digest = digest or digest_of(item, values)
+        digest = digest or item_digest(item, values)
         with self._write() as db:
             lock_or_create_user(db, owner)
             # The deletion would make a session that is the same a new one.
@@ -169,7 +172,7 @@ class Store(Claims):
                 or the user was forgotten since.
             UserError: An id, a text or the metadata cannot be stored.
         """
-        session, said = name_of("session", session), {} if metadata is None else checked_metadata(metadata)
+        session, said = valid_name("session", session), {} if metadata is None else validate_metadata(metadata)
         since = self.forgets() if since is None else since
         with self._write() as db:
             if begin:
@@ -184,7 +187,7 @@ class Store(Claims):
             new = _put_open(db, owner, session, turns, there.last or 0)
             if new and said:
                 before = metadata_of(db, owner, [session]).get(session, {})
-                _put_metadata(db, owner, {session: checked_metadata({**before, **said})})
+                _put_metadata(db, owner, {session: validate_metadata({**before, **said})})
             return new
 
     def end(self, owner: Owner, session: str) -> Added | None:
@@ -193,13 +196,13 @@ class Store(Claims):
         Returns:
             Its id and position; None if there is no such open session, e.g. since it was ended before.
         """
-        session = name_of("session", session)
+        session = valid_name("session", session)
         with self._write() as db:
             lock(db, owner)
             found = next((part for part in open_sessions(db, owner) if part.id == session), None)
             if found is None:
                 return None
-            digest = digest_of(found, metadata_of(db, owner, [session]).get(session, {}))
+            digest = item_digest(found, metadata_of(db, owner, [session]).get(session, {}))
             drop_open(db, owner, session)
             return _queue(db, owner, found, digest, {}, NEVER)
 
@@ -246,7 +249,7 @@ class Store(Claims):
         with self._write() as db:
             put(db, "meta", None, [{"name": "checked", "value": uuid4().hex}], ["name"])
 
-    def restore(self, users: Iterable[Contents], replace: bool = False) -> int:
+    def restore(self, users: Iterable[UserDump], replace: bool = False) -> int:
         """Store users that `dump` returned, all in one transaction, and return how many.
 
         An error on the way, also one that `users` raises, leaves the store as it was.
@@ -279,7 +282,7 @@ class Store(Claims):
         return count
 
 
-def _restore(db: Connection, contents: Contents, since: int) -> None:
+def _restore(db: Connection, contents: UserDump, since: int) -> None:
     owner = contents.owner
     lock_or_create_user(db, owner)
     check_not_forgotten(owner, forgotten_since(db, since, owner))
@@ -331,7 +334,7 @@ def _there(db: Connection, owner: Owner, id: str, since: int) -> Any:
 
 def _put_item(db: Connection, owner: Owner, stored: StoredItem) -> None:
     _take_turns(db, owner, stored.item.turns, stored.position)
-    row = {**vars(stored), "id": stored.item.id, "json": json_of(stored.item)}
+    row = {**vars(stored), "id": stored.item.id, "json": record_json(stored.item)}
     del row["item"]
     put(db, "items", owner, [row], now=["added"])
     following = f"UPDATE mempiler_users SET next_position = :next WHERE {OWN} AND next_position < :next"
@@ -342,7 +345,7 @@ def _put_open(db: Connection, owner: Owner, session: str, turns: Sequence[Turn],
     new = _numbered(turns, session, last)
     check_turns(new)
     _take_turns(db, owner, new, 0)
-    rows = [{"session": session, "number": n, "json": json_of(turn)} for n, turn in enumerate(new, last + 1)]
+    rows = [{"session": session, "number": n, "json": record_json(turn)} for n, turn in enumerate(new, last + 1)]
     put(db, "open_turns", owner, rows, now=["added"])
     return new
 

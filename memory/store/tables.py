@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sql
 from sqlalchemy import Column, Connection, Float, Index, Integer, LargeBinary, String, Table, Text, text
 
-from ..errors import StoreError
+from ...errors import StoreError
 
 _LOCK = 0x7265636F
 """PostgreSQL's advisory lock."""
 _ONE_BY_ONE = threading.Lock()
 """What a revision calls (`alembic.op`) is the process's, and not a thread's."""
-SCHEMA = "3"
+SCHEMA = "1"
 """Version of the tables: the last revision of `memory.migrations`."""
 
 tables = sql.MetaData()
@@ -63,17 +62,17 @@ open_turns = _of_user("open_turns", _key("session"), _key("number", Integer), *_
 metadata = _of_user("metadata", _key("session"), *_filled(json=Text))
 memories = _of_user(
     "memories",
-    *_filled(base=String, position=Integer, settled_position=Integer, speakers=Text),
+    *_filled(base=String, position=Integer, finalized_position=Integer, speakers=Text),
     *_filled(writer=String, program=String, embedder=String, schema=Integer, updated=Float),
-    _part("mempiler_memories_unsettled", "settled_position < position", "tenant", "user"),
+    _part("mempiler_memories_unsettled", "finalized_position < position", "tenant", "user"),
 )
-changes = _of_user("changes", _key("number", Integer), *_filled(memory=Text), Column("settled", Text))
+changes = _of_user("changes", _key("number", Integer), *_filled(memory=Text), Column("finalized", Text))
 vectors = _of_user("vectors", _key("key", LargeBinary), *_filled(vector=LargeBinary))
 amendments = _of_user(
     "amendments",
     _key("number", Integer),
-    *_filled(what=String, entry=String, kind=String, text=Text, sources=Text, at=Float, by=String, undoes=Integer),
-    Column("new", Text),
+    *_filled(action=String, entry=String, kind=String, old_text=Text, sources=Text, at=Float, by=String, undoes=Integer),
+    Column("new_text", Text),
 )
 forgotten = Table("mempiler_forgotten", tables, _key("name"), *_filled(number=Integer, at=Float, erased=Integer))
 OWNED = (items, turns, open_turns, metadata, memories, changes, vectors, amendments, users)
@@ -94,23 +93,8 @@ def bring_up(db: Connection, url: str) -> None:
     if found is None:
         tables.create_all(db)
         db.execute(text("INSERT INTO mempiler_version VALUES (:version)"), {"version": SCHEMA})
-        # What earlier versions look for, and refuse.
-        db.execute(text("INSERT INTO mempiler_meta VALUES ('schema', :version)"), {"version": SCHEMA})
-    elif found in ("1", "2"):
-        from alembic import command
-        from alembic.config import Config
-
-        if db.dialect.name == "postgresql":
-            db.execute(text("SET LOCAL statement_timeout = 0"))
-        config = Config(attributes={"connection": db, "tables": tables})
-        config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
-        with _ONE_BY_ONE:
-            command.upgrade(config, "head")
     else:
         _refuse_newer(found, url)
-    # They came after the tables: an index changes nothing for earlier versions.
-    for index in (*users.indexes, *memories.indexes):
-        index.create(db, checkfirst=True)
 
 
 def check_version(db: Connection, url: str) -> None:
@@ -122,11 +106,6 @@ def check_version(db: Connection, url: str) -> None:
     found = _version(db)
     if found is None:
         raise StoreError(f"store {url}: there are no memories in it, and it cannot be written; give another --store")
-    if found in ("1", "2"):
-        raise StoreError(
-            f"store {url}: its tables are of version {found}, this Mempiler reads {SCHEMA}, and it cannot be written; "
-            "copy the file to a folder of your own: there it is brought up to date when it is opened"
-        )
     _refuse_newer(found, url)
 
 
@@ -144,9 +123,6 @@ def _refuse_newer(found: str, url: str) -> None:
 
 
 def _version(db: Connection) -> str | None:
-    there = sql.inspect(db)
-    if there.has_table(version.name):
+    if sql.inspect(db).has_table(version.name):
         return db.execute(text("SELECT version_num FROM mempiler_version")).scalar()
-    # Where versions of before Alembic put it.
-    before = text("SELECT value FROM mempiler_meta WHERE name = 'schema'")
-    return db.execute(before).scalar() if there.has_table(meta.name) else None
+    return None

@@ -8,9 +8,9 @@ place. What people say again on another day ("I ran today") is news, and keeps i
 Questions are known by the question marks of most scripts; in English and Chinese also by how they begin or end.
 
 Example:
-    >>> from mempiler.memory.index import Entry
-    >>> from mempiler.memory.repeats import SaidBefore
-    >>> said = SaidBefore("Where do I live?")
+    >>> from mempiler.memory.entry import Entry
+    >>> from mempiler.memory.search.repeats import RepeatFilter
+    >>> said = RepeatFilter("Where do I live?")
     >>> texts = ("where do I live", "Did you know I moved to Lisbon?", "I live in Lisbon.", "I live in Lisbon!")
     >>> [said.register(Entry(id="t", kind="turn", text=text)) for text in texts]
     [False, True, True, False]
@@ -23,7 +23,7 @@ from datetime import date, datetime
 from string import punctuation
 from typing import NamedTuple, Protocol
 
-from ..records.normalize import normalize_text
+from ...records.normalize import normalize_text
 from .bm25 import MAX_QUERY_CHARS, query_terms, tokens
 
 TURN = "turn"
@@ -71,7 +71,7 @@ class _Saying(NamedTuple):
     """None for questions and for what an assistant says: on another day they tell no more."""
 
 
-class SaidBefore:
+class RepeatFilter:
     """What a query asks, and what the turns of a ranking have said so far.
 
     Args:

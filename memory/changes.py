@@ -25,13 +25,13 @@ _SEQUENCE = (tuple, list)
 _PLAIN = (str, int, float, bool, date, type(None))
 
 
-def delta(before: BaseModel, after: BaseModel) -> dict[str, Change]:
+def diff(before: BaseModel, after: BaseModel) -> dict[str, Change]:
     """What changed between two records of one type, by field; {} if nothing did."""
     fields = {name: _change(getattr(before, name), getattr(after, name)) for name in type(after).model_fields}
     return {name: change for name, change in fields.items() if change is not None}
 
 
-def applied(before: Made, changes: Mapping[str, Change]) -> Made:
+def apply_changes(before: Made, changes: Mapping[str, Change]) -> Made:
     """The next version; it shares with the one before what did not change.
 
     Args:
@@ -62,7 +62,7 @@ def _change(before: Any, after: Any) -> Change | None:
     if before is after or (isinstance(after, _PLAIN) and type(after) is type(before) and after == before):
         return None
     if isinstance(after, BaseModel) and type(after) is type(before):
-        fields = delta(before, after)
+        fields = diff(before, after)
         return {"fields": fields} if fields else None
     if isinstance(before, _SEQUENCE) and isinstance(after, _SEQUENCE):
         items = _items(cast(Sequence[Any], before), cast(Sequence[Any], after))
@@ -111,7 +111,7 @@ def _applied(value: Any, change: Change) -> Any:
     if kind == "value":
         return how
     if kind == "fields":
-        return applied(value, how)
+        return apply_changes(value, how)
     if kind == "items":
         found = list(value)
         # From behind, so that places stay those before the change.

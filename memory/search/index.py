@@ -11,19 +11,19 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from itertools import chain, islice
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
-from pydantic import Field
 
-from ..errors import ProgramError, UserError
-from ..records import FrozenMapping, Hit, Record
-from ..records.frozen import FrozenDict
+from ...errors import ProgramError, UserError
+from ...records import Hit
+from ..entry import DIALOGUE, Entry, EntryFilter, SpeakerIs
+from ..text_slots import in_parts, text_slot
 from .bm25 import MAX_QUERY_CHARS, NEIGHBOUR_WEIGHT, BM25Index
-from .repeats import SaidBefore
+from .embedder import Embedder, query_vectors
+from .repeats import RepeatFilter
 from .signals import (
     BESIDE,
     COSINES,
@@ -34,17 +34,11 @@ from .signals import (
     Reranker,
     Speakers,
     best_rows,
-    deviations,
+    standard_scores,
     month_of,
     months_asked,
     passages,
 )
-from .text_turns import in_parts, text_slot
-
-DIALOGUE = "dialogue"
-"""The tag of an entry that is a turn: entries with an equal one are the turns of one dialogue, in their order."""
-LABEL = "label"
-"""The tag that is shown before an entry's text and not searched, e.g. the type of a fact."""
 
 STEPS = 2048
 """Steps from 0 to 1 of a number of a vector beside words: products of two add up exactly in any order."""
@@ -55,79 +49,8 @@ _LEAST, _LOWEST = 5e-324, float(np.finfo(np.float32).min)
 _NOBODY, _CACHED = -1, 1024
 """The row of a line that is nobody's; vectors that are compared with several queries while they are at hand."""
 
-EntryFilter = Callable[["Entry"], bool]
-"""A filter: only entries for which it is true are found. `SpeakerIs` costs the same in a memory of any size."""
-
-
-class Entry(Record):
-    """One thing to search for."""
-
-    id: str
-    """Unique within its index."""
-    text: str
-    kind: str = "entry"
-    """What it is; see `records.Hit.kind`."""
-    sources: tuple[str, ...] = ()
-    """Ids of the turns the entry rests on."""
-    time: datetime | None = None
-    speaker: str | None = None
-    tags: FrozenMapping[str, str] = Field(default_factory=FrozenDict)
-    """Free labels that filters look at, e.g. {"layer": "concept"}; `DIALOGUE` names the dialogue of a turn."""
-
-    def hit(self, score: float = 0.0) -> Hit:
-        """The entry as a search result."""
-        # Of a dictionary, since a search makes thirty hits, and keyword arguments take as long again.
-        about = {name: getattr(self, name) for name in ("id", "text", "kind", "sources", "time", "speaker")}
-        return Hit.model_validate({**about, "score": score, "label": self.tags.get(LABEL, "")})
-
-
-@dataclass(frozen=True)
-class SpeakerIs:
-    """A filter: entries of one speaker, or of everybody else."""
-
-    speaker: str
-    same: bool = True
-
-    def __call__(self, entry: Entry) -> bool:
-        return (entry.speaker == self.speaker) is self.same
-
-
-def entry_of(hit: Hit) -> Entry:
-    """What a hit is, as a thing to search for."""
-    tags = {LABEL: hit.label} if hit.label else {}
-    about = {"kind": hit.kind, "sources": hit.sources, "time": hit.time, "speaker": hit.speaker}
-    return Entry.model_validate({"id": hit.id, "text": hit.text, "tags": tags, **about})
-
-
-class Embedder(Protocol):
-    """What an index needs to know of an embedder; `engines.embedders` has implementations.
-
-    One that tells what is searched for from what is searched has `embed_queries` too, of the form of `embed`, and one
-    whose first hits are ranked again has a `reranker`.
-    """
-
-    @property
-    def name(self) -> str:
-        """Names the vectors: two embedders of one name give the same ones."""
-        ...
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector; 0 until the endpoint has returned one."""
-        ...
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Texts as float32 [len(texts), dimension]; rows have length 1, or 0 for a text without words."""
-        ...
-
-
-def query_vectors(embedder: Embedder, queries: Sequence[str]) -> np.ndarray:
-    """The vectors of queries, by `embed_queries` of an embedder that tells them from what is searched."""
-    return getattr(embedder, "embed_queries", embedder.embed)(queries)
-
-
 class Index:
-    """Entries that can be searched; not locked. Many threads search those of a memory by its `Indexes`.
+    """Entries that can be searched; not locked. Many threads search those of a memory by its `IndexCache`.
 
     Args:
         embedder: Turns texts into vectors; None searches by words alone.
@@ -135,7 +58,8 @@ class Index:
         lent: What the turns of one dialogue lend one another; see `words.NEIGHBOUR_WEIGHT`.
 
     Example:
-        >>> from mempiler.memory.index import Entry, Index
+        >>> from mempiler.memory.entry import Entry
+        >>> from mempiler.memory.search.index import Index
         >>> index = Index()
         >>> index.add([Entry(id="f1", text="Ann moved to Lisbon"), Entry(id="f2", text="Ann likes jazz")])
         >>> index.search(["Does she like music?"], k=1)[0][0].id
@@ -243,7 +167,7 @@ class Index:
 
     def _ranking(self, query: str, scores: np.ndarray, least: float, where: EntryFilter | None, most: int) -> _Ranking:
         """The `most` best rows that score `least` or more; turns that repeat the query or a better one come apart."""
-        ranking, said = _Ranking(), SaidBefore(query)
+        ranking, said = _Ranking(), RepeatFilter(query)
         for row, score in _rows_in_order(scores, least, most if where is None else len(scores)):
             entry = self._entries[row]
             if entry is None or not (where is None or where(entry)):
@@ -307,7 +231,7 @@ class Index:
             self._words.neighbour_smoothing()(lent, COSINES)
             live = slice(None) if there.all() else there
             alike = np.full(len(near), -math.inf)
-            alike[live] = deviations(words[live]) + deviations(lent[live])
+            alike[live] = standard_scores(words[live]) + standard_scores(lent[live])
             alike[near < min_score] = -math.inf
             bonus = self._bonus(query)
             scores = alike if bonus is None else alike + bonus
@@ -335,9 +259,9 @@ class Index:
         weights = {word: self._words.weight(word) for word in reranker.words(asked)}
 
         def ranked() -> list[Hit]:
-            lent = deviations(reranker.scores(asked, texts[:most], weights))
+            lent = standard_scores(reranker.scores(asked, texts[:most], weights))
             lend(lent)
-            scores = deviations(lent) + (fused - near) + BESIDE * near
+            scores = standard_scores(lent) + (fused - near) + BESIDE * near
             below = float(scores.min() - fused[-1])
             order: list[int] = np.argsort(-scores, kind="stable").tolist()
             first = [best[n]._replace(score=float(scores[n])) for n in order]

@@ -1,0 +1,1 @@
+"""Search in memories: by words, by vectors, by who spoke and when."""
