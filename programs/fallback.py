@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..memory.entry import DIALOGUE, Entry
-from ..memory.search.repeats import RepeatFilter, asks_no_more, is_assistant, words_asked
+from ..memory.search.repeats import RepeatFilter, query_words, repeats_query
+from ..memory.search.speakers import is_assistant
 from ..records import Hit
 
 FEW = 5
@@ -65,12 +66,12 @@ def prior_reply_ids(query: str, hits: Sequence[Hit], entries: Iterable[Entry]) -
 
 def replies_to(query: str, entries: Iterable[Entry]) -> Iterator[str]:
     """Ids of the turns by which an assistant replied when a query was asked before."""
-    asked = words_asked(query)
+    words = query_words(query)
     for turn, reply in pairwise(entries):
         if not is_assistant(reply.speaker) or is_assistant(turn.speaker):
             continue
         is_same_dialogue = DIALOGUE in turn.tags and turn.tags[DIALOGUE] == reply.tags.get(DIALOGUE)
-        if is_same_dialogue and asks_no_more(turn, asked):
+        if is_same_dialogue and repeats_query(turn, words):
             yield reply.id
 
 

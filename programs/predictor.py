@@ -21,10 +21,10 @@ from pydantic import BaseModel
 
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import UserError
-from ..memory.search.bm25 import tokens
 from ..memory.search.embedder import Embedder, query_vectors
 from ..memory.search.index_cache import IndexCache
-from ..memory.search.signals import standard_scores
+from ..memory.search.scores import standard_scores
+from ..memory.search.tokens import tokens
 from ..reading.failures import concerns_prompt
 from ..records.context_variables import set_context
 from .adapter import adapter as make_adapter

@@ -26,7 +26,7 @@ from ..engines.call_context import call_context
 from ..engines.fair_semaphore import FairSemaphore
 from ..errors import ProgramError, StoreError, UserError
 from ..memory.edits import Amendments, active_amendments
-from ..memory.search.bm25 import clear_word_cache
+from ..memory.search.tokens import clear_word_cache
 from ..memory.changes import apply_changes
 from ..memory.metadata import validate_filter
 from ..memory.memory import Memory

@@ -1,245 +1,206 @@
-"""BM25 over stems, updated in place instead of rebuilt; neighbouring turns share their scores.
+"""BM25: how well the texts of an index match the words of a query.
 
-Scores are those of rank_bm25's Okapi to the last bit; but a term in half of the entries or more has a small weight, so
-that the first facts of a memory can be found. Function words and stems are English, Chinese is cut by jieba. Texts are
-hostile, and jieba and the stemmer take the square of a length: long runs are cut, long words are terms as they are.
+    >>> from mempiler.memory.search.bm25 import BM25Index
+    >>> index = BM25Index()
+    >>> for row, text in enumerate(["Ann moved to Lisbon", "Ann likes jazz", "Bob likes rain"]):
+    ...     index.set_text(row, text)
+    >>> [round(score, 2) for score in index.scores("Does she like jazz?").tolist()]
+    [0.0, 0.57, 0.05]
+
+The score of a text is the sum, over the terms of the query, of
+
+    weight * count * (K1 + 1) / (count + K1 * (1 - B + B * length / mean length))
+
+where `count` is how often the text has the term, lengths are numbers of terms, and
+
+    weight = log(texts - frequency + 0.5) - log(frequency + 0.5)
+
+for a term that is in `frequency` of the texts. This is Okapi BM25 (Robertson and Zaragoza, "The
+Probabilistic Relevance Framework: BM25 and Beyond", 2009) as rank_bm25's `BM25Okapi` computes it.
+Scores equal those of rank_bm25, but for terms that are in half of the texts or more: their weights
+are at least `FLOOR`. Unlike rank_bm25, the index is updated in place: changing a text costs as much
+as the text is long, however many others there are.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, cast
 
 import numpy as np
 
-from ...records.chinese import MAX_RUN_LENGTH, chinese_cutter
-from ...records.normalize import normalize_text
-from ..text_slots import text_slot
+from .tokens import query_terms, tokens
 
-K1, B = 1.5, 0.75
-EPSILON, FLOOR = 0.25, 0.01
-"""Weight of a term that is in half of the entries or more: this share of the mean weight of all terms, but no less."""
-
-_FUNCTION_WORDS = """
-a an the and or but if so of to in on at for from with by as about into than then that this these those there
-i me my we us our you your he him his she her hers it its they them their
-am is are was were be been being do does did have has had can could will would should may
-what when where which who whom whose why how not no just too very also
-的 了 吗 呢 吧 啊 着 过 地 得 和 与 在 是 有 我 你 他 她 它 我们 你们 他们 她们 这 那 也 都 就 很 什么
-"""
-STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
-
-_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
-_WORD = re.compile(r"[^\W_]+")
-_RUN = re.compile(rf"(?P<han>[{_HAN}]{{1,{MAX_RUN_LENGTH}}})|[^\W_{_HAN}]+")
-MAX_QUERY_CHARS = 10_000
-"""Characters of a query of which words are looked for, and which are embedded."""
-MAX_STEMS = 5_000
-"""Distinct words of a text that are stemmed, at 20 microseconds each; further ones are terms as they are."""
-MAX_CUT = 10_000
-"""Chinese signs of a text that are cut into words, at up to 30 ms a thousand; behind them every pair is a term."""
-_LONGEST = 64
-"""Letters of a word that is stemmed; with them the words that are kept take at most 30 MB."""
-NEIGHBOUR_WEIGHT = {1: 0.5, 2: 0.2, -1: 0.2}
-"""The part of its score that a turn lends its neighbours, by how many turns these come after it."""
+K1 = 1.5
+"""How much further occurrences of a term in one text add; 0: nothing."""
+B = 0.75
+"""How much longer texts are marked down, from 0 to 1."""
+EPSILON = 0.25
+"""Weight of a term that is in half of the texts or more, as a share of the mean weight of all terms."""
+FLOOR = 0.01
+"""The least weight of such a term. In a memory of one or two texts every term is one, and without a
+floor no text would be found."""
 
 
-@dataclass(eq=False)
 class BM25Index:
-    """BM25 of the texts in the rows of an index; not locked."""
+    """BM25 scores for the texts in numbered rows. Not safe under threads without a lock."""
 
-    neighbor_weights: Mapping[int, float] = field(default_factory=lambda: NEIGHBOUR_WEIGHT)
-    """What the turns of one dialogue lend one another."""
-    _postings: dict[str, tuple[array[int], array[int]]] = field(default_factory=dict[str, Any])
-    """Of each term the rows that hold it, ascending, and how often each does."""
-    _terms_in: array[int] = field(default_factory=lambda: array("q", [0]))
-    """How many terms are in 1, 2, ... texts, by that number; what stands at 0 is not read."""
-    _lengths: array[float] = field(default_factory=lambda: array("d"))
-    _texts: int = 0
-    _total: int = 0
-    _numbers: dict[str, int] = field(default_factory=lambda: {"": 0})
-    _dialogues: array[int] = field(default_factory=lambda: array("q"))
-    """The number of the dialogue of each row."""
-    _known: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
-    _least: float | None = None
-    _order: tuple[np.ndarray, list[tuple[slice, slice, np.ndarray]]] | None = None
+    def __init__(self) -> None:
+        self._postings: dict[str, _Posting] = {}
+        """The rows that have each term; no term without rows."""
+        self._lengths: array[float] = array("d")
+        """The number of terms in each row; 0 for a row without a text."""
+        self._total_length = 0
+        """The sum of `_lengths`."""
+        self._text_count = 0
+        """How many rows have a text."""
+        self._terms_by_frequency: array[int] = array("q", [0])
+        """At place n: how many terms are in exactly n texts. The number at place 0 means nothing."""
 
-    def put(self, row: int, old: str | None, new: str | None, dialogue: str = "") -> None:
-        """Gives a row, or the next one, another text; `dialogue` is what it is a turn of, "" for nothing."""
-        before, after = (Counter(tokens(text) if text else ()) for text in (old, new))
-        for term, times in after.items():
-            if before.get(term) != times:
-                self._post(row, term, times)
-        for term in before.keys() - after.keys():
-            self._post(row, term, 0)
+        # What follows from all texts is computed when a query needs it, and dropped at every change.
+        self._term_scores: dict[str, np.ndarray] = {}
+        """What each term adds to the scores of the rows of its posting."""
+        self._common_weight: float | None = None
+        """The weight of terms that are in half of the texts or more."""
+
+    def set_text(self, row: int, text: str | None, old_text: str | None = None) -> None:
+        """Give a row another text.
+
+        Args:
+            row: A row that exists, or the next one.
+            text: The new text; None if the row is to have none.
+            old_text: The text that the row has now; None if it has none.
+        """
         if row == len(self._lengths):
             self._lengths.append(0)
-            self._dialogues.append(0)
-        self._lengths[row] = after.total()
-        self._dialogues[row] = self._numbers.setdefault(dialogue, len(self._numbers))
-        self._total += after.total() - before.total()
-        self._texts += (new is not None) - (old is not None)
-        self._known, self._least, self._order = {}, None, None
+
+        old_counts = _term_counts(old_text)
+        new_counts = _term_counts(text)
+        for term, count in new_counts.items():
+            if old_counts.get(term) != count:
+                self._set_count(term, row, count)
+        for term in old_counts.keys() - new_counts.keys():
+            self._set_count(term, row, 0)
+
+        self._lengths[row] = new_counts.total()
+        self._total_length += new_counts.total() - old_counts.total()
+        self._text_count += int(text is not None) - int(old_text is not None)
+        self._term_scores = {}
+        self._common_weight = None
 
     def scores(self, query: str) -> np.ndarray:
-        """BM25 of every row with what neighbours lend, shape [rows]; 0 for no hit."""
+        """Return the score of every row, float64 of shape [rows]; 0 for rows without a word of it."""
         scores = np.zeros(len(self._lengths))
-        # Terms are added in their order, and one that is there twice counts twice.
-        for term in query_terms(query[:MAX_QUERY_CHARS]):
-            if term in self._postings:
-                scores[np.frombuffer(self._postings[term][0], np.int64)] += self._impacts(term)
-        self.neighbour_smoothing()(scores)
+        # Terms are added in the order of the query, and twice if they are there twice: in another
+        # order sums would be rounded in another way.
+        for term in query_terms(query):
+            posting = self._postings.get(term)
+            if posting is not None:
+                scores[posting.row_array()] += self._scores_of_term(term, posting)
         return scores
 
-    def weight(self, text: str) -> float:
-        """What the rarest word of a text weighs: the log of one over the share of texts that hold it; 0 for none."""
-        held = [len(self._postings[term][0]) if term in self._postings else 0 for term in tokens(text)]
-        return max((math.log(1 + (self._texts - n + 0.5) / (n + 0.5)) for n in held), default=0.0)
+    def rarity(self, text: str) -> float:
+        """Return how rare the rarest term of a text is; 0 for a text without terms.
 
-    def neighbour_smoothing(self, rows: Any = slice(None)) -> Callable[..., None]:
-        """What adds to the scores of some rows, in place, what neighbours among them lend: so much of `lent`.
-
-        It holds for these rows as they are now, whatever changes.
+        It is log(1 + (texts - frequency + 0.5) / (frequency + 0.5)), which is never negative.
         """
-        if len(self._numbers) == 1:
-            return lambda *_: None  # no row is of a dialogue
-        if self._order is None:
-            # Where each row is among rows by dialogue; a row of none is one by itself. For each step: which of these
-            # are lent to, by which, and how much.
-            dialogues = np.array(self._dialogues, np.int64)
-            alone = np.flatnonzero(dialogues == 0)
-            dialogues[alone] = -1 - alone
-            order = np.argsort(dialogues, kind="stable")
-            dialogues = dialogues[order]
-            loans = list[tuple[slice, slice, np.ndarray]]()
-            for step, share in self.neighbor_weights.items():
-                to, by = (slice(max(n, 0), min(n, 0) or None) for n in (step, -step))
-                loans.append((to, by, share * (dialogues[to] == dialogues[by])))
-            self._order = np.argsort(order), loans
-        places, loans = self._order
-        at = places[rows]
+        rarity = 0.0
+        for term in tokens(text):
+            frequency = len(self._postings[term].rows) if term in self._postings else 0
+            odds = (self._text_count - frequency + 0.5) / (frequency + 0.5)
+            rarity = max(rarity, math.log(1 + odds))
+        return rarity
 
-        def lend(scores: np.ndarray, part: float = 1.0) -> None:
-            before = np.zeros(len(places))
-            before[at] = scores
-            after = before.copy()
-            for to, by, share in loans:
-                after[to] += part * share * before[by]
-            scores[:] = after[at]
+    def _set_count(self, term: str, row: int, count: int) -> None:
+        """Set how often the text of a row has a term; 0 removes it."""
+        posting = self._postings.get(term)
+        if posting is None:
+            posting = self._postings[term] = _Posting()
 
-        return lend
-
-    def _post(self, row: int, term: str, times: int) -> None:
-        if term not in self._postings:
-            self._postings[term] = array("q"), array("I")
-        rows, counts = self._postings[term]
-        before = len(rows)
-        at = bisect_left(rows, row) if before and row <= rows[-1] else before
-        if at == before or rows[at] != row:
-            rows.insert(at, row)
-            counts.insert(at, times)
-        elif times:
-            counts[at] = times
-        else:
-            del rows[at], counts[at]
-        if not rows:
+        old_frequency = len(posting.rows)
+        posting.set_count(row, count)
+        frequency = len(posting.rows)
+        if frequency == 0:
             del self._postings[term]
-        if len(rows) == len(self._terms_in):
-            self._terms_in.append(0)
-        self._terms_in[before] -= 1
-        self._terms_in[len(rows)] += 1
 
-    def _impacts(self, term: str) -> np.ndarray:
-        """What a term adds to the score of each row of its posting; operations are in the order of rank_bm25."""
-        if term in self._known:
-            return self._known[term]
-        rows, counts = self._postings[term]
-        holders, weight = len(rows), self._least
-        if 2 * holders < self._texts:
-            weight = math.log(self._texts - holders + 0.5) - math.log(holders + 0.5)
-        elif weight is None:
-            terms = np.frombuffer(self._terms_in, np.int64)
-            held = np.flatnonzero(terms[1:] != 0) + 1
-            weights = np.log(self._texts - held + 0.5) - np.log(held + 0.5)
-            weight = max(EPSILON * math.fsum(terms[held] * weights) / int(terms[held].sum()), FLOOR)
-            self._least = weight
-        times, lengths = np.frombuffer(counts, np.uint32), np.frombuffer(self._lengths)
-        norms = K1 * (1 - B + B * lengths[np.frombuffer(rows, np.int64)] / (self._total / self._texts))
-        self._known[term] = weight * (times * (K1 + 1) / (times + norms))
-        return self._known[term]
+        if frequency == len(self._terms_by_frequency):
+            self._terms_by_frequency.append(0)
+        self._terms_by_frequency[old_frequency] -= 1
+        self._terms_by_frequency[frequency] += 1
+
+    def _scores_of_term(self, term: str, posting: _Posting) -> np.ndarray:
+        """Return what a term adds to the score of each row of its posting."""
+        if term not in self._term_scores:
+            counts = posting.count_array()
+            lengths = np.frombuffer(self._lengths)[posting.row_array()]
+            mean_length = self._total_length / self._text_count
+
+            # Do not reorder the operations: they are those of rank_bm25, one by one, and floats
+            # that are multiplied in another order differ in the last bit.
+            norms = K1 * (1 - B + B * lengths / mean_length)
+            saturations = counts * (K1 + 1) / (counts + norms)
+            self._term_scores[term] = self._weight(len(posting.rows)) * saturations
+        return self._term_scores[term]
+
+    def _weight(self, frequency: int) -> float:
+        """Return the weight of a term that is in so many texts."""
+        if 2 * frequency < self._text_count:
+            return math.log(self._text_count - frequency + 0.5) - math.log(frequency + 0.5)
+
+        # By the formula it would be 0 or less.
+        if self._common_weight is None:
+            self._common_weight = max(EPSILON * self._mean_weight(), FLOOR)
+        return self._common_weight
+
+    def _mean_weight(self) -> float:
+        """Return the mean weight of all terms by the formula, which may be negative."""
+        terms_by_frequency = np.frombuffer(self._terms_by_frequency, np.int64)
+        frequencies = np.flatnonzero(terms_by_frequency[1:]) + 1
+        term_counts = terms_by_frequency[frequencies]
+        weights = np.log(self._text_count - frequencies + 0.5) - np.log(frequencies + 0.5)
+        return math.fsum(term_counts * weights) / int(term_counts.sum())
 
 
-def tokens(text: str) -> list[str]:
-    """The terms of a text in order: stems and Chinese words, without function words, folded to lower case.
+@dataclass(eq=False, slots=True)
+class _Posting:
+    """The rows whose texts have one term."""
 
-    Example:
-        >>> from mempiler.memory.search.bm25 import tokens
-        >>> tokens("She was running in the parks!"), tokens("我喜欢在周末打篮球")
-        (['run', 'park'], ['喜欢', '周末', '篮球', '打篮球'])
-    """
-    with text_slot(len(text)):
-        return _stems(_words(normalize_text(text)))
+    rows: array[int] = field(default_factory=lambda: array("q"))
+    """Ascending."""
+    counts: array[int] = field(default_factory=lambda: array("I"))
+    """How often the text of each of these rows has the term."""
 
+    def set_count(self, row: int, count: int) -> None:
+        """Set how often the text of a row has the term; 0 removes the row."""
+        if not self.rows or row > self.rows[-1]:
+            # This is the usual case: a text that comes to an index has its last row.
+            self.rows.append(row)
+            self.counts.append(count)
+            return
 
-def _words(text: str) -> list[str]:
-    """Cut a folded text into words."""
-    if text.isascii():
-        return _WORD.findall(text)
-
-    words: list[str] = []
-    signs = 0
-    for run in _RUN.finditer(text):
-        if not run["han"]:
-            words.append(run[0])
-            continue
-        signs += len(run[0])
-        if signs <= MAX_CUT:
-            words.extend(chinese_cutter().cut_for_search(run[0]))
+        place = bisect_left(self.rows, row)
+        if self.rows[place] != row:
+            self.rows.insert(place, row)
+            self.counts.insert(place, count)
+        elif count > 0:
+            self.counts[place] = count
         else:
-            words.extend(_pairs(run[0]))
-    return words
+            del self.rows[place]
+            del self.counts[place]
+
+    # An array cannot grow while numpy looks at its memory: drop these two before the next change.
+    def row_array(self) -> np.ndarray:
+        """Return `rows` without copying them."""
+        return np.frombuffer(self.rows, np.int64)
+
+    def count_array(self) -> np.ndarray:
+        """Return `counts` without copying them."""
+        return np.frombuffer(self.counts, np.uint32)
 
 
-def _pairs(run: str) -> list[str]:
-    """Return every two neighbours of a run: most Chinese words have two signs."""
-    return [run[start : start + 2] for start in range(len(run) - 1)] or [run]
-
-
-def _stems(words: Iterable[str]) -> list[str]:
-    """Return the stems of words in order, without function words."""
-    stems: dict[str, str] = {}
-    terms: list[str] = []
-    for word in words:
-        if word in STOP_WORDS:
-            continue
-        if word not in stems:
-            is_stemmed = len(word) <= _LONGEST and len(stems) < MAX_STEMS
-            stems[word] = _stem(word) if is_stemmed else word
-        terms.append(stems[word])
-    return terms
-
-
-query_terms = lru_cache(maxsize=64)(tokens)
-"""`tokens` of a query, which several searches and signals ask for."""
-
-
-def clear_word_cache() -> None:
-    """Drops the words seen so far: a password is a word too."""
-    _stem.cache_clear()
-    query_terms.cache_clear()
-
-
-@lru_cache(maxsize=32_768)
-def _stem(word: str) -> str:
-    import snowballstemmer  # pyright: ignore[reportMissingTypeStubs]
-
-    # A stemmer keeps its word in itself, so threads must not share one; the cache makes a new one affordable.
-    # The stemmer reduces a single s to "".
-    return cast("Any", snowballstemmer).stemmer("porter").stemWord(word) or word
+def _term_counts(text: str | None) -> Counter[str]:
+    """Return how often a text has each of its terms; None has none."""
+    return Counter(tokens(text)) if text else Counter()

@@ -12,8 +12,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
-from typing import Any, NamedTuple, cast
+from itertools import chain
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -21,24 +21,28 @@ from ...errors import ProgramError, UserError
 from ...records import Hit
 from ..entry import DIALOGUE, Entry, EntryFilter, SpeakerIs
 from ..text_slots import in_parts, text_slot
-from .bm25 import MAX_QUERY_CHARS, NEIGHBOUR_WEIGHT, BM25Index
+from .bm25 import BM25Index
 from .embedder import Embedder, query_vectors
+from .months import month_nearness, month_number
+from .neighbours import Neighbours
+from .passages import passages
 from .repeats import RepeatFilter
+from .scores import best_rows, standard_scores
 from .signals import (
     BESIDE,
     COSINES,
     FIRST,
+    NEIGHBOUR_WEIGHT,
+    NEXT_MONTH,
     PASSAGES,
     WHEN,
     WHO,
+    YEAR,
     Reranker,
-    Speakers,
-    best_rows,
-    standard_scores,
-    month_of,
-    months_asked,
-    passages,
 )
+from .speakers import Speakers
+from .tokens import MAX_QUERY_CHARS
+from .vectors import VectorTable
 
 STEPS = 2048
 """Steps from 0 to 1 of a number of a vector beside words: products of two add up exactly in any order."""
@@ -46,8 +50,6 @@ SPARE = 1000
 """Empty rows that are kept beyond those in use before rows are numbered anew."""
 _LEAST, _LOWEST = 5e-324, float(np.finfo(np.float32).min)
 """The lowest score above 0, and one lower than any: what is no hit is lower still."""
-_NOBODY, _CACHED = -1, 1024
-"""The row of a line that is nobody's; vectors that are compared with several queries while they are at hand."""
 
 class Index:
     """Entries that can be searched; not locked. Many threads search those of a memory by its `IndexCache`.
@@ -55,7 +57,7 @@ class Index:
     Args:
         embedder: Turns texts into vectors; None searches by words alone.
         hybrid: Whether words count beside the vectors, and with them all else that a question asks for (`signals`).
-        lent: What the turns of one dialogue lend one another; see `words.NEIGHBOUR_WEIGHT`.
+        lent: What the turns of one dialogue lend one another; see `signals.NEIGHBOUR_WEIGHT`.
 
     Example:
         >>> from mempiler.memory.entry import Entry
@@ -71,7 +73,7 @@ class Index:
     ) -> None:
         self.embedder, self.hybrid = embedder, hybrid
         self._worded, self._summed = hybrid or embedder is None, hybrid and embedder is not None
-        self._lent, self._words, self._vectors = lent, BM25Index(lent), _Vectors()
+        self._lent, self._words, self._neighbours, self._vectors = lent, BM25Index(), Neighbours(lent), VectorTable()
         self._rows: dict[str, int] = {}
         """The row of each id, in their order; that of an entry that is gone stays empty."""
         self._entries: list[Entry | None] = []
@@ -96,14 +98,15 @@ class Index:
         made = self._checked(self.embedder.embed(lines)) if self.embedder and lines else None
         for row in [self._rows.pop(id) for id in removed_ids if id in self._rows]:
             old, self._entries[row] = self._entries[row], None
-            self._vectors.drop(row)
+            self._vectors.remove(row)
             if self._worded:
-                self._words.put(row, old and old.text, None)
+                self._words.set_text(row, None, old and old.text)
+                self._neighbours.set_dialogue(row, "")
         self._put(new, list(map(len, texts)), made)
         # Most rows, or most vectors, are nobody's: it begins anew with what is there.
-        if max(len(self._entries) - len(self._rows), self._vectors.unused) > len(self._rows) + SPARE:
+        if max(len(self._entries) - len(self._rows), self._vectors.removed_count) > len(self._rows) + SPARE:
             rows, fresh = list(self._rows.values()), Index(self.embedder, self.hybrid, self._lent)
-            fresh._put([entry for row in rows if (entry := self._entries[row])], *self._vectors.of(rows))
+            fresh._put([entry for row in rows if (entry := self._entries[row])], *self._vectors.vectors_of(rows))
             vars(self).update(vars(fresh))
 
     def search(
@@ -160,7 +163,7 @@ class Index:
     def semantic_queries(self, queries: Sequence[str]) -> list[str]:
         """What of queries is compared by meaning: where words count as well, names of speakers do not."""
         begun = [query[:MAX_QUERY_CHARS] for query in queries]
-        return [self._speaking.left_out(query) for query in begun] if self._summed else begun
+        return [self._speaking.without_names(query) for query in begun] if self._summed else begun
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -183,7 +186,7 @@ class Index:
             with text_slot(sum(map(_length, part))):
                 self._put_entries(part)
         if vectors is not None and len(vectors):
-            self._vectors.put([self._rows[entry.id] for entry in new], counts, vectors)
+            self._vectors.set_vectors([self._rows[entry.id] for entry in new], counts, vectors)
 
     def _put_entries(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
@@ -193,15 +196,16 @@ class Index:
                 self._speakers.append(0)
                 self._months.append(0)
             old, self._entries[row] = self._entries[row], entry
-            self._speakers[row], self._months[row] = self._speaking.number(entry.speaker), month_of(entry.time)
+            self._speakers[row], self._months[row] = self._speaking.register(entry.speaker), month_number(entry.time)
             if self._worded:
-                self._words.put(row, old and old.text, entry.text, entry.tags.get(DIALOGUE, ""))
+                self._words.set_text(row, entry.text, old and old.text)
+                self._neighbours.set_dialogue(row, entry.tags.get(DIALOGUE, ""))
 
     def _checked(self, vectors: np.ndarray) -> np.ndarray:
-        if self._vectors.table.shape[1] not in (0, vectors.shape[1]):
+        if self._vectors.dimension not in (0, vectors.shape[1]):
             raise ProgramError(
                 f"embedder {self.embedder and self.embedder.name!r} gives {vectors.shape[1]} numbers a text, "
-                f"the index holds {self._vectors.table.shape[1]}; rebuild the index"
+                f"the index holds {self._vectors.dimension}; rebuild the index"
             )
         return np.round(vectors * STEPS).astype(np.float32) / np.float32(STEPS) if self._summed else vectors
 
@@ -211,7 +215,7 @@ class Index:
         """What each row scores for each query, what a hit scores at least, and of that by words and cosines."""
         if self.embedder is None:
             for query in queries:
-                words = self._words.scores(query)
+                words = self._word_scores(query)
                 found = words > max(min_score, 0)
                 if self.hybrid and (bonus := self._bonus(query)) is not None:
                     # In deviations as beside cosines; what shares no word with a query is no hit for its bonus.
@@ -226,9 +230,9 @@ class Index:
             if not self._summed:
                 yield near, max(min_score, _LOWEST) if vector.any() else math.inf, None
                 continue
-            words, there = self._words.scores(query), near >= _LOWEST
+            words, there = self._word_scores(query), near >= _LOWEST
             lent = np.where(there, near, 0)
-            self._words.neighbour_smoothing()(lent, COSINES)
+            self._neighbours.smoothing().add_shares(lent, factor=COSINES)
             live = slice(None) if there.all() else there
             alike = np.full(len(near), -math.inf)
             alike[live] = standard_scores(words[live]) + standard_scores(lent[live])
@@ -237,12 +241,19 @@ class Index:
             scores = alike if bonus is None else alike + bonus
             yield scores, _LOWEST if vector.any() or words.any() else math.inf, alike
 
+    def _word_scores(self, query: str) -> np.ndarray:
+        """BM25 of every row with what neighbours lend, shape [rows]; 0 for no hit."""
+        scores = self._words.scores(query)
+        self._neighbours.smoothing().add_shares(scores)
+        return scores
+
     def _bonus(self, query: str) -> np.ndarray | None:
         """What rows gain by who speaks and when, in deviations; None where a query asks for nobody and no time."""
         bonus: np.ndarray | None = None
-        if speakers := self._speaking.speakers_in_query(query):
+        if speakers := self._speaking.target_speakers(query):
             bonus = WHO * np.isin(np.frombuffer(self._speakers, np.int64), speakers)
-        near = months_asked(query, np.frombuffer(self._months, np.int64))
+        months = np.frombuffer(self._months, np.int64)
+        near = month_nearness(query, months, next_month=NEXT_MONTH, year=YEAR)
         return bonus if near is None else WHEN * near + (0 if bonus is None else bonus)
 
     def _reranked(
@@ -255,12 +266,12 @@ class Index:
         most = max(int(np.searchsorted(np.cumsum(list(map(len, texts))), PASSAGES, "right")), 1)
         rows = np.array([candidate.row for candidate in best[:most]])
         fused = np.array([candidate.score for candidate in best[:most]])
-        near, lend, asked = alike[rows], self._words.neighbour_smoothing(rows), self.semantic_queries([query])[0]
-        weights = {word: self._words.weight(word) for word in reranker.words(asked)}
+        near, smoothing, asked = alike[rows], self._neighbours.smoothing(), self.semantic_queries([query])[0]
+        weights = {word: self._words.rarity(word) for word in reranker.words(asked)}
 
         def ranked() -> list[Hit]:
             lent = standard_scores(reranker.scores(asked, texts[:most], weights))
-            lend(lent)
+            smoothing.add_shares(lent, rows)
             scores = standard_scores(lent) + (fused - near) + BESIDE * near
             below = float(scores.min() - fused[-1])
             order: list[int] = np.argsort(-scores, kind="stable").tolist()
@@ -294,10 +305,11 @@ class _Ranking:
 
 def _rows_in_order(scores: np.ndarray, least: float, first: int) -> Iterator[tuple[int, float]]:
     """All rows that score so much at least, best first; whoever takes no more than `first` does not sort the others."""
-    head = list(best_rows(scores, least, first))
-    yield from head
+    head = best_rows(scores, least, first)
+    yield from zip(head.tolist(), scores[head].tolist(), strict=True)
     if len(head) == first:
-        yield from islice(best_rows(scores, least, len(scores)), first, None)
+        rest = best_rows(scores, least, len(scores))[first:]
+        yield from zip(rest.tolist(), scores[rest].tolist(), strict=True)
 
 
 def _hits(ranking: _Ranking, k: int) -> list[Hit]:
@@ -305,68 +317,3 @@ def _hits(ranking: _Ranking, k: int) -> list[Hit]:
     lowest = min((candidate.score for candidate in ranking.best), default=math.inf)
     behind = [candidate._replace(score=min(candidate.score, lowest)) for candidate in ranking.repeats]
     return [candidate.entry.hit(candidate.score) for candidate in [*ranking.best, *behind][:k]]
-
-
-@dataclass(eq=False)
-class _Vectors:
-    """Vectors of the lines of entries, by the rows of these.
-
-    Each query is compared by itself and on one thread: it gets the same cosines alone and in a batch, equal vectors tie
-    wherever they stand, and no thread waits busily for another one.
-    """
-
-    _room: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))
-    _lines: dict[int, range] = field(default_factory=dict[int, range])
-    """The lines of each row."""
-    _rows: array[int] = field(default_factory=lambda: array("q"))
-    """The row of each line; a line that is nobody's is `unused`."""
-    unused: int = 0
-
-    @property
-    def table(self) -> np.ndarray:
-        """All vectors, shape [lines, dimension]; to be read until the next change."""
-        return self._room[: len(self._rows)]
-
-    def put(self, rows: Sequence[int], counts: Sequence[int], vectors: np.ndarray) -> None:
-        """Gives rows, each with so many lines, other vectors: of their lines, row after row, [lines, dimension]."""
-        start, end = len(self._rows), len(self._rows) + len(vectors)
-        if end > len(self._room):
-            # Room is doubled when it is used up, so that this costs the same at any size.
-            room = np.empty((max(2 * len(self._room), end), vectors.shape[1]), np.float32)
-            room[:start] = self.table if start else 0
-            self._room = room
-        self._room[start:end] = vectors
-        for row, count in zip(rows, counts, strict=True):
-            self.drop(row)
-            self._lines[row] = range(len(self._rows), len(self._rows) + count)
-            self._rows.extend([row] * count)
-
-    def drop(self, row: int) -> None:
-        lines = self._lines.pop(row, range(0))
-        self._rows[lines.start : lines.stop] = array("q", [_NOBODY] * len(lines))
-        self.unused += len(lines)
-
-    def of(self, rows: Sequence[int]) -> tuple[list[int], np.ndarray]:
-        """How many lines each of some rows has, and their vectors, row after row."""
-        lines = [self._lines.get(row, range(0)) for row in rows]
-        return list(map(len, lines)), self.table[list(chain.from_iterable(lines))]
-
-    def cosines(self, vectors: np.ndarray, rows: int) -> np.ndarray:
-        """The cosine of the nearest line of each of the first rows, float32 of [vectors, rows]; -inf where none is."""
-        import faiss
-
-        api, table, asked = cast("Any", faiss), self.table, np.ascontiguousarray(vectors, np.float32)
-        # Where every row has one line, and none was replaced, these are in the order of the rows.
-        whole = len(table) == rows and not self.unused
-        # Those of nobody go to the last place, which is cut off.
-        found = np.full((len(asked), rows + 1), -np.inf, np.float32)
-        lines = found if whole else np.empty((len(asked), len(table)), np.float32)
-        # Vectors that lie in the processor's cache are compared with every query.
-        for start in range(0, len(table), _CACHED):
-            part = table[start : start + _CACHED]
-            for vector, to in zip(asked, lines, strict=True):
-                api.fvec_inner_products_ny(*map(api.swig_ptr, (to[start:], vector, part)), part.shape[1], len(part))
-        if not whole:
-            for nearest, of in zip(found, lines, strict=True):
-                np.maximum.at(nearest, np.frombuffer(self._rows, np.int64), of)
-        return found[:, :rows]

@@ -1,56 +1,43 @@
 """Tells turns that say something new from those that only ask again, or say the same again.
 
-Who asks a question ten times has ten stored turns that are nearer to it than any answer. In a ranking such turns stand
-behind all others: a question that adds no word to the query and to the questions before it, and the same words once
-more of the same speaker. A question that tells something ("Did you know I moved to Lisbon?") adds words, and keeps its
-place. What people say again on another day ("I ran today") is news, and keeps its place, too.
+Who asks a question ten times has ten stored turns that are nearer to it than any answer. So in a
+ranking such repeats stand behind all other hits:
 
-Questions are known by the question marks of most scripts; in English and Chinese also by how they begin or end.
-
-Example:
     >>> from mempiler.memory.entry import Entry
     >>> from mempiler.memory.search.repeats import RepeatFilter
-    >>> said = RepeatFilter("Where do I live?")
-    >>> texts = ("where do I live", "Did you know I moved to Lisbon?", "I live in Lisbon.", "I live in Lisbon!")
-    >>> [said.register(Entry(id="t", kind="turn", text=text)) for text in texts]
+    >>> repeats = RepeatFilter("Where do I live?")
+    >>> texts = (
+    ...     "where do I live",
+    ...     "Did you know I moved to Lisbon?",
+    ...     "I live in Lisbon.",
+    ...     "I live in Lisbon!",
+    ... )
+    >>> [repeats.register(Entry(id="t", kind="turn", text=text)) for text in texts]
     [False, True, True, False]
+
+A question is a repeat if all its words are in the query or in questions before it. Any other turn is
+one if the same speaker said the same on the same day. What people say again on another day ("I ran
+today") is news; what an assistant says again is not.
 """
 
 from __future__ import annotations
 
-import re
 from datetime import date, datetime
-from string import punctuation
 from typing import NamedTuple, Protocol
 
 from ...records.normalize import normalize_text
-from .bm25 import MAX_QUERY_CHARS, query_terms, tokens
+from .questions import PUNCTUATION, is_question
+from .speakers import is_assistant
+from .tokens import query_terms, tokens
 
 TURN = "turn"
-"""The kind of entries and hits that are turns of a dialogue as they were said."""
-LONGEST = 1000
-"""Characters of a turn beyond which it is taken to say something new: to compare it would take too long."""
-ASSISTANTS = frozenset(("assistant", "ai", "bot", "助手", "助理"))
-"""Speakers that have no days of their own to tell of, folded."""
-
-_QUESTION_MARKS = frozenset("?？؟\u037e፧᥅꘏꛷⁇⁈⁉﹖︖⸮‽")
-"""Of Latin, Chinese, Arabic, Greek, Ethiopic and other scripts."""
-_ENDS = "".join(sorted(_QUESTION_MARKS)) + ".!。！．…।۔"
-_SENTENCE = re.compile(rf"[^{_ENDS}]+[{_ENDS}]*")
-_VERB = "is|are|am|was|were|do|does|did|has|have|had|can|could|will|would|should|may"
-_ENGLISH_QUESTION = re.compile(
-    rf"(?:what|where|when|who|whom|whose|which|why|how)(?:['’]s| (?:{_VERB}|many|much|old|long|often))\b"
-    rf"|(?:what|whose|which|how) \w+ (?:{_VERB})\b",
-    re.IGNORECASE,
-)
-"""How a text begins that asks without a mark."""
-_CHINESE_QUESTION = re.compile("哪|谁|什么|怎么|多少|[吗呢]$")
-"""What a text holds that asks without a mark."""
-_SIGNS = punctuation + "“”‘’«»¿¡、，；：" + _ENDS
+"""The kind of entries and hits that are turns of a dialogue."""
+MAX_COMPARED_CHARS = 1000
+"""Most characters of a turn that is compared; longer ones take too long, and count as new."""
 
 
-class Said(Protocol):
-    """What an entry and a hit have in common."""
+class TurnLike(Protocol):
+    """The fields of an entry or a hit that decide whether it is a repeat."""
 
     @property
     def text(self) -> str: ...
@@ -62,90 +49,95 @@ class Said(Protocol):
     def time(self) -> datetime | None: ...
 
 
-class _Saying(NamedTuple):
-    """What makes two turns the same."""
+class _Statement(NamedTuple):
+    """What a turn says. Equal statements are repeats of one another."""
 
     speaker: str | None
     words: str
     day: date | None
-    """None for questions and for what an assistant says: on another day they tell no more."""
+    """None where the day does not matter."""
 
 
 class RepeatFilter:
-    """What a query asks, and what the turns of a ranking have said so far.
+    """Goes through the turns of a ranking, best first, and recognizes repeats.
 
     Args:
-        query: The query.
+        query: The query of the ranking.
     """
 
     def __init__(self, query: str) -> None:
-        self._asked = set(words_asked(query))
-        self._sayings: set[_Saying] = set()
+        self._asked_words = set(query_words(query))
+        """The words of the query and of the questions so far."""
+        self._statements: set[_Statement] = set()
+        """What turns have said so far."""
 
-    def register(self, turn: Said) -> bool:
-        """Take in the next turn of the ranking, and return whether it says something new.
+    def register(self, turn: TurnLike) -> bool:
+        """Take the next hit of the ranking, and return whether it says something new.
 
-        Whatever is not a turn does.
+        Hits that are no turns always do.
         """
-        if turn.kind != TURN or len(turn.text) > LONGEST:
+        if not _is_compared(turn):
             return True
 
-        text = _spoken(turn)
-        asks = is_question(text)
-        day = turn.time.date() if turn.time else None
-        if asks or is_assistant(turn.speaker):
-            day = None
-        saying = _Saying(turn.speaker, _plain(text), day)
-        if saying in self._sayings:
+        text = _spoken_text(turn)
+        is_asking = is_question(text)
+        statement = _statement(turn, text, is_asking)
+        if statement in self._statements:
             return False
-        self._sayings.add(saying)
-        if not asks:
+        self._statements.add(statement)
+        if not is_asking:
             return True
 
         words = set(tokens(text))
-        is_new = not words <= self._asked
-        self._asked |= words
+        is_new = not words <= self._asked_words
+        self._asked_words |= words
         return is_new
 
 
-def words_asked(query: str) -> frozenset[str]:
-    """The words of a query that say something."""
-    return frozenset(query_terms(query[:MAX_QUERY_CHARS]))
+def query_words(query: str) -> frozenset[str]:
+    """Return the words of a query, without function words."""
+    return frozenset(query_terms(query))
 
 
-def asks_no_more(turn: Said, asked: frozenset[str]) -> bool:
-    """Whether a turn is a question that holds no words but these of a query."""
-    if turn.kind != TURN or len(turn.text) > LONGEST:
+def repeats_query(turn: TurnLike, words: frozenset[str]) -> bool:
+    """Return whether a turn is a question without any word that is not in a query.
+
+    Args:
+        turn: An entry or a hit.
+        words: The `query_words` of the query.
+    """
+    if not _is_compared(turn):
         return False
-    text = _spoken(turn)
-    return is_question(text) and asked.issuperset(tokens(text))
+    text = _spoken_text(turn)
+    return is_question(text) and words.issuperset(tokens(text))
 
 
-def is_assistant(speaker: str | None) -> bool:
-    """Whether a speaker is an assistant, by the names that chats give it."""
-    return normalize_text(speaker or "") in ASSISTANTS
+def _is_compared(turn: TurnLike) -> bool:
+    return turn.kind == TURN and len(turn.text) <= MAX_COMPARED_CHARS
 
 
-def is_question(text: str) -> bool:
-    """Whether a text asks in all of its sentences."""
-    sentences = [sentence.strip() for sentence in _SENTENCE.findall(text)]
-    spoken = [sentence for sentence in sentences if any(map(str.isalnum, sentence))]
-    if len(spoken) == 1 and not _has_question_mark(spoken[0]):
-        words = spoken[0].rstrip(_SIGNS)
-        return bool(_ENGLISH_QUESTION.match(words) or _CHINESE_QUESTION.search(words))
-    return bool(spoken) and all(map(_has_question_mark, spoken))
+def _statement(turn: TurnLike, text: str, is_asking: bool) -> _Statement:
+    """Return what a turn says.
+
+    Args:
+        turn: The turn.
+        text: Its text, without the name of the speaker.
+        is_asking: Whether the text is a question.
+    """
+    day = turn.time.date() if turn.time else None
+    if is_asking or is_assistant(turn.speaker):
+        # On another day a question tells no more, nor does an assistant: it has no days to tell of.
+        day = None
+    return _Statement(turn.speaker, _plain_words(text), day)
 
 
-def _has_question_mark(sentence: str) -> bool:
-    end = sentence[len(sentence.rstrip(_SIGNS)) :]
-    return not _QUESTION_MARKS.isdisjoint(end)
-
-
-def _spoken(turn: Said) -> str:
+def _spoken_text(turn: TurnLike) -> str:
+    """Return the text of a turn without the name of its speaker."""
     return turn.text.removeprefix(f"{turn.speaker}: ")
 
 
-def _plain(text: str) -> str:
-    """The words of a text without case, spacing and the signs around them; a text of signs as it is."""
-    words = [word.strip(_SIGNS) for word in normalize_text(text).split()]
-    return " ".join(filter(None, words)) or text
+def _plain_words(text: str) -> str:
+    """Return a text without case, extra blanks and punctuation; unchanged if it has no words."""
+    words = [word.strip(PUNCTUATION) for word in normalize_text(text).split()]
+    plain_text = " ".join(filter(None, words))
+    return plain_text or text

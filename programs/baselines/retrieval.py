@@ -1,9 +1,9 @@
 """Baselines that keep what was said: nothing, the newest turns, or the turns or sessions that bear on the query.
 
 Turn RAG searches by BM25 over stop-worded, stemmed turns with the speaker's name in front; turns of a session lend
-their neighbours shares of their scores (`memory.bm25`), and those of the speaker and the month that a question asks
-for gain (`memory.signals`). An embedding model adds its cosine (`memory.index`), or takes the place of BM25
-(`hybrid=False`, as the baselines of papers search); the offline embedder, which compares spelling, does neither.
+their neighbours shares of their scores, and those of the speaker and the month that a question asks for gain
+(`memory.search`). An embedding model adds its cosine, or takes the place of BM25 (`hybrid=False`, as the baselines of
+papers search); the offline embedder, which compares spelling, does neither.
 Session RAG searches one text per session; an embedding model adds the cosine of its nearest turn, or searches one
 vector a session. With long sessions choose a small k: nothing caps their context.
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...memory.search.bm25 import tokens
+from ...memory.search.tokens import tokens
 from ...records import Item, Turn, format_time
 from ...signatures.rgmem import DrawnConclusion, EntityPath, PathSegment, SegmentLabel
 from ...text import one_line

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from ...memory.memory import Memory, MemoryPart
-from ...memory.search.repeats import is_assistant
+from ...memory.search.speakers import is_assistant
 from ...records import Item
 from ...records.messages import ROLES
 from ...signatures.rgmem import Base

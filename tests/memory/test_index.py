@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.errors import ProgramError, UserError
 from mempiler.memory.search import index as module
-from mempiler.memory.search.bm25 import FLOOR, NEIGHBOUR_WEIGHT, tokens
+from mempiler.memory.search.bm25 import FLOOR
 from mempiler.memory.entry import DIALOGUE, Entry, SpeakerIs
 from mempiler.memory.search.index import STEPS, Index
-from mempiler.memory.search.signals import COSINES
+from mempiler.memory.search.signals import COSINES, NEIGHBOUR_WEIGHT
+from mempiler.memory.search.tokens import tokens
 from rank_bm25 import BM25Okapi
 
 WORDS = ("lisbon", "jazz", "piano", "river")
@@ -207,4 +208,4 @@ def test_entries_that_come_and_go_leave_no_rows(kind: str) -> None:
     assert len(index._entries) < 3000
     for n in range(3000):
         index.add([Entry(id="one", text="jazz\n" * (1 + n % 2))])
-    assert len(index._vectors.table) < 3000
+    assert len(index._vectors.vectors) < 3000

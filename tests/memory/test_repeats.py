@@ -8,7 +8,8 @@ import pytest
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.memory.entry import DIALOGUE, Entry
 from mempiler.memory.search.index import Index
-from mempiler.memory.search.repeats import LONGEST, is_question
+from mempiler.memory.search.questions import is_question
+from mempiler.memory.search.repeats import MAX_COMPARED_CHARS
 
 QUESTION = "Where do I live?"
 
@@ -157,6 +158,6 @@ def test_a_filter_chooses_before() -> None:
 
 
 def test_a_question_as_long_as_a_book_is_no_repeat() -> None:
-    book = "Where do I live, " * LONGEST + "?"
+    book = "Where do I live, " * MAX_COMPARED_CHARS + "?"
     (hits,) = searched("words", [*turns(book, book), *FACT]).search([QUESTION], 9)
     assert {hit.id for hit in hits[:2]} == {"t1", "t2"}

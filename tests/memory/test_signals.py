@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.memory.search import index as module
-from mempiler.memory.search.bm25 import STOP_WORDS, clear_word_cache, tokens
 from mempiler.memory.entry import DIALOGUE, Entry
 from mempiler.memory.search.index import Index
-from mempiler.memory.search.signals import Speakers, month_of, months_asked, passages
+from mempiler.memory.search.months import month_nearness, month_number
+from mempiler.memory.search.passages import passages
+from mempiler.memory.search.speakers import Speakers
+from mempiler.memory.search.tokens import FUNCTION_WORDS, clear_word_cache, tokens
 from mempiler.memory.text_slots import CURRENT_SLOT
 from mempiler.records.context_variables import set_context
 
@@ -27,7 +29,7 @@ from mempiler.records.context_variables import set_context
     [
         ("", []),
         ("?! ... —", []),
-        (" ".join(sorted(STOP_WORDS)), []),
+        (" ".join(sorted(FUNCTION_WORDS)), []),
         ("She was running in parks, he runs", ["run", "park", "run"]),
         ("Caroline: I moved_on 2023-05-08!", ["carolin", "move", "2023", "05", "08"]),
         ("ＬＩＳＢＯＮ ﬁnally", ["lisbon", "final"]),
@@ -88,7 +90,7 @@ NAMES = ("Ann Lee", "Bob", "user", "小满", None, "Speaker 1", "Speaker 2")
 
 def speakers(*names: str | None) -> Speakers:
     found = Speakers()
-    assert [found.number(name) for name in names] == list(range(len(names)))
+    assert [found.register(name) for name in names] == list(range(len(names)))
     return found
 
 
@@ -111,13 +113,13 @@ def speakers(*names: str | None) -> Speakers:
 )
 def test_a_question_asks_for_the_words_of_the_one_who_is_named_or_of_the_user(query, asked, left) -> None:
     known = speakers(*NAMES)
-    assert known.speakers_in_query(query) == [known.numbers[name] for name in asked]
-    assert known.left_out(query) == left
+    assert known.target_speakers(query) == [known.numbers[name] for name in asked]
+    assert known.without_names(query) == left
 
 
 def test_a_first_name_that_two_share_names_nobody() -> None:
-    assert speakers("Ann Lee", "Ann May").speakers_in_query("What did Ann say?") == []
-    assert speakers("Ann Lee", "Ann May").speakers_in_query("What did Ann May say?") == [1]
+    assert speakers("Ann Lee", "Ann May").target_speakers("What did Ann say?") == []
+    assert speakers("Ann Lee", "Ann May").target_speakers("What did Ann May say?") == [1]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_a_first_name_that_two_share_names_nobody() -> None:
 )
 def test_months_and_years_that_a_question_names(query: str, near: list[float] | None) -> None:
     times = [None, datetime(2023, 5, 7), datetime(2023, 6, 1), datetime(2022, 5, 1)]
-    found = months_asked(query, np.array([month_of(time) for time in times]))
+    found = month_nearness(query, np.array([month_number(time) for time in times]), next_month=0.4, year=0.3)
     assert (found if found is None else found.tolist()) == near
 
 
@@ -212,7 +214,7 @@ def test_long_texts_are_worked_on_in_turns_and_short_ones_wait_for_none(monkeypa
         with set_context(CURRENT_SLOT, lambda: lock):
             return len(tokens(text))
 
-    monkeypatch.setattr("mempiler.memory.search.bm25.chinese_cutter", Cutter)
+    monkeypatch.setattr("mempiler.memory.search.tokens.chinese_cutter", Cutter)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(number_of_terms, ["我" * 5_000] * 4)) == [10] * 4
     assert max(at_once) == 1
@@ -266,12 +268,12 @@ def test_a_question_as_long_as_a_book_is_looked_through_at_its_beginning_alone()
     assert [hit.id for hit in index.search([book], 2)[0]] == ["f2"]
     assert len(index.semantic_queries([book])[0]) == 10_000
     for n in range(3000):
-        speakers.number(f"name{n}")
+        speakers.register(f"name{n}")
     question = "What did name7 say in May 2024? "
-    months = np.array([month_of(datetime(2024, 5, 1)), 1])
+    months = np.array([month_number(datetime(2024, 5, 1)), 1])
     for rest in ("2024年" * 100_000, " ".join(f"{n % 28 + 1} May {1900 + n % 200}" for n in range(50_000))):
-        assert speakers.speakers_in_query(question + rest) == [7]
-        assert "name7" not in speakers.left_out(question + rest)
-        assert (found := months_asked(question + rest, months)) is not None
+        assert speakers.target_speakers(question + rest) == [7]
+        assert "name7" not in speakers.without_names(question + rest)
+        assert (found := month_nearness(question + rest, months, next_month=0.4, year=0.3)) is not None
         assert found[0] == 1
     assert time.process_time() - begun < 5

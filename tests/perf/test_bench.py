@@ -21,8 +21,8 @@ from mempiler.engines.embedders import TextEmbedder
 from mempiler.engines.encoder import WIDTH, Encoded, Encoder
 from mempiler.engines.rerankers import TokenMatch
 from mempiler.memory.entry import DIALOGUE, Entry
-from mempiler.memory.search.bm25 import NEIGHBOUR_WEIGHT
 from mempiler.memory.search.index import Index
+from mempiler.memory.search.signals import NEIGHBOUR_WEIGHT
 
 ROOT = Path(__file__).parents[2]
 GIVEN = Namespace(only=None, data=None, conversation=None, mem0="nowhere")

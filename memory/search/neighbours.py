@@ -1,0 +1,137 @@
+"""Turns of one dialogue share their scores with their neighbours.
+
+An answer often lacks the words of the question before it ("Where did you go?" - "To Lisbon."). So each
+turn gets a share of what the turns around it score by themselves:
+
+    >>> import numpy as np
+    >>> from mempiler.memory.search.neighbours import Neighbours
+    >>> neighbours = Neighbours({1: 0.5, -1: 0.2})
+    >>> for row, dialogue in enumerate(["monday", "monday", "monday", "friday"]):
+    ...     neighbours.set_dialogue(row, dialogue)
+    >>> scores = np.array([0.0, 10.0, 0.0, 0.0])
+    >>> neighbours.smoothing().add_shares(scores)
+    >>> scores.tolist()
+    [2.0, 10.0, 5.0, 0.0]
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+_NO_DIALOGUE = -1
+"""The number that stands for no dialogue."""
+
+
+class Neighbours:
+    """Knows of which dialogue each row of an index is a turn. Not safe under threads without a lock.
+
+    Args:
+        shares: The share of its score that a turn gives to another, by how many turns later that one
+            comes in the dialogue: {1: 0.5} gives half of it to the next turn, {-1: 0.2} a fifth to
+            the one before.
+    """
+
+    def __init__(self, shares: Mapping[int, float]) -> None:
+        self._shares = shares
+        self._numbers: dict[str, int] = {}
+        """The number of each dialogue."""
+        self._dialogues: array[int] = array("q")
+        """The number of the dialogue of each row."""
+        self._smoothing: NeighbourSmoothing | None = None
+        """That of the rows as they are; None after a change."""
+
+    def set_dialogue(self, row: int, dialogue: str) -> None:
+        """Set of which dialogue a row is a turn.
+
+        Args:
+            row: A row that exists, or the next one.
+            dialogue: The name of the dialogue; "" for none. Its turns are in the order of their rows.
+        """
+        if row == len(self._dialogues):
+            self._dialogues.append(_NO_DIALOGUE)
+
+        number = _NO_DIALOGUE
+        if dialogue:
+            number = self._numbers.setdefault(dialogue, len(self._numbers))
+        self._dialogues[row] = number
+        self._smoothing = None
+
+    def smoothing(self) -> NeighbourSmoothing:
+        """Return what shares scores among the rows as they are now; later changes do not affect it."""
+        if not self._numbers:
+            return _NO_SMOOTHING
+        if self._smoothing is None:
+            self._smoothing = _smoothing(np.array(self._dialogues, np.int64), self._shares)
+        return self._smoothing
+
+
+class _Step(NamedTuple):
+    """How the scores of turns are shared with those that come a fixed number of turns later.
+
+    Turns are sorted by dialogue, and the scores of `givers` are added at `receivers`, place by place.
+    """
+
+    receivers: slice
+    givers: slice
+    shares: np.ndarray
+    """The share of each pair of places; 0 where the two are not of one dialogue."""
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourSmoothing:
+    """Shares scores among the rows that an index had when this was made."""
+
+    places: np.ndarray
+    """The place of each row when rows are sorted by dialogue, and within a dialogue by row."""
+    steps: tuple[_Step, ...]
+
+    def add_shares(
+        self, scores: np.ndarray, rows: np.ndarray | None = None, factor: float = 1.0
+    ) -> None:
+        """Add to scores, in place, the shares that neighbours give.
+
+        Args:
+            scores: One score for each of `rows`.
+            rows: The rows that give and get something; None for all rows.
+            factor: What shares are multiplied with.
+        """
+        if not self.steps:
+            return
+
+        places = self.places if rows is None else self.places[rows]
+        own_scores = np.zeros(len(self.places))
+        own_scores[places] = scores
+
+        smoothed_scores = own_scores.copy()
+        for step in self.steps:
+            smoothed_scores[step.receivers] += factor * step.shares * own_scores[step.givers]
+        scores[:] = smoothed_scores[places]
+
+
+_NO_SMOOTHING = NeighbourSmoothing(np.empty(0, np.int64), ())
+
+
+def _smoothing(dialogues: np.ndarray, shares: Mapping[int, float]) -> NeighbourSmoothing:
+    """Return the smoothing for rows of these dialogues; see `Neighbours` for `shares`."""
+    # A row of no dialogue gets a number of its own, so that it has no neighbours.
+    single_rows = np.flatnonzero(dialogues == _NO_DIALOGUE)
+    dialogues[single_rows] = _NO_DIALOGUE - single_rows
+
+    rows_by_dialogue = np.argsort(dialogues, kind="stable")
+    places = np.argsort(rows_by_dialogue)
+    dialogues = dialogues[rows_by_dialogue]
+
+    steps: list[_Step] = []
+    for distance, share in shares.items():
+        if distance > 0:
+            receivers, givers = slice(distance, None), slice(None, -distance)
+        else:
+            receivers, givers = slice(None, distance), slice(-distance, None)
+        is_same_dialogue = dialogues[receivers] == dialogues[givers]
+        steps.append(_Step(receivers, givers, share * is_same_dialogue))
+    return NeighbourSmoothing(places, tuple(steps))

@@ -1,0 +1,37 @@
+r"""The passages of a text, each of which gets a vector of its own.
+
+>>> from mempiler.memory.search.passages import passages
+>>> passages("Ann: I moved to Lisbon.\nIt is warm here.", speaker="Ann")
+['I moved to Lisbon.', 'It is warm here.']
+"""
+
+from __future__ import annotations
+
+MAX_LENGTH = 900
+"""Most characters of a passage."""
+MIN_LENGTH = 300
+"""Fewest characters of a passage that ends at a blank in a longer line."""
+
+
+def passages(text: str, speaker: str | None) -> list[str]:
+    """Return the lines of a text, at least one; long lines are cut into several passages.
+
+    The name of the speaker at the beginning is left out.
+    """
+    text_passages: list[str] = []
+    for line in text.removeprefix(f"{speaker}: ").splitlines():
+        text_passages.extend(_cut_line(line))
+    return text_passages or [""]
+
+
+def _cut_line(line: str) -> list[str]:
+    """Cut a line at blanks, or in the middle of a word if there is no blank for long."""
+    pieces: list[str] = []
+    while len(line) > MAX_LENGTH:
+        end = line.rfind(" ", MIN_LENGTH, MAX_LENGTH)
+        if end == -1:
+            end = MAX_LENGTH
+        pieces.append(line[:end])
+        line = line[end:].lstrip()
+    pieces.append(line)
+    return pieces

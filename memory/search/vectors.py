@@ -1,0 +1,157 @@
+"""The vectors of an index, and how near each of its entries is to a query.
+
+An entry has one vector for each of its passages. How near it is to a query is the cosine of the
+passage that is nearest: the vector of a long text as a whole is near to nothing.
+
+Vectors of length 1 are expected, so that cosines are inner products.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+_NO_ROW = -1
+"""Stands in for the row of a passage that was removed."""
+_BLOCK_SIZE = 1024
+"""How many vectors to compare with all queries before the next ones: so many fit into the cache of a
+processor."""
+
+
+class PassageVectors(NamedTuple):
+    """The vectors of some rows."""
+
+    passage_counts: list[int]
+    """How many passages each row has."""
+    vectors: np.ndarray
+    """float32 of shape [passages, dimension], row after row."""
+
+
+class VectorTable:
+    """The vectors of the passages of entries, which are known by their rows. Not locked."""
+
+    def __init__(self) -> None:
+        self._buffer = np.empty((0, 0), np.float32)
+        """The vectors, and behind them room for more; shape [capacity, dimension]."""
+        self._passages_of_row: dict[int, range] = {}
+        """Where the vectors of each row stand in the buffer."""
+        self._row_of_passage: array[int] = array("q")
+        """The row of each vector in the buffer; `_NO_ROW` if its row has other vectors by now."""
+        self.removed_count = 0
+        """How many vectors in the buffer belong to no row."""
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """All vectors, removed ones too, of shape [passages, dimension]. Valid until the next change."""
+        return self._buffer[: len(self._row_of_passage)]
+
+    @property
+    def dimension(self) -> int:
+        """The length of a vector; 0 before the first one."""
+        return self._buffer.shape[1]
+
+    def set_vectors(
+        self, rows: Sequence[int], passage_counts: Sequence[int], vectors: np.ndarray
+    ) -> None:
+        """Give rows new vectors, in place of those that they have.
+
+        Args:
+            rows: The rows.
+            passage_counts: How many of the vectors each row gets.
+            vectors: The vectors of the first row, then those of the second, and so on; float32 of
+                shape [passages, dimension].
+        """
+        start = len(self._row_of_passage)
+        end = start + len(vectors)
+        self._reserve(end, vectors.shape[1])
+        self._buffer[start:end] = vectors
+
+        for row, passage_count in zip(rows, passage_counts, strict=True):
+            self.remove(row)
+            first_passage = len(self._row_of_passage)
+            self._passages_of_row[row] = range(first_passage, first_passage + passage_count)
+            self._row_of_passage.extend([row] * passage_count)
+
+    def remove(self, row: int) -> None:
+        """Remove the vectors of a row, if it has any. Their room in the buffer is not used again."""
+        passages = self._passages_of_row.pop(row, range(0))
+        for passage in passages:
+            self._row_of_passage[passage] = _NO_ROW
+        self.removed_count += len(passages)
+
+    def vectors_of(self, rows: Sequence[int]) -> PassageVectors:
+        """Return copies of the vectors of rows."""
+        passage_counts: list[int] = []
+        passages: list[int] = []
+        for row in rows:
+            row_passages = self._passages_of_row.get(row, range(0))
+            passage_counts.append(len(row_passages))
+            passages.extend(row_passages)
+        return PassageVectors(passage_counts, self.vectors[passages])
+
+    def cosines(self, queries: np.ndarray, row_count: int) -> np.ndarray:
+        """Return the cosine between each query and the nearest passage of each row.
+
+        A query gets the same cosines alone and beside others, and equal vectors have equal cosines
+        wherever they stand.
+
+        Args:
+            queries: Vectors of shape [queries, dimension].
+            row_count: The number of rows; they are numbered from 0.
+
+        Returns:
+            float32 of shape [queries, rows]; -inf for rows without vectors.
+        """
+        passage_cosines = self._passage_cosines(queries)
+        if len(self.vectors) == row_count and self.removed_count == 0:
+            # Every row has one passage, and they stand in the order of the rows.
+            return passage_cosines
+
+        # The last column is that of `_NO_ROW`, -1; it is cut off at the end.
+        nearest = np.full((len(queries), row_count + 1), -np.inf, np.float32)
+        rows = np.frombuffer(self._row_of_passage, np.int64)
+        for query_nearest, query_cosines in zip(nearest, passage_cosines, strict=True):
+            np.maximum.at(query_nearest, rows, query_cosines)
+        return nearest[:, :row_count]
+
+    def _passage_cosines(self, queries: np.ndarray) -> np.ndarray:
+        """Return the inner products of queries and all vectors, of shape [queries, passages]."""
+        queries = np.ascontiguousarray(queries, np.float32)
+        vectors = self.vectors
+        cosines = np.empty((len(queries), len(vectors)), np.float32)
+        for start in range(0, len(vectors), _BLOCK_SIZE):
+            block = vectors[start : start + _BLOCK_SIZE]
+            for query, query_cosines in zip(queries, cosines, strict=True):
+                _inner_products(query, block, query_cosines[start : start + len(block)])
+        return cosines
+
+    def _reserve(self, capacity: int, dimension: int) -> None:
+        """Make the buffer large enough for so many vectors."""
+        if capacity <= len(self._buffer):
+            return
+
+        # The size doubles, so that adding vectors one by one copies each only a few times.
+        buffer = np.empty((max(2 * len(self._buffer), capacity), dimension), np.float32)
+        vectors = self.vectors
+        if len(vectors):
+            buffer[: len(vectors)] = vectors
+        self._buffer = buffer
+
+
+def _inner_products(query: np.ndarray, vectors: np.ndarray, products: np.ndarray) -> None:
+    """Fill `products` with the inner product of a query and each of some vectors; all float32."""
+    import faiss
+
+    # faiss's searches use all threads, and round a query differently alone and among others. This
+    # function works on one query and one thread, and always rounds alike.
+    api = cast("Any", faiss)
+    api.fvec_inner_products_ny(
+        api.swig_ptr(products),
+        api.swig_ptr(query),
+        api.swig_ptr(vectors),
+        vectors.shape[1],
+        len(vectors),
+    )
