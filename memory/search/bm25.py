@@ -87,7 +87,10 @@ class BM25Index:
 
         self._lengths[row] = new_counts.total()
         self._total_length += new_counts.total() - old_counts.total()
-        self._text_count += int(text is not None) - int(old_text is not None)
+        if old_text is not None:
+            self._text_count -= 1
+        if text is not None:
+            self._text_count += 1
         self._term_scores = {}
         self._common_weight = None
 
@@ -109,16 +112,22 @@ class BM25Index:
         """
         rarity = 0.0
         for term in tokens(text):
-            frequency = len(self._postings[term].rows) if term in self._postings else 0
+            frequency = self._frequency(term)
             odds = (self._text_count - frequency + 0.5) / (frequency + 0.5)
             rarity = max(rarity, math.log(1 + odds))
         return rarity
+
+    def _frequency(self, term: str) -> int:
+        """Return how many texts have a term."""
+        posting = self._postings.get(term)
+        return len(posting.rows) if posting is not None else 0
 
     def _set_count(self, term: str, row: int, count: int) -> None:
         """Set how often the text of a row has a term; 0 removes it."""
         posting = self._postings.get(term)
         if posting is None:
-            posting = self._postings[term] = _Posting()
+            posting = _Posting()
+            self._postings[term] = posting
 
         old_frequency = len(posting.rows)
         posting.set_count(row, count)

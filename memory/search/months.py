@@ -105,12 +105,16 @@ def _nearness(date: _Date, months: np.ndarray, next_month: float, year: float) -
     if date.is_year:
         # Months of a year count from 1, so that December's number is a multiple of 12.
         is_same_year = (months - 1) // 12 == (date.month - 1) // 12
-        return year * is_same_year
+        return np.where(is_same_year, year, 0.0)
 
     months_later = months - date.month
     if not date.has_year:
         months_later = months_later % 12
-    return (months_later == 0) + next_month * (months_later == 1)
+
+    nearness = np.zeros(months.shape)
+    nearness[months_later == 0] = 1.0
+    nearness[months_later == 1] = next_month
+    return nearness
 
 
 @functools.lru_cache(maxsize=4096)

@@ -33,7 +33,7 @@ class Neighbours:
     Args:
         shares: The share of its score that a turn gives to another, by how many turns later that one
             comes in the dialogue: {1: 0.5} gives half of it to the next turn, {-1: 0.2} a fifth to
-            the one before.
+            the one before. 0 is no distance.
     """
 
     def __init__(self, shares: Mapping[int, float]) -> None:
@@ -129,9 +129,11 @@ def _smoothing(dialogues: np.ndarray, shares: Mapping[int, float]) -> NeighbourS
     steps: list[_Step] = []
     for distance, share in shares.items():
         if distance > 0:
-            receivers, givers = slice(distance, None), slice(None, -distance)
+            receivers = slice(distance, None)
+            givers = slice(None, -distance)
         else:
-            receivers, givers = slice(None, distance), slice(-distance, None)
+            receivers = slice(None, distance)
+            givers = slice(-distance, None)
         is_same_dialogue = dialogues[receivers] == dialogues[givers]
         steps.append(_Step(receivers, givers, share * is_same_dialogue))
     return NeighbourSmoothing(places, tuple(steps))

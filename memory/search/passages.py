@@ -1,8 +1,9 @@
 r"""The passages of a text, each of which gets a vector of its own.
 
->>> from mempiler.memory.search.passages import passages
->>> passages("Ann: I moved to Lisbon.\nIt is warm here.", speaker="Ann")
-['I moved to Lisbon.', 'It is warm here.']
+Example:
+    >>> from mempiler.memory.search.passages import passages
+    >>> passages("Ann: I moved to Lisbon.\nIt is warm here.", speaker="Ann")
+    ['I moved to Lisbon.', 'It is warm here.']
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Whether a text asks something, in most scripts.
 
->>> from mempiler.memory.search.questions import is_question
->>> texts = ("Where do I live?", "where do i live", "我住在哪里", "I moved. Where do you live?")
->>> [is_question(text) for text in texts]
-[True, True, True, False]
+Example:
+    >>> from mempiler.memory.search.questions import is_question
+    >>> texts = ("Where do I live?", "where do i live", "我住在哪里", "I moved. Where do you live?")
+    >>> [is_question(text) for text in texts]
+    [True, True, True, False]
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ def _bound_of_best(scores: np.ndarray, limit: int) -> float:
     if columns <= limit:
         return -math.inf
 
-    column_bests = scores[: _COLUMN_HEIGHT * columns].reshape(_COLUMN_HEIGHT, columns).max(axis=0)
+    table = scores[: _COLUMN_HEIGHT * columns].reshape(_COLUMN_HEIGHT, columns)
+    column_bests = table.max(axis=0)
     place = columns - limit
     return float(np.partition(column_bests, place)[place])

@@ -134,7 +134,8 @@ class VectorTable:
             return
 
         # The size doubles, so that adding vectors one by one copies each only a few times.
-        buffer = np.empty((max(2 * len(self._buffer), capacity), dimension), np.float32)
+        new_capacity = max(2 * len(self._buffer), capacity)
+        buffer = np.empty((new_capacity, dimension), np.float32)
         vectors = self.vectors
         if len(vectors):
             buffer[: len(vectors)] = vectors
