@@ -1,126 +1,286 @@
-"""Deltas: the change from one version of a memory to the next, as JSON.
+"""Write down the changes between two versions of a memory as JSON, and replay them.
 
-Memories are frozen and share what did not change: only what is another object is looked into. A change is one of
+Example:
+    >>> from mempiler.memory.changes import apply_changes, diff
+    >>> from pydantic import BaseModel
+    >>> class Memory(BaseModel):
+    ...     facts: tuple[str, ...] = ()
+    >>> before = Memory(facts=("likes tea",))
+    >>> changes = diff(before, Memory(facts=("likes tea", "has a cat")))
+    >>> changes
+    {'facts': {'items': [[1, 0, ['has a cat']]]}}
+    >>> apply_changes(before, changes)
+    Memory(facts=('likes tea', 'has a cat'))
 
-    {"value": v}                                                    another value
-    {"fields": {name: change}}                                      of a record
-    {"items": [[place, gone, [new, ...]], ...]}                     of a sequence; places are those before the change
-    {"keys": {"gone": [...], "put": {key: v}, "in": {key: change}}} of a mapping
+A change is a JSON object with a single key, which names the kind of the change:
+
+    {"value": new_value}
+        Replace the value.
+    {"fields": {name: change, ...}}
+        Change some fields of a record.
+    {"items": [[start, removed_count, [new_item, ...]], ...]}
+        Replace parts of a sequence. `start` counts in the sequence as it was before all changes.
+    {"keys": {"gone": [key, ...], "put": {key: new_value, ...}, "in": {key: change, ...}}}
+        Remove keys from a mapping, add keys, and change the values of other keys.
+
+Memories are frozen: the next version reuses every object that did not change. That is why this
+module may compare objects by identity.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, overload
 
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
-Made = TypeVar("Made", bound=BaseModel | dict[str, JsonValue])
+RecordT = TypeVar("RecordT", bound=BaseModel)
+
 Change = dict[str, Any]
-BLOCK = 256
-"""Objects that are compared at once: what is the same one costs next to nothing then."""
-_SEQUENCE = (tuple, list)
-_PLAIN = (str, int, float, bool, date, type(None))
+"""One change as JSON; the module's docstring lists the kinds."""
+
+BLOCK_SIZE = 256
+"""Number of items that `common_prefix_length` compares at once."""
+
+_SCALAR_TYPES = (str, int, float, bool, date, type(None))
+
+
+@dataclass(frozen=True)
+class _Splice:
+    """The replacement of consecutive items in a sequence."""
+
+    start: int
+    """Position of the first removed item, counted before any change."""
+    removed_count: int
+    new_items: Sequence[object]
+
+    def to_json(self) -> list[JsonValue]:
+        return [self.start, self.removed_count, to_jsonable_python(list(self.new_items))]
 
 
 def diff(before: BaseModel, after: BaseModel) -> dict[str, Change]:
-    """What changed between two records of one type, by field; {} if nothing did."""
-    fields = {name: _change(getattr(before, name), getattr(after, name)) for name in type(after).model_fields}
-    return {name: change for name, change in fields.items() if change is not None}
+    """Return the changed fields of a record by name, each with its change."""
+    changes: dict[str, Change] = {}
+    for name in type(after).model_fields:
+        change = _diff_values(getattr(before, name), getattr(after, name))
+        if change is not None:
+            changes[name] = change
+    return changes
 
 
-def apply_changes(before: Made, changes: Mapping[str, Change]) -> Made:
-    """The next version; it shares with the one before what did not change.
+@overload
+def apply_changes(before: RecordT, changes: Mapping[str, Change]) -> RecordT: ...
+@overload
+def apply_changes(
+    before: dict[str, JsonValue], changes: Mapping[str, Change]
+) -> dict[str, JsonValue]: ...
+def apply_changes(
+    before: BaseModel | dict[str, JsonValue], changes: Mapping[str, Change]
+) -> BaseModel | dict[str, JsonValue]:
+    """Return the next version of a record, or of its JSON, which shares what did not change.
 
     Args:
-        before: The version before, or its JSON.
-        changes: What `delta` gave; of a version, after a way through JSON.
+        before: The version before the changes, as an object or as JSON. It stays as it is.
+        changes: What `diff` returned, by field name. For an object they must be read from JSON.
 
     Raises:
-        KeyError, IndexError, TypeError, ValueError: They are no changes of this version.
+        KeyError, IndexError, TypeError, ValueError: The changes do not fit this version.
     """
     if isinstance(before, dict):
-        return cast("Made", before | {name: _applied(before.get(name), change) for name, change in changes.items()})
-    found = {name: getattr(before, name) for name in type(before).model_fields}
-    found |= {name: _applied(found[name], change) for name, change in changes.items()}
-    # What came is JSON and is read by its type; records that stayed are passed through as the objects they are.
-    made = type(before).model_validate(found)
-    return before.model_copy(update={name: getattr(made, name) for name in changes})
+        return _patch_document(before, changes)
+    return _patch_record(before, changes)
 
 
-def common_prefix_length(first: Sequence[Any], second: Sequence[Any]) -> int:
-    """How many objects two sequences share at their beginning; equal ones are one."""
-    first, second, start, end = tuple(first), tuple(second), 0, min(len(first), len(second))
-    while start < end and first[start : start + BLOCK] == second[start : start + BLOCK]:
-        start += BLOCK
-    return next((n for n in range(start, end) if first[n] is not second[n] and first[n] != second[n]), end)
+def common_prefix_length(first: Sequence[object], second: Sequence[object]) -> int:
+    """Return the number of items at the start that are equal in both sequences."""
+    # Only sequences of the same type compare as equal.
+    first_items = tuple(first)
+    second_items = tuple(second)
+    shorter_length = min(len(first_items), len(second_items))
+
+    # Skip equal blocks. Comparing two tuples is much faster than a loop, because Python does not
+    # look into items that are the same object.
+    start = 0
+    while start < shorter_length:
+        end = start + BLOCK_SIZE
+        if first_items[start:end] != second_items[start:end]:
+            break
+        start = end
+
+    # The first difference is in the block at `start`.
+    for position in range(start, shorter_length):
+        first_item = first_items[position]
+        second_item = second_items[position]
+        if first_item is not second_item and first_item != second_item:
+            return position
+    return shorter_length
 
 
-def _change(before: Any, after: Any) -> Change | None:
-    if before is after or (isinstance(after, _PLAIN) and type(after) is type(before) and after == before):
+def _diff_values(before: object, after: object) -> Change | None:
+    """Return the change from one value to another, or None if they are the same."""
+    if before is after:
         return None
-    if isinstance(after, BaseModel) and type(after) is type(before):
-        fields = diff(before, after)
-        return {"fields": fields} if fields else None
-    if isinstance(before, _SEQUENCE) and isinstance(after, _SEQUENCE):
-        items = _items(cast(Sequence[Any], before), cast(Sequence[Any], after))
-        return {"items": items} if items else None
-    if isinstance(before, dict) and isinstance(after, dict):
-        return _keys(cast(dict[Any, Any], before), cast(dict[Any, Any], after))
+
+    # Values of different types are never the same: 1 == True == 1.0, but their JSON differs.
+    if type(before) is type(after):
+        if isinstance(after, _SCALAR_TYPES) and before == after:
+            return None
+        if isinstance(before, BaseModel) and isinstance(after, BaseModel):
+            fields = diff(before, after)
+            return {"fields": fields} if fields else None
+
+    if _is_sequence(before) and _is_sequence(after):
+        splices = _diff_sequences(before, after)
+        return {"items": [splice.to_json() for splice in splices]} if splices else None
+
+    if _is_mapping(before) and _is_mapping(after):
+        return _diff_mappings(before, after)
+
     return {"value": to_jsonable_python(after)}
 
 
-def _items(before: Sequence[Any], after: Sequence[Any]) -> list[list[Any]]:
-    """The places at which items went and came; one large one where those that stayed have another order."""
-    start = common_prefix_length(before, after)
-    end = min(common_prefix_length(before[::-1], after[::-1]), len(before) - start, len(after) - start)
-    old, new = before[start : len(before) - end], after[start : len(after) - end]
-    stay, found, o, n = set(map(id, old)) & set(map(id, new)), list[list[Any]](), 0, 0
-    while o < len(old) or n < len(new):
-        if o < len(old) and n < len(new) and old[o] is new[n]:
-            o, n = o + 1, n + 1
-            continue
-        gone, came = _until(old, o, stay), _until(new, n, stay)
-        if (gone, came) == (o, n):
-            return [[start, len(old), to_jsonable_python(list(new))]]
-        found.append([start + o, gone - o, to_jsonable_python(list(new[n:came]))])
-        o, n = gone, came
-    return found
+def _is_sequence(value: object) -> TypeGuard[tuple[Any, ...] | list[Any]]:
+    return isinstance(value, (tuple, list))
 
 
-def _until(items: Sequence[Any], place: int, stay: set[int]) -> int:
-    return next((n for n in range(place, len(items)) if id(items[n]) in stay), len(items))
+def _is_mapping(value: object) -> TypeGuard[dict[Any, Any]]:
+    return isinstance(value, dict)
 
 
-def _keys(before: dict[Any, Any], after: dict[Any, Any]) -> Change | None:
-    gone = [key for key in before if key not in after]
-    put = {key: value for key, value in after.items() if key not in before}
-    kept = [key for key in before if key in after] if gone else before
-    if not all(isinstance(key, str) for key in (*before, *after)) or [*kept, *put] != list(after):
+def _diff_sequences(before: Sequence[object], after: Sequence[object]) -> list[_Splice]:
+    """Return the splices that turn one sequence into another."""
+    # Set aside what both have in common at the start and at the end.
+    prefix_length = common_prefix_length(before, after)
+    old_items = before[prefix_length:]
+    new_items = after[prefix_length:]
+    suffix_length = common_prefix_length(old_items[::-1], new_items[::-1])
+    old_items = old_items[: len(old_items) - suffix_length]
+    new_items = new_items[: len(new_items) - suffix_length]
+
+    # Find the objects that stayed. If their order changed, replace everything in between.
+    kept_ids = set(map(id, old_items)) & set(map(id, new_items))
+    kept_in_old = [id(item) for item in old_items if id(item) in kept_ids]
+    kept_in_new = [id(item) for item in new_items if id(item) in kept_ids]
+    if kept_in_old != kept_in_new:
+        return [_Splice(prefix_length, len(old_items), new_items)]
+
+    # Both sequences hold the same kept objects in the same order. Compare the gaps between them.
+    old_gaps = _split_at_ids(old_items, kept_ids)
+    new_gaps = _split_at_ids(new_items, kept_ids)
+    splices: list[_Splice] = []
+    position = prefix_length
+    for old_gap, new_gap in zip(old_gaps, new_gaps, strict=True):
+        if old_gap or new_gap:
+            splices.append(_Splice(position, len(old_gap), new_gap))
+        # Step over the gap and the kept object behind it.
+        position += len(old_gap) + 1
+    return splices
+
+
+def _split_at_ids(items: Sequence[object], separator_ids: set[int]) -> list[list[object]]:
+    """Split a sequence at the objects with these ids, as `str.split` does at a separator."""
+    parts: list[list[object]] = [[]]
+    for item in items:
+        if id(item) in separator_ids:
+            parts.append([])
+        else:
+            parts[-1].append(item)
+    return parts
+
+
+def _diff_mappings(before: dict[Any, Any], after: dict[Any, Any]) -> Change | None:
+    """Return the change from one mapping to another, or None if they are the same."""
+    # JSON turns every key into text, so another key could not be found again.
+    has_only_text_keys = all(isinstance(key, str) for key in (*before, *after))
+    # `_patch_mapping` keeps the order of the old keys and adds the new ones at the end.
+    common_keys = [key for key in before if key in after]
+    added_keys = [key for key in after if key not in before]
+    keeps_order = [*common_keys, *added_keys] == list(after)
+    if not (has_only_text_keys and keeps_order):
         return {"value": to_jsonable_python(after)}
-    within = {key: _change(before[key], value) for key, value in after.items() if key in before}
-    within = {key: change for key, change in within.items() if change is not None}
-    found = {"keys": {"gone": gone, "put": to_jsonable_python(put), "in": within}}
-    return found if gone or put or within else None
+
+    removed_keys = [key for key in before if key not in after]
+    new_entries = {key: after[key] for key in added_keys}
+    changes: dict[str, Change] = {}
+    for key in common_keys:
+        change = _diff_values(before[key], after[key])
+        if change is not None:
+            changes[key] = change
+
+    if not (removed_keys or new_entries or changes):
+        return None
+    return {
+        "keys": {
+            "gone": removed_keys,
+            "put": to_jsonable_python(new_entries),
+            "in": changes,
+        }
+    }
 
 
-def _applied(value: Any, change: Change) -> Any:
-    ((kind, how),) = change.items()
+def _patch_record(record: RecordT, changes: Mapping[str, Change]) -> RecordT:
+    """Return a copy of a record with the changes."""
+    fields = {name: getattr(record, name) for name in type(record).model_fields}
+    for name, change in changes.items():
+        fields[name] = _patch_value(fields[name], change)
+
+    # New values are plain JSON: validation turns them into objects of the declared types.
+    validated = type(record).model_validate(fields)
+
+    # Validation also copies tuples and dicts. Take only the changed fields from its result, so
+    # that the new record shares all others with the old one.
+    return record.model_copy(update={name: getattr(validated, name) for name in changes})
+
+
+def _patch_document(
+    document: dict[str, JsonValue], changes: Mapping[str, Change]
+) -> dict[str, JsonValue]:
+    """Return a copy of a record's JSON with the changes."""
+    patched = dict(document)
+    for name, change in changes.items():
+        # A field that the document lacks counts as None.
+        patched[name] = _patch_value(document.get(name), change)
+    return patched
+
+
+def _patch_value(value: Any, change: Change) -> Any:
+    """Return the value after a change."""
+    # A change has exactly one key. Any other number raises a ValueError.
+    [(kind, details)] = change.items()
+
     if kind == "value":
-        return how
+        return details
+    # The value of a record is an object or, within a JSON document, a dict.
+    if kind == "fields" and _is_mapping(value):
+        return _patch_document(value, details)
     if kind == "fields":
-        return apply_changes(value, how)
+        return _patch_record(value, details)
     if kind == "items":
-        found = list(value)
-        # From behind, so that places stay those before the change.
-        for place, gone, came in reversed(how):
-            found[place : place + gone] = came
-        return found
+        return _patch_sequence(value, details)
     if kind == "keys":
-        left = dict(value)
-        for key in how["gone"]:
-            del left[key]
-        return {**left, **how["put"], **{key: _applied(left[key], inner) for key, inner in how["in"].items()}}
+        return _patch_mapping(value, details)
     raise ValueError(f"a change of the unknown kind {kind!r:.40}")
+
+
+def _patch_sequence(sequence: Sequence[Any], splices: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the sequence after splices of the form `[start, removed_count, new_items]`."""
+    patched = list(sequence)
+    # Start at the end: a splice moves all items behind it, but not those before it.
+    for start, removed_count, new_items in reversed(splices):
+        patched[start : start + removed_count] = new_items
+    return patched
+
+
+def _patch_mapping(mapping: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mapping after a change of the form `{"gone": ..., "put": ..., "in": ...}`."""
+    remaining = dict(mapping)
+    for key in change["gone"]:
+        del remaining[key]
+
+    patched = {**remaining, **change["put"]}
+    for key, value_change in change["in"].items():
+        patched[key] = _patch_value(remaining[key], value_change)
+    return patched

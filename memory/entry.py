@@ -1,4 +1,14 @@
-"""An entry: one text of a memory that can be searched, with who said it and when."""
+"""An entry: one text of a memory that can be searched, with who said it and when.
+
+Example:
+    >>> from mempiler.memory.entry import Entry, SpeakerIs
+    >>> entry = Entry(id="f1", text="Ada moved to Lisbon.", speaker="Ada")
+    >>> entry.hit(score=0.5).text
+    'Ada moved to Lisbon.'
+    >>> is_by_bob = SpeakerIs("Bob")
+    >>> is_by_bob(entry)
+    False
+"""
 
 from __future__ import annotations
 
@@ -12,12 +22,13 @@ from ..records import FrozenMapping, Hit, Record
 from ..records.frozen import FrozenDict
 
 DIALOGUE = "dialogue"
-"""The tag of an entry that is a turn: entries with an equal one are the turns of one dialogue, in their order."""
+"""The tag that names the dialogue of a turn; the turns of a dialogue stand in their order."""
 LABEL = "label"
-"""The tag that is shown before an entry's text and not searched, e.g. the type of a fact."""
+"""The tag that is shown before the text of an entry and not searched, e.g. the type of a fact."""
 
 EntryFilter = Callable[["Entry"], bool]
-"""A filter: only entries for which it is true are found. `SpeakerIs` costs the same in a memory of any size."""
+"""Returns whether a search may find an entry. It is called for many entries of a memory; a search
+reads a `SpeakerIs` as a value instead and calls nothing."""
 
 
 class Entry(Record):
@@ -29,32 +40,48 @@ class Entry(Record):
     kind: str = "entry"
     """What it is; see `records.Hit.kind`."""
     sources: tuple[str, ...] = ()
-    """Ids of the turns the entry rests on."""
+    """Ids of the turns that the entry rests on."""
     time: datetime | None = None
     speaker: str | None = None
     tags: FrozenMapping[str, str] = Field(default_factory=FrozenDict)
-    """Free labels that filters look at, e.g. {"layer": "concept"}; `DIALOGUE` names the dialogue of a turn."""
+    """Free labels that filters look at, e.g. {"layer": "concept"}; see `DIALOGUE` and `LABEL`."""
 
     def hit(self, score: float = 0.0) -> Hit:
-        """The entry as a search result."""
-        # Of a dictionary, since a search makes thirty hits, and keyword arguments take as long again.
-        about = {name: getattr(self, name) for name in ("id", "text", "kind", "sources", "time", "speaker")}
-        return Hit.model_validate({**about, "score": score, "label": self.tags.get(LABEL, "")})
+        """Return the entry as a search result."""
+        return Hit(
+            id=self.id,
+            text=self.text,
+            kind=self.kind,
+            score=score,
+            sources=self.sources,
+            time=self.time,
+            speaker=self.speaker,
+            label=self.tags.get(LABEL, ""),
+        )
 
 
 @dataclass(frozen=True)
 class SpeakerIs:
-    """A filter: entries of one speaker, or of everybody else."""
+    """A filter that passes the entries of one speaker, or those of everybody else."""
 
     speaker: str
     same: bool = True
+    """False passes the entries of everybody else, and those without a speaker."""
 
     def __call__(self, entry: Entry) -> bool:
-        return (entry.speaker == self.speaker) is self.same
+        is_by_speaker = entry.speaker == self.speaker
+        return is_by_speaker if self.same else not is_by_speaker
 
 
-def entry_of(hit: Hit) -> Entry:
-    """What a hit is, as a thing to search for."""
+def hit_as_entry(hit: Hit) -> Entry:
+    """Return an entry with the id, the text and the other fields of a hit."""
     tags = {LABEL: hit.label} if hit.label else {}
-    about = {"kind": hit.kind, "sources": hit.sources, "time": hit.time, "speaker": hit.speaker}
-    return Entry.model_validate({"id": hit.id, "text": hit.text, "tags": tags, **about})
+    return Entry(
+        id=hit.id,
+        text=hit.text,
+        kind=hit.kind,
+        sources=hit.sources,
+        time=hit.time,
+        speaker=hit.speaker,
+        tags=tags,
+    )

@@ -18,7 +18,7 @@ import dspy
 
 from ..engines.endpoint.loop import in_thread
 from ..errors import UserError
-from ..memory.search.index_cache import SEARCH_TIMES
+from ..memory.search.timing import SEARCH_TIMES
 from ..memory.memory import Memory
 from ..records import History, Item, Query
 from ..records.context_variables import set_context

@@ -27,6 +27,7 @@ import dspy
 from ..engines.call_context import call_context, current_context, measure_usage, record_usage
 from ..engines.usage import Usage
 from ..errors import UserError
+from ..memory.search.timing import SearchTime
 from ..reading.failures import failure_kind
 from ..records import Failure, Hit
 from ..records.context_variables import set_context
@@ -179,8 +180,8 @@ class CallRecorder:
     """Failures that methods recorded instead of raising; sorted once the recording has ended."""
     recalled: list[RecordedRecall] = field(default_factory=list[RecordedRecall])
     """What was recalled, also where no answer came of it."""
-    searches: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
-    """Wall and CPU seconds of searches, see `memory.indexes.SEARCH_TIMES`."""
+    searches: list[SearchTime] = field(default_factory=list[SearchTime])
+    """What the parts of each search took."""
     ranked: RankedHits | None = None
     """The last ranking of a plain search."""
 

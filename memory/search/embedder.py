@@ -1,35 +1,65 @@
-"""What a search needs to know of an embedder."""
+"""What a search needs to know of an embedder; `engines.embedders` has implementations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from .reranker import Reranker
+
 
 class Embedder(Protocol):
-    """What an index needs to know of an embedder; `engines.embedders` has implementations.
+    """Turns texts into vectors.
 
-    One that tells what is searched for from what is searched has `embed_queries` too, of the form of `embed`, and one
-    whose first hits are ranked again has a `reranker`.
+    An embedder may also be a `QueryEmbedder`, or have a reranker as an `EmbedderWithReranker`.
     """
 
     @property
     def name(self) -> str:
-        """Names the vectors: two embedders of one name give the same ones."""
+        """Names the vectors: two embedders of one name return the same ones."""
         ...
 
     @property
     def dimension(self) -> int:
-        """Length of a vector; 0 until the endpoint has returned one."""
+        """The length of a vector; 0 until the endpoint has returned one."""
         ...
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Texts as float32 [len(texts), dimension]; rows have length 1, or 0 for a text without words."""
+        """Return one vector for each text, float32 of shape [texts, dimension].
+
+        A vector has length 1, or length 0 if its text has no words.
+        """
         ...
 
 
+@runtime_checkable
+class QueryEmbedder(Protocol):
+    """An embedder that makes other vectors of a text that is searched for."""
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Return one vector for each query; as `Embedder.embed`."""
+        ...
+
+
+@runtime_checkable
+class EmbedderWithReranker(Protocol):
+    """An embedder that comes with a reranker, which may read the tokens of its texts."""
+
+    reranker: Reranker | None
+    """Orders the best hits of a search again; None leaves them as they are."""
+
+
 def query_vectors(embedder: Embedder, queries: Sequence[str]) -> np.ndarray:
-    """The vectors of queries, by `embed_queries` of an embedder that tells them from what is searched."""
-    return getattr(embedder, "embed_queries", embedder.embed)(queries)
+    """Return one vector for each query, float32 of shape [queries, dimension]."""
+    if isinstance(embedder, QueryEmbedder):
+        return embedder.embed_queries(queries)
+    return embedder.embed(queries)
+
+
+def reranker_of(embedder: Embedder | None) -> Reranker | None:
+    """Return the reranker that comes with an embedder, if there is one."""
+    if isinstance(embedder, EmbedderWithReranker):
+        return embedder.reranker
+    return None

@@ -1,19 +1,54 @@
-"""Keeps one index for all versions of a memory, and updates it by their differences.
+"""Keep one search index for all versions of a memory, and move it from version to version.
 
-A writer replaces a few of thousands of parts. Those are found by identity, so that searching the next version, or an
-older one, costs what changed. Equal scores come in the same order as in an index that is built there.
+A writer turns a memory into the next version by replacing a few of its thousands of parts, e.g. of
+its facts. An index of each version would cost time and space for all parts, every time. So all
+versions of one memory share an index, which stands at one of them:
+
+    >>> from mempiler.memory.entry import Entry
+    >>> from mempiler.memory.memory import Memory
+    >>> from mempiler.memory.search.index_cache import IndexCache
+    >>> class Notes(Memory[Entry]):
+    ...     notes: tuple[Entry, ...] = ()
+    ...
+    ...     def entries(self):
+    ...         return self.notes
+    >>> cache = IndexCache()
+    >>> first = Notes(notes=(Entry(id="n1", text="Ada lives in Lisbon"),))
+    >>> second = first.replace(notes=(*first.notes, Entry(id="n2", text="Ada likes jazz")))
+    >>> [[hit.id for hit in hits] for hits in cache.search(first, ["Ada"], k=5)]
+    [['n1']]
+    >>> [[hit.id for hit in hits] for hits in cache.search(second, ["Ada"], k=5)]  # adds n2 alone
+    [['n1', 'n2']]
+    >>> [[hit.id for hit in hits] for hits in cache.search(first, ["Ada"], k=5)]  # removes n2 again
+    [['n1']]
+
+How an index is moved. A version is a sequence of parts. Memories are frozen, so a part that did not
+change is the same object in both versions: the parts that went and the parts that came are found by
+identity, and only what was made of these is looked at (`_EntryChanges`). The index then finds what
+a new index of the version would find, with equal scores in the same order.
+
+Where it is kept. The versions of a memory share a `Lineage`, which holds one index for every
+`IndexCache` that searched one of them. An index is dropped with the last version, and with its
+cache.
+
+What is locked. Each index has a lock, which is held while the index is moved and read. A search
+holds it twice, since other threads may search other versions meanwhile:
+
+1. with the lock, move the index and read the names that are left out of queries;
+2. without it, embed the queries;
+3. with the lock, move the index and score all entries;
+4. without it, let a reranker order the first hits again.
+
+So the slow steps of several searches, which may wait for an endpoint, run side by side.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,56 +58,59 @@ from ...records.shared_by_copies import SharedByCopies
 from ..changes import common_prefix_length
 from ..entry import Entry, EntryFilter
 from .embedder import Embedder, query_vectors
-from .index import Index
+from .index import Index, check_queries
+from .timing import timed_search
+from .weights import DEFAULT_WEIGHTS, SignalWeights
 
-SEARCH_TIMES: ContextVar[list[tuple[float, float]] | None] = ContextVar("searches", default=None)
-"""Where parts of searches put their seconds, and those of CPU in their threads; None where nobody asks."""
-
-
-@contextmanager
-def timed_search() -> Generator[None]:
-    """Times the block as a part of a search."""
-    began = time.perf_counter(), time.thread_time()
-    yield
-    if (taken := SEARCH_TIMES.get()) is not None:
-        taken.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
+PartEntries = tuple[Entry, ...]
+"""The entries that were made of one part of a memory."""
 
 
-@dataclass
 class Lineage(SharedByCopies):
-    """The search indexes that all versions of one memory share; it lives as long as any of them.
+    """The indexes that all versions of one memory share; it lives as long as any version.
 
-    Lineages are equal to one another, so that memories are equal by their fields alone.
+    Any two lineages are equal, so that memories are equal if their fields are.
     """
 
-    indexes: weakref.WeakKeyDictionary[IndexCache, _Followed] = field(
-        default_factory=lambda: weakref.WeakKeyDictionary[IndexCache, _Followed](), compare=False
-    )
+    def __init__(self) -> None:
+        self.indexes: weakref.WeakKeyDictionary[IndexCache, _SharedIndex]
+        self.indexes = weakref.WeakKeyDictionary()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lineage)
 
     def __reduce__(self) -> tuple[type[Lineage], tuple[()]]:
-        # A pickled memory is searched by an index of its own.
+        # A memory that comes out of a pickle gets an index of its own with its first search.
         return Lineage, ()
 
 
 class IndexCache(SharedByCopies):
-    """The indexes of one method's memories.
+    """Searches memories of a method, and keeps their indexes. Many threads may use it at once.
 
     Args:
-        embedder: Searches by meaning; by words alone if None.
-        hybrid: Whether words count beside an embedder's vectors.
-        parts: What the entries of a memory are made of, in their order; `Memory.parts` by default.
-        made: Makes the entries of a part of a memory, always equal ones of the same part; `Memory.entry` by default.
+        embedder: Turns texts into vectors; None searches by words alone.
+        hybrid: Whether words count beside vectors; see `Index`.
+        parts: Returns the parts of a memory in their order; `Memory.parts` by default. What its
+            entries are made of may be split in any way, but what did not change from one version to
+            the next should be the same object.
+        part_entries: Returns the entries of one part of a memory; `Memory.entry` by default. For
+            the same part they are always equal.
+        weights: How much each signal of a search counts.
     """
 
     def __init__(
         self,
         embedder: Embedder | None = None,
         hybrid: bool = False,
-        parts: Callable[[Any], Sequence[Any]] = lambda memory: memory.parts(),
-        made: Callable[[Any, Any], Iterable[Entry]] = lambda memory, part: (memory.entry(part),),
+        parts: Callable[[Any], Sequence[Any]] | None = None,
+        part_entries: Callable[[Any, Any], Iterable[Entry]] | None = None,
+        weights: SignalWeights = DEFAULT_WEIGHTS,
     ) -> None:
-        self.embedder, self.hybrid = embedder, hybrid
-        self._parts, self._made = parts, made
+        self.embedder = embedder
+        self.hybrid = hybrid
+        self.weights = weights
+        self._parts = parts or _parts_of_memory
+        self._part_entries = part_entries or _entry_of_part
 
     def search(
         self,
@@ -83,66 +121,215 @@ class IndexCache(SharedByCopies):
         where: EntryFilter | None = None,
         vectors: np.ndarray | None = None,
     ) -> list[list[Hit]]:
-        """Finds the k best entries of a memory for each query; see `Index.search`.
+        """Find the best entries of a memory for each query.
 
-        Threads that search one memory take turns at its index; what embedders and rerankers do is done side by side.
+        Args:
+            memory: Any version of a memory: an object with a `lineage`.
+            queries: As for `Index.search`, like all other arguments, results and errors.
+            k: The most hits for each query.
+            min_score: Hits that score lower are left out.
+            where: Only entries for which it returns True are found. It may search the same memory.
+            vectors: The vectors of the queries, if they are known.
         """
-        kept = memory.lineage.indexes
-        followed = kept.get(self) or kept.setdefault(self, _Followed(Index(self.embedder, self.hybrid)))
-        if vectors is None and self.embedder is not None and queries and k > 0:
-            with followed.lock:
-                index = self._at(followed, memory)
-                asked = index.semantic_queries(queries) if len(index) else []
+        check_queries(queries)
+        shared = self._shared_index(memory)
+        if vectors is None and queries and k > 0:
+            vectors = self._query_vectors(shared, memory, queries)
+
+        with shared.lock:
+            index = self._index_at(shared, memory)
             with timed_search():
-                vectors = query_vectors(self.embedder, asked) if asked else None
-        with followed.lock:
-            index = self._at(followed, memory)
-            with timed_search():
-                found = index.search_deferred(queries, k, min_score, where, vectors)
+                searches = index.search_deferred(queries, k, min_score, where, vectors)
+
         with timed_search():
-            return [hits() for hits in found]
+            return [search.hits() for search in searches]
 
     def entries(self, memory: Any) -> list[Entry]:
-        """What the index of a memory holds, in its order; no index is made."""
-        return [entry for part in self._parts(memory) for entry in self._made(memory, part)]
+        """Return what the index of a memory holds, in its order. No index is made."""
+        entries: list[Entry] = []
+        for part in self._parts(memory):
+            entries.extend(self._part_entries(memory, part))
+        return entries
 
-    def _at(self, followed: _Followed, memory: Any) -> Index:
-        """The index, moved to a memory; locked."""
-        if followed.memory() is not memory and not (followed.parts and self._moved(followed, memory)):
-            # It is built there after a failure, and where an id stands twice.
-            followed.index, followed.entries, followed.parts = Index(self.embedder, self.hybrid), [], ()
-            self._moved(followed, memory)
-        return followed.index
+    def _shared_index(self, memory: Any) -> _SharedIndex:
+        indexes = memory.lineage.indexes
+        shared = indexes.get(self)
+        if shared is None:
+            # Of two threads that come first at once, both get the index of one.
+            shared = indexes.setdefault(self, _SharedIndex(self._new_index()))
+        return shared
 
-    def _moved(self, followed: _Followed, memory: Any) -> bool:
-        """Moves an index to another version; False if it does not hold every entry then."""
-        before, parts = followed.parts, self._parts(memory)
-        followed.parts, followed.memory = (), lambda: None
-        index, start = followed.index, common_prefix_length(before, parts)
-        gone = followed.entries[start:]
-        known = dict(zip(map(id, before[start:]), gone, strict=True))
-        tail = [known[id(p)] if id(p) in known else tuple(self._made(memory, p)) for p in parts[start:]]
-        old = {entry.id: entry for entries in gone for entry in entries}
-        new = {entry.id: entry for entries in tail for entry in entries}
-        stay, size = [id for id in old if id in new], len(index) + sum(map(len, tail)) - sum(map(len, gone))
-        placed = next((n for n, (id, there) in enumerate(zip(stay, new, strict=False)) if id != there), len(stay))
-        again = set(stay[placed:])
-        # Entries of parts that stayed are the same objects, which need not be compared.
-        index.add(
-            (e for id, e in new.items() if id in again or (old.get(id) is not e and old.get(id) != e)),
-            removed_ids=(old.keys() - new.keys()) | again,
-        )
-        followed.entries[start:] = tail
-        followed.parts, followed.memory = parts, weakref.ref(memory)
-        return len(index) == size
+    def _new_index(self) -> Index:
+        return Index(self.embedder, self.hybrid, self.weights)
+
+    def _query_vectors(
+        self, shared: _SharedIndex, memory: Any, queries: Sequence[str]
+    ) -> np.ndarray | None:
+        """Return the vectors of queries; None if there is no embedder or nothing to search."""
+        if self.embedder is None:
+            return None
+
+        with shared.lock:
+            index = self._index_at(shared, memory)
+            if len(index) == 0:
+                return None
+            semantic_queries = index.semantic_queries(queries)
+
+        with timed_search():
+            return query_vectors(self.embedder, semantic_queries)
+
+    def _index_at(self, shared: _SharedIndex, memory: Any) -> Index:
+        """Return the index after moving it to a version of its memory.
+
+        Its lock must be held, and held on while the index is used.
+        """
+        if shared.stands_at(memory):
+            return shared.index
+
+        # An index that stands at nothing is new, or failed to be moved: build it from nothing.
+        if not shared.parts or not self._move(shared, memory):
+            shared.reset(self._new_index())
+            self._move(shared, memory)
+        return shared.index
+
+    def _move(self, shared: _SharedIndex, memory: Any) -> bool:
+        """Move an index to another version of its memory.
+
+        Returns:
+            Whether it holds every entry then. It may not if two entries of a version have one id:
+            they share a place in the index, so that both are gone when one of them goes.
+        """
+        old_parts = shared.parts
+        new_parts = self._parts(memory)
+        shared.forget_version()
+
+        # Only what stands behind the common beginning is looked at.
+        prefix_length = common_prefix_length(old_parts, new_parts)
+        old_tail = shared.entries_by_part[prefix_length:]
+        known_entries = _entries_by_identity(old_parts[prefix_length:], old_tail)
+        new_tail: list[PartEntries] = []
+        for part in new_parts[prefix_length:]:
+            entries = known_entries.get(id(part))
+            if entries is None:
+                entries = tuple(self._part_entries(memory, part))
+            new_tail.append(entries)
+
+        expected_length = len(shared.index) + _count_entries(new_tail) - _count_entries(old_tail)
+        changes = _EntryChanges.between(old_tail, new_tail)
+        shared.index.update(changes.added, changes.removed_ids)
+
+        shared.entries_by_part[prefix_length:] = new_tail
+        shared.set_version(memory, new_parts)
+        return len(shared.index) == expected_length
 
 
-@dataclass(eq=False)
-class _Followed:
-    """The index of a line, at one of its versions."""
+class _SharedIndex:
+    """An index and the version of a memory at which it stands. Hold `lock` for all but the lock."""
 
-    index: Index
-    lock: Any = field(default_factory=threading.RLock)
-    memory: Callable[[], Any] = lambda: None
-    parts: Sequence[Any] = ()
-    entries: list[tuple[Entry, ...]] = field(default_factory=list[tuple[Entry, ...]])
+    def __init__(self, index: Index) -> None:
+        # The filter of a search may search the same memory, in the same thread.
+        self.lock = threading.RLock()
+        self.index = index
+        self.parts: Sequence[Any] = ()
+        """The parts of the version; () if the index stands at no version, or at an empty one."""
+        self.entries_by_part: list[PartEntries] = []
+        """The entries of each of these parts."""
+        self._memory: weakref.ref[Any] | None = None
+
+    def stands_at(self, memory: Any) -> bool:
+        """Return whether the index holds exactly the entries of this version."""
+        return self._memory is not None and self._memory() is memory
+
+    def set_version(self, memory: Any, parts: Sequence[Any]) -> None:
+        """Note that the index stands at a version, without keeping that alive."""
+        self.parts = parts
+        self._memory = weakref.ref(memory)
+
+    def forget_version(self) -> None:
+        """Note that the index is about to change: if that fails, it stands at no version."""
+        self.parts = ()
+        self._memory = None
+
+    def reset(self, empty_index: Index) -> None:
+        """Begin again with an empty index."""
+        self.forget_version()
+        self.index = empty_index
+        self.entries_by_part = []
+
+
+@dataclass(frozen=True)
+class _EntryChanges:
+    """What changes in an index between two versions of a memory."""
+
+    added: list[Entry]
+    """Entries to add after the removal, in their order."""
+    removed_ids: set[str]
+    """Ids to remove. Those of entries that change their place are in `added` as well."""
+
+    @classmethod
+    def between(
+        cls, old_tail: Iterable[PartEntries], new_tail: Iterable[PartEntries]
+    ) -> _EntryChanges:
+        """Return the changes between the entries of two versions, by parts.
+
+        Args:
+            old_tail: The entries of the old version behind those that both versions begin with.
+            new_tail: The entries of the new version behind these.
+        """
+        old_entries = {entry.id: entry for entry in _flat(old_tail)}
+        new_entries = {entry.id: entry for entry in _flat(new_tail)}
+        moved_ids = _moved_ids(old_entries, new_entries)
+
+        added: list[Entry] = []
+        for entry_id, entry in new_entries.items():
+            old_entry = old_entries.get(entry_id)
+            # Entries of parts that stayed are the same objects and need not be compared.
+            is_unchanged = old_entry is entry or old_entry == entry
+            if entry_id in moved_ids or not is_unchanged:
+                added.append(entry)
+
+        gone_ids = old_entries.keys() - new_entries.keys()
+        return cls(added, gone_ids | moved_ids)
+
+
+def _moved_ids(old_ids: Iterable[str], new_ids: Iterable[str]) -> set[str]:
+    """Return the ids in both versions that must be removed and added again to stand in order.
+
+    Entries of equal scores are found in the order of the index, and new ones come last there. So
+    an entry keeps its place only if no new entry stands before it and no other one has left its
+    place before it: old a, b, c and new a, x, b, c move b and c behind x.
+    """
+    new_ids = dict.fromkeys(new_ids)
+    staying_ids = [entry_id for entry_id in old_ids if entry_id in new_ids]
+
+    settled_count = 0
+    for staying_id, new_id in zip(staying_ids, new_ids, strict=False):
+        if staying_id != new_id:
+            break
+        settled_count += 1
+    return set(staying_ids[settled_count:])
+
+
+def _entries_by_identity(
+    parts: Sequence[Any], entries_by_part: Sequence[PartEntries]
+) -> dict[int, PartEntries]:
+    """Return the entries of each part by the part's `id()`, valid as long as the parts live."""
+    pairs = zip(parts, entries_by_part, strict=True)
+    return {id(part): entries for part, entries in pairs}
+
+
+def _flat(entries_by_part: Iterable[PartEntries]) -> Iterator[Entry]:
+    for entries in entries_by_part:
+        yield from entries
+
+
+def _count_entries(entries_by_part: Iterable[PartEntries]) -> int:
+    return sum(len(entries) for entries in entries_by_part)
+
+
+def _parts_of_memory(memory: Any) -> Sequence[Any]:
+    return memory.parts()
+
+
+def _entry_of_part(memory: Any, part: Any) -> Iterable[Entry]:
+    return (memory.entry(part),)

@@ -23,7 +23,7 @@ from pydantic import Field
 from ...errors import ProgramError, UserError
 from ...memory.entry import Entry
 from ...memory.search.embedder import Embedder
-from ...memory.search.index_cache import timed_search
+from ...memory.search.timing import timed_search
 from ...memory.memory import Memory, turn_entries
 from ...records import AnyItem, Context, History, Hit, Item, Query
 from ...records.import_object import import_object

@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 import dspy
 
 from ...memory.edits import EntryEdits
-from ...memory.entry import Entry, entry_of
+from ...memory.entry import Entry, hit_as_entry
 from ...memory.search.embedder import Embedder
 from ...memory.search.index_cache import IndexCache
 from ...records import Behavior, Context, Hit, Item, Logs, Profile, Query
@@ -161,7 +161,7 @@ class UserReader(EntryReader[HeterogeneousMemory]):
         indexes = IndexCache(
             embedder,
             parts=lambda memory: searched(memory, settings),
-            made=lambda memory, part: entries_of(part, settings),
+            part_entries=lambda memory, part: entries_of(part, settings),
         )
         super().__init__(indexes=indexes)
         self.settings = settings
@@ -178,7 +178,7 @@ class UserReader(EntryReader[HeterogeneousMemory]):
     def entries(self, memory: HeterogeneousMemory) -> Sequence[Entry]:
         """All parts that are shown, with all that there is to them."""
         hits = [entry.hit() for entry in super().entries(memory) if entry.tags["shown"]]
-        return list(map(entry_of, whole(memory, hits)))
+        return list(map(hit_as_entry, whole(memory, hits)))
 
     def with_edits(self, memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousMemory:
         return with_edits(memory, edits)

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from ...memory.edits import EntryEdits
-from ...memory.entry import Entry, entry_of
+from ...memory.entry import Entry, hit_as_entry
 from ...memory.search.index_cache import IndexCache
 from ...records import Context, Hit, estimate_tokens, in_blocks
 from .memory import Aspect, Background, Content, HeterogeneousMemory, Principle, Situation, Topic
@@ -102,7 +102,7 @@ def with_edits(memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousM
     """The memory with what is left of its four parts; of a topic or principle that was reworded, the need alone."""
 
     def whole_entry(part: Situation | Topic | Principle) -> Entry:
-        return entry_of(hit_of(memory, part))
+        return hit_as_entry(hit_of(memory, part))
 
     def topic(part: Topic, text: str) -> Topic:
         return part.replace(need=text.removeprefix("Need: "), solutions=(), preference="")
@@ -112,7 +112,7 @@ def with_edits(memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousM
 
     background: dict[Aspect, Background] = {}
     for aspect, one in memory.background.items():
-        before = entry_of(hit_of(memory, aspect))
+        before = hit_as_entry(hit_of(memory, aspect))
         after = edits.visible_entry(before)
         if after is not None:
             text = one.text if after.text == before.text else after.text.removeprefix(f"{aspect}: ")

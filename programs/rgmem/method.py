@@ -169,7 +169,7 @@ class GraphReader(EntryReader[GraphMemory]):
             embedder if hybrid else None,
             hybrid=hybrid,
             parts=lambda memory: searched(memory, settings.use_l0),
-            made=lambda memory, part: entries_of(part),
+            part_entries=lambda memory, part: entries_of(part),
         )
         super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=hybrid)
         self.settings = settings

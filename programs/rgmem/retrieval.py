@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field
 
 from ...memory.edits import EntryEdits
-from ...memory.entry import Entry, EntryFilter, entry_of
+from ...memory.entry import Entry, EntryFilter, hit_as_entry
 from ...memory.search.index_cache import IndexCache
 from ...records import Context, Hit, estimate_tokens, in_blocks
 from ...signatures.rgmem import Keyword
@@ -151,7 +151,7 @@ def _passes(layer: str, kind: str, people: frozenset[str]) -> EntryFilter:
 def searched(memory: GraphMemory, use_l0: bool = True) -> list[Any]:
     """What can be searched as text: units of evidence as they came, behind them entries of theories and profiles."""
     parts = [part for part in (*memory.relations.values(), *memory.nodes.values()) if part.theory]
-    return [*(memory.evidence.values() if use_l0 else ()), *(entry_of(whole_hit(memory, part)) for part in parts)]
+    return [*(memory.evidence.values() if use_l0 else ()), *(hit_as_entry(whole_hit(memory, part)) for part in parts)]
 
 
 def entries_of(part: Any) -> tuple[Entry, ...]:
@@ -281,7 +281,7 @@ def _theory(memory: GraphMemory, part: Node | Relation, edits: EntryEdits) -> Th
     if theory is None:
         return None
     before = whole_hit(memory, part)
-    whole, *apart = (edits.visible_entry(entry_of(hit)) for hit in (before, *theory_hits(memory, part)[1:]))
+    whole, *apart = (edits.visible_entry(hit_as_entry(hit)) for hit in (before, *theory_hits(memory, part)[1:]))
     if whole is None:
         return None
     if None in apart:

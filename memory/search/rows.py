@@ -1,0 +1,174 @@
+"""The rows of an index: its entries by number, with what each signal of a search knows of them.
+
+Everything that a search compares is an array with one place for each row. A new entry gets the next
+row, and keeps it when another version of it comes. When an entry is removed, its row stays empty.
+So a change costs as much as what it changes, and rows are in the order in which entries came. When
+most rows are empty, `compacted` numbers them anew.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ..entry import DIALOGUE, Entry, SpeakerIs
+from ..text_slots import in_parts, text_slot
+from .bm25 import BM25Index
+from .months import month_nearness, month_number
+from .neighbours import Neighbours, NeighbourSmoothing
+from .speakers import Speakers
+from .vectors import VectorTable
+from .weights import SignalWeights
+
+SPARE_ROWS = 1000
+"""How many more rows may be empty than are filled before rows are numbered anew."""
+
+_UNKNOWN_SPEAKER = -1
+"""The number of a speaker without entries."""
+
+
+class EntryRows:
+    """The entries of an index in numbered rows. Not safe under threads without a lock.
+
+    Args:
+        weights: The weights of the index.
+        has_words: Whether entries are searched by words.
+    """
+
+    def __init__(self, weights: SignalWeights, has_words: bool) -> None:
+        self._weights = weights
+        self._has_words = has_words
+
+        self.entries: list[Entry | None] = []
+        """The entry of each row; None for an empty row."""
+        self._row_by_id: dict[str, int] = {}
+        self._words = BM25Index()
+        self._neighbours = Neighbours(weights.neighbour_shares)
+        self.vectors = VectorTable()
+        self.speakers = Speakers()
+        self._speaker_numbers: array[int] = array("q")
+        """The number in `speakers` of who said the entry of each row."""
+        self._months: array[int] = array("q")
+        """The `month_number` of each row."""
+
+    def __len__(self) -> int:
+        """The number of entries."""
+        return len(self._row_by_id)
+
+    def put(
+        self, entries: Sequence[Entry], passage_counts: Sequence[int], vectors: np.ndarray | None
+    ) -> None:
+        """Add entries; one whose id is there takes the row of the one before.
+
+        Args:
+            entries: The entries, each id once.
+            passage_counts: How many of the vectors each entry has.
+            vectors: The vectors of the first entry, then those of the second, and so on; None if
+                entries have none.
+        """
+        for part in in_parts(entries, _text_length):
+            with text_slot(sum(map(_text_length, part))):
+                for entry in part:
+                    self._put_entry(entry)
+
+        if vectors is not None:
+            rows = [self._row_by_id[entry.id] for entry in entries]
+            self.vectors.set_vectors(rows, passage_counts, vectors)
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """Remove the entries of these ids. Unknown ids are ignored."""
+        for entry_id in ids:
+            row = self._row_by_id.pop(entry_id, None)
+            if row is None:
+                continue
+            old_entry = self.entries[row]
+            self.entries[row] = None
+            self.vectors.remove(row)
+            if self._has_words and old_entry is not None:
+                self._words.set_text(row, None, old_entry.text)
+                # The turns around it are neighbours now.
+                self._neighbours.set_dialogue(row, "")
+
+    def is_mostly_empty(self) -> bool:
+        """Return whether most rows, or most vectors, belong to no entry."""
+        empty_count = len(self.entries) - len(self)
+        unused_count = max(empty_count, self.vectors.removed_count)
+        return unused_count > len(self) + SPARE_ROWS
+
+    def compacted(self) -> EntryRows:
+        """Return the same entries in new rows, none of them empty. Nothing is embedded again."""
+        rows: list[int] = []
+        entries: list[Entry] = []
+        for row, entry in enumerate(self.entries):
+            if entry is not None:
+                rows.append(row)
+                entries.append(entry)
+
+        passage_counts, vectors = self.vectors.vectors_of(rows)
+        compacted = EntryRows(self._weights, self._has_words)
+        compacted.put(entries, passage_counts, vectors if len(vectors) else None)
+        return compacted
+
+    def word_scores(self, query: str) -> np.ndarray:
+        """Return the BM25 score of each row with what neighbours lend; 0 if no word is shared."""
+        scores = self._words.scores(query)
+        self.smoothing().add_shares(scores)
+        return scores
+
+    def word_rarity(self, word: str) -> float:
+        """Return how rare a word is in the entries; 0 for a function word."""
+        return self._words.rarity(word)
+
+    def smoothing(self) -> NeighbourSmoothing:
+        """Return what lends scores between neighbours; later changes do not affect it."""
+        return self._neighbours.smoothing()
+
+    def speaker_filter(self, where: SpeakerIs) -> np.ndarray:
+        """Return for each row whether it passes a filter by speaker."""
+        number = self.speakers.numbers.get(where.speaker, _UNKNOWN_SPEAKER)
+        is_by_speaker = self._row_speakers() == number
+        return is_by_speaker if where.same else ~is_by_speaker
+
+    def wanted_speakers(self, query: str) -> np.ndarray | None:
+        """Return for each row whether a query asks for its speaker's words; None if for nobody's."""
+        speakers = self.speakers.target_speakers(query)
+        if not speakers:
+            return None
+        return np.isin(self._row_speakers(), speakers)
+
+    def month_nearness(self, query: str) -> np.ndarray | None:
+        """Return how near each row is to the months in a query, 0 to 1; None if it names none."""
+        months = np.frombuffer(self._months, np.int64)
+        weights = self._weights
+        return month_nearness(query, months, next_month=weights.next_month, year=weights.year)
+
+    def _put_entry(self, entry: Entry) -> None:
+        row = self._row_by_id.get(entry.id)
+        if row is None:
+            row = self._add_row(entry.id)
+        old_entry = self.entries[row]
+
+        self.entries[row] = entry
+        self._speaker_numbers[row] = self.speakers.register(entry.speaker)
+        self._months[row] = month_number(entry.time)
+        if self._has_words:
+            self._words.set_text(row, entry.text, old_entry.text if old_entry else None)
+            self._neighbours.set_dialogue(row, entry.tags.get(DIALOGUE, ""))
+
+    def _add_row(self, entry_id: str) -> int:
+        row = len(self.entries)
+        self._row_by_id[entry_id] = row
+        self.entries.append(None)
+        self._speaker_numbers.append(0)
+        self._months.append(0)
+        return row
+
+    def _row_speakers(self) -> np.ndarray:
+        """Return the speaker number of each row, valid until the next change."""
+        return np.frombuffer(self._speaker_numbers, np.int64)
+
+
+def _text_length(entry: Entry) -> int:
+    return len(entry.text)

@@ -1,0 +1,99 @@
+"""The weights of a search: how much each signal counts beside the others.
+
+Example:
+    >>> from mempiler.memory.search.index import Index
+    >>> from mempiler.memory.search.weights import SignalWeights
+    >>> without_months = SignalWeights(month=0)
+    >>> index = Index(hybrid=True, weights=without_months)
+    >>> SignalWeights(month=-1)
+    Traceback (most recent call last):
+    ...
+    mempiler.errors.UserError: search weight month = -1: input should be greater than or equal to 0
+
+All defaults were chosen for the best recall of evidence on two conversations of LoCoMo, conv-26 and
+conv-30, as `perf/retrieval.py` measures it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+
+from ...errors import UnknownNameError, UserError
+from ...records import FrozenMapping
+from ...records.frozen import FrozenDict
+
+Deviations = Annotated[float, Field(ge=0, le=100)]
+"""A number of standard deviations, the unit in which `fusion` adds signals."""
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A part of something, from 0 for nothing to 1 for all of it."""
+
+
+def _check_step(step: int) -> int:
+    if step == 0:
+        raise ValueError("a turn is no neighbour of itself")
+    return step
+
+
+NeighbourStep = Annotated[int, Field(ge=-10, le=10), AfterValidator(_check_step)]
+"""A number of turns from one turn of a dialogue to another: 1 is the next one, -1 the one before."""
+
+
+class SignalWeights(BaseModel):
+    """How much each signal of a search counts; a weight of 0 turns its signal off.
+
+    Raises:
+        UserError: A weight is out of its range, or there is none of that name.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+    speaker: Deviations = 2.0
+    """What an entry gains if the question asks for the words of its speaker."""
+    month: Deviations = 2.0
+    """What an entry gains if it is of the month that the question names."""
+    next_month: Share = 0.4
+    """The share of `month` that an entry of the following month gains: people tell of things later."""
+    year: Share = 0.3
+    """The share of `month` that an entry of the year gains if the question names a year alone."""
+    neighbour_shares: FrozenMapping[NeighbourStep, Share] = Field(
+        default_factory=lambda: FrozenDict({1: 0.5, 2: 0.2, -1: 0.2})
+    )
+    """The share of its score by words that a turn adds to those of its neighbours, by their step
+    from it: half to the next turn, a fifth to the turn after that and to the turn before."""
+    neighbour_cosines: Share = 0.6
+    """Turns share their cosines as well: `neighbour_shares`, multiplied by this number."""
+    similarity_beside_reranker: Share = 0.3
+    """What words and cosines still count in the order of hits that a reranker has read."""
+    reranked_hits: Annotated[int, Field(ge=0, le=1000)] = 100
+    """How many of the best hits a reranker reads at most; 0 leaves them in their order."""
+    reranked_passages: Annotated[int, Field(ge=1, le=10_000)] = 150
+    """How many passages of these hits a reranker reads at most, but always those of the first hit."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _report_in_one_line(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return validate(values)
+        except ValidationError as error:
+            problem = error.errors()[0]
+
+        # Raised outside the except block, so that pydantic's report is not shown beside it.
+        place = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            raise UnknownNameError("search weight", place, cls.model_fields)
+        reason = problem["msg"].removeprefix("Value error, ").replace("Input", "input")
+        raise UserError(f"search weight {place} = {problem['input']!r:.40}: {reason}")
+
+
+DEFAULT_WEIGHTS = SignalWeights()
+"""The weights of every index that is given no others."""
