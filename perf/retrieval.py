@@ -23,6 +23,7 @@ from mempiler.engines.embedders import OFFLINE, embedder
 from mempiler.memory.entry import Entry
 from mempiler.memory.memory import TurnMemory
 from mempiler.memory.search.index import Index
+from mempiler.memory.search.weights import SignalWeights
 
 FIRST = 5, 10, 20
 SAMPLES = ("locomo", "longmemeval", "memoryquest", "palbench.restate", "implexconv", "personamem-v2")
@@ -45,7 +46,7 @@ def main() -> None:
     arguments = parser.parse_args()
     used = embedder(arguments.embedder, reranker=arguments.reranker)
     print(f"{'':<14}{used.name}: recall@{'/@'.join(map(str, FIRST))}, CPU ms a turn and a question, p50 and p95 ms")
-    for name in [arguments.on] if arguments.data else SAMPLES:
+    for name in [arguments.benchmark] if arguments.data else SAMPLES:
         told = histories(name, arguments.data)
         print(f"{name}: {sum(len(each.queries) for each in told)} questions, {len(told)} histories")
         for label, index in ways(used):
@@ -71,7 +72,7 @@ def histories(name: str, path: str | None = None) -> list[Asked]:
 
 
 def ways(used: Any) -> Iterator[tuple[str, Callable[[], Index]]]:
-    yield "words", lambda: Index(lent={})
+    yield "words", lambda: Index(weights=SignalWeights(neighbour_shares={}))
     yield "+ lent", Index
     yield "+ who, when", lambda: Index(hybrid=True)
     if used.name != OFFLINE:

@@ -26,9 +26,10 @@ from .scores import standard_scores
 from .weights import SignalWeights
 
 ANY_SCORE = float(np.finfo(np.float32).min)
-"""Lower than every score and every cosine of a row, but not than the -inf of a row that is no hit."""
+"""Lower than every score and every cosine, but not than the -inf of a row that is no hit."""
 POSITIVE_SCORE = float(np.finfo(np.float64).smallest_subnormal)
 """The lowest score above 0."""
+
 
 @dataclass(frozen=True)
 class QueryScores:
@@ -39,17 +40,23 @@ class QueryScores:
     lowest_hit_score: float
     """A row that scores less is no hit; infinity if there are no hits."""
     similarity: np.ndarray | None = None
-    """The part of `scores` that words and cosines have, shape [rows]; None if only one of them counts.
+    """What words and cosines add to `scores`, shape [rows]; None if only one of them counts.
 
     A reranker takes the place of this part.
     """
 
-    def masked(self, passes: np.ndarray) -> QueryScores:
-        """Return the scores without hits in rows that do not pass, booleans of shape [rows]."""
+    def masked(self, passes: np.ndarray | None) -> QueryScores:
+        """Return scores by which only the rows that pass can be hits.
+
+        Args:
+            passes: Whether each row passes; None passes all.
+        """
+        if passes is None:
+            return self
         return replace(self, scores=np.where(passes, self.scores, -math.inf))
 
 
-def wish_bonus(
+def question_bonus(
     is_speaker: np.ndarray | None, month_nearness: np.ndarray | None, weights: SignalWeights
 ) -> np.ndarray | None:
     """Return what each row gains because a question asks for a speaker or a month, in deviations.
@@ -80,7 +87,7 @@ def score_by_words(
 
     Args:
         word_scores: BM25 of each row, with what neighbours lend.
-        bonus: What `wish_bonus` returned.
+        bonus: What `question_bonus` returned.
         min_score: What a hit scores at least, without the bonus.
     """
     lowest_hit_score = max(min_score, POSITIVE_SCORE)
@@ -119,7 +126,7 @@ def score_by_words_and_cosines(
         word_scores: BM25 of each row, with what neighbours lend.
         cosines: The cosine of each row; -inf for a row without an entry.
         has_vector: Whether the query has a vector, which a blank one has not.
-        bonus: What `wish_bonus` returned.
+        bonus: What `question_bonus` returned.
         smoothing: Lends cosines between neighbours.
         min_score: Rows with a lower cosine are no hits.
         weights: The weights of the index.

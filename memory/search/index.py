@@ -4,7 +4,7 @@ Example:
     >>> from mempiler.memory.entry import Entry
     >>> from mempiler.memory.search.index import Index
     >>> index = Index()
-    >>> index.add([Entry(id="f1", text="Ann moved to Lisbon"), Entry(id="f2", text="Ann likes jazz")])
+    >>> index.add([Entry(id="f1", text="Ann moved to Rome"), Entry(id="f2", text="Ann likes jazz")])
     >>> [hits] = index.search(["Does she like music?"], k=1)
     >>> hits[0].id
     'f2'
@@ -30,10 +30,10 @@ from ..entry import Entry, EntryFilter, SpeakerIs
 from .embedder import Embedder, query_vectors, reranker_of
 from .fusion import (
     QueryScores,
+    question_bonus,
     score_by_cosines,
     score_by_words,
     score_by_words_and_cosines,
-    wish_bonus,
 )
 from .passages import passages
 from .ranking import Ranking, rank_rows
@@ -75,7 +75,7 @@ class Index:
         self._rows = EntryRows(weights, has_words=hybrid or embedder is None)
 
     def __len__(self) -> int:
-        """The number of entries."""
+        """Return the number of entries."""
         return len(self._rows)
 
     def add(self, entries: Iterable[Entry]) -> None:
@@ -167,10 +167,9 @@ class Index:
         searches: list[DeferredSearch] = []
         all_scores = self._score_queries(queries, min_score, vectors)
         for query, query_scores in zip(queries, all_scores, strict=True):
-            if speaker_filter is not None:
-                query_scores = query_scores.masked(speaker_filter)
+            visible_scores = query_scores.masked(speaker_filter)
             repeat_filter = RepeatFilter(query) if self.hybrid else None
-            ranking = rank_rows(self._rows.entries, query_scores, limit, where, repeat_filter)
+            ranking = rank_rows(self._rows.entries, visible_scores, limit, where, repeat_filter)
             reranking = self._reranking(reranker, query, ranking, query_scores.similarity)
             searches.append(DeferredSearch(ranking, k, reranking))
         return searches
@@ -225,7 +224,7 @@ class Index:
         """Score all rows, for one query after the other."""
         if self.embedder is None:
             for query in queries:
-                bonus = self._wish_bonus(query) if self.hybrid else None
+                bonus = self._question_bonus(query) if self.hybrid else None
                 yield score_by_words(self._rows.word_scores(query), bonus, min_score)
             return
 
@@ -243,17 +242,17 @@ class Index:
                 self._rows.word_scores(query),
                 row_cosines,
                 has_vector,
-                self._wish_bonus(query),
+                self._question_bonus(query),
                 self._rows.smoothing(),
                 min_score,
                 self.weights,
             )
 
-    def _wish_bonus(self, query: str) -> np.ndarray | None:
+    def _question_bonus(self, query: str) -> np.ndarray | None:
         """Return what each row gains by its speaker and its month; None if nothing does."""
-        is_speaker = self._rows.wanted_speakers(query)
+        is_speaker = self._rows.is_wanted_speaker(query)
         month_nearness = self._rows.month_nearness(query)
-        return wish_bonus(is_speaker, month_nearness, self.weights)
+        return question_bonus(is_speaker, month_nearness, self.weights)
 
     def _reranker(self) -> Reranker | None:
         """Return the reranker to ask, if there is one."""

@@ -47,9 +47,9 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -73,8 +73,7 @@ class Lineage(SharedByCopies):
     """
 
     def __init__(self) -> None:
-        self.indexes: weakref.WeakKeyDictionary[IndexCache, _SharedIndex]
-        self.indexes = weakref.WeakKeyDictionary()
+        self.indexes = weakref.WeakKeyDictionary[IndexCache, _SharedIndex]()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Lineage)
@@ -82,6 +81,15 @@ class Lineage(SharedByCopies):
     def __reduce__(self) -> tuple[type[Lineage], tuple[()]]:
         # A memory that comes out of a pickle gets an index of its own with its first search.
         return Lineage, ()
+
+
+class SearchedMemory(Protocol):
+    """What can be searched by an `IndexCache`, e.g. a `Memory`. It can be referred to weakly."""
+
+    @property
+    def lineage(self) -> Lineage:
+        """The lineage that it shares with its other versions."""
+        ...
 
 
 class IndexCache(SharedByCopies):
@@ -114,7 +122,7 @@ class IndexCache(SharedByCopies):
 
     def search(
         self,
-        memory: Any,
+        memory: SearchedMemory,
         queries: Sequence[str],
         k: int,
         min_score: float = -math.inf,
@@ -124,7 +132,7 @@ class IndexCache(SharedByCopies):
         """Find the best entries of a memory for each query.
 
         Args:
-            memory: Any version of a memory: an object with a `lineage`.
+            memory: Any version of a memory.
             queries: As for `Index.search`, like all other arguments, results and errors.
             k: The most hits for each query.
             min_score: Hits that score lower are left out.
@@ -144,14 +152,14 @@ class IndexCache(SharedByCopies):
         with timed_search():
             return [search.hits() for search in searches]
 
-    def entries(self, memory: Any) -> list[Entry]:
+    def entries(self, memory: SearchedMemory) -> list[Entry]:
         """Return what the index of a memory holds, in its order. No index is made."""
         entries: list[Entry] = []
         for part in self._parts(memory):
             entries.extend(self._part_entries(memory, part))
         return entries
 
-    def _shared_index(self, memory: Any) -> _SharedIndex:
+    def _shared_index(self, memory: SearchedMemory) -> _SharedIndex:
         indexes = memory.lineage.indexes
         shared = indexes.get(self)
         if shared is None:
@@ -163,7 +171,7 @@ class IndexCache(SharedByCopies):
         return Index(self.embedder, self.hybrid, self.weights)
 
     def _query_vectors(
-        self, shared: _SharedIndex, memory: Any, queries: Sequence[str]
+        self, shared: _SharedIndex, memory: SearchedMemory, queries: Sequence[str]
     ) -> np.ndarray | None:
         """Return the vectors of queries; None if there is no embedder or nothing to search."""
         if self.embedder is None:
@@ -178,7 +186,7 @@ class IndexCache(SharedByCopies):
         with timed_search():
             return query_vectors(self.embedder, semantic_queries)
 
-    def _index_at(self, shared: _SharedIndex, memory: Any) -> Index:
+    def _index_at(self, shared: _SharedIndex, memory: SearchedMemory) -> Index:
         """Return the index after moving it to a version of its memory.
 
         Its lock must be held, and held on while the index is used.
@@ -186,13 +194,13 @@ class IndexCache(SharedByCopies):
         if shared.stands_at(memory):
             return shared.index
 
-        # An index that stands at nothing is new, or failed to be moved: build it from nothing.
+        # An index without parts is new, or could not be moved to its last version: build it anew.
         if not shared.parts or not self._move(shared, memory):
             shared.reset(self._new_index())
             self._move(shared, memory)
         return shared.index
 
-    def _move(self, shared: _SharedIndex, memory: Any) -> bool:
+    def _move(self, shared: _SharedIndex, memory: SearchedMemory) -> bool:
         """Move an index to another version of its memory.
 
         Returns:
@@ -224,7 +232,10 @@ class IndexCache(SharedByCopies):
 
 
 class _SharedIndex:
-    """An index and the version of a memory at which it stands. Hold `lock` for all but the lock."""
+    """An index, and the version of a memory at which it stands.
+
+    Whoever reads or changes anything of it holds `lock`.
+    """
 
     def __init__(self, index: Index) -> None:
         # The filter of a search may search the same memory, in the same thread.
@@ -234,13 +245,13 @@ class _SharedIndex:
         """The parts of the version; () if the index stands at no version, or at an empty one."""
         self.entries_by_part: list[PartEntries] = []
         """The entries of each of these parts."""
-        self._memory: weakref.ref[Any] | None = None
+        self._memory: weakref.ref[SearchedMemory] | None = None
 
-    def stands_at(self, memory: Any) -> bool:
+    def stands_at(self, memory: SearchedMemory) -> bool:
         """Return whether the index holds exactly the entries of this version."""
         return self._memory is not None and self._memory() is memory
 
-    def set_version(self, memory: Any, parts: Sequence[Any]) -> None:
+    def set_version(self, memory: SearchedMemory, parts: Sequence[Any]) -> None:
         """Note that the index stands at a version, without keeping that alive."""
         self.parts = parts
         self._memory = weakref.ref(memory)
@@ -292,22 +303,21 @@ class _EntryChanges:
         return cls(added, gone_ids | moved_ids)
 
 
-def _moved_ids(old_ids: Iterable[str], new_ids: Iterable[str]) -> set[str]:
-    """Return the ids in both versions that must be removed and added again to stand in order.
+def _moved_ids(old_entries: Mapping[str, Entry], new_entries: Mapping[str, Entry]) -> set[str]:
+    """Return the ids in both versions that must be removed and added again.
 
-    Entries of equal scores are found in the order of the index, and new ones come last there. So
-    an entry keeps its place only if no new entry stands before it and no other one has left its
-    place before it: old a, b, c and new a, x, b, c move b and c behind x.
+    An index finds entries of equal scores in the order in which they were added. So an entry may
+    stay only if all that stand before it in the new version stay, too, and in their order. From
+    a, b, c to a, x, b, c, only a may stay: b and c are added again behind x.
     """
-    new_ids = dict.fromkeys(new_ids)
-    staying_ids = [entry_id for entry_id in old_ids if entry_id in new_ids]
+    ids_in_both = [entry_id for entry_id in old_entries if entry_id in new_entries]
 
-    settled_count = 0
-    for staying_id, new_id in zip(staying_ids, new_ids, strict=False):
-        if staying_id != new_id:
+    kept_count = 0
+    for old_id, new_id in zip(ids_in_both, new_entries, strict=False):
+        if old_id != new_id:
             break
-        settled_count += 1
-    return set(staying_ids[settled_count:])
+        kept_count += 1
+    return set(ids_in_both[kept_count:])
 
 
 def _entries_by_identity(

@@ -83,8 +83,8 @@ class Reranking:
         scores = self._reranker_scores() + bonus + self.similarity_weight * self.similarity
 
         best: list[Candidate] = []
-        best_first = np.argsort(-scores, kind="stable")
-        for place in best_first.tolist():
+        places: list[int] = np.argsort(-scores, kind="stable").tolist()
+        for place in places:
             best.append(read_candidates[place].with_score(float(scores[place])))
 
         # Shift the others by one number, so that they score less than all that were read.

@@ -54,7 +54,7 @@ class EntryRows:
         """The `month_number` of each row."""
 
     def __len__(self) -> int:
-        """The number of entries."""
+        """Return the number of entries."""
         return len(self._row_by_id)
 
     def put(
@@ -131,8 +131,8 @@ class EntryRows:
         is_by_speaker = self._row_speakers() == number
         return is_by_speaker if where.same else ~is_by_speaker
 
-    def wanted_speakers(self, query: str) -> np.ndarray | None:
-        """Return for each row whether a query asks for its speaker's words; None if for nobody's."""
+    def is_wanted_speaker(self, query: str) -> np.ndarray | None:
+        """Return whether a query asks for the speaker of each row; None if it asks for nobody."""
         speakers = self.speakers.target_speakers(query)
         if not speakers:
             return None

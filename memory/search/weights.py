@@ -45,7 +45,7 @@ def _check_step(step: int) -> int:
 
 
 NeighbourStep = Annotated[int, Field(ge=-10, le=10), AfterValidator(_check_step)]
-"""A number of turns from one turn of a dialogue to another: 1 is the next one, -1 the one before."""
+"""How many turns later another turn of a dialogue comes: 1 is the next one, -1 the one before."""
 
 
 class SignalWeights(BaseModel):
@@ -62,7 +62,7 @@ class SignalWeights(BaseModel):
     month: Deviations = 2.0
     """What an entry gains if it is of the month that the question names."""
     next_month: Share = 0.4
-    """The share of `month` that an entry of the following month gains: people tell of things later."""
+    """The share of `month` that an entry of the month after gains: people tell of things later."""
     year: Share = 0.3
     """The share of `month` that an entry of the year gains if the question names a year alone."""
     neighbour_shares: FrozenMapping[NeighbourStep, Share] = Field(
@@ -77,7 +77,7 @@ class SignalWeights(BaseModel):
     reranked_hits: Annotated[int, Field(ge=0, le=1000)] = 100
     """How many of the best hits a reranker reads at most; 0 leaves them in their order."""
     reranked_passages: Annotated[int, Field(ge=1, le=10_000)] = 150
-    """How many passages of these hits a reranker reads at most, but always those of the first hit."""
+    """How many passages of these hits a reranker reads at most; those of the first hit always."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -88,7 +88,7 @@ class SignalWeights(BaseModel):
             problem = error.errors()[0]
 
         # Raised outside the except block, so that pydantic's report is not shown beside it.
-        place = ".".join(str(part) for part in problem["loc"])
+        place = ".".join(str(part) for part in problem["loc"] if part != "[key]")
         if problem["type"] == "extra_forbidden":
             raise UnknownNameError("search weight", place, cls.model_fields)
         reason = problem["msg"].removeprefix("Value error, ").replace("Input", "input")

@@ -57,7 +57,7 @@ def changes(kind: str, size: int) -> Found:
     works: dict[str, Callable[[], None]] = {
         "add": lambda: index.add([_entry(next(new), text(next(new)))]),
         "replace": lambda: index.add([_entry(7 * next(new) % size, text(next(new)))]),
-        "remove": lambda: index.add((), removed_ids=[str(11 * next(new) % size)]),
+        "remove": lambda: index.remove([str(11 * next(new) % size)]),
     }
     for name, work in works.items():
         taken = [(cpu_ms(work), cpu_ms(lambda: index.search([query], K))) for _ in range(ROUNDS)]

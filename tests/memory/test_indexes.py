@@ -20,6 +20,7 @@ from mempiler import build
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.models import language_model
+from mempiler.errors import UserError
 from mempiler.memory.changes import apply_changes, common_prefix_length, diff
 from mempiler.memory.entry import DIALOGUE, Entry
 from mempiler.memory.search.index import Index
@@ -161,6 +162,15 @@ def test_only_what_is_new_in_a_version_is_embedded() -> None:
     for memory in (second, third):
         indexes.search(memory, ["bread"], 1)
     assert counting.texts == ["rye", "oats", "milk", "oat bread", "piano"]
+
+
+def test_a_string_instead_of_queries_is_refused_before_it_is_embedded() -> None:
+    class Strict(Counting):
+        def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+            raise AssertionError("embedded")
+
+    with pytest.raises(UserError, match="put it in a list"):
+        IndexCache(Strict()).search(words("rye"), "rye", 1)
 
 
 def test_an_index_goes_with_the_last_version_of_its_memory_and_with_the_indexes() -> None:
