@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.errors import ProgramError, UserError
-from mempiler.memory.search import index as module
+from mempiler.memory.search import rows as module
 from mempiler.memory.search.bm25 import FLOOR
 from mempiler.memory.entry import DIALOGUE, Entry, SpeakerIs
-from mempiler.memory.search.index import STEPS, Index
-from mempiler.memory.search.signals import COSINES, NEIGHBOUR_WEIGHT
+from mempiler.memory.search.index import VECTOR_STEPS, Index
 from mempiler.memory.search.tokens import tokens
+from mempiler.memory.search.weights import DEFAULT_WEIGHTS, SignalWeights
 from rank_bm25 import BM25Okapi
 
 WORDS = ("lisbon", "jazz", "piano", "river")
@@ -92,11 +92,11 @@ def by_hand(kind: str, entries: Sequence[Entry], query: str, lent: dict[int, flo
     if kind == "vectors":
         cosines = drawn().embed([entry.text for entry in entries]) @ asked
         return np.where(asked.any(), cosines, np.nan), cosines
-    steps, asked = [], np.round(asked * STEPS) / STEPS
+    steps, asked = [], np.round(asked * VECTOR_STEPS) / VECTOR_STEPS
     for entry in entries:
-        steps.append(max(np.round(drawn().embed(entry.text.splitlines() or [""]) * STEPS) / STEPS @ asked))
+        steps.append(max(np.round(drawn().embed(entry.text.splitlines() or [""]) * VECTOR_STEPS) / VECTOR_STEPS @ asked))
     cosines = np.array(steps)
-    means = with_lent(cosines, entries, {step: COSINES * share for step, share in lent.items()})
+    means = with_lent(cosines, entries, {step: DEFAULT_WEIGHTS.neighbour_cosines * share for step, share in lent.items()})
     both = [(each - each.mean()) / (each.std() if each.std() > 1e-9 else np.inf) for each in (words, means)]
     return np.where(asked.any() or words.any(), sum(both), np.nan), cosines
 
@@ -119,19 +119,20 @@ WHERE = (
 @of_each_kind
 @settings(max_examples=80, deadline=None)
 @given(
-    *(changes, st.sampled_from([0, module.SPARE]), st.booleans(), st.sampled_from(WHERE)),
+    *(changes, st.sampled_from([0, module.SPARE_ROWS]), st.booleans(), st.sampled_from(WHERE)),
     *(
         st.sampled_from([-9.0, 0.0, 0.3, 1.0]),
-        st.sampled_from([NEIGHBOUR_WEIGHT, {}, {1: 0.5, 2: 0.2, -1: 0.3, -2: 0.1}]),
+        st.sampled_from([dict(DEFAULT_WEIGHTS.neighbour_shares), {}, {1: 0.5, 2: 0.2, -1: 0.3, -2: 0.1}]),
     ),
 )
 def test_hits_are_those_worked_out_by_hand_whatever_was_changed_before(kind, changes, spare, asked, where, low, lent):
-    index, kept = KINDS[kind](lent=lent), dict[str, Entry]()
+    weights = SignalWeights(neighbour_shares=lent)
+    index, kept = KINDS[kind](weights=weights), dict[str, Entry]()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SPARE", spare)
+        patch.setattr(module, "SPARE_ROWS", spare)
         for change in changes:
             if isinstance(change, set):
-                index.add((), removed_ids=change)
+                index.remove(change)
                 kept = {id: entry for id, entry in kept.items() if id not in change}
             else:
                 index.add(change)
@@ -141,7 +142,7 @@ def test_hits_are_those_worked_out_by_hand_whatever_was_changed_before(kind, cha
     assert len(index) == len(kept)
     everything = index.search(QUERIES, 99, low, where)
     # To the last bit those of an index that was always so, and the head of a longer list.
-    assert everything == filled(KINDS[kind](lent=lent), list(kept.values())).search(QUERIES, 99, low, where)
+    assert everything == filled(KINDS[kind](weights=weights), list(kept.values())).search(QUERIES, 99, low, where)
     assert [hits[:3] for hits in everything] == index.search(QUERIES, 3, low, where)
     for query, hits in zip(QUERIES, everything, strict=True):
         places = [list(kept).index(hit.id) for hit in hits]
@@ -203,9 +204,9 @@ def test_entries_that_come_and_go_leave_no_rows(kind: str) -> None:
     for n in range(0, 9000, 90):
         index.add([Entry(id=f"e{n + m}", text="jazz\n" * (1 + n // 90 % 2)) for m in range(90)])
         index.add([Entry(id=f"e{n + m}", text="jazz\n" * (2 - n // 90 % 2)) for m in range(90)])
-        index.add((), removed_ids=[f"e{n - 90 + m}" for m in range(90)])
+        index.remove(f"e{n - 90 + m}" for m in range(90))
     assert len(index) == 90
-    assert len(index._entries) < 3000
+    assert len(index._rows.entries) < 3000
     for n in range(3000):
         index.add([Entry(id="one", text="jazz\n" * (1 + n % 2))])
-    assert len(index._vectors.vectors) < 3000
+    assert len(index._rows.vectors.vectors) < 3000

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder
-from mempiler.memory.search import index as module
 from mempiler.memory.entry import DIALOGUE, Entry
 from mempiler.memory.search.index import Index
 from mempiler.memory.search.months import month_nearness, month_number
 from mempiler.memory.search.passages import passages
 from mempiler.memory.search.speakers import Speakers
 from mempiler.memory.search.tokens import FUNCTION_WORDS, clear_word_cache, tokens
+from mempiler.memory.search.weights import SignalWeights
 from mempiler.memory.text_slots import CURRENT_SLOT
 from mempiler.records.context_variables import set_context
 
@@ -179,12 +179,12 @@ class Backwards:
         return np.array([float(sum(map(len, each))) for each in texts])
 
 
-def test_the_first_hits_are_ranked_again_and_the_rest_stay_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST", 4)
+def test_the_first_hits_are_ranked_again_and_the_rest_stay_behind_them() -> None:
     embedder = TextEmbedder("same", lambda texts: np.array([[1.0, len(t) % 7] for t in texts]), 2)
     reranker = embedder.reranker = Backwards()
     entries = [Entry(id=str(n), text="fine " * (12 - n) + "jazz" * (n < 3), tags={DIALOGUE: "a"}) for n in range(9)]
-    plain, index = Index(TextEmbedder("plain", embedder._compute, 2), hybrid=True), Index(embedder, hybrid=True)
+    plain = Index(TextEmbedder("plain", embedder._compute, 2), hybrid=True)
+    index = Index(embedder, hybrid=True, weights=SignalWeights(reranked_hits=4))
     for each in (plain, index):
         each.add([*entries, Entry(id="speaker", text="fine", speaker="Ann")])
     before, after = ([hit.id for hit in each.search(["Ann's jazz"], 9)[0]] for each in (plain, index))

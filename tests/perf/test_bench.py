@@ -22,7 +22,7 @@ from mempiler.engines.encoder import WIDTH, Encoded, Encoder
 from mempiler.engines.rerankers import TokenMatch
 from mempiler.memory.entry import DIALOGUE, Entry
 from mempiler.memory.search.index import Index
-from mempiler.memory.search.signals import NEIGHBOUR_WEIGHT
+from mempiler.memory.search.weights import SignalWeights
 
 ROOT = Path(__file__).parents[2]
 GIVEN = Namespace(only=None, data=None, conversation=None, mem0="nowhere")
@@ -137,8 +137,8 @@ def test_turns_that_lend_their_scores_find_no_less(script: Any, name: str) -> No
     retrieval = script("retrieval")
     told = retrieval.histories(name)
     raw, lent = (
-        np.concatenate([retrieval.indexed(Index(lent=lent), asked)[0] for asked in told]).mean(axis=0)
-        for lent in ({}, NEIGHBOUR_WEIGHT)
+        np.concatenate([retrieval.indexed(Index(weights=weights), asked)[0] for asked in told]).mean(axis=0)
+        for weights in (SignalWeights(neighbour_shares={}), SignalWeights())
     )
     assert (lent >= raw).all()
     assert lent[0] > raw[0]
