@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .records import Query as Query
     from .records import Session as Session
     from .records import Turn as Turn
+    from .runs.api import aevaluate as aevaluate
     from .runs.api import benchmark as benchmark
     from .runs.api import compare as compare
     from .runs.api import compile as compile  # noqa: A004 (the public name)
@@ -114,6 +115,7 @@ _MODULES = {
     "Query": ".records",
     "Session": ".records",
     "Turn": ".records",
+    "aevaluate": ".runs.api",
     "benchmark": ".runs.api",
     "compare": ".runs.api",
     "compile": ".runs.api",

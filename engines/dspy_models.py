@@ -15,10 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 import dspy
-from dspy.clients.engines import LegacyEngine
+from dspy.clients.engines import AsyncLegacyEngine, LegacyEngine
 from dspy.lm15 import Request, Response
 
 from ..secret_values import Secrets, secrets_of_environment, secrets_of_settings
+from .async_models import async_engine_of, can_be_awaited
 from .endpoint import RemoteEngine
 from .endpoint.address import endpoint_digest
 from .limits import BudgetGuard
@@ -81,6 +82,7 @@ def metered_copy(
         answers=answers,
         prices=config.prices,
         engine=_engine(lm),
+        async_engine=_async_engine(lm),
         model_type=lm.model_type,
         # DSPy caches answers of its own class only: two other models may have one name.
         cache=lm.cache if isinstance(lm, dspy.LM) else False,
@@ -111,6 +113,17 @@ def _engine(lm: dspy.BaseLM) -> Any:
     return _ForwardingEngine(lm)
 
 
+def _async_engine(lm: dspy.BaseLM) -> Any:
+    """Return what answers in the place of `_engine` under asyncio; None if nothing can."""
+    if not can_be_awaited(lm):
+        return None
+    if not isinstance(lm, dspy.LM):
+        return _AsyncForwardMethodEngine(lm)
+    if not isinstance(lm.engine, str):
+        return async_engine_of(lm)
+    return _AsyncForwardingEngine(lm)
+
+
 def _secrets(lm: dspy.BaseLM) -> Secrets:
     return Secrets([*secrets_of_settings(lm.kwargs), *secrets_of_environment()])
 
@@ -133,6 +146,17 @@ class _ForwardingEngine(RemoteEngine):
             return self.lm(request)
 
 
+class _AsyncForwardingEngine:
+    """Do for asyncio what `_ForwardingEngine` does."""
+
+    def __init__(self, lm: dspy.LM) -> None:
+        self.lm = lm.copy(cache=False)
+
+    async def complete(self, request: Request) -> Response:
+        with _secrets(self.lm).hiding():
+            return await self.lm.acall(request)
+
+
 class _ForwardMethodEngine:
     """Answer requests by a `dspy.BaseLM` that implements `forward`, which DSPy allows until 3.5.
 
@@ -149,8 +173,20 @@ class _ForwardMethodEngine:
             return self._wrapper.complete(request)
 
 
+class _AsyncForwardMethodEngine:
+    """Answer requests by a `dspy.BaseLM` that implements `aforward`."""
+
+    def __init__(self, lm: dspy.BaseLM) -> None:
+        self._wrapper = AsyncLegacyEngine(_JsonResponses(lm))
+        self._lm = lm
+
+    async def complete(self, request: Request) -> Response:
+        with _secrets(self._lm).hiding():
+            return await self._wrapper.complete(request)
+
+
 class _JsonResponses(dspy.BaseLM):
-    """Ask another model by its `forward`, and turn plain objects that it returns into JSON."""
+    """Ask another model by its methods, and turn plain objects that it returns into JSON."""
 
     def __init__(self, lm: dspy.BaseLM) -> None:
         super().__init__(lm.model, lm.model_type)
@@ -158,7 +194,14 @@ class _JsonResponses(dspy.BaseLM):
         self._lm = lm
 
     def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
-        response = self._lm.forward(prompt=prompt, messages=messages, **kwargs)
-        if isinstance(response, dict) or hasattr(response, "model_dump"):
-            return response
-        return json.loads(json.dumps(response, default=vars))
+        return _as_json(self._lm.forward(prompt=prompt, messages=messages, **kwargs))
+
+    async def aforward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
+        return _as_json(await self._lm.aforward(prompt=prompt, messages=messages, **kwargs))
+
+
+def _as_json(response: Any) -> Any:
+    """Return a response that DSPy can read: as it is, or plain objects as JSON."""
+    if isinstance(response, dict) or hasattr(response, "model_dump"):
+        return response
+    return json.loads(json.dumps(response, default=vars))

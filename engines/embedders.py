@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from cachetools import LRUCache
 
+from ..async_bridge import off_loop
 from ..errors import DataError, EndpointError, UserError
 from ..records.normalize import normalize_text
 from ..records.shared_by_copies import SharedByCopies
@@ -173,7 +174,10 @@ class TextEmbedder(SharedByCopies):
         return np.stack(vectors) if vectors else np.zeros((0, self.dimension), dtype=np.float32)
 
     def _encoded(self, texts: Sequence[str], queries: bool) -> dict[str, Encoded]:
-        """What is known of the texts that are not blank."""
+        """What is known of the texts that are not blank; in bridged code a thread computes it."""
+        return off_loop(functools.partial(self._encoded_here, texts, queries))
+
+    def _encoded_here(self, texts: Sequence[str], queries: bool) -> dict[str, Encoded]:
         with self._lock:
             rows = {text: self._cache[text] for text in texts if text in self._cache}
         missing = [text for text in dict.fromkeys(texts) if text not in rows and text.strip()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -22,6 +23,7 @@ from dspy.utils.exceptions import (
     LMUnsupportedModelError,
 )
 
+from ..async_bridge import result_of
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..records.shared_by_copies import SharedByCopies
 from ..text import one_line
@@ -113,7 +115,9 @@ class BudgetGuard(SharedByCopies):
         self.refused_calls = 0
         """Calls refused because of a limit, of the whole run or of a phase."""
 
-        self._lock = threading.Condition()
+        self._lock = threading.Lock()
+        self._change: Future[None] = Future()
+        """Done when reservations or spending change next; calls that have to wait, wait for it."""
         self._slots: dict[str, FairSemaphore] = {}
         self._started = time.monotonic()
         self._spent = Usage()
@@ -152,16 +156,28 @@ class BudgetGuard(SharedByCopies):
             yield
             return
 
-        with self._lock:
-            while self.fatal_error is None and self._is_all_reserved():
-                self._lock.wait()
-            self._reservations.append(expected)
+        self._wait_for_room(expected)
         try:
             yield
         finally:
             with self._lock:
                 self._reservations.remove(expected)
-                self._lock.notify_all()
+                self._announce_change()
+
+    def _wait_for_room(self, expected: Usage) -> None:
+        """Wait while the calls in flight may use all that is left, then add a reservation."""
+        while True:
+            with self._lock:
+                if self.fatal_error is not None or not self._is_all_reserved():
+                    self._reservations.append(expected)
+                    return
+                change = self._change
+            result_of(change)
+
+    def _announce_change(self) -> None:
+        """Let all calls look again that wait for room; the lock is held."""
+        self._change.set_result(None)
+        self._change = Future()
 
     def admit(self) -> None:
         """Count a call that is about to be made, or refuse it.
@@ -281,7 +297,7 @@ class BudgetGuard(SharedByCopies):
         """
         with self._lock:
             self._spent += replace(usage, seconds=0)
-            self._lock.notify_all()
+            self._announce_change()
 
     @contextmanager
     def phase(self, reserved: Usage) -> Iterator[None]:

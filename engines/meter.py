@@ -15,13 +15,13 @@ from dspy.clients.call_result import CallResult
 from dspy.utils.callback import with_callbacks
 from dspy.utils.exceptions import LMError
 
+from ..async_bridge import in_thread, is_bridged, off_loop, run_bridged, wait_for
 from ..errors import UserError
 from ..reading.cut_texts import mark_cut_texts
 from ..records.shared_by_copies import SharedByCopies
 from .call import Call
 from .call_context import call_context, current_context, record_usage
 from .endpoint.endpoint import BODY, Engine
-from .endpoint.loop import in_thread
 from .limits import BudgetGuard
 from .prices import TokenPrices
 from .token_counts import token_number
@@ -123,38 +123,24 @@ class MeteredLM(dspy.LM):
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         call = Call(self, prompt, messages, self._with_seed(kwargs))
-        # This class reads DSPy's cache itself.
-        arguments = {**call.kwargs, "cache": False}
-        ask = partial(super().__call__, prompt, messages=messages, **arguments)
         with call_context(running_call=call):
-            result = self._result_of(call, ask)
+            result = self._result_of(call)
             return self._finish(call, result)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        if self._blocks():
-            with dspy.context(send_stream=None):  # a thread has no way to the stream of a loop
-                return await in_thread(lambda: self(prompt, messages=messages, **kwargs))
+        return await run_bridged(partial(self, prompt, messages=messages, **kwargs))
 
-        call = Call(self, prompt, messages, kwargs)
-        arguments = {**kwargs, "cache": False}
-        with call_context(running_call=call):
-            async with self.guard.slots(self.endpoint).aslot():
-                with self.admitted():
-                    known_result = await in_thread(call.read_cache) if call.cache else None
-                    if known_result is None:
-                        with dspy.context(disable_history=False):
-                            call.outputs = await super().acall(
-                                prompt, messages=messages, **arguments
-                            )
-                result = self._count_result(call, known_result)
-            return self._finish(call, result)
-
-    def _blocks(self) -> bool:
-        """Tell whether a call may block its thread, so that an event loop cannot make it."""
-        if self.replay is not None or self.answers is not None or not self._has_async_engine:
-            return True
-        # Where there are limits, a call may have to wait for those in flight.
-        return self.guard.has_limits
+    def _ask_engine(self, call: Call) -> Any:
+        """Make a call by DSPy, and return its answers."""
+        # This class reads DSPy's cache itself.
+        arguments = {**call.kwargs, "messages": call.messages, "cache": False}
+        if not is_bridged():
+            return super().__call__(call.prompt, **arguments)
+        if self._has_async_engine:
+            return wait_for(super().acall(call.prompt, **arguments))
+        ask = partial(super().__call__, call.prompt, **arguments)
+        with dspy.context(send_stream=None):  # a thread has no way to the stream of a loop
+            return wait_for(in_thread(ask))
 
     def update_history(self, entry: dict[str, Any]) -> None:
         """Keep a call as DSPy does, with its cost, which DSPy does not know of an engine."""
@@ -199,20 +185,15 @@ class MeteredLM(dspy.LM):
             self.guard.record_failure(error)
             raise
 
-    def _result_of(self, call: Call, ask: Callable[[], Any]) -> CallResult:
-        """Return the result that the run has of a call, or make the call.
-
-        Args:
-            call: The call.
-            ask: Makes it.
-        """
+    def _result_of(self, call: Call) -> CallResult:
+        """Return the result that the run has of a call, or make the call."""
         if self.answers is None:
-            return self._ask_within_limits(call, ask)
+            return self._ask_within_limits(call)
 
         new_results: list[CallResult] = []
 
         def compute() -> dict[str, Any]:
-            result = self._ask_within_limits(call, ask)
+            result = self._ask_within_limits(call)
             new_results.append(result)
             return result.dump()
 
@@ -228,17 +209,24 @@ class MeteredLM(dspy.LM):
         self.meter.include(UsageReport(cached=1))
         return CallResult.load(record)
 
-    def _ask_within_limits(self, call: Call, ask: Callable[[], Any]) -> CallResult:
+    def _ask_within_limits(self, call: Call) -> CallResult:
         """Return the result of a replay or of DSPy's cache, or ask the engine; count either."""
         # A slot first: who waits for one has asked for nothing yet, and is refused if the guard
         # finds the endpoint dead meanwhile.
         with self.guard.slots(self.endpoint).slot(), self.guard.reserve(self._expected_usage(call)):
             with self.admitted():
-                known_result = call.read_cache() if self.replay is None else self.replay(call)
+                known_result = self._known_result(call)
                 if known_result is None:
                     with dspy.context(disable_history=False):
-                        call.outputs = ask()
+                        call.outputs = self._ask_engine(call)
             return self._count_result(call, known_result)
+
+    def _known_result(self, call: Call) -> CallResult | None:
+        """Return the result of a replay or of DSPy's cache, if one has it."""
+        if self.replay is not None:
+            return self.replay(call)
+        # DSPy's cache may have to read a file.
+        return off_loop(call.read_cache) if call.cache else None
 
     def _count_result(self, call: Call, known_result: CallResult | None) -> CallResult:
         """Count the result of a call, and return it; a new one goes into DSPy's cache.

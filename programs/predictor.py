@@ -13,12 +13,15 @@ import inspect
 import json
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Self, cast
 
 import dspy
 import numpy as np
 from pydantic import BaseModel
 
+from ..async_bridge import is_bridged, off_loop, run_bridged, wait_for
+from ..engines.async_models import can_be_awaited
 from ..engines.embedders import embedder as offline_embedder
 from ..errors import UserError
 from ..memory.search.embedder import Embedder, query_vectors
@@ -62,13 +65,21 @@ class Predictor(dspy.Predict):
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
         with record_call(self, kwargs) as call:
-            call.prediction = super().forward(**{"demos": self.select_demos(kwargs), **kwargs})
+            call.prediction = self._ask({"demos": self.select_demos(kwargs), **kwargs})
             return call.prediction
 
     async def aforward(self, **kwargs: Any) -> dspy.Prediction:
-        with record_call(self, kwargs) as call:
-            call.prediction = await super().aforward(**{"demos": self.select_demos(kwargs), **kwargs})
-            return call.prediction
+        return await run_bridged(partial(Predictor.forward, self, **kwargs))
+
+    def _ask(self, inputs: dict[str, Any]) -> dspy.Prediction:
+        """Ask as `dspy.Predict` does; in bridged code no thread waits for a model that can be awaited."""
+        if not is_bridged():
+            return super().forward(**inputs)
+        lm = inputs.get("lm") or self.lm or dspy.settings.lm
+        if can_be_awaited(lm):
+            return wait_for(super().aforward(**inputs))
+        with dspy.context(send_stream=None):  # a thread has no way to the stream of a loop
+            return off_loop(partial(super().forward, **inputs))
 
     def select_demos(self, inputs: dict[str, Any]) -> list[Any]:
         """The demos that a prompt for these inputs shows, in the order of the pool."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import dspy
 
-from ..engines.endpoint.loop import in_thread
+from ..async_bridge import run_bridged
 from ..errors import UserError
 from ..memory.search.timing import SEARCH_TIMES
 from ..memory.memory import Memory
@@ -127,9 +128,9 @@ class MemoryProgram(dspy.Module):
             return self._answered(found, node.memory)
 
     async def aforward(self, *given: Any, **named: Any) -> dspy.Prediction:
-        """`forward` for asyncio, in a thread; `aanswer` is for those who ask a written memory."""
+        """`forward` for asyncio: no thread waits for a model that can be awaited."""
         # By the class: DSPy logs a warning whenever `forward` is read from a module itself.
-        return await in_thread(lambda: type(self).forward(self, *given, **named))
+        return await run_bridged(partial(type(self).forward, self, *given, **named))
 
     def history_before(self, history: History, recent: Sequence[Item] = ()) -> History:
         """Return what is remembered before a question: the history, with what came since where that is written too."""
@@ -179,9 +180,7 @@ class MemoryProgram(dspy.Module):
 
     async def aanswer(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> dspy.Prediction:
         """`answer` for asyncio: the memory is searched in a thread, and none waits for the answer."""
-        found = await in_thread(lambda: self.recall(memory, query, waiting))
-        with set_context(DEMO_EMBEDDER, semantic_embedder(self.method.embedder)):
-            return _whole(await self.task.acall(context=found.context, query=found.query), found, memory)
+        return await run_bridged(partial(self.answer, memory, query, waiting))
 
     def recall(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> Recalled:
         """What the task is given for a query; arguments as `answer`."""
@@ -204,6 +203,10 @@ class MemoryProgram(dspy.Module):
         """
         with dspy.context(lm=self._writing_lm or dspy.settings.lm, adapter=self.current_adapter()):
             return self.cache.get_or_write(self.method.writer, history)
+
+    async def aremember(self, history: History) -> CachedMemory:
+        """`remember` for asyncio: no thread waits for a model that can be awaited."""
+        return await run_bridged(partial(self.remember, history))
 
     def count_missing(self, histories: Iterable[History]) -> int:
         """How many items `remember` would have to write, or read from a store; 0 where nothing is asked to write."""

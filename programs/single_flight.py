@@ -1,6 +1,6 @@
-"""A map whose values are computed once, however many threads ask for them at the same time.
+"""A map whose values are computed once, however many callers ask for them at the same time.
 
-One thread computes a value, and the others wait for it:
+One caller computes a value, and the others wait for it, be they threads or tasks of asyncio:
 
     prompts: SingleFlight[str, Prompt] = SingleFlight(capacity=256)
     prompt = prompts.get_or_compute("extract", lambda: render("extract"))
@@ -9,23 +9,52 @@ One thread computes a value, and the others wait for it:
 from __future__ import annotations
 
 import threading
+from asyncio import CancelledError
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, TypeVar
 
+from ..async_bridge import is_bridged, result_of
 from ..records.shared_by_copies import SharedByCopies
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class SingleFlight(SharedByCopies, Generic[K, V]):
-    """A thread-safe map from keys to values that the first thread to ask computes.
+class _ComputationCancelledError(Exception):
+    """The caller that computed a value was cancelled, which is no failure of those who wait."""
 
-    Other threads that ask meanwhile wait, and get the same value or the same exception. A failure
-    is not kept: the next caller computes again.
+
+@dataclass(frozen=True)
+class _Flight(Generic[V]):
+    """One computation of a value."""
+
+    future: Future[V] = field(default_factory=Future)
+    thread: int = field(default_factory=threading.get_ident)
+    """The thread of the caller that computes."""
+
+    def has_value(self) -> bool:
+        """Return whether the value is there."""
+        return self.future.done() and self.future.exception() is None
+
+    def blocks_caller(self) -> bool:
+        """Return whether the running code would keep the computation from ending by waiting for it.
+
+        That is so for code that blocks the very event loop whose task computes.
+        """
+        is_same_thread = self.thread == threading.get_ident()
+        return is_same_thread and not is_bridged() and not self.future.done()
+
+
+class SingleFlight(SharedByCopies, Generic[K, V]):
+    """A map from keys to values that the first caller computes; safe under threads and asyncio.
+
+    Callers that ask meanwhile wait, and get the same value or the same exception. A failure is not
+    kept: the next caller computes again.
 
     Args:
         capacity: How many finished values are kept; those used least recently go first. None keeps
@@ -35,32 +64,41 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
     def __init__(self, capacity: int | None = None) -> None:
         self._capacity = capacity
         self._lock = threading.Lock()
-        self._futures: OrderedDict[K, Future[V]] = OrderedDict()
+        self._flights: OrderedDict[K, _Flight[V]] = OrderedDict()
 
     def get_or_compute(self, key: K, compute: Callable[[], V]) -> V:
-        """Return the value of `key`; compute it in this thread if no other thread has.
-
-        `compute` must not ask for its own key.
+        """Return the value of `key`; compute it if nobody else has.
 
         Raises:
-            BaseException: What `compute` raised, in every thread that waited for it.
+            BaseException: What `compute` raised, in every caller that waited for it. Only if the
+                caller that computed was cancelled, one of the others computes instead.
         """
-        with self._lock:
-            future = self._futures.get(key)
-            is_first = future is None
-            if future is None:
-                future = Future()
-                self._futures[key] = future
-            self._futures.move_to_end(key)
-        if not is_first:
-            return future.result()
+        while True:
+            with self._lock:
+                flight = self._flights.get(key)
+                is_first = flight is None
+                if flight is None:
+                    flight = _Flight()
+                    self._flights[key] = flight
+                self._flights.move_to_end(key)
 
+            if is_first:
+                return self._compute(key, flight.future, compute)
+            if flight.blocks_caller():
+                return compute()
+            # Where the caller that computed was cancelled, look again.
+            with suppress(_ComputationCancelledError):
+                return result_of(flight.future)
+
+    def _compute(self, key: K, future: Future[V], compute: Callable[[], V]) -> V:
+        """Compute a value, and hand it to all who wait for it."""
         try:
             value = compute()
         except BaseException as error:
             with self._lock:
-                self._futures.pop(key, None)
-            future.set_exception(error)
+                self._flights.pop(key, None)
+            is_cancelled = isinstance(error, CancelledError)
+            future.set_exception(_ComputationCancelledError() if is_cancelled else error)
             raise
 
         future.set_result(value)
@@ -71,26 +109,26 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
     def peek(self, key: K) -> V | None:
         """Return the finished value of `key`, or None while there is none; counts as a use."""
         with self._lock:
-            future = self._futures.get(key)
-            if future is None or not future.done() or future.exception() is not None:
+            flight = self._flights.get(key)
+            if flight is None or not flight.has_value():
                 return None
-            self._futures.move_to_end(key)
-        return future.result()
+            self._flights.move_to_end(key)
+        return flight.future.result()
 
     def drop(self, is_unwanted: Callable[[K], bool]) -> None:
         """Remove every finished value whose key is unwanted."""
         with self._lock:
-            for key, future in list(self._futures.items()):
-                if future.done() and is_unwanted(key):
-                    del self._futures[key]
+            for key, flight in list(self._flights.items()):
+                if flight.future.done() and is_unwanted(key):
+                    del self._flights[key]
 
     def _evict(self) -> None:
         """Remove the oldest finished values beyond the capacity; the lock is held."""
         if self._capacity is None:
             return
-        excess = max(0, len(self._futures) - self._capacity)
+        excess = max(0, len(self._flights) - self._capacity)
 
         # Stop at the oldest few: a look at all values would make every new one cost more.
-        finished = (key for key, future in self._futures.items() if future.done())
+        finished = (key for key, flight in self._flights.items() if flight.future.done())
         for key in list(islice(finished, excess)):
-            del self._futures[key]
+            del self._flights[key]

@@ -1,4 +1,4 @@
-"""Run independent LM calls at the same time.
+"""Run independent LM calls at the same time: in threads, or as tasks where the caller is bridged.
 
     summaries = gather([partial(summarize, session) for session in sessions])
 
@@ -8,16 +8,19 @@ order. `dspy.Parallel` would mix up traces, lose usage and turn failures into No
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import functools
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import dspy
 
+from ..async_bridge import is_bridged, run_bridged, wait_for
 from ..records.context_variables import set_context
 from .call_order import CALL_ORDER, CallOrder
 
@@ -52,24 +55,37 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
         return [call() for call in calls]
 
     jobs = _make_jobs(calls)
-    futures: list[Future[None]] = []
-    if not _in_order.get():
-        futures = [_pool().submit(job.run) for job in jobs[1:]]
-
-    # The caller works too, and takes back what the pool has not started. Otherwise nested gathers
-    # could wait for one another for ever.
-    jobs[0].run()
-    for number, job in enumerate(jobs[1:]):
-        if not futures or futures[number].cancel():
+    if is_bridged():
+        wait_for(_run_in_tasks(jobs))
+    elif _in_order.get():
+        for job in jobs:
             job.run()
-        else:
-            futures[number].result()
+    else:
+        _run_in_threads(jobs)
 
     for job in jobs:
         if job.error is not None:
             raise job.error
     _join_traces(jobs)
     return [job.results[0] for job in jobs]
+
+
+def run_unordered(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
+    """Run calls concurrently, at most `limit` at a time, and yield their results as they come.
+
+    After a failure no further call begins, and the calls in flight end. Closing the generator does
+    not wait for them: threads go on, and tasks are cancelled.
+
+    Args:
+        calls: Functions without arguments that do not depend on one another.
+        limit: How many run at a time; at least 1.
+
+    Raises:
+        Exception: The first failure.
+    """
+    if is_bridged():
+        return _results_of_tasks(calls, limit)
+    return _results_of_threads(calls, limit)
 
 
 @dataclass
@@ -87,9 +103,10 @@ class _Job(Generic[T]):
 
     def run(self) -> None:
         """Make the call in its context, and keep its result or exception."""
-        self.context.run(self._call_in_context)
+        self.context.run(self.run_in_context)
 
-    def _call_in_context(self) -> None:
+    def run_in_context(self) -> None:
+        """Make the call, as `run` does, where its context is the current one."""
         CALL_ORDER.set(self.call_order)
         with dspy.context(trace=self.trace):
             try:
@@ -110,6 +127,73 @@ def _make_jobs(calls: Sequence[Callable[[], T]]) -> list[_Job[T]]:
         trace: list[Any] | None = [] if is_traced else None
         jobs.append(_Job(call, contextvars.copy_context(), job_order, trace))
     return jobs
+
+
+def _run_in_threads(jobs: Sequence[_Job[Any]]) -> None:
+    """Run jobs in this thread and those of the pool."""
+    futures = [_pool().submit(job.run) for job in jobs[1:]]
+
+    # The caller works too, and takes back what the pool has not started. Otherwise nested gathers
+    # could wait for one another for ever.
+    jobs[0].run()
+    for job, future in zip(jobs[1:], futures, strict=True):
+        if future.cancel():
+            job.run()
+        else:
+            future.result()
+
+
+async def _run_in_tasks(jobs: Sequence[_Job[Any]]) -> None:
+    """Run jobs as tasks of the running event loop; they are cancelled with their caller."""
+    async with asyncio.TaskGroup() as tasks:
+        for job in jobs:
+            task = tasks.create_task(run_bridged(job.run_in_context), context=job.context)
+            if _in_order.get():
+                await task
+
+
+def _results_of_threads(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
+    """Do what `run_unordered` does, in threads."""
+    pool = ThreadPoolExecutor(limit)
+    futures = [pool.submit(contextvars.copy_context().run, call) for call in calls]
+    try:
+        for future in as_completed(futures):
+            yield future.result()
+    except BaseException as error:
+        # Whoever stops does not wait for the calls in flight; what they bring is kept if they
+        # still come.
+        is_stopped = isinstance(error, KeyboardInterrupt | GeneratorExit)
+        pool.shutdown(wait=not is_stopped, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _results_of_tasks(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
+    """Do what `run_unordered` does, as tasks of the running event loop."""
+    remaining = deque(calls)
+    finished: asyncio.Queue[Future[T]] = asyncio.Queue()
+
+    async def work() -> None:
+        while remaining:
+            outcome: Future[T] = Future()
+            try:
+                outcome.set_result(await run_bridged(remaining.popleft()))
+            except Exception as error:
+                outcome.set_exception(error)
+            finished.put_nowait(outcome)
+
+    loop = asyncio.get_running_loop()
+    workers = [loop.create_task(work()) for _ in range(min(limit, len(calls)))]
+    try:
+        for _ in calls:
+            yield wait_for(finished.get()).result()
+    except Exception:
+        remaining.clear()
+        wait_for(asyncio.wait(workers))
+        raise
+    finally:
+        for worker in workers:
+            worker.cancel()
 
 
 def _join_traces(jobs: Sequence[_Job[Any]]) -> None:

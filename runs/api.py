@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 import dspy
 
+from ..async_bridge import run_in_own_loop
 from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..engines.meter import Meter
@@ -117,6 +119,24 @@ def evaluate(
     setup = make_setup(options, Questions(testset=testset, metric=metric))
     with _shown(options, setup, program, split) as (start_phase, meter):
         return run_evaluate(program, setup, split, progress=start_phase, meter=meter)
+
+
+async def aevaluate(
+    program: Any,
+    testset: Examples | None = None,
+    *,
+    metric: Metric | None = None,
+    split: Part = "all",
+    **options: Unpack[RunOptions],
+) -> Evaluation:
+    """Score a program as `evaluate` does, for asyncio; arguments, result and errors are the same.
+
+    No thread waits for a language model that can be awaited, so `threads`, which says how many
+    questions are asked at a time, may be in the hundreds. Cancelling it ends the run, and the calls
+    in flight with it; `resume` continues such a run.
+    """
+    run = partial(evaluate, program, testset, metric=metric, split=split, **options)
+    return await run_in_own_loop(run)
 
 
 def compare(

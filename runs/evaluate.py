@@ -1,4 +1,4 @@
-"""Answer and score questions with a program, in many threads: `score_questions`.
+"""Answer and score questions with a program, many at a time: `score_questions`.
 
     with dspy.context(lm=lm):
         evaluation = score_questions(program, benchmark, benchmark.examples, lm.meter)
@@ -10,12 +10,10 @@ that threads do not all wait for one memory. A run scores its questions by an `E
 
 from __future__ import annotations
 
-import contextvars
 import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,6 +35,7 @@ from ..programs.identity import program_digest
 from ..programs.reader import Reader
 from ..programs.program import MemoryProgram
 from ..programs.recording import CallRecorder, PredictorCall, failure_of, recording
+from ..programs.threads import run_unordered
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
 from .results import MAX_LOST, Evaluation, counts_of
 from .rows import RECALL_AT, SHOWN, Clock, Row, make_question_trace
@@ -239,7 +238,7 @@ def _show_writing(
 def answer_questions(
     program: MemoryProgram, benchmark: Benchmark, examples: Sequence[dspy.Example], threads: int
 ) -> Generator[Row | str]:
-    """Answers and scores questions in threads; closing it lets those in flight go on, and begins no other.
+    """Answer and score questions, in threads, or as tasks where the caller is bridged; see `run_unordered`.
 
     Yields:
         The rows as they come; of a question that was not asked, the reason.
@@ -248,17 +247,14 @@ def answer_questions(
         EndpointError: The model's endpoint is unreachable.
         UserError: It refuses the key.
     """
-    pool = ThreadPoolExecutor(max(1, threads))
+    calls = [partial(_answer_question, program, benchmark, example) for example in examples]
+    yield from run_unordered(calls, max(1, threads))
+
+
+def _answer_question(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> Row | str:
+    """Return the row of a question, which no trace and no history of DSPy's keeps."""
     with dspy.context(trace=None, disable_history=True):
-        futures = [pool.submit(contextvars.copy_context().run, _row, program, benchmark, each) for each in examples]
-    try:
-        for future in as_completed(futures):
-            yield future.result()
-    except BaseException as error:
-        # Whoever stops a run does not wait for the calls in flight; what they bring is kept if they still come.
-        pool.shutdown(wait=not isinstance(error, KeyboardInterrupt | GeneratorExit), cancel_futures=True)
-        raise
-    pool.shutdown()
+        return _row(program, benchmark, example)
 
 
 def _refuse_silent_zero(rows: Sequence[Row]) -> None:

@@ -24,7 +24,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 import dspy
 
-from ..engines.endpoint.loop import in_thread
+from ..async_bridge import in_thread, off_loop, run_bridged
 from ..engines.models import language_model
 from ..memory.results import Added, Evidence, MemoryStatus, Receipt, SessionStatus, Source
 from ..memory.incoming_items import Messages, item_and_digest, utc_now, turns_from_messages
@@ -244,9 +244,9 @@ class UserMemory:
         Raises:
             UserError: A field of the task is missing, or a condition is malformed.
         """
-        view = self.memories.filtered_view(self.view(), where=where, since=since, until=until)
+        view = off_loop(lambda: self.memories.filtered_view(self.view(), where=where, since=since, until=until))
         with self.memories.user_context(view, asks=True):
-            wanted = self._query(view, question, query, recent)
+            wanted = off_loop(lambda: self._query(view, question, query, recent))
             return self.program.answer(view.finalized, wanted, view.pending.without_turns(asked))
 
     async def aask(
@@ -260,10 +260,8 @@ class UserMemory:
         **query: Any,
     ) -> dspy.Prediction:
         """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
-        view = await in_thread(lambda: self.memories.filtered_view(self.view(), where=where, since=since, until=until))
-        with self.memories.user_context(view, asks=True):
-            wanted = await in_thread(lambda: self._query(view, question, query, recent))
-            return await self.program.aanswer(view.finalized, wanted, view.pending.without_turns(asked))
+        asked_now = {"recent": recent, "asked": asked, "where": where, "since": since, "until": until}
+        return await run_bridged(functools.partial(self.ask, question, **asked_now, **query))
 
     async def astream(self, question: str = "", **asked: Any) -> AsyncGenerator[str]:
         """The answer of `aask` in parts, while the model writes them; arguments and errors as there.

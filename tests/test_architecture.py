@@ -19,12 +19,13 @@ from .conftest import package_files
 
 ROOT = Path(mempiler.__file__).parent
 
-BASE = {"records", "errors", "secret_values", "text", "validation", "optional_import"}
+BASE = {"records", "errors", "secret_values", "text", "validation", "optional_import", "async_bridge"}
 PROGRAMS = BASE | {"memory", "signatures", "reading", "engines"}
 OPTIMIZERS = PROGRAMS | {"programs", "data", "engines"}
 MAY_IMPORT: dict[str, set[str]] = {
     "secret_values": set(),
     "text": set(),
+    "async_bridge": set(),
     "errors": {"text"},
     "optional_import": {"errors"},
     "validation": {"errors", "secret_values"},
@@ -88,9 +89,9 @@ ONLY: dict[tuple[str, str], tuple[str, ...]] = {
     ("serving/frameworks", "serving"): (".serving.prompt_text.",),
     ("serving/requests", "serving"): (".serving.bodies.",),
     ("programs", "engines"): (
+        ".engines.async_models.can_be_awaited",
         ".engines.call_context.",
         ".engines.embedders.embedder",
-        ".engines.endpoint.loop.in_thread",
         ".engines.usage.Usage",
     ),
 }

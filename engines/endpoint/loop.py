@@ -1,4 +1,4 @@
-"""The one event loop that asks endpoints, in a daemon thread of its own; and threads for what blocks.
+"""The one event loop that asks endpoints, in a daemon thread of its own.
 
 Work that is cancelled leaves neither thread nor connection behind. A process that was forked begins a loop of its own.
 Work must not block, for it would hold up all other calls.
@@ -7,8 +7,6 @@ Work must not block, for it would hold up all other calls.
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import functools
 import math
 import os
 import threading
@@ -21,6 +19,7 @@ from typing import Any, TypeVar
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from dspy.utils.exceptions import LMTimeoutError
 
+from ...async_bridge import is_bridged, wait_for
 from ..call_context import Deadline, current_context
 
 T = TypeVar("T")
@@ -58,6 +57,8 @@ def run(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) ->
         TimeoutError: Of lm15; the time is over.
         AbandonedCallError: The deadline of the work that wants it passed.
     """
+    if is_bridged():
+        return wait_for(arun(work, seconds, end))
     future = _begun(_bounded(work, seconds, end, current_context().deadline))
     try:
         return future.result()
@@ -66,7 +67,7 @@ def run(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) ->
 
 
 async def arun(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) -> T:
-    """`run` for asyncio; no thread waits."""
+    """`run` for coroutines; no thread waits."""
     return await asyncio.wrap_future(_begun(_bounded(work, seconds, end, current_context().deadline)))
 
 
@@ -147,17 +148,3 @@ class _Daemons(ThreadPoolExecutor):
 
         threading.Thread(target=work, daemon=True).start()
         return future
-
-
-THREADS = 64
-"""Most of a process for what asyncio calls that blocks: reading a store, searching, a model without asyncio."""
-
-
-async def in_thread(call: Callable[[], T]) -> T:
-    """Runs a call that blocks in a thread, under the settings of the caller's `dspy.context`."""
-    return await asyncio.get_running_loop().run_in_executor(_pool(), contextvars.copy_context().run, call)
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="mempiler-memory")

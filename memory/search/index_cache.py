@@ -49,10 +49,12 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
+from ...async_bridge import off_loop
 from ...records import Hit
 from ...records.shared_by_copies import SharedByCopies
 from ..changes import common_prefix_length
@@ -131,6 +133,8 @@ class IndexCache(SharedByCopies):
     ) -> list[list[Hit]]:
         """Find the best entries of a memory for each query.
 
+        In bridged code a thread searches: it may hold a lock while it waits for an embedder.
+
         Args:
             memory: Any version of a memory.
             queries: As for `Index.search`, like all other arguments, results and errors.
@@ -140,6 +144,19 @@ class IndexCache(SharedByCopies):
             vectors: The vectors of the queries, if they are known.
         """
         check_queries(queries)
+        search = partial(self._search, memory, queries, k, min_score, where, vectors)
+        return off_loop(search)
+
+    def _search(
+        self,
+        memory: SearchedMemory,
+        queries: Sequence[str],
+        k: int,
+        min_score: float,
+        where: EntryFilter | None,
+        vectors: np.ndarray | None,
+    ) -> list[list[Hit]]:
+        """Search in the running thread."""
         shared = self._shared_index(memory)
         if vectors is None and queries and k > 0:
             vectors = self._query_vectors(shared, memory, queries)

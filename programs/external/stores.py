@@ -27,6 +27,7 @@ import dspy
 
 from ...engines.call_context import measure_usage, record_usage
 from ...engines.usage import Usage
+from ...async_bridge import off_loop
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...records import Failure, History, Item
 from ...records.shared_by_copies import SharedByCopies
@@ -61,6 +62,17 @@ class CallThread:
             ExternalError: It failed, or took too long, now or before.
             MempilerError: A budget is spent, or the model's endpoint is gone.
         """
+        value, error = off_loop(partial(self._outcome_of, what, function))
+        if isinstance(error, FATAL_ERRORS):
+            raise error
+        if isinstance(error, MempilerError):
+            raise ExternalError(str(error)) from error
+        if error is not None:
+            raise ExternalError(f"{self.name}: {what}: {failure_of(what, error).message}") from error
+        return value
+
+    def _outcome_of(self, what: str, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+        """What the function returns or raises in the thread; another call waits for this one's end."""
         with self._alone:
             if self.dead:
                 raise ExternalError(f"{self.name}: {self.dead}")
@@ -70,14 +82,7 @@ class CallThread:
                 if hasattr(self.system, "kill"):
                     self.system.kill()
                 raise ExternalError(f"{self.name}: {self.dead}")
-        value, error = future.result()
-        if isinstance(error, FATAL_ERRORS):
-            raise error
-        if isinstance(error, MempilerError):
-            raise ExternalError(str(error)) from error
-        if error is not None:
-            raise ExternalError(f"{self.name}: {what}: {failure_of(what, error).message}") from error
-        return value
+        return future.result()
 
     def call_method(self, name: str, *args: Any) -> Any:
         """Calls one of the system's methods; errors as of `call`."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
 import dspy
 from pydantic import Field
 
-from ...engines.endpoint.loop import in_thread
+from ...async_bridge import run_bridged
 from ...errors import UnknownNameError, UserError
 from ...records import Context, Hit, Item, Query, comparable
 from ...records.context_variables import set_context
@@ -68,7 +69,7 @@ TASK = "task."
 class Task(dspy.Module):
     """Base class: answers a query from a context, by one call of `prompt` with what `asked` says.
 
-    A task that answers otherwise has a `forward` of its own; asyncio runs that in a thread.
+    A task that answers otherwise has a `forward` of its own.
     """
 
     name: ClassVar[str]
@@ -158,15 +159,9 @@ class Task(dspy.Module):
         return self.build_outputs(found, query)
 
     async def aforward(self, context: Context, query: Query) -> dspy.Prediction:
-        """`forward` for asyncio; no thread waits for the language model."""
-        if type(self).forward is not Task.forward:
-            # By the class: DSPy logs a warning whenever `forward` is read from a module itself.
-            return await in_thread(lambda: type(self).forward(self, context, query))
-        with set_context(
-            PREDICTOR_LISTENER, ANSWER_LISTENER.get() if type(self).build_outputs is Task.build_outputs else None
-        ):
-            found = await self.answer.acall(**self.prompt_inputs(context, query))
-        return self.build_outputs(found, query)
+        """`forward` for asyncio; no thread waits for a model that can be awaited."""
+        # By the class: DSPy logs a warning whenever `forward` is read from a module itself.
+        return await run_bridged(partial(type(self).forward, self, context, query))
 
     def prompt_inputs(self, context: Context, query: Query) -> dict[str, Any]:
         """`asked`, of what is shown to a model of a context and of the query's raw items."""

@@ -16,6 +16,7 @@ import pytest
 from dspy.lm15 import AuthError, ConfigurationError, NotConfiguredError, ServerError
 from dspy.utils.exceptions import LMError, LMServerError
 from mempiler.engines.call_context import Deadline, call_context, measure_usage
+from mempiler.async_bridge import run_bridged
 from mempiler.engines.endpoint.loop import AbandonedCallError
 from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
 from mempiler.engines.limits import DEAD_AFTER, SHARE_FROM, BudgetGuard, Limits
@@ -193,8 +194,7 @@ def test_a_tenant_holds_its_share_however_many_users_it_has_and_who_holds_fewest
 
 
 async def taken(lane: FairSemaphore) -> None:
-    async with lane.aslot():
-        pass
+    await run_bridged(lambda: lane.slot().__enter__())
 
 
 @pytest.mark.parametrize("taking", [lambda lane: lane.slot().__enter__(), lambda lane: asyncio.run(taken(lane))])

@@ -12,8 +12,8 @@ import dspy
 import mempiler
 import pytest
 from mempiler import History, Hit, MemoryProgram, Session, Store, Turn, UserMemory, build
+from mempiler.async_bridge import MAX_THREADS
 from mempiler.engines.embedders import embedder
-from mempiler.engines.endpoint.loop import THREADS
 from mempiler.engines.limits import BudgetGuard
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.models import language_model
@@ -254,7 +254,7 @@ def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(
         return list(await asyncio.gather(*(memory.aask("Where does Ada live?") for _ in range(200))))
 
     assert [one.answer for one in asyncio.run(all_at_once())] == ["Lisbon"] * 200
-    assert engine.threads - before <= THREADS + 16
+    assert engine.threads - before <= MAX_THREADS + 16
 
 
 CHOICES = {"options": ["(a) Lisbon", "(b) Oslo"]}
