@@ -73,8 +73,8 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
 def run_unordered(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
     """Run calls concurrently, at most `limit` at a time, and yield their results as they come.
 
-    After a failure no further call begins, and the calls in flight end. Closing the generator does
-    not wait for them: threads go on, and tasks are cancelled.
+    A failure drops the calls that have not begun, and is raised when those in flight have ended.
+    Closing the generator does not wait for them: threads go on, and tasks are cancelled.
 
     Args:
         calls: Functions without arguments that do not depend on one another.
@@ -179,6 +179,7 @@ def _results_of_tasks(calls: Sequence[Callable[[], T]], limit: int) -> Generator
             try:
                 outcome.set_result(await run_bridged(remaining.popleft()))
             except Exception as error:
+                remaining.clear()
                 outcome.set_exception(error)
             finished.put_nowait(outcome)
 
@@ -188,7 +189,6 @@ def _results_of_tasks(calls: Sequence[Callable[[], T]], limit: int) -> Generator
         for _ in calls:
             yield wait_for(finished.get()).result()
     except Exception:
-        remaining.clear()
         wait_for(asyncio.wait(workers))
         raise
     finally:

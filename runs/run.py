@@ -34,6 +34,7 @@ from ..engines.embedders import IN_PROCESS, NO_RERANKER, TextEmbedder
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.endpoint import Waits
+from ..engines.fair_semaphore import IN_FLIGHT
 from ..engines.limits import BudgetGuard
 from ..engines.meter import Meter, MeteredLM, Role
 from ..engines.model_config import ModelConfig
@@ -127,7 +128,7 @@ class Run:
         else:
             folder = RunFolder.create(f"{command}-{program}-{setup.benchmark}", decisive)
 
-        guard = BudgetGuard(setup.limits)
+        guard = BudgetGuard(setup.limits, in_flight=max(IN_FLIGHT, setup.threads))
         replay = Replay(setup.replay, guard) if setup.replay else None
         return cls(setup, meter, guard, folder, replay=replay)
 

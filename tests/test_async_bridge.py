@@ -1,0 +1,156 @@
+"""Plain functions that wait inside asyncio: what `run_bridged` promises, without any language model."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+
+import pytest
+from mempiler.async_bridge import is_bridged, off_loop, result_of, run_bridged, run_in_own_loop, wait_for
+
+NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobody")
+
+
+async def echo(value: str) -> str:
+    await asyncio.sleep(0)
+    return value
+
+
+def test_a_plain_function_gets_what_its_awaitables_give() -> None:
+    assert asyncio.run(run_bridged(lambda: wait_for(echo("a")) + wait_for(echo("b")))) == "ab"
+
+
+def test_many_functions_wait_together_in_one_thread() -> None:
+    async def all_at_once() -> set[int]:
+        everybody = asyncio.Barrier(100)
+
+        def wait() -> int:
+            wait_for(everybody.wait())
+            return threading.get_ident()
+
+        return set(await asyncio.gather(*(run_bridged(wait) for _ in range(100))))
+
+    assert asyncio.run(all_at_once()) == {threading.get_ident()}
+
+
+def test_an_error_of_an_awaitable_is_raised_where_the_function_waits() -> None:
+    async def fail() -> None:
+        raise ValueError("no such city")
+
+    def wait() -> str:
+        try:
+            wait_for(fail())
+        except ValueError as error:
+            return str(error)
+        return "nothing was raised"
+
+    assert asyncio.run(run_bridged(wait)) == "no such city"
+
+
+def test_an_error_of_the_function_is_raised_by_run_bridged() -> None:
+    def fail() -> None:
+        wait_for(echo("a"))
+        raise ValueError("no such city")
+
+    with pytest.raises(ValueError, match="no such city"):
+        asyncio.run(run_bridged(fail))
+
+
+def test_a_cancelled_task_ends_its_function_where_it_waits() -> None:
+    ends: list[str] = []
+
+    def wait() -> None:
+        try:
+            wait_for(asyncio.Event().wait())
+        finally:
+            ends.append("cleaned up")
+
+    async def cancel() -> None:
+        task = asyncio.create_task(run_bridged(wait))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert ends == ["cleaned up"]
+
+
+def test_a_context_variable_of_the_function_is_seen_by_what_it_waits_for_and_by_no_other() -> None:
+    async def read() -> str:
+        await asyncio.sleep(0)
+        return NAME.get()
+
+    def ask(name: str) -> tuple[str, str]:
+        token = NAME.set(name)
+        inside = wait_for(read())
+        NAME.reset(token)
+        return inside, NAME.get()
+
+    async def both() -> list[tuple[str, str]]:
+        return await asyncio.gather(*(run_bridged(lambda name=name: ask(name)) for name in ("ada", "bob")))
+
+    assert asyncio.run(both()) == [("ada", "nobody"), ("bob", "nobody")]
+
+
+def test_what_blocks_is_done_by_a_thread_in_bridged_code_alone() -> None:
+    assert off_loop(threading.get_ident) == threading.get_ident()
+    assert asyncio.run(run_bridged(lambda: off_loop(threading.get_ident))) != threading.get_ident()
+
+
+def test_code_in_a_thread_of_bridged_code_is_not_bridged() -> None:
+    assert not asyncio.run(run_bridged(lambda: off_loop(is_bridged)))
+    assert asyncio.run(run_bridged(is_bridged))
+
+
+def test_waiting_outside_of_bridged_code_is_refused() -> None:
+    awaitable = echo("a")
+    with pytest.raises(RuntimeError, match="under run_bridged only"):
+        wait_for(awaitable)
+    awaitable.close()
+
+
+def test_who_stops_waiting_for_a_future_does_not_cancel_it() -> None:
+    future: Future[str] = Future()
+
+    async def cancel() -> None:
+        task = asyncio.create_task(run_bridged(lambda: result_of(future)))
+        await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert not future.cancelled()
+
+
+def test_long_work_runs_in_another_thread_and_is_bridged_there() -> None:
+    work = run_in_own_loop(lambda: (wait_for(echo("a")), threading.get_ident()))
+    value, thread = asyncio.run(work)
+    assert value == "a"
+    assert thread != threading.get_ident()
+
+
+def test_cancelling_long_work_waits_for_its_end() -> None:
+    ends: list[str] = []
+    begun = threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        try:
+            wait_for(asyncio.Event().wait())
+        finally:
+            ends.append("cleaned up")
+
+    async def cancel() -> None:
+        task = asyncio.create_task(run_in_own_loop(wait))
+        await asyncio.to_thread(begun.wait, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert ends == ["cleaned up"]
