@@ -1,4 +1,4 @@
-"""Plain functions that wait inside asyncio: what `run_bridged` promises, without any language model."""
+"""Plain functions that wait inside asyncio: what `run_bridged` promises, without a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 import pytest
-from mempiler.async_bridge import is_bridged, off_loop, result_of, run_bridged, run_in_own_loop, wait_for
+from mempiler.async_bridge import (
+    is_bridged,
+    off_loop,
+    result_of,
+    run_bridged,
+    run_in_own_loop,
+    wait_for,
+)
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobody")
 
@@ -91,7 +98,9 @@ def test_a_context_variable_of_the_function_is_seen_by_what_it_waits_for_and_by_
         return inside, NAME.get()
 
     async def both() -> list[tuple[str, str]]:
-        return await asyncio.gather(*(run_bridged(lambda name=name: ask(name)) for name in ("ada", "bob")))
+        return await asyncio.gather(
+            *(run_bridged(lambda name=name: ask(name)) for name in ("ada", "bob"))
+        )
 
     assert asyncio.run(both()) == [("ada", "nobody"), ("bob", "nobody")]
 

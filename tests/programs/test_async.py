@@ -25,8 +25,8 @@ from mempiler.programs.threads import gather, in_order, run_unordered
 from .conftest import behavior
 
 QUESTIONS = 512
-MOST_THREADS = 40
-"""Threads of the process while so many questions wait, those of the test runner included."""
+OTHER_THREADS = 40
+"""Threads of the process that are not there for searches, those of the test runner included."""
 
 
 class AwaitedEngine:
@@ -328,4 +328,58 @@ def test_five_hundred_questions_wait_for_the_model_together_in_few_threads(scrip
     with dspy.context(lm=awaited_lm(engine)):
         answers = asyncio.run(ask_all())
     assert [found.answer for found in answers] == ["Lisbon"] * QUESTIONS
-    assert engine.threads <= MAX_THREADS + MOST_THREADS
+    assert engine.threads <= MAX_THREADS + OTHER_THREADS
+
+
+def test_questions_that_wait_for_room_in_a_budget_do_not_hold_up_the_loop(scripted: Any, make_history: Any) -> None:
+    engine = AwaitedEngine(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine)
+    # What a call may use at most is more than what is left, so the calls come one after the other.
+    guard = BudgetGuard(Limits(max_tokens=5_000))
+    program = build("turn-rag")
+
+    async def ask_all() -> list[Any]:
+        questions = [f"Where was Ann, {n}?" for n in range(5)]
+        asked = [program.acall(history=make_history(1), question=question) for question in questions]
+        return await asyncio.wait_for(asyncio.gather(*asked), 60)
+
+    with dspy.context(lm=awaited_lm(engine, guard)):
+        answers = asyncio.run(ask_all())
+    assert [found.answer for found in answers] == ["Lisbon"] * 5
+
+
+def test_a_cancelled_question_asks_nothing_more_and_another_one_writes_the_memory(
+    scripted: Any, fact_replies: Any, make_history: Any
+) -> None:
+    answers = scripted(fact_replies).engine
+    program = build("memory-r2", embedder=embedder())
+    history = make_history(2)
+
+    async def cancel_the_first() -> Any:
+        first = asyncio.create_task(program.acall(history=history, question="Where was Ann?"))
+        second = asyncio.create_task(program.acall(history=history, question="Where was Bob?"))
+        while not answers.prompts:
+            await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        return await asyncio.wait_for(second, 60)
+
+    with dspy.context(lm=awaited_lm(AwaitedEngine(answers))):
+        found = asyncio.run(cancel_the_first())
+        assert found.memory == program.remember(history).memory
+    assert answers.calls["reasoning"] == 1
+
+
+def test_a_model_that_cannot_be_awaited_is_asked_in_a_thread(scripted: Any, make_history: Any) -> None:
+    threads: list[int] = []
+
+    def reply(kind: str, text: str, n: int) -> dict[str, Any]:
+        threads.append(threading.get_ident())
+        return {"answer": "Lisbon"}
+
+    lm = dspy.LM("blocking/test", engine=scripted(reply).engine, cache=False)
+    with dspy.context(lm=lm):
+        found = asyncio.run(build("turn-rag").acall(history=make_history(1), question="Where was Ann?"))
+    assert found.answer == "Lisbon"
+    assert threads
+    assert threads != [threading.get_ident()]
