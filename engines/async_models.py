@@ -13,7 +13,10 @@ def can_be_awaited(lm: Any) -> bool:
     It cannot where its class defines calls or answers for plain calls alone, or where it has an
     engine of its own without one for asyncio.
     """
-    if type(lm).acall is dspy.LM.acall and not isinstance(lm.engine, str):
+    if not isinstance(lm, dspy.BaseLM):
+        return False
+    has_own_acall = type(lm).acall is not dspy.BaseLM.acall
+    if isinstance(lm, dspy.LM) and not isinstance(lm.engine, str) and not has_own_acall:
         return async_engine_of(lm) is not None
     return all(
         _definition_depth(lm, async_name) <= _definition_depth(lm, name)
