@@ -114,7 +114,7 @@ def test_the_page_for_dspy_programs_works_as_it_stands(tmp_path: Path, monkeypat
     (tmp_path / "compile_agent.py").write_text(script, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     names: dict[str, Any] = vars(importlib.import_module("compile_agent"))
-    assert len(snippets) == 3
+    assert len(snippets) == 4
     for snippet in snippets:
         exec(compile(snippet, "dspy_program.md", "exec"), names)
     sys.modules.pop("compile_agent")
