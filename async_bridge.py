@@ -99,13 +99,12 @@ async def run_in_own_loop(call: Callable[[], T]) -> T:
     It is for long work that computes between its waits, and would hold up the caller's loop.
     Cancelling it cancels the work, and waits for its end.
     """
-    started: Future[Callable[[], object]] = Future()
+    started: Future[asyncio.Task[Any]] = Future()
 
     async def work() -> T:
         task = asyncio.current_task()
         assert task is not None
-        cancel = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
-        started.set_result(cancel)
+        started.set_result(task)
         return await run_bridged(call)
 
     # Not one of the threads of `in_thread`: the work needs those, and could wait for itself.
@@ -113,9 +112,9 @@ async def run_in_own_loop(call: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        cancel = await asyncio.wrap_future(started)
+        task = await asyncio.wrap_future(started)
         with suppress(RuntimeError):  # the work has just ended, and its loop is closed
-            cancel()
+            task.get_loop().call_soon_threadsafe(task.cancel)
         await asyncio.gather(running, return_exceptions=True)
         raise
 
