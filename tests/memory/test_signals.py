@@ -20,7 +20,7 @@ from mempiler.memory.search.passages import passages
 from mempiler.memory.search.speakers import Speakers
 from mempiler.memory.search.tokens import FUNCTION_WORDS, clear_word_cache, tokens
 from mempiler.memory.search.weights import SignalWeights
-from mempiler.memory.text_slots import CURRENT_SLOT
+from mempiler.memory.text_slots import SLOT_FACTORY
 from mempiler.records.context_variables import set_context
 
 
@@ -211,7 +211,7 @@ def test_long_texts_are_worked_on_in_turns_and_short_ones_wait_for_none(monkeypa
             return [inside.pop()]
 
     def number_of_terms(text: str) -> int:
-        with set_context(CURRENT_SLOT, lambda: lock):
+        with set_context(SLOT_FACTORY, lambda: lock):
             return len(tokens(text))
 
     monkeypatch.setattr("mempiler.memory.search.tokens.chinese_cutter", Cutter)
@@ -234,7 +234,7 @@ def test_an_index_takes_turns_for_many_short_texts_and_none_within_a_turn() -> N
 
     long = Entry(id="long", text="jazz " * 1000)
     short = [Entry(id=str(n), text="fine words " * 50) for n in range(20)]
-    with set_context(CURRENT_SLOT, turn):
+    with set_context(SLOT_FACTORY, turn):
         Index().add(short[:1])
         assert turns == []
         Index().add([long, *short])

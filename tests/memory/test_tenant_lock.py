@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from mempiler.memory.tenant_lock import TENANT, TenantLock
+from mempiler.memory.tenant_lock import CURRENT_TENANT, TenantLock
 
 from ..conftest import within
 
@@ -29,15 +29,15 @@ class Crowd:
             thread.join(10)
 
     def _hold(self, tenant: str) -> None:
-        TENANT.set(tenant)
-        with self.lock.held():
+        CURRENT_TENANT.set(tenant)
+        with self.lock.hold():
             self.order.append(tenant)
 
 
 def test_a_tenant_with_many_threads_holds_up_another_by_one() -> None:
     lock = TenantLock()
     crowd = Crowd(lock)
-    with lock.held():
+    with lock.hold():
         for tenant in ("greedy", "greedy", "greedy", "greedy", "modest", "other"):
             crowd.join_queue(tenant)
     crowd.wait()
@@ -49,14 +49,14 @@ def test_one_holds_it_at_a_time_and_an_error_gives_it_on() -> None:
     inside = list[int]()
 
     def work(number: int) -> None:
-        TENANT.set(str(number % 3))
-        with lock.held():
+        CURRENT_TENANT.set(str(number % 3))
+        with lock.hold():
             inside.append(number)
             assert inside == [number]
             time.sleep(0.001)
             inside.clear()
 
-    with pytest.raises(ValueError, match="broken"), lock.held():
+    with pytest.raises(ValueError, match="broken"), lock.hold():
         raise ValueError("broken")
     threads = [threading.Thread(target=work, args=(number,)) for number in range(30)]
     for thread in threads:
@@ -64,7 +64,7 @@ def test_one_holds_it_at_a_time_and_an_error_gives_it_on() -> None:
     for thread in threads:
         thread.join(10)
     assert (lock.waiting, inside) == (0, [])
-    with lock.held():
+    with lock.hold():
         pass
 
 
@@ -81,12 +81,12 @@ def test_who_is_interrupted_while_waiting_leaves_the_lock_to_others(
             raise KeyboardInterrupt
 
     monkeypatch.setattr("mempiler.memory.tenant_lock.threading.Event", Interrupted)
-    holder = lock.held()
+    holder = lock.hold()
     holder.__enter__()
-    with pytest.raises(KeyboardInterrupt), lock.held():
+    with pytest.raises(KeyboardInterrupt), lock.hold():
         pytest.fail("it is held by another one")
     if not is_handed_over:
         holder.__exit__(None, None, None)
     assert lock.waiting == 0
-    with lock.held():
+    with lock.hold():
         pass
