@@ -44,16 +44,16 @@ def add(history: str, store: str | None, user: str, tenant: str) -> None:
 
     They are queued for `memories rebuild`; messages are a session named after the file, so that it is stored once.
     """
-    from ..memory.incoming_items import item_and_digest
+    from ..memory.incoming_items import read_incoming_item
     from ..memory.store.owner import Owner
     from ..records import History, read_json
 
     owner, raw, name = Owner(user, tenant), read_json(history), Path(history).stem
     if isinstance(raw, list):
         parts = raw if raw and all(isinstance(part, list) for part in raw) else [raw]
-        found = [item_and_digest(part, f"{name}-{n}") for n, part in enumerate(parts, 1)]
+        found = [read_incoming_item(part, f"{name}-{n}") for n, part in enumerate(parts, 1)]
     else:
-        found = [item_and_digest(item, None) for item in History.parse(raw, name)]
+        found = [read_incoming_item(item, None) for item in History.parse(raw, name)]
     with open_store(store, make=True) as opened:
         added = [opened.add(owner, item, digest) for item, digest in found]
     new = sum(one.new for one in added)

@@ -50,15 +50,17 @@ from pydantic import ConfigDict, Field
 
 from ..records import Item, Turn
 from ..records.context_variables import set_context
-from .names import Storable
+from .names import StorableText
 from .entry import Entry
 
 PartT = TypeVar("PartT")
 
-LONGEST_TEXT = 10_000
-"""Most characters of the new text of an entry."""
-LONGEST_AUTHOR = 200
-"""Most characters of the name of who made an amendment."""
+MAX_ENTRY_LENGTH = 10_000
+"""The longest text that a user may give an entry, in characters."""
+MAX_AUTHOR_LENGTH = 200
+"""The longest name of who made an amendment, in characters."""
+_MAX_NUMBER = 2**31 - 1
+"""Numbers of amendments are less, so that an integer column of a database holds them."""
 
 
 @dataclass(frozen=True)
@@ -67,29 +69,32 @@ class Amendment:
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    number: Annotated[int, Field(ge=1, lt=2**31 - 1)]
+    number: Annotated[int, Field(ge=1, lt=_MAX_NUMBER)]
     """Amendments of a user are numbered from 1, without gaps, in the order in which they came."""
     action: Literal["delete", "update", "undo"]
-    entry: Storable
+    entry: StorableText
     """The id of the entry."""
-    kind: Storable
+    kind: StorableText
     """The kind of the entry, e.g. `turn` or `fact`."""
-    old_text: Storable
+    old_text: StorableText
     """The text of the entry before the change."""
-    sources: tuple[Storable, ...]
+    sources: tuple[StorableText, ...]
     """Ids of the turns that the entry rests on."""
-    new_text: Storable | None = None
+    new_text: StorableText | None = None
     """The text of the entry after an update; None after a deletion."""
     at: datetime | None = None
     """When the change was made, in UTC without a zone."""
-    by: Storable = ""
+    by: StorableText = ""
     """Who made the change, in the words of the caller."""
-    undoes: Annotated[int, Field(ge=0, lt=2**31 - 1)] = 0
+    undoes: Annotated[int, Field(ge=0, lt=_MAX_NUMBER)] = 0
     """The number of the amendment that an undo takes back; 0 for every other one."""
 
     @property
     def line(self) -> str:
-        """What was done, without any text: `delete of D1:2 (turn), 2025-03-05 18:20, by ada`."""
+        """The change on one line, without its texts.
+
+        An example is `delete of D1:2 (turn), 2025-03-05 18:20, by ada`.
+        """
         line = f"{self.action} of {self.entry} ({self.kind})"
         if self.at:
             line += f", {self.at:%Y-%m-%d %H:%M}"
@@ -98,7 +103,7 @@ class Amendment:
         return line
 
     @property
-    def of_a_turn(self) -> bool:
+    def is_of_turn(self) -> bool:
         """Whether the entry is a turn as it was said."""
         return self.sources == (self.entry,)
 
@@ -125,7 +130,7 @@ def active_amendments(amendments: Iterable[Amendment]) -> tuple[Amendment, ...]:
 class EntryEdits:
     """Decides for each entry of a memory whether it is visible, and with which text.
 
-    Subclasses override `edited` and, where they need to, `touches`, `visible_entry`,
+    Subclasses override `edited_entry` and, where they need to, `touches`, `visible_entry`,
     `amended_turn` or `amended_item`.
     """
 
@@ -133,16 +138,17 @@ class EntryEdits:
         """Return whether an entry may change, by its id and its turns. Cheap; True if in doubt."""
         return True
 
-    def edited(self, entry: Entry) -> Entry | None:
-        """Return an entry as it is now, or None if it is hidden, whatever became of other entries.
+    def edited_entry(self, entry: Entry) -> Entry | None:
+        """Return an entry after its own edits, or None if they hide it.
 
-        An entry that does not change is returned as the same object.
+        What became of other entries does not count. An entry that does not change is returned as
+        the same object.
         """
         raise NotImplementedError
 
     def visible_entry(self, entry: Entry) -> Entry | None:
-        """Return what `edited` returns, or None if the entry rests on hidden entries alone."""
-        return self.edited(entry)
+        """Return what `edited_entry` returns, or None if the entry rests on hidden entries alone."""
+        return self.edited_entry(entry)
 
     def amended_turn(self, turn: Turn) -> Turn | None:
         """Return a raw turn as it is now, or None if it is hidden."""
@@ -163,6 +169,7 @@ class EntryEdits:
             if visible_turn is not None:
                 visible_turns[turn.id] = visible_turn
 
+        # The item keeps the visible turns, which may have another text now.
         if len(visible_turns) < len(item.turns):
             item = item.select_turns(visible_turns.keys())
         if all(visible_turns[turn.id] is turn for turn in item.turns):
@@ -173,80 +180,86 @@ class EntryEdits:
         self,
         parts: Sequence[PartT],
         entry: Callable[[PartT], Entry],
-        reworded: Callable[[PartT, str], PartT],
+        with_text: Callable[[PartT, str], PartT],
     ) -> tuple[PartT, ...]:
         """Return the visible parts of a memory; those that do not change are the same objects.
 
         Args:
             parts: As `Memory.parts` returns them.
             entry: Makes the entry of a part, as `Memory.entry`.
-            reworded: Gives a part another text, as `Memory.with_text`.
+            with_text: Gives a part another text, as `Memory.with_text`.
         """
         visible_parts: list[PartT] = []
         for part in parts:
-            written = entry(part)
-            if not self.touches(written.id, written.sources):
+            written_entry = entry(part)
+            if not self.touches(written_entry.id, written_entry.sources):
                 visible_parts.append(part)
                 continue
 
-            visible = self.visible_entry(written)
-            if visible is None:
+            visible_entry = self.visible_entry(written_entry)
+            if visible_entry is None:
                 continue
-            if visible.text == written.text:
+            if visible_entry.text == written_entry.text:
                 visible_parts.append(part)
             else:
-                visible_parts.append(reworded(part, visible.text))
+                visible_parts.append(with_text(part, visible_entry.text))
         return tuple(visible_parts)
 
     def amended_entries(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
         """Return the visible entries; those that do not change are the same objects."""
-        return self.amended_parts(entries, _same_entry, _with_text)
+        return self.amended_parts(entries, _entry_itself, _entry_with_text)
 
 
 class Amendments(EntryEdits):
     """The amendments of a user that are in force.
 
     Args:
-        rows: Of `active_amendments`, oldest first.
+        active: The amendments that `active_amendments` returns, oldest first.
     """
 
-    def __init__(self, rows: Sequence[Amendment]) -> None:
-        self.rows = tuple(rows)
+    def __init__(self, active: Sequence[Amendment]) -> None:
+        self.active = tuple(active)
         self._by_entry: dict[str, list[Amendment]] = {}
         self._by_turn: dict[str, list[Amendment]] = {}
-        for amendment in rows:
+        for amendment in active:
             self._by_entry.setdefault(amendment.entry, []).append(amendment)
             for turn_id in amendment.sources:
                 self._by_turn.setdefault(turn_id, []).append(amendment)
 
         self._deleted_turn_ids = {
-            amendment.entry for amendment in rows if amendment.of_a_turn and amendment.new_text is None
+            amendment.entry
+            for amendment in active
+            if amendment.is_of_turn and amendment.new_text is None
         }
 
     def touches(self, entry_id: str, sources: Sequence[str]) -> bool:
         return entry_id in self._by_entry or not self._by_turn.keys().isdisjoint(sources)
 
-    def edited(self, entry: Entry) -> Entry | None:
+    def edited_entry(self, entry: Entry) -> Entry | None:
         for amendment in self._candidates(entry):
-            if amendment.applies_to(entry):
-                if amendment.new_text is None:
-                    return None
-                entry = entry.model_copy(update={"text": amendment.new_text})
+            if not amendment.applies_to(entry):
+                continue
+            if amendment.new_text is None:
+                return None
+            # A later amendment may be about the text that this one gave.
+            entry = _entry_with_text(entry, amendment.new_text)
         return entry
 
     def visible_entry(self, entry: Entry) -> Entry | None:
-        edited_entry = self.edited(entry)
+        edited_entry = self.edited_entry(entry)
         is_changed = edited_entry is not entry
         if is_changed:
-            # What its user said of the entry itself counts, whatever became of its turns.
+            # What the user did with the entry itself counts, whatever became of its turns.
             return edited_entry
 
-        rests_on_nothing = bool(entry.sources) and self._deleted_turn_ids.issuperset(entry.sources)
-        return None if rests_on_nothing else entry
+        are_all_deleted = self._deleted_turn_ids.issuperset(entry.sources)
+        if entry.sources and are_all_deleted:
+            return None
+        return entry
 
     def amended_turn(self, turn: Turn) -> Turn | None:
         for amendment in self._by_entry.get(turn.id, ()):
-            if not amendment.of_a_turn:
+            if not amendment.is_of_turn:
                 continue
             if amendment.new_text is None:
                 return None
@@ -255,21 +268,21 @@ class Amendments(EntryEdits):
         return turn
 
     def is_deleted_text(self, text: str) -> bool:
-        """Return whether a text, wherever it stands, is what an entry said before a change."""
+        """Return whether a text is the one that some entry had before a change."""
         return _normalized(text) in self._former_texts
 
     @cached_property
     def hidden_turn_ids(self) -> frozenset[str]:
-        """Ids of turns that are no evidence: of deleted entries, and turns with another text."""
+        """Ids of turns that are no evidence: those of deleted entries, and changed turns."""
         turn_ids: set[str] = set()
-        for amendment in self.rows:
-            if amendment.new_text is None or amendment.of_a_turn:
+        for amendment in self.active:
+            if amendment.new_text is None or amendment.is_of_turn:
                 turn_ids.update(amendment.sources)
         return frozenset(turn_ids)
 
     @cached_property
     def _former_texts(self) -> frozenset[str]:
-        return frozenset(_normalized(amendment.old_text) for amendment in self.rows)
+        return frozenset(_normalized(amendment.old_text) for amendment in self.active)
 
     def _candidates(self, entry: Entry) -> list[Amendment]:
         """Return the amendments of the entry's id and of its turns, oldest first."""
@@ -297,26 +310,28 @@ def amended_entry(part: PartT, entry: Callable[[PartT], Entry]) -> Entry | None:
         entry: `Memory.entry` of that memory.
     """
     edits = _writer_edits.get()
-    written = entry(part)
-    return written if edits is None else edits.visible_entry(written)
+    written_entry = entry(part)
+    if edits is None:
+        return written_entry
+    return edits.visible_entry(written_entry)
 
 
 def is_as_written(part: PartT, entry: Callable[[PartT], Entry]) -> bool:
     """Return whether the user left the entry of a part as it was written. For writers."""
     if _writer_edits.get() is None:
         return True
-    visible = amended_entry(part, entry)
-    return visible is not None and visible.text == entry(part).text
+    visible_entry = amended_entry(part, entry)
+    return visible_entry is not None and visible_entry.text == entry(part).text
 
 
-def _same_entry(entry: Entry) -> Entry:
+def _entry_itself(entry: Entry) -> Entry:
     return entry
 
 
-def _with_text(entry: Entry, text: str) -> Entry:
+def _entry_with_text(entry: Entry, text: str) -> Entry:
     return entry.model_copy(update={"text": text})
 
 
 def _normalized(text: str) -> str:
-    """Return a text without what is not its words: case, spaces, a full stop at the end."""
+    """Return a text without differences of case, of spaces, and of full stops at its end."""
     return " ".join(text.casefold().split()).rstrip(".")

@@ -1,4 +1,14 @@
-"""What callers add: sessions and messages, checked and in the form in which they are stored."""
+"""What callers add: sessions and messages, checked and in the form in which they are stored.
+
+Example:
+    >>> from mempiler.memory.incoming_items import read_incoming_item
+    >>> message = {"role": "user", "name": "Ada", "content": "I moved to Lisbon."}
+    >>> incoming = read_incoming_item([message], "chat-17")
+    >>> incoming.item.id, [turn.content for turn in incoming.item.turns]
+    ('chat-17', ['I moved to Lisbon.'])
+    >>> incoming.digest == read_incoming_item([message], "chat-17").digest
+    True
+"""
 
 from __future__ import annotations
 
@@ -6,86 +16,155 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..errors import DataError, UserError
-from ..records import History, Item, Session, Turn
+from ..records import Item, Session, Turn
+from ..records.messages import session_from_messages
 from ..records.timestamps import utc
 from .metadata import Scalar, validate_metadata
 from .names import check_id, valid_name
 
-I = TypeVar("I", bound=Item)  # noqa: E741
+ItemT = TypeVar("ItemT", bound=Item)
 
-Messages = Sequence[Mapping[str, Any]]
+Messages = Sequence[Mapping[str, object]]
 """OpenAI-style messages: `role`, `content`, and perhaps `name` and `time`."""
 
 
-def item_and_digest(
-    session: Item | Messages, id: str | None = None, metadata: Mapping[str, Scalar] | None = None
-) -> tuple[Item, str]:
-    """An item with an id (or "") and a time, and the digest of what was given: the time of the call is not in it.
+class IncomingItem(NamedTuple):
+    """An item that a caller adds, and the digest that identifies it when it is added again."""
+
+    item: Item
+    """Without an id, it is given one when it is stored."""
+    digest: str
+    """Of what the caller gave; the time that undated messages get is not in it."""
+
+
+def read_incoming_item(
+    session: Item | Messages,
+    session_id: str | None = None,
+    metadata: Mapping[str, Scalar] | None = None,
+) -> IncomingItem:
+    """Return what a caller adds as an item.
+
+    Args:
+        session: An item, or messages, which become a session. If no message has a time, the session
+            gets the current one.
+        session_id: The id of the item; its own if None.
+        metadata: What the caller says of the session.
 
     Raises:
         DataError: It is neither an item nor a list of messages, or a message is malformed.
         UserError: The id is no name, or the metadata are malformed.
     """
-    said = {} if metadata is None else validate_metadata(metadata)
+    values = {} if metadata is None else validate_metadata(metadata)
     if isinstance(session, Item):
-        given = session.id if id is None else id
-        item = session.model_copy(update={"id": valid_name("session", given) if given or id is not None else ""})
-        return item, item_digest(item, said)
+        item = _with_id(session, session_id)
+        return IncomingItem(item, item_digest(item, values))
+
     turns = turns_from_messages(session)
-    time = next((turn.time for turn in turns if turn.time), None)
-    item = Session(id=valid_name("session", id) if id is not None else "", time=time, turns=tuple(turns))
-    return (item if time else item.model_copy(update={"time": utc_now()})), item_digest(item, said)
+    first_time = next((turn.time for turn in turns if turn.time is not None), None)
+    item = _with_id(Session(id="", time=first_time, turns=tuple(turns)), session_id)
+
+    # The digest comes before the time: the same messages, added again later, are the same session.
+    digest = item_digest(item, values)
+    if item.time is None:
+        item = item.model_copy(update={"time": utc_now()})
+    return IncomingItem(item, digest)
 
 
 def turns_from_messages(messages: Messages) -> list[Turn]:
-    """Turns without ids from messages, or a `DataError`; those without text are left out."""
-    # Callers without types pass anything.
-    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+    """Return the messages as turns without ids; those without text are left out.
+
+    Raises:
+        DataError: They are no list, or a message is malformed.
+    """
+    # Callers without type checks may pass anything. A text and a dictionary can be iterated too.
+    is_list = isinstance(messages, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if isinstance(messages, str | Mapping) or not is_list:
         raise DataError(f"expected a session or a list of messages, got {type(messages).__name__}")
-    sessions = [History.from_messages([message]).items[0] for message in messages]
-    return [
-        turn.model_copy(update={"id": "", "time": utc(session.time)}) for session in sessions for turn in session.turns
-    ]
+
+    turns: list[Turn] = []
+    for message in messages:
+        # The time of a message becomes that of a session, so every message is read as one.
+        session = session_from_messages([message], 1)
+        for turn in session.turns:
+            turns.append(turn.model_copy(update={"id": "", "time": utc(session.time)}))
+    return turns
 
 
 def utc_now() -> datetime:
-    """The time of day that undated messages get: UTC, to the second."""
+    """Return the current time in UTC without a zone, to the second, as undated messages get it."""
     return datetime.now(UTC).replace(tzinfo=None, microsecond=0)
 
 
-def storable_item(item: I) -> I:
-    """An item as it is stored, or a `UserError`: its id in Unicode's form NFC, its times in UTC without a zone."""
-    id = valid_name("session", item.id) if item.id else ""
+def storable_item(item: ItemT) -> ItemT:
+    """Return an item as it is stored: its id in Unicode's form NFC, its times in UTC without a zone.
+
+    Raises:
+        UserError: It has no turns, or an id or a speaker that cannot be stored.
+    """
+    valid_id = valid_name("session", item.id) if item.id else ""
     if not item.turns:
         raise UserError(f"session {item.id!r} has no turns; there is nothing to remember")
     check_turns(item.turns)
-    turns = tuple(
-        turn.model_copy(update={"time": utc(turn.time)}) if turn.time and turn.time.tzinfo else turn
-        for turn in item.turns
-    )
-    return item.model_copy(update={"id": id, "time": utc(item.time), "turns": turns})
+
+    turns = tuple(_with_utc_time(turn) for turn in item.turns)
+    return item.model_copy(update={"id": valid_id, "time": utc(item.time), "turns": turns})
 
 
 def check_turns(turns: Sequence[Turn]) -> None:
-    """Refuses turns whose id or speaker would not stay on its line of a prompt, as a `UserError`."""
+    """Refuse turns whose id or speaker would not stay on its line of a prompt.
+
+    Raises:
+        UserError: See `check_id`.
+    """
     for turn in turns:
         if turn.id:
             check_id("turn", turn.id)
         check_id("speaker", turn.speaker)
 
 
-def item_digest(item: Item, metadata: Mapping[str, Any]) -> str:
-    """sha256 of an item's JSON, and of what the caller says of it."""
-    said = json.dumps(metadata, sort_keys=True) if metadata else ""
-    return hashlib.sha256((record_json(item) + said).encode()).hexdigest()
+def item_digest(item: Item, metadata: Mapping[str, Scalar]) -> str:
+    """Return the SHA-256 of an item's JSON and its metadata, in hexadecimal digits.
+
+    Raises:
+        UserError: See `record_json`.
+    """
+    content = record_json(item)
+    if metadata:
+        content += json.dumps(metadata, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def record_json(record: Item | Turn) -> str:
-    """JSON of a record; a text with half a character is a `UserError`."""
+    """Return the JSON of a record.
+
+    Raises:
+        UserError: A text holds half a character.
+    """
     try:
         return record.model_dump_json()
     except ValueError:
-        raise UserError(f"{record.id!r}: a text holds half a character (a lone surrogate); use valid Unicode") from None
+        raise UserError(
+            f"{record.id!r}: a text holds half a character (a lone surrogate); use valid Unicode"
+        ) from None
+
+
+def _with_id(item: Item, session_id: str | None) -> Item:
+    """Return an item with another id, or with its own one, perhaps none, if that is None.
+
+    Raises:
+        UserError: The id is no name.
+    """
+    if session_id is None and not item.id:
+        return item
+
+    chosen_id = item.id if session_id is None else session_id
+    return item.model_copy(update={"id": valid_name("session", chosen_id)})
+
+
+def _with_utc_time(turn: Turn) -> Turn:
+    if turn.time is None or turn.time.tzinfo is None:
+        return turn
+    return turn.model_copy(update={"time": utc(turn.time)})

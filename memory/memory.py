@@ -82,7 +82,7 @@ _HIT_KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}
 
 
 class MemoryPart(Frozen):
-    """Base of memories and of their parts: a frozen value with `replace`."""
+    """Base of what a memory is made of, e.g. its facts: a frozen value with `replace`."""
 
     def replace(self, **fields: Any) -> Self:
         """Return a copy with other values of some fields.
@@ -115,7 +115,7 @@ class FailedItem(MemoryPart):
         return halves
 
 
-class Memory(MemoryPart, Generic[PartT]):
+class Memory(Frozen, Generic[PartT]):
     """Base of all memories; without arguments it is the empty memory. The module has examples.
 
     Two memories are equal if their fields are. Which search index serves them does not count.
@@ -129,6 +129,14 @@ class Memory(MemoryPart, Generic[PartT]):
     again, in halves."""
 
     _lineage: Lineage = PrivateAttr(default_factory=Lineage)
+
+    def replace(self, **fields: Any) -> Self:
+        """Return the next version, with other values of some fields and the same search index.
+
+        Raises:
+            TypeError: There is no such field.
+        """
+        return self.model_copy(update=fields)
 
     def mark_failed(self, item: Item, turns: Collection[str] | None = None) -> Self:
         """Return the memory with a note that an item could not be written.

@@ -1,17 +1,25 @@
-"""Metadata that callers give to sessions, and conditions that searches choose by.
+"""Metadata that callers give to sessions, and conditions by which searches choose sessions.
 
-A condition of metadata is a value, `{"in": [...]}`, or a range of `gt`, `gte`, `lt`, `lte`. Truth values, numbers and
-texts are never equal to one another, and texts are compared letter by letter: dates in ISO form have ranges.
+The metadata of a session are a few plain values by name. A condition of one of them is a value,
+`{"in": [...]}`, or a range of `gt`, `gte`, `lt` and `lte`. Texts, numbers and truth values are
+never equal to one another. Texts are compared character by character, so that dates in ISO form
+have ranges.
+
+Example:
+    >>> from mempiler.memory.metadata import meets, validate_filter
+    >>> conditions = validate_filter({"channel": "phone", "year": {"gte": 2024}})
+    >>> meets({"channel": "phone", "year": 2025}, conditions)
+    True
+    >>> meets({"channel": "phone"}, conditions)
+    False
 """
 
 from __future__ import annotations
 
 import math
-import operator
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Annotated, Any, Self
+from collections.abc import Mapping
+from typing import Annotated, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -26,99 +34,166 @@ from pydantic import (
 
 from ..errors import UserError
 from ..validation import validation_message
-from .names import storable
+from .names import storable_text
 
 Scalar = str | int | float | bool
-MOST = 32
-"""Most values of a session, and most conditions."""
-LONGEST = 500
-"""Most characters of a text among metadata."""
-_ORDERS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+"""A value of metadata."""
+
+MAX_VALUES = 32
+"""The most values of one session, and the most conditions of one search."""
+MAX_OPTIONS = 100
+"""The most values that `in` lists."""
+MAX_TEXT_LENGTH = 500
+"""The longest text among metadata, in characters."""
+MAX_NUMBER = 2**53
+"""The largest number: beyond it, not every language reads the same number from JSON."""
+
+_NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
-def _plain(value: object) -> object:
+def _check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"the name {name!a:.80} must be 1 to 64 letters, digits and _ . -, "
+            "the first a letter or _"
+        )
+    return name
+
+
+def _check_scalar(value: object) -> Scalar:
     if isinstance(value, str):
-        if len(value) > LONGEST:
-            raise ValueError(f"the text has {len(value)} characters; use at most {LONGEST}")
-        return storable(value)
+        if len(value) > MAX_TEXT_LENGTH:
+            raise ValueError(f"the text has {len(value)} characters; use at most {MAX_TEXT_LENGTH}")
+        return storable_text(value)
+
+    # A truth value is an `int` as well.
     if not isinstance(value, int | float):
-        raise ValueError(f"{type(value).__name__} is no plain value; use a text, a number, true or false")
-    # Beyond it numbers are not the same in all languages.
-    if not math.isfinite(value) or abs(value) > 2**53:
+        raise ValueError(
+            f"{type(value).__name__} is no plain value; use a text, a number, true or false"
+        )
+    if not math.isfinite(value) or abs(value) > MAX_NUMBER:
         raise ValueError(f"{value!a:.40} is no number from -2**53 to 2**53")
     return value
 
 
-def _name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][\w.-]{0,63}", name, re.ASCII):
-        raise ValueError(f"the name {name!a:.80} must be 1 to 64 letters, digits and _ . -, the first a letter or _")
-    return name
+Name = Annotated[str, AfterValidator(_check_name)]
+CheckedScalar = Annotated[str | bool | int | float, BeforeValidator(_check_scalar)]
+Metadata = Annotated[
+    dict[Name, CheckedScalar],
+    Field(max_length=MAX_VALUES, examples=[{"channel": "phone", "year": 2025}]),
+]
+"""The metadata of one session."""
 
-
-Name = Annotated[str, AfterValidator(_name)]
-Plain = Annotated[str | bool | int | float, BeforeValidator(_plain)]
-Metadata = Annotated[dict[Name, Plain], Field(max_length=MOST, examples=[{"channel": "phone", "year": 2025}])]
+Options = Annotated[tuple[CheckedScalar, ...], Field(min_length=1, max_length=MAX_OPTIONS)]
 
 
 class MetadataRange(BaseModel):
     """What a value of a session is to be: all that is given must hold."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, json_schema_extra={"examples": [{"gte": 2024, "lt": 2026}]}
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+        json_schema_extra={"examples": [{"gte": 2024, "lt": 2026}]},
     )
 
-    in_: Annotated[tuple[Plain, ...], Field(min_length=1, max_length=100)] | None = Field(None, alias="in")
-    gt: Plain | None = None
-    gte: Plain | None = None
-    lt: Plain | None = None
-    lte: Plain | None = None
+    in_: Options | None = Field(None, alias="in")
+    gt: CheckedScalar | None = None
+    gte: CheckedScalar | None = None
+    lt: CheckedScalar | None = None
+    lte: CheckedScalar | None = None
 
     @model_validator(mode="after")
-    def _has_ends(self) -> Self:
-        ends = self.model_dump(exclude_none=True)
-        if not ends:
+    def _check_ends(self) -> Self:
+        ends = [end for end in (self.gt, self.gte, self.lt, self.lte) if end is not None]
+        if self.in_ is None and not ends:
             raise ValueError("is empty; give a value, or in, gt, gte, lt or lte")
-        if any(isinstance(end, bool) for end in ends.values()):
+        if any(isinstance(end, bool) for end in ends):
             raise ValueError("gt, gte, lt and lte take a number or a text")
         return self
 
-    def holds(self, value: Scalar) -> bool:
-        """Whether a value is such a one."""
-        if self.in_ is not None and not any(_alike(value, one) and value == one for one in self.in_):
+    def accepts(self, value: Scalar) -> bool:
+        """Return whether a value of a session fulfils the condition."""
+        if self.in_ is not None and not any(_are_equal(value, option) for option in self.in_):
             return False
-        ends = ((order, getattr(self, name)) for name, order in _ORDERS.items())
-        return all(end is None or (_alike(value, end) and order(value, end)) for order, end in ends)
+        if self.gt is not None and not _is_less(self.gt, value):
+            return False
+        if self.gte is not None and not _is_at_most(self.gte, value):
+            return False
+        if self.lt is not None and not _is_less(value, self.lt):
+            return False
+        return self.lte is None or _is_at_most(value, self.lte)
 
 
-def _alike(one: Scalar, other: Scalar) -> bool:
-    return all(isinstance(one, kind) == isinstance(other, kind) for kind in (str, bool))
+def _are_equal(first: Scalar, second: Scalar) -> bool:
+    """Return whether two values are equal; in Python alone, `True` would be equal to 1."""
+    return isinstance(first, bool) == isinstance(second, bool) and first == second
 
 
-def _condition(given: Any) -> Any:
-    whole: Any = given
-    return whole if isinstance(given, dict | MetadataRange) else {"in": [given]}
+def _is_less(first: Scalar, second: Scalar) -> bool:
+    """Return whether both values are texts, or both are numbers, and the first one is less."""
+    if isinstance(first, bool) or isinstance(second, bool):
+        return False
+    if isinstance(first, str) and isinstance(second, str):
+        return first < second
+    if isinstance(first, str) or isinstance(second, str):
+        return False
+    return first < second
 
 
-Condition = Annotated[MetadataRange, BeforeValidator(_condition, json_schema_input_type=Plain | MetadataRange)]
+def _is_at_most(first: Scalar, second: Scalar) -> bool:
+    """Return whether the first value is less than the second one, or equal to it."""
+    return _is_less(first, second) or _are_equal(first, second)
+
+
+def _range_of(condition: object) -> object:
+    """Return a condition that is a single value as `{"in": [value]}`, and any other as it is."""
+    if isinstance(condition, dict | MetadataRange):
+        return cast("object", condition)
+    return {"in": [condition]}
+
+
+Condition = Annotated[
+    MetadataRange,
+    BeforeValidator(_range_of, json_schema_input_type=CheckedScalar | MetadataRange),
+]
 MetadataFilter = Annotated[
-    dict[Name, Condition], Field(max_length=MOST, examples=[{"channel": "phone", "year": {"gte": 2024}}])
+    dict[Name, Condition],
+    Field(max_length=MAX_VALUES, examples=[{"channel": "phone", "year": {"gte": 2024}}]),
 ]
 """Conditions of the metadata of sessions, all of which must hold."""
 
+_METADATA: TypeAdapter[dict[str, Scalar]] = TypeAdapter(Metadata)
+_FILTER: TypeAdapter[dict[str, MetadataRange]] = TypeAdapter(MetadataFilter)
 
-def _checked(what: str, kind: TypeAdapter[Any], given: object) -> Any:
+
+def validate_metadata(metadata: object) -> dict[str, Scalar]:
+    """Return what a caller says of a session, as it is stored.
+
+    Raises:
+        UserError: It is no dictionary of plain values by name.
+    """
     try:
-        return kind.validate_python(given)
+        return _METADATA.validate_python(metadata)
     except ValidationError as error:
-        raise UserError(f"{what}: {validation_message(error)!a:.200}") from None
+        raise UserError(f"metadata: {validation_message(error)!a:.200}") from None
 
 
-validate_metadata: Callable[[object], dict[str, Scalar]] = partial(_checked, "metadata", TypeAdapter(Metadata))
-"""What a caller says of a session, as it is stored; a `UserError` for no dict of plain values."""
-validate_filter: Callable[[object], dict[str, MetadataRange]] = partial(_checked, "where", TypeAdapter(MetadataFilter))
-"""Conditions as they come from outside, or a `UserError`; {} are met by everything."""
+def validate_filter(conditions: object) -> dict[str, MetadataRange]:
+    """Return conditions that come from outside, by the name of the value that they are about.
+
+    Raises:
+        UserError: They are no dictionary of values and ranges by name.
+    """
+    try:
+        return _FILTER.validate_python(conditions)
+    except ValidationError as error:
+        raise UserError(f"where: {validation_message(error)!a:.200}") from None
 
 
 def meets(metadata: Mapping[str, Scalar], conditions: Mapping[str, MetadataRange]) -> bool:
-    """Whether a session of this metadata fulfils all conditions."""
-    return all(name in metadata and one.holds(metadata[name]) for name, one in conditions.items())
+    """Return whether the metadata of a session meet all conditions; without any, they do."""
+    for name, condition in conditions.items():
+        if name not in metadata or not condition.accepts(metadata[name]):
+            return False
+    return True

@@ -1,4 +1,16 @@
-"""Names of tenants, users, sessions and turns, and the texts that a store can hold."""
+"""Names of tenants, users, sessions and turns, and the texts that a store can hold.
+
+A tenant, user or session is named by its user: such a name is shown, compared and typed again, so
+`valid_name` also refuses what cannot be seen. The id of a turn or the name of a speaker may come
+from any data file: `check_id` asks only that it can be stored and stays on one line.
+
+Example:
+    >>> from mempiler.memory.names import plain_line, valid_name
+    >>> valid_name("user", "ada")
+    'ada'
+    >>> plain_line("author", "  Ada   Lovelace ", max_length=200)
+    'Ada Lovelace'
+"""
 
 from __future__ import annotations
 
@@ -10,69 +22,112 @@ from pydantic import AfterValidator
 
 from ..errors import UserError
 
-MAX_KEY = 512
-"""Longest tenant, user, session or turn id, in characters."""
-MAX_BYTES = 800
-"""Longest of these in UTF-8: three of them must fit into one entry of PostgreSQL's indexes."""
-ADDRESSABLE = r"^[\w@:+=~|-][\w.@:+=~|-]*$"
-"""Names of users and sessions over HTTP. The store takes any text; letters, digits and these signs need no escaping in
-an address, and cannot be taken for a path, a query or code."""
+MAX_ID_LENGTH = 512
+"""The longest tenant, user, session or turn id, in characters."""
+MAX_ID_BYTES = 800
+"""The longest of these ids, in bytes of UTF-8: three of them fit into one entry of PostgreSQL's
+indexes."""
+HTTP_NAME_PATTERN = r"^[\w@:+=~|-][\w.@:+=~|-]*$"
+"""Names of users and sessions over HTTP. A store takes any text; letters, digits and these signs
+need no escaping in an address, and cannot be taken for a path, a query or code."""
 
-_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+_BLANK_CHARACTERS = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+)
 """Characters without a shape that Unicode counts as letters, marks or signs."""
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_FORMAT_CATEGORY = "Cf"
+"""Unicode's category of characters that are never seen, such as the zero-width joiner."""
+_UNPRINTABLE_CATEGORIES = frozenset(("Cc", "Cs", "Zl", "Zp"))
+"""Control characters, halves of surrogate pairs, and separators of lines and paragraphs."""
+_UNSTORABLE_CHARACTER = re.compile("[\0\ud800-\udfff]")
+"""NUL, which PostgreSQL refuses, and half of a surrogate pair, which is not valid UTF-8."""
 
 
-def valid_name(what: str, value: object) -> str:
-    """A tenant, user or session id as it is stored: two spellings of one name are one name (Unicode's form NFC).
+def valid_name(kind: str, name: object) -> str:
+    """Return a tenant, user or session id in Unicode's form NFC, so that two spellings are one name.
+
+    Args:
+        kind: What is named, for the message, e.g. "user".
+        name: The name.
 
     Raises:
-        UserError: See `check_key`; or it holds a character that cannot be seen, so that two names would look the same.
+        UserError: `check_id` refuses it, or it holds a character that cannot be seen, so that two
+            names would look the same.
     """
-    if isinstance(value, str):
-        value = unicodedata.normalize("NFC", value)
-    check_id(what, value)
-    hidden = next((char for char in str(value) if char in _BLANK or unicodedata.category(char) == "Cf"), None)
-    if hidden is not None:
-        raise UserError(
-            f"{what} {value!a:.100} holds a character that cannot be seen (U+{ord(hidden):04X}); leave it out"
-        )
-    return str(value)
+    if isinstance(name, str):
+        name = unicodedata.normalize("NFC", name)
+    check_id(kind, name)
+
+    text = str(name)
+    for character in text:
+        is_format_character = unicodedata.category(character) == _FORMAT_CATEGORY
+        if is_format_character or character in _BLANK_CHARACTERS:
+            raise UserError(
+                f"{kind} {text!a:.100} holds a character that cannot be seen "
+                f"(U+{ord(character):04X}); leave it out"
+            )
+    return text
 
 
-def check_id(what: str, value: object) -> None:
-    """Refuses ids that a database or a line of a prompt cannot hold; everything else is data, however it looks.
+def check_id(kind: str, value: object) -> None:
+    """Refuse an id that a database or a line of a prompt cannot hold. Everything else is data.
+
+    Args:
+        kind: What the id names, for the message, e.g. "turn".
+        value: The id.
 
     Raises:
-        UserError: It is empty, longer than `MAX_KEY`, or holds a control character or half a character.
+        UserError: It is empty, longer than `MAX_ID_LENGTH` or `MAX_ID_BYTES`, or holds a control
+            character or half a character.
     """
     if not isinstance(value, str) or not value:
-        raise UserError(f"{what} {value!r:.100} must be a text that is not empty")
-    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in value[: MAX_KEY + 1]):
+        raise UserError(f"{kind} {value!r:.100} must be a text that is not empty")
+
+    # Of a text that is too long, only the beginning is looked at.
+    for character in value[: MAX_ID_LENGTH + 1]:
+        if unicodedata.category(character) in _UNPRINTABLE_CATEGORIES:
+            raise UserError(
+                f"{kind} {value!a:.100} holds a control character or half a character; "
+                "use one line of plain text"
+            )
+
+    if len(value) > MAX_ID_LENGTH or len(value.encode()) > MAX_ID_BYTES:
         raise UserError(
-            f"{what} {value!a:.100} holds a control character or half a character; use one line of plain text"
-        )
-    if len(value) > MAX_KEY or len(value.encode()) > MAX_BYTES:
-        raise UserError(
-            f"{what} {value[:40]!r}... has {len(value)} characters; use at most {MAX_KEY}, {MAX_BYTES} bytes"
+            f"{kind} {value[:40]!r}... has {len(value)} characters; "
+            f"use at most {MAX_ID_LENGTH}, {MAX_ID_BYTES} bytes"
         )
 
 
-def storable(text: str) -> str:
-    """A text that a store can hold; one with NUL or half a character is a `UserError`."""
-    if _UNSTORABLE.search(text):
+def storable_text(text: str) -> str:
+    """Return a text that a store can hold, as it is.
+
+    Raises:
+        UserError: It holds NUL or half a character.
+    """
+    if _UNSTORABLE_CHARACTER.search(text):
         raise UserError(f"the text {text!a:.60} holds NUL or half a character; use plain text")
     return text
 
 
-Storable = Annotated[str, AfterValidator(storable)]
-"""A text that is checked where it comes from outside."""
+StorableText = Annotated[str, AfterValidator(storable_text)]
+"""The type of a field whose text comes from outside and is checked by `storable_text`."""
 
 
-def plain_line(what: str, value: object, most: int) -> str:
-    """A text on one line, as a store and a prompt can hold it; a `UserError` if it is empty, too long, or no text."""
+def plain_line(kind: str, value: object, max_length: int) -> str:
+    """Return a text on one line, as a store and a prompt can hold it.
+
+    Args:
+        kind: What the text is, for the message, e.g. "author".
+        value: The text.
+        max_length: The most characters that it may have.
+
+    Raises:
+        UserError: It is no text, is empty or too long, or holds NUL or half a character.
+    """
     if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{what} {value!a:.60} must be a text that is not empty")
-    if len(value) > most:
-        raise UserError(f"{what} has {len(value)} characters; use at most {most}")
-    return " ".join(storable(value).split())
+        raise UserError(f"{kind} {value!a:.60} must be a text that is not empty")
+    if len(value) > max_length:
+        raise UserError(f"{kind} has {len(value)} characters; use at most {max_length}")
+
+    words = storable_text(value).split()
+    return " ".join(words)

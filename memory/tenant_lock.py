@@ -1,6 +1,15 @@
-"""A lock that tenants hold in turns: one whose threads queue for it holds up another by one of them at most.
+"""A lock that lets tenants in one after the other, however many threads of each wait for it.
 
-A service has one for writes to an SQLite file, and one for long work on text.
+With a plain lock, a tenant with a hundred waiting threads would hold up another one a hundred
+times. Here the other one waits for one of these threads at most. A service has one such lock for
+writes to an SQLite file, and one for long work on texts (`text_slots`).
+
+Example:
+    >>> from mempiler.memory.tenant_lock import TenantLock
+    >>> lock = TenantLock()
+    >>> with lock.hold():
+    ...     print("no other thread is in here")
+    no other thread is in here
 """
 
 from __future__ import annotations
@@ -11,67 +20,75 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-TENANT: ContextVar[str] = ContextVar("tenant", default="")
+CURRENT_TENANT: ContextVar[str] = ContextVar("current_tenant", default="")
 """The tenant for whom the running work is done; "" outside of a service."""
 
 
 class TenantLock:
-    """A lock for threads; `held` is its only way in."""
+    """A lock for threads; `hold` is the only way in."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._state_lock = threading.Lock()
+        """Guards the two attributes below; nobody holds it for long."""
         self._is_held = False
-        self._waiting: OrderedDict[str, deque[threading.Event]] = OrderedDict()
-        """Those that wait, by tenant; the tenant whose turn comes next is the first."""
+        self._queues: OrderedDict[str, deque[threading.Event]] = OrderedDict()
+        """The threads that wait, by tenant: each has an event, which is set when the lock is handed
+        to it. The first tenant is the next one that gets the lock; no queue is empty."""
 
     @property
     def waiting(self) -> int:
         """How many threads wait for the lock."""
-        with self._lock:
-            return sum(len(turns) for turns in self._waiting.values())
+        with self._state_lock:
+            return sum(len(queue) for queue in self._queues.values())
 
     @contextmanager
-    def held(self) -> Generator[None]:
+    def hold(self) -> Generator[None]:
         """Hold the lock in the block, for the tenant of the running work."""
-        self._acquire(TENANT.get())
+        self._acquire(CURRENT_TENANT.get())
         try:
             yield
         finally:
             self._release()
 
     def _acquire(self, tenant: str) -> None:
-        with self._lock:
+        with self._state_lock:
             if not self._is_held:
                 self._is_held = True
                 return
-            turn = threading.Event()
-            self._waiting.setdefault(tenant, deque()).append(turn)
+
+            handover = threading.Event()
+            self._queues.setdefault(tenant, deque()).append(handover)
+
         try:
-            # The lock is handed over as it is held, so that no newcomer takes it.
-            turn.wait()
+            # The lock stays held while it is handed over, so that no newcomer gets in between.
+            handover.wait()
         except BaseException:
-            self._leave_queue(tenant, turn)
+            self._stop_waiting(tenant, handover)
             raise
 
     def _release(self) -> None:
-        with self._lock:
-            if not self._waiting:
+        """Hand the lock to the next tenant's longest waiting thread; without one, it is free."""
+        with self._state_lock:
+            if not self._queues:
                 self._is_held = False
                 return
-            tenant, turns = self._waiting.popitem(last=False)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[tenant] = turns
-        turn.set()
 
-    def _leave_queue(self, tenant: str, turn: threading.Event) -> None:
-        """Give up a place in the queue, or the lock where it was handed over meanwhile."""
-        with self._lock:
-            turns = self._waiting.get(tenant, deque())
-            is_waiting = turn in turns
-            if is_waiting:
-                turns.remove(turn)
-                if not turns:
-                    del self._waiting[tenant]
-        if not is_waiting:
+            tenant, queue = self._queues.popitem(last=False)
+            handover = queue.popleft()
+            if queue:
+                # Its other threads wait until all other tenants have had the lock.
+                self._queues[tenant] = queue
+        handover.set()
+
+    def _stop_waiting(self, tenant: str, handover: threading.Event) -> None:
+        """Leave the queue after an interruption, or pass on a lock that was handed over already."""
+        with self._state_lock:
+            queue = self._queues.get(tenant, deque())
+            is_in_queue = handover in queue
+            if is_in_queue:
+                queue.remove(handover)
+                if not queue:
+                    del self._queues[tenant]
+
+        if not is_in_queue:
             self._release()

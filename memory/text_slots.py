@@ -1,7 +1,17 @@
-"""Turns for long work on text: a service does it for one tenant after the other.
+"""Slots for long work on texts, so that a service does such work for one tenant after the other.
 
-Words are stemmed and cut in Python, and threads that do so leave little time to all others of a process. So work on
-many or long texts waits for a turn first. A service decides who gets the next turn; elsewhere nothing waits.
+Words are stemmed and cut in Python, and threads that do so leave little time to all others of the
+process. So work on a long text, or on many texts, waits for a slot first. A service decides who
+gets the next slot: it sets `SLOT_FACTORY`. Elsewhere nothing waits.
+
+Example:
+    >>> from mempiler.memory.text_slots import split_for_slots, text_slot
+    >>> texts = ["a" * 1500, "b" * 1500, "c"]
+    >>> for batch in split_for_slots(texts, len):
+    ...     with text_slot(sum(map(len, batch))):
+    ...         print(len(batch), "texts")
+    2 texts
+    1 texts
 """
 
 from __future__ import annotations
@@ -15,36 +25,53 @@ from ..records.context_variables import set_context
 
 T = TypeVar("T")
 
-CHARACTERS = 2000
-"""Characters of text that are worked on without a turn, and of one turn where there are many texts."""
+SLOT_LENGTH = 2000
+"""Characters of text that are worked on without a slot. A batch of many texts is about as long."""
 
-Slot = Callable[[], AbstractContextManager[None]]
-"""Returns a context manager that waits for a turn, and ends it with its block."""
-CURRENT_SLOT: ContextVar[Slot | None] = ContextVar("text_turns", default=None)
-"""What the running work waits for before it handles long texts; None if it need not wait."""
+SlotFactory = Callable[[], AbstractContextManager[None]]
+"""Makes a context manager that waits for a slot, and gives it back when its block ends."""
+
+SLOT_FACTORY: ContextVar[SlotFactory | None] = ContextVar("slot_factory", default=None)
+"""Makes the slots that the running work waits for; None if it need not wait."""
 
 
 @contextmanager
-def text_slot(characters: int) -> Generator[None]:
-    """Hold a turn while the block works on so many characters; few characters, and work within a turn, need none."""
-    turn = CURRENT_SLOT.get()
-    if turn is None or characters <= CHARACTERS:
+def text_slot(length: int) -> Generator[None]:
+    """Hold a slot while the block works on texts.
+
+    Short work, and work within a slot, needs none.
+
+    Args:
+        length: The length of all texts together, in characters.
+    """
+    make_slot = SLOT_FACTORY.get()
+    if make_slot is None or length <= SLOT_LENGTH:
         yield
         return
-    with turn(), set_context(CURRENT_SLOT, None):
+
+    # Work in the block must not wait for a second slot, while it holds the first one.
+    with make_slot(), set_context(SLOT_FACTORY, None):
         yield
 
 
-def in_parts(texts: Iterable[T], characters: Callable[[T], int]) -> Iterator[list[T]]:
-    """Divide many texts into parts, for a turn each: a part has more than `CHARACTERS` with its last text only."""
-    part: list[T] = []
-    size = 0
+def split_for_slots(texts: Iterable[T], length_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Divide many texts into batches, each of which is worked on in a slot of its own.
+
+    A batch ends with the text that makes it longer than `SLOT_LENGTH`.
+
+    Args:
+        texts: The texts, or whatever holds them.
+        length_of: Returns the length of a text, in characters.
+    """
+    batch: list[T] = []
+    batch_length = 0
     for text in texts:
-        part.append(text)
-        size += characters(text)
-        if size > CHARACTERS:
-            yield part
-            part = []
-            size = 0
-    if part:
-        yield part
+        batch.append(text)
+        batch_length += length_of(text)
+        if batch_length > SLOT_LENGTH:
+            yield batch
+            batch = []
+            batch_length = 0
+
+    if batch:
+        yield batch

@@ -12,11 +12,16 @@ from .memory import Memory
 _WORD = re.compile(r"\b\w+\b")
 
 
-def memory_words(memory: Memory[Any]) -> int:
-    """Return the words of a memory's entries; of all its texts, where what it holds cannot be listed."""
+def count_memory_words(memory: Memory[Any]) -> int:
+    """Return the number of words in a memory's entries.
+
+    If a memory does not list its entries, all texts in its JSON count.
+    """
     if memory.lists_entries():
-        return sum(count_words(entry.text) for entry in memory.entries())
-    return sum(count_words(text) for text in _texts(memory.model_dump(mode="json")))
+        texts = [entry.text for entry in memory.entries()]
+    else:
+        texts = _texts_in(memory.model_dump(mode="json"))
+    return sum(count_words(text) for text in texts)
 
 
 def count_words(text: str) -> int:
@@ -24,12 +29,18 @@ def count_words(text: str) -> int:
     return len(_WORD.findall(text))
 
 
-def _texts(value: JsonValue) -> list[str]:
-    """Return all texts in a JSON value, but for the names of its fields."""
+def _texts_in(value: JsonValue) -> list[str]:
+    """Return all texts in a JSON value; the names of fields are none."""
     if isinstance(value, str):
         return [value]
+
+    parts: list[JsonValue] = []
     if isinstance(value, dict):
-        value = list(value.values())
-    if not isinstance(value, list):
-        return []
-    return [text for part in value for text in _texts(part)]
+        parts.extend(value.values())
+    elif isinstance(value, list):
+        parts.extend(value)
+
+    texts: list[str] = []
+    for part in parts:
+        texts.extend(_texts_in(part))
+    return texts

@@ -29,7 +29,7 @@ from ..engines.call_context import measure_usage
 from ..engines.usage import Usage
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
-from ..memory.word_count import memory_words
+from ..memory.word_count import count_memory_words
 from ..programs.evidence import reports_recall, turns_in_inputs
 from ..programs.identity import program_digest
 from ..programs.reader import Reader
@@ -446,7 +446,7 @@ def collect_write_results(program: MemoryProgram, histories: Sequence[History]) 
         words, operations = None, dict[str, int]()
         if nodes and program.method.reader.is_search_free:
             memory = nodes[-1].memory
-            words = memory_words(memory)
+            words = count_memory_words(memory)
             operations = dict(memory.operations)
         found[history] = WriteResult(tuple(failures), spent, words, operations)
     return found

@@ -21,11 +21,10 @@ from pydantic import (
     StringConstraints,
 )
 
-from ..memory.edits import LONGEST_TEXT
-from ..memory.edits import LONGEST_AUTHOR
+from ..memory.edits import MAX_AUTHOR_LENGTH, MAX_ENTRY_LENGTH
 from ..memory.results import MAX_PAGE_SIZE, DEFAULT_PAGE_SIZE, EntryHistory, Evidence, ListedEntry
 from ..memory.metadata import Metadata, MetadataFilter
-from ..memory.names import ADDRESSABLE, MAX_KEY, Storable, valid_name
+from ..memory.names import HTTP_NAME_PATTERN, MAX_ID_LENGTH, StorableText, valid_name
 from ..records.timestamps import Moment, utc
 from .settings import MAX_MESSAGES
 
@@ -38,20 +37,20 @@ MAX_PARTS = 1000
 
 Name = Annotated[
     str,
-    Field(min_length=1, max_length=256, pattern=ADDRESSABLE, examples=["ada"]),
+    Field(min_length=1, max_length=256, pattern=HTTP_NAME_PATTERN, examples=["ada"]),
     AfterValidator(partial(valid_name, "name")),
 ]
-NonEmptyText = Annotated[Storable, Field(min_length=1, examples=["I moved to Lisbon."])]
+NonEmptyText = Annotated[StorableText, Field(min_length=1, examples=["I moved to Lisbon."])]
 Speaker = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\S$")]
 """A name that stays on its line of a prompt."""
 Time = Annotated[Moment, AfterValidator(utc)]
 EntryId = Annotated[
-    Storable,
-    Field(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_KEY),
+    StorableText,
+    Field(description="The id of an entry, as lists, searches and evidence give it", max_length=2 * MAX_ID_LENGTH),
 ]
-After = Annotated[Storable, Field(description="`next` of the page before", max_length=MAX_KEY)]
+After = Annotated[StorableText, Field(description="`next` of the page before", max_length=MAX_ID_LENGTH)]
 Limit = Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)]
-By = Annotated[Storable, Field(max_length=LONGEST_AUTHOR, examples=["ada"])]
+By = Annotated[StorableText, Field(max_length=MAX_AUTHOR_LENGTH, examples=["ada"])]
 
 
 class Body(BaseModel):
@@ -74,7 +73,7 @@ class EntryChoice(TypedDict, total=False):
     """What of a memory is looked at; everything where nothing is said."""
 
     where: Mapping[str, Any] | None
-    """Conditions of the metadata of sessions (`memory.incoming`): only what rests on such a session."""
+    """Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session."""
     since: datetime | None
     """Only what is of this moment or later; moments without a zone are in UTC."""
     until: datetime | None
@@ -152,7 +151,7 @@ class Search(EntryFilter):
 class NewText(Body):
     """What an entry says from now on."""
 
-    text: Annotated[NonEmptyText, Field(max_length=LONGEST_TEXT, examples=["I moved to Porto."])]
+    text: Annotated[NonEmptyText, Field(max_length=MAX_ENTRY_LENGTH, examples=["I moved to Porto."])]
     by: By = ""
     """Who says so, for the history."""
 
@@ -174,14 +173,14 @@ class ContentPart(OpenAIModel):
     """A part of a message's content: a text, an image, a file."""
 
     type: Annotated[str, Field(max_length=64)]
-    text: Storable | None = None
+    text: StorableText | None = None
 
 
 class ChatMessage(OpenAIModel):
     """A message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Storable | Annotated[list[ContentPart], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
+    content: StorableText | Annotated[list[ContentPart], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
     name: Speaker | None = None
 
     @property

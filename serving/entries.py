@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias, Unpack
 
 from ..errors import ConflictError, UserError
-from ..memory.edits import LONGEST_AUTHOR, Amendment
+from ..memory.edits import MAX_AUTHOR_LENGTH, Amendment
 from ..memory.results import MAX_PAGE_SIZE, DEFAULT_PAGE_SIZE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.names import plain_line
 from ..memory.store.owner import Owner
@@ -137,7 +137,7 @@ class UserEntries:
         chosen_ids = [
             entry_id
             for entry_id, current in entries.items()
-            if memory_filter.is_empty or memory_filter.edited(current.entry) is not None
+            if memory_filter.is_empty or memory_filter.edited_entry(current.entry) is not None
         ]
         if cursor is not None:
             last_key = sort_key(cursor)
@@ -251,7 +251,7 @@ class UserEntries:
         made anew, of the entry as it is then.
         """
         forgets = self._store.forgets() if self._forgets is None else self._forgets
-        author = plain_line("by", by, LONGEST_AUTHOR) if by else ""
+        author = plain_line("by", by, MAX_AUTHOR_LENGTH) if by else ""
 
         for _ in range(MAX_TRIES):
             view = self._memories.view(self._owner)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..errors import UserError
-from ..memory.edits import LONGEST_TEXT, Amendment, Amendments
+from ..memory.edits import MAX_ENTRY_LENGTH, Amendment, Amendments
 from ..memory.names import plain_line
 from ..memory.entry import Entry
 from .memory_view import MemoryView
@@ -50,7 +50,7 @@ class Rewording:
         if entry is None:
             return None
 
-        new_text = _with_speaker(entry, plain_line("text", self.text, LONGEST_TEXT))
+        new_text = _with_speaker(entry, plain_line("text", self.text, MAX_ENTRY_LENGTH))
         label = f"the {entry.kind} {self.entry_id!r:.100}"
         if new_text == entry.text:
             raise UserError(f"{label} says this already; nothing is to be changed")
@@ -112,7 +112,7 @@ class Undo:
         """Return the amendment, or None if no change of the entry is in force."""
         last_change: Amendment | None = None
         if view.amendments is not None:
-            for amendment in view.amendments.rows:
+            for amendment in view.amendments.active:
                 if amendment.entry == self.entry_id:
                     last_change = amendment
 

@@ -34,7 +34,7 @@ from ..memory.store.store import Store
 from ..memory.store.documents import DOCUMENT_VERSION, Document, ChangeLog, Stamp
 from ..memory.store.owner import Owner
 from ..memory.tenant_lock import TenantLock
-from ..memory.text_slots import CURRENT_SLOT
+from ..memory.text_slots import SLOT_FACTORY
 from ..programs.identity import digest, program_digest, writer_digest
 from ..programs.pending import PendingItems
 from ..programs.program import MemoryProgram
@@ -110,7 +110,7 @@ class Memories:
                 user.amendments = known
 
             amendments = known.edits
-            if not amendments.rows:
+            if not amendments.active:
                 return view
             finalized = user.apply_edits(0, self.program.method, view.finalized, amendments)
             pending = replace(view.pending, items=amendments.amended_items(view.pending.items))
@@ -260,7 +260,7 @@ class Memories:
             with (
                 dspy.context(lm=lm, adapter=adapter, trace=None, usage_tracker=None, disable_history=True),
                 call_context(caller=whose, vector_cache=vectors, slots=self.lane),
-                set_context(CURRENT_SLOT, self.text_lock and self.text_lock.held),
+                set_context(SLOT_FACTORY, self.text_lock and self.text_lock.hold),
             ):
                 yield
         finally:

@@ -58,7 +58,7 @@ class MemoryFilter(EntryEdits):
         """Return whether something is visible, by its time, its turns and its kind."""
         return self._is_of_turns(sources, kind) and self._is_in_span(time)
 
-    def edited(self, entry: Entry) -> Entry | None:
+    def edited_entry(self, entry: Entry) -> Entry | None:
         return entry if self.holds(entry.time, entry.sources, entry.kind) else None
 
     def amended_item(self, item: Item) -> Item:

@@ -35,7 +35,7 @@ from ..memory.results import (
 )
 from ..memory.incoming_items import Messages
 from ..memory.metadata import Scalar
-from ..memory.names import storable
+from ..memory.names import storable_text
 from ..records import Item, SearchResult, Session
 from ..secret_values import Secrets
 from ..validation import validation_message
@@ -172,7 +172,7 @@ class RemoteMemory:
         With `fallback`, the newest few are given where nothing found may answer the query.
         """
         body, nothing = _body("search", Search, query=query, k=k, fallback=fallback, **choice), SearchResult((), ())
-        return self._api.call("POST", "/search", lambda found: FoundEvidence(**found).found, body, missing=nothing)
+        return self._api.call("POST", "/search", lambda found: FoundEvidence(**found).search_result, body, missing=nothing)
 
     def read(self) -> Mapping[str, Any]:
         """The memory that questions are answered from, as JSON; empty for an unknown user."""
@@ -286,7 +286,7 @@ def _entry_path(entry_id: str) -> str:
     is_text = isinstance(entry_id, str)  # pyright: ignore[reportUnnecessaryIsInstance]
     if not is_text or entry_id in ("", ".", "..") or "/" in entry_id:
         raise UserError(f"entry {entry_id!a:.100}: over HTTP an id is a text without a slash, and more than dots")
-    return f"/entries/{quote(storable(entry_id), safe='')}"
+    return f"/entries/{quote(storable_text(entry_id), safe='')}"
 
 
 def _changes(response: Any) -> tuple[EntryChange, ...]:

@@ -25,7 +25,7 @@ from ..engines.fair_semaphore import IN_FLIGHT, FairSemaphore
 from ..engines.meter import Meter
 from ..memory.store.store import Store
 from ..memory.store.owner import Owner
-from ..memory.tenant_lock import TENANT, TenantLock
+from ..memory.tenant_lock import CURRENT_TENANT, TenantLock
 from ..programs.program import MemoryProgram
 from ..records.context_variables import set_context
 from .auth import Tokens
@@ -118,7 +118,7 @@ class Pool:
                     work.cancel()
 
     async def _work(self, call: Any, tenant: str, deadline: Deadline, begun: asyncio.Event, before: Any) -> Any:
-        with self.slot(tenant), set_context(TENANT, tenant):
+        with self.slot(tenant), set_context(CURRENT_TENANT, tenant):
             own = self._tenants.setdefault(tenant, CapacityLimiter(1))
             own.total_tokens = max(1, int(self._size * self._share()))
             if before is not None and min(self._threads.available_tokens, own.available_tokens) < 1:

@@ -27,7 +27,7 @@ import dspy
 from ..async_bridge import in_thread, off_loop, run_bridged
 from ..engines.models import language_model
 from ..memory.results import Added, Evidence, MemoryStatus, Receipt, SessionStatus, Source
-from ..memory.incoming_items import Messages, item_and_digest, utc_now, turns_from_messages
+from ..memory.incoming_items import Messages, read_incoming_item, utc_now, turns_from_messages
 from ..memory.metadata import Scalar
 from ..memory.memory import Memory
 from ..memory.store.store import Store
@@ -139,8 +139,8 @@ class UserMemory:
             StoreError: It could not be stored, and is not.
             LMError: The endpoint failed. The session is stored; it will be remembered with the next one.
         """
-        item, digest = item_and_digest(session, id, metadata)
-        added = self.store.add(self.owner, item, digest, self._forgets, metadata)
+        incoming = read_incoming_item(session, id, metadata)
+        added = self.store.add(self.owner, incoming.item, incoming.digest, self._forgets, metadata)
         if remember:
             self.remember()
         return added
@@ -169,8 +169,8 @@ class UserMemory:
             StoreError: The session could not be stored; the old one is there.
             LMError: The endpoint failed. The new session is stored; it will be remembered with the next one.
         """
-        item, digest = item_and_digest(session, id, metadata)
-        added = self.store.replace(self.owner, item, digest, self._forgets, metadata)
+        incoming = read_incoming_item(session, id, metadata)
+        added = self.store.replace(self.owner, incoming.item, incoming.digest, self._forgets, metadata)
         # The old session must not stay in what this process keeps of its users.
         self.memories.drop_forgotten(self.store.forgets())
         if remember:
@@ -233,7 +233,7 @@ class UserMemory:
             question: The question, or request, of the program's task.
             recent: Items that the answer's prompt shows as they are, e.g. the running conversation.
             asked: Ids of stored turns that are the question itself: they would be recalled as its answer.
-            where: Conditions of the metadata of sessions (`memory.incoming`): only what rests on such a session.
+            where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
             since: Only what is of this moment or later; moments without a zone are in UTC.
             until: Only what is from before this moment.
             **query: Further query fields of the task, e.g. `options`, `date`.

@@ -21,7 +21,7 @@ from dspy.utils.exceptions import LMError
 
 from ..errors import MempilerError, StoreError
 from ..memory.store.records import Claim
-from ..memory.tenant_lock import TENANT
+from ..memory.tenant_lock import CURRENT_TENANT
 from .breaker import CALLER, breakers_of
 from .error_responses import failure, log
 from .memories import Memories
@@ -118,7 +118,7 @@ class Writers:
 
     def _write(self, claim: Claim, future: Future[WriteCounts]) -> None:
         CALLER.set(claim.owner)
-        TENANT.set(claim.owner.tenant)
+        CURRENT_TENANT.set(claim.owner.tenant)
         try:
             done = write_claimed(self._memories, claim, self._lease, self._stop).counts
             self.failures.reset(claim.owner)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ..entry import DIALOGUE, Entry, SpeakerIs
-from ..text_slots import in_parts, text_slot
+from ..text_slots import split_for_slots, text_slot
 from .bm25 import BM25Index
 from .months import month_nearness, month_number
 from .neighbours import Neighbours, NeighbourSmoothing
@@ -68,7 +68,7 @@ class EntryRows:
             vectors: The vectors of the first entry, then those of the second, and so on; None if
                 entries have none.
         """
-        for part in in_parts(entries, _text_length):
+        for part in split_for_slots(entries, _text_length):
             with text_slot(sum(map(_text_length, part))):
                 for entry in part:
                     self._put_entry(entry)

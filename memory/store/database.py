@@ -177,7 +177,7 @@ def _engine(url: str | Path, timeout: float) -> Engine:
 @contextmanager
 def _in_turn(threads: TenantLock, path: str) -> Generator[None]:
     """A turn to write to an SQLite file, among all threads of all processes: SQLite lets who waits sleep and retry."""
-    with threads.held(), ExitStack() as held:
+    with threads.hold(), ExitStack() as held:
         with suppress(OSError):
             held.callback(os.close, file := os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -93,7 +93,7 @@ class Store(Claims):
                 item's and a number.
             digest: Identifies a repeated item; that of the item's content if None.
             since: What `forgets` was when the caller began; now if None.
-            metadata: A few plain values by name, by which searches can choose; see `memory.incoming`.
+            metadata: A few plain values by name, by which searches can choose; see `memory.metadata`.
 
         Returns:
             Its id and position; `new` is False for an item that had been added before, which is left alone.

@@ -36,7 +36,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from ...data.text_metrics import squad_words
 from ...memory.memory import Memory
-from ...memory.word_count import count_words, memory_words
+from ...memory.word_count import count_memory_words, count_words
 from ...programs.program import MemoryProgram
 from ...programs.recording import PredictorCall, failure_of, record_failure
 from ...programs.threads import gather
@@ -141,7 +141,7 @@ def reward(answered: QuestionScores, rollout: Rollout, settings: RewardSettings)
     """R of a rollout: the mean score of what its memory answered minus lambda c."""
     said = sum(count_words(turn.content) for item in rollout.history.items for turn in item.turns)
     return answered.mean - settings.compression * compression_excess(
-        memory_words(rollout.memory), said, settings.threshold
+        count_memory_words(rollout.memory), said, settings.threshold
     )
 
 

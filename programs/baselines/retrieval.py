@@ -191,7 +191,7 @@ class SessionReader(EntryReader[SessionMemory]):
         kept: list[StoredSession] = []
         for session in memory.sessions:
             if any(edits.touches(turn.id, turn.sources) for turn in session.turns):
-                turns = edits.amended_entries(session.turns) if edits.edited(memory.entry(session)) is not None else ()
+                turns = edits.amended_entries(session.turns) if edits.edited_entry(memory.entry(session)) is not None else ()
                 session = session.replace(turns=turns)
             if session.turns:
                 kept.append(session)

@@ -17,7 +17,7 @@ from mempiler.data.locomo import Locomo, LocomoF1, evidence_ids
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.loss import advantages
 from mempiler.engines.local.settings import Reinforcement
-from mempiler.memory.word_count import count_words, memory_words
+from mempiler.memory.word_count import count_memory_words, count_words
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector
 from mempiler.optimizers.logo_grpo.groups import grouped
 from mempiler.optimizers.logo_grpo.reward import (
@@ -86,7 +86,7 @@ def test_operations(case: dict[str, Any], agrees: Callable[..., None], scripted:
     ours = {
         "each": each,
         "memories": [_row(fact) for fact in memory.facts],
-        "words": memory_words(memory),
+        "words": count_memory_words(memory),
         "evidence": list(dict.fromkeys(source for fact in memory.facts for source in fact.sources)),
     }
     kept = [{key: row[key] for key in _KEPT} for row in theirs["memories"]]

@@ -15,149 +15,236 @@ QUESTION = "Where do I live?"
 
 
 @pytest.mark.parametrize(
-    ("text", "asks"),
+    "text",
     [
-        ("Where do I live?", True),
-        ("Really?! Where?", True),
-        ("“Where do I live?”", True),
-        ("¿Dónde vivo?", True),
-        ("我住在哪里？", True),
-        ("أين أعيش؟", True),
-        ("Πού μένω\u037e", True),
-        ("የት ነው የምኖረው፧", True),
-        ("where do i live", True),
-        ("What's my name", True),
-        ("which city do I live in", True),
-        ("我住在哪里", True),
-        ("你还记得我吗", True),
-        ("I live in Lisbon.", False),
-        ("I moved to Lisbon. Where do you live?", False),
-        ("Where do I live? In Lisbon.", False),
-        ("When I moved to Lisbon I sold my car", False),
-        ("What a day!", False),
-        ("我住在里斯本。", False),
-        ("?!", False),
-        ("", False),
+        "Where do I live?",
+        "Really?! Where?",
+        "“Where do I live?”",
+        "¿Dónde vivo?",
+        "我住在哪里？",
+        "أين أعيش؟",
+        "Πού μένω\u037e",
+        "የት ነው የምኖረው፧",
     ],
 )
-def test_a_text_asks_if_all_of_its_sentences_do_in_any_script(text: str, asks: bool) -> None:
-    assert is_question(text) is asks
+def test_text_whose_sentences_all_have_question_marks_is_a_question(text: str) -> None:
+    assert is_question(text)
 
 
-def turns(*texts: str, speaker: str = "user", day: int = 1, first: int = 1) -> list[Entry]:
-    """Turns of one dialogue each, so that none lends another one anything."""
-    return [
-        Entry(
-            id=f"t{number}",
-            kind="turn",
-            text=f"{speaker}: {text}",
-            speaker=speaker,
-            time=datetime(2024, 3, day),
-            tags={DIALOGUE: f"t{number}"},
-        )
-        for number, text in enumerate(texts, first)
-    ]
+@pytest.mark.parametrize(
+    "text",
+    [
+        "where do i live",
+        "What's my name",
+        "which city do I live in",
+        "我住在哪里",
+        "你还记得我吗",
+    ],
+)
+def test_text_without_a_mark_is_a_question_by_its_words(text: str) -> None:
+    assert is_question(text)
 
 
-FACT = turns("I live in Lisbon, near the river.", first=100)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I live in Lisbon.",
+        "I moved to Lisbon. Where do you live?",
+        "Where do I live? In Lisbon.",
+        "When I moved to Lisbon I sold my car",
+        "What a day!",
+        "我住在里斯本。",
+        "?!",
+        "",
+    ],
+)
+def test_text_that_also_says_something_or_nothing_is_no_question(text: str) -> None:
+    assert not is_question(text)
 
 
-class Words:
+def turn(number: int, text: str, speaker: str = "user", day: int = 1) -> Entry:
+    """Return a turn that is a dialogue of its own, so that no other one counts for it."""
+    turn_id = f"t{number}"
+    return Entry(
+        id=turn_id,
+        kind="turn",
+        text=f"{speaker}: {text}",
+        speaker=speaker,
+        time=datetime(2024, 3, day),
+        tags={DIALOGUE: turn_id},
+    )
+
+
+def turns(texts: Sequence[str]) -> list[Entry]:
+    """Return turns of the user, with the ids t1, t2, ..."""
+    return [turn(number, text) for number, text in enumerate(texts, 1)]
+
+
+FACT = turn(100, "I live in Lisbon, near the river.")
+
+
+class QuestionsFirst:
     """A reranker that likes questions best."""
 
-    name = "words"
+    name = "questions first"
 
     def words(self, query: str) -> Sequence[str]:
         return query.split()
 
-    def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
-        return np.array([float("?" in passage[0]) for passage in texts])
+    def scores(
+        self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]
+    ) -> np.ndarray:
+        is_asking = ["?" in passages[0] for passages in texts]
+        return np.array(is_asking, dtype=float)
 
 
-def searched(kind: str, entries: Sequence[Entry]) -> Index:
-    def compute(texts: Sequence[str]) -> np.ndarray:
-        """Near to "live", and nearer the more of the text that is."""
-        return np.array([[text.count("live"), len(text.split()) / 5] for text in texts], np.float32)
+def living_vectors(texts: Sequence[str]) -> np.ndarray:
+    """Return vectors that are near to "live", the nearer, the more of a text the word is."""
+    vectors = [[text.count("live"), len(text.split()) / 5] for text in texts]
+    return np.array(vectors, np.float32)
 
-    embedder = None if kind == "words" else TextEmbedder("live", compute, 2)
-    if embedder and kind == "reranked":
-        embedder.reranker = Words()
+
+def index_of(entries: Sequence[Entry], embedder: TextEmbedder | None = None) -> Index:
     index = Index(embedder, hybrid=True)
     index.add(entries)
     return index
 
 
-@pytest.mark.parametrize("kind", ["words", "vectors", "reranked"])
+def found_ids(index: Index, query: str, k: int) -> list[str]:
+    (hits,) = index.search([query], k)
+    return [hit.id for hit in hits]
+
+
+def embedder_of(signals: str) -> TextEmbedder | None:
+    """Return what searches by "words", by words and "vectors", or asks a "reranker" as well."""
+    if signals == "words":
+        return None
+    embedder = TextEmbedder("living", living_vectors, 2)
+    if signals == "reranker":
+        embedder.reranker = QuestionsFirst()
+    return embedder
+
+
+LOWEST_SCORES = {"words": 0.0, "vectors": -1.0, "reranker": -1.0}
+ASKED_OFTEN = [*turns([QUESTION] * 10 + ["where do i live"]), FACT]
+
+
+@pytest.mark.parametrize("signals", LOWEST_SCORES)
 @pytest.mark.parametrize("k", [1, 3, 30])
-def test_a_question_that_was_asked_often_stands_behind_what_answers_it(kind: str, k: int) -> None:
-    index = searched(kind, [*turns(*["Where do I live?"] * 10, "where do i live"), *FACT])
-    (hits,) = index.search([QUESTION], k, -1.0 if kind != "words" else 0.0)
-    assert [hit.id for hit in hits][:1] == ["t100"]
-    assert len(hits) == min(k, 12)
+def test_question_that_was_asked_often_stands_behind_its_answer(signals: str, k: int) -> None:
+    index = index_of(ASKED_OFTEN, embedder_of(signals))
+
+    (hits,) = index.search([QUESTION], k, LOWEST_SCORES[signals])
+
+    assert hits[0].id == FACT.id
+    assert len(hits) == min(k, len(ASKED_OFTEN))
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
-    (longer,) = index.search([QUESTION], 31, -1.0 if kind != "words" else 0.0)
-    assert hits == longer[:k], "a smaller number of hits is the head of a larger one"
 
 
-def test_other_words_for_the_same_question_count_once() -> None:
-    asked = ["Which city do I live in?", "Do I live in a city?", "In which city do I live now?"] * 5
-    (hits,) = searched("words", [*turns(*asked), *FACT]).search([QUESTION], 4)
-    assert "t100" in [hit.id for hit in hits]
+@pytest.mark.parametrize("signals", LOWEST_SCORES)
+@pytest.mark.parametrize("k", [1, 3, 30])
+def test_fewer_hits_are_the_first_of_more(signals: str, k: int) -> None:
+    index = index_of(ASKED_OFTEN, embedder_of(signals))
+    lowest_score = LOWEST_SCORES[signals]
+
+    (hits,) = index.search([QUESTION], k, lowest_score)
+    (more_hits,) = index.search([QUESTION], 31, lowest_score)
+
+    assert hits == more_hits[:k]
+
+
+def test_same_question_in_other_words_counts_once() -> None:
+    questions = [
+        "Which city do I live in?",
+        "Do I live in a city?",
+        "In which city do I live now?",
+    ]
+    index = index_of([*turns(questions * 5), FACT])
+
+    assert FACT.id in found_ids(index, QUESTION, 4)
 
 
 @pytest.mark.parametrize(
-    ("told", "query"),
-    [("Did you know I live in Lisbon?", QUESTION), ("Weißt du, dass ich jetzt in Lissabon lebe?", "Wo lebe ich?")],
+    ("telling_question", "query"),
+    [
+        ("Did you know I live in Lisbon?", QUESTION),
+        ("Weißt du, dass ich jetzt in Lissabon lebe?", "Wo lebe ich?"),
+    ],
 )
-def test_a_question_that_tells_something_keeps_its_place(told: str, query: str) -> None:
-    entries = [*turns(*[query] * 10), *turns(told, first=50)]
-    assert [hit.id for hit in searched("words", entries).search([query], 1)[0]] == ["t50"]
+def test_question_that_tells_something_keeps_its_place(telling_question: str, query: str) -> None:
+    index = index_of([*turns([query] * 10), turn(50, telling_question)])
+
+    assert found_ids(index, query, 1) == ["t50"]
 
 
 RUN = "I ran along the river."
+BOATS = turn(9, "By the river there were many boats and a big old ship.")
+
+
+def test_same_words_of_the_same_speaker_and_day_count_once() -> None:
+    index = index_of([turn(1, RUN), turn(2, "i ran  along the RIVER!"), BOATS])
+
+    assert found_ids(index, "Who ran along the river?", 3) == ["t1", "t9", "t2"]
 
 
 @pytest.mark.parametrize(
-    ("again", "first"),
+    "second_turn",
     [
-        (turns("i ran  along the RIVER!", first=2), ["t1", "t9"]),
-        (turns(RUN, day=2, first=2), ["t1", "t2"]),
-        (turns(RUN, speaker="Bob", first=2), ["t1", "t2"]),
-        (turns("I ran along the river twice.", first=2), ["t1", "t2"]),
+        turn(2, RUN, day=2),
+        turn(2, RUN, speaker="Bob"),
+        turn(2, "I ran along the river twice."),
     ],
-    ids=["the same words", "another day", "another speaker", "other words"],
+    ids=["another day", "another speaker", "other words"],
 )
-def test_what_is_said_once_more_counts_unless_it_is_of_another_day_or_speaker(again, first) -> None:
-    entries = [*turns(RUN), *again, *turns("By the river there were many boats and a big old ship.", first=9)]
-    (hits,) = searched("words", entries).search(["Who ran along the river?"], 3)
-    assert [hit.id for hit in hits][:2] == first
-    assert len(hits) == 3
+def test_turn_of_another_day_or_speaker_or_in_other_words_keeps_its_place(
+    second_turn: Entry,
+) -> None:
+    index = index_of([turn(1, RUN), second_turn, BOATS])
+
+    assert found_ids(index, "Who ran along the river?", 3) == ["t1", "t2", "t9"]
 
 
 def test_what_an_assistant_says_again_on_another_day_counts_once() -> None:
-    said = "I do not know where you live."
-    entries = [entry for day in range(1, 11) for entry in turns(said, speaker="assistant", day=day, first=day)]
-    (hits,) = searched("words", [*entries, *FACT]).search([QUESTION], 2)
-    assert "t100" in [hit.id for hit in hits]
+    text = "I do not know where you live."
+    replies = [turn(day, text, speaker="assistant", day=day) for day in range(1, 11)]
+    index = index_of([*replies, FACT])
+
+    assert FACT.id in found_ids(index, QUESTION, 2)
 
 
-def test_only_turns_are_looked_at_and_only_where_all_signals_count() -> None:
-    facts = [entry.model_copy(update={"kind": "fact"}) for entry in turns(*[QUESTION] * 3)]
-    hybrid, plain = Index(hybrid=True), Index()
-    hybrid.add([*facts, *FACT])
-    plain.add([*turns(*[QUESTION] * 3), *FACT])
-    for index in (hybrid, plain):
-        assert [hit.id for hit in index.search([QUESTION], 4)[0]] == ["t1", "t2", "t3", "t100"]
+def test_entries_that_are_no_turns_keep_their_places() -> None:
+    facts = [entry.model_copy(update={"kind": "fact"}) for entry in turns([QUESTION] * 3)]
+    index = index_of([*facts, FACT])
+
+    assert found_ids(index, QUESTION, 4) == ["t1", "t2", "t3", "t100"]
 
 
-def test_a_filter_chooses_before() -> None:
-    entries = [*turns(QUESTION, first=1), *FACT, *turns(QUESTION, first=200)]
-    (hits,) = searched("words", entries).search([QUESTION], 9, where=lambda entry: entry.id != "t1")
+def test_index_that_is_not_hybrid_leaves_repeats_at_their_places() -> None:
+    index = Index()
+    index.add([*turns([QUESTION] * 3), FACT])
+
+    assert found_ids(index, QUESTION, 4) == ["t1", "t2", "t3", "t100"]
+
+
+def test_turn_that_a_filter_hides_makes_no_other_one_a_repeat() -> None:
+    index = index_of([turn(1, RUN), turn(2, RUN), BOATS])
+
+    (hits,) = index.search(["Who ran along the river?"], 9, where=lambda entry: entry.id != "t1")
+
+    assert [hit.id for hit in hits] == ["t2", "t9"]
+
+
+def test_filter_leaves_repeats_behind_what_it_shows() -> None:
+    index = index_of([turn(1, QUESTION), FACT, turn(200, QUESTION)])
+
+    (hits,) = index.search([QUESTION], 9, where=lambda entry: entry.id != "t1")
+
     assert [hit.id for hit in hits] == ["t100", "t200"]
 
 
-def test_a_question_as_long_as_a_book_is_no_repeat() -> None:
+def test_question_as_long_as_a_book_is_no_repeat() -> None:
     book = "Where do I live, " * MAX_COMPARED_CHARS + "?"
-    (hits,) = searched("words", [*turns(book, book), *FACT]).search([QUESTION], 9)
-    assert {hit.id for hit in hits[:2]} == {"t1", "t2"}
+    index = index_of([*turns([book, book]), FACT])
+
+    assert set(found_ids(index, QUESTION, 9)[:2]) == {"t1", "t2"}

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from mempiler import ConflictError, Store, StoreError, build
 from mempiler.engines.models import language_model
-from mempiler.memory.incoming_items import item_and_digest
+from mempiler.memory.incoming_items import read_incoming_item
 from mempiler.memory.store.tables import SCHEMA
 from mempiler.memory.store.owner import Owner
 from mempiler.serving.transfer import import_users
@@ -175,7 +175,7 @@ def _replace_and_die_before(url: str, statement: int) -> None:
     # Of the store only: what models and searches start in the process that forks is missing in this one.
     with Store(url) as store:
         _die_before(statement)
-        store.replace(ADA, *item_and_digest(_message("new"), "s"))
+        store.replace(ADA, *read_incoming_item(_message("new"), "s"))
 
 
 def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_killed(url: str) -> None:

@@ -1,92 +1,125 @@
-"""A lock that tenants hold in turns."""
+"""A lock that tenants get one after the other (`memory.tenant_lock`)."""
 
 import threading
 import time
 
 import pytest
-from mempiler.memory.tenant_lock import TENANT, TenantLock
+from mempiler.memory.tenant_lock import CURRENT_TENANT, TenantLock
 
 from ..conftest import within
 
 
-class Crowd:
-    """Threads of tenants that wait for a lock; `order` says who held it."""
+class WaitingThreads:
+    """Threads of several tenants that wait for a lock, one behind the other."""
 
     def __init__(self, lock: TenantLock) -> None:
         self.lock = lock
-        self.order = list[str]()
-        self._threads = list[threading.Thread]()
+        self.tenants_in_order: list[str] = []
+        """The tenants that got the lock, in this order."""
+        self._threads: list[threading.Thread] = []
 
-    def join_queue(self, tenant: str) -> None:
-        before = self.lock.waiting
-        thread = threading.Thread(target=self._hold, args=(tenant,))
+    def start(self, tenant: str) -> None:
+        """Start a thread of a tenant, and wait until it stands in the queue."""
+        waiting_before = self.lock.waiting
+        thread = threading.Thread(target=self._hold_lock, args=(tenant,))
         self._threads.append(thread)
         thread.start()
-        assert within(10, lambda: self.lock.waiting == before + 1)
+        assert within(10, lambda: self.lock.waiting == waiting_before + 1)
 
-    def wait(self) -> None:
+    def join(self) -> None:
+        """Wait until every thread has had the lock."""
         for thread in self._threads:
             thread.join(10)
 
-    def _hold(self, tenant: str) -> None:
-        TENANT.set(tenant)
-        with self.lock.held():
-            self.order.append(tenant)
+    def _hold_lock(self, tenant: str) -> None:
+        CURRENT_TENANT.set(tenant)
+        with self.lock.hold():
+            self.tenants_in_order.append(tenant)
 
 
-def test_a_tenant_with_many_threads_holds_up_another_by_one() -> None:
+def test_tenant_with_many_threads_holds_up_another_by_one_of_them() -> None:
     lock = TenantLock()
-    crowd = Crowd(lock)
-    with lock.held():
+    threads = WaitingThreads(lock)
+
+    with lock.hold():
         for tenant in ("greedy", "greedy", "greedy", "greedy", "modest", "other"):
-            crowd.join_queue(tenant)
-    crowd.wait()
-    assert crowd.order == ["greedy", "modest", "other", "greedy", "greedy", "greedy"]
+            threads.start(tenant)
+    threads.join()
+
+    expected_order = ["greedy", "modest", "other", "greedy", "greedy", "greedy"]
+    assert threads.tenants_in_order == expected_order
 
 
-def test_one_holds_it_at_a_time_and_an_error_gives_it_on() -> None:
+def test_one_thread_holds_the_lock_at_a_time() -> None:
     lock = TenantLock()
-    inside = list[int]()
+    holders: list[int] = []
 
-    def work(number: int) -> None:
-        TENANT.set(str(number % 3))
-        with lock.held():
-            inside.append(number)
-            assert inside == [number]
+    def hold_lock(number: int) -> None:
+        CURRENT_TENANT.set(f"tenant {number % 3}")
+        with lock.hold():
+            holders.append(number)
+            assert holders == [number]
             time.sleep(0.001)
-            inside.clear()
+            holders.clear()
 
-    with pytest.raises(ValueError, match="broken"), lock.held():
-        raise ValueError("broken")
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(30)]
+    threads = [threading.Thread(target=hold_lock, args=(number,)) for number in range(30)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert (lock.waiting, inside) == (0, [])
-    with lock.held():
-        pass
+
+    # A thread whose assertion failed would have left its number behind.
+    assert holders == []
+    assert_is_free(lock)
 
 
-@pytest.mark.parametrize("is_handed_over", [False, True])
-def test_who_is_interrupted_while_waiting_leaves_the_lock_to_others(
-    monkeypatch: pytest.MonkeyPatch, is_handed_over: bool
-) -> None:
+def test_error_in_the_block_frees_the_lock() -> None:
     lock = TenantLock()
 
-    class Interrupted(threading.Event):
+    with pytest.raises(ValueError, match="broken"), lock.hold():
+        raise ValueError("broken")
+
+    assert_is_free(lock)
+
+
+def test_thread_that_is_interrupted_while_it_waits_leaves_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class InterruptedEvent(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
-            if is_handed_over:
-                holder.__exit__(None, None, None)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("mempiler.memory.tenant_lock.threading.Event", Interrupted)
-    holder = lock.held()
-    holder.__enter__()
-    with pytest.raises(KeyboardInterrupt), lock.held():
-        pytest.fail("it is held by another one")
-    if not is_handed_over:
-        holder.__exit__(None, None, None)
-    assert lock.waiting == 0
-    with lock.held():
-        pass
+    monkeypatch.setattr("mempiler.memory.tenant_lock.threading.Event", InterruptedEvent)
+    lock = TenantLock()
+
+    with lock.hold(), pytest.raises(KeyboardInterrupt), lock.hold():
+        pytest.fail("another block holds the lock")
+
+    assert_is_free(lock)
+
+
+def test_thread_that_is_interrupted_when_it_gets_the_lock_passes_it_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lock = TenantLock()
+    first_holder = lock.hold()
+
+    class InterruptedEvent(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            # The lock is handed over, and the interruption comes before anybody notices.
+            first_holder.__exit__(None, None, None)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("mempiler.memory.tenant_lock.threading.Event", InterruptedEvent)
+    first_holder.__enter__()
+
+    with pytest.raises(KeyboardInterrupt), lock.hold():
+        pytest.fail("the interruption comes first")
+
+    assert_is_free(lock)
+
+
+def assert_is_free(lock: TenantLock) -> None:
+    """Hold the lock for a moment; if somebody else held it, this would wait for ever."""
+    with lock.hold():
+        assert lock.waiting == 0

@@ -154,14 +154,14 @@ def test_long_texts_wait_for_their_turn_and_short_ones_do_not(connect: Any) -> N
     lock = client.service.memories.text_lock
     assert client.add("I like jazz. " * 1_000).status_code == 201
     assert client.as_tenant("globex").add("I like jazz.").status_code == 201
-    with lock.held():
+    with lock.hold():
         with pytest.raises(httpx.ReadTimeout):
             client.post("/v1/users/ada/ask", json={"question": "Which jazz?"}, timeout=1.0)
         assert within(20, lambda: lock.waiting == 1)
         assert client.as_tenant("globex").ask("Which jazz?").status_code == 200
     # The index is made although its client has gone away.
     assert within(60, lambda: not client.service.asking.held.total())
-    with lock.held():
+    with lock.hold():
         assert client.post("/v1/users/ada/search", json={"query": "jazz"}).status_code == 200
 
 

@@ -1,0 +1,214 @@
+"""Changes from one version of a memory to the next, as JSON (`memory.changes`)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import dspy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mempiler import build
+from mempiler.data.catalog import benchmark
+from mempiler.engines.models import language_model
+from mempiler.memory.changes import apply_changes, common_prefix_length, diff
+from mempiler.memory.memory import Memory
+from mempiler.programs.names import METHODS
+from mempiler.programs.writing import finalize_memory, write_item
+from mempiler.records import Record
+from pydantic import BaseModel, ConfigDict
+
+
+class Leaf(Record):
+    text: str
+    number: float = 0.5
+
+
+class Tree(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    leaf: Leaf = Leaf(text="")
+    leaves: tuple[Leaf, ...] = ()
+    leaves_by_name: dict[str, Leaf] = {}
+    words: tuple[str, ...] = ()
+    words_by_number: dict[int, str] = {}
+    note: str | None = None
+
+
+class Box(BaseModel):
+    value: Any
+
+
+LEAVES_BY_LETTER = {letter: Leaf(text=letter) for letter in "abcde"}
+LEAVES = list(LEAVES_BY_LETTER.values())
+
+TREES = st.builds(
+    Tree,
+    leaf=st.sampled_from(LEAVES),
+    leaves=st.lists(st.sampled_from(LEAVES), max_size=6).map(tuple),
+    leaves_by_name=st.dictionaries(st.sampled_from("xyz"), st.sampled_from(LEAVES)),
+    words=st.lists(st.sampled_from(["one", "two", "three"]), max_size=4).map(tuple),
+    words_by_number=st.dictionaries(st.integers(0, 3), st.sampled_from(["one", "two"])),
+    note=st.none() | st.text(max_size=3),
+)
+
+
+def tree_of(letters: str) -> Tree:
+    """Return a tree whose leaves have these letters."""
+    return Tree(leaves=tuple(LEAVES_BY_LETTER[letter] for letter in letters))
+
+
+def diff_through_json(before: BaseModel, after: BaseModel) -> dict[str, Any]:
+    """Return the changes as they come back from a store."""
+    return json.loads(json.dumps(diff(before, after)))
+
+
+def document_of(record: BaseModel) -> dict[str, Any]:
+    """Return the JSON of a record, read."""
+    return json.loads(record.model_dump_json())
+
+
+def patched_document(before: BaseModel, after: BaseModel) -> Mapping[str, Any]:
+    """Return the JSON of the version before, with the changes to the version after."""
+    return apply_changes(document_of(before), diff_through_json(before, after))
+
+
+@given(before=TREES, after=TREES)
+def test_patched_document_is_that_of_the_next_version_in_its_order(
+    before: Tree, after: Tree
+) -> None:
+    patched_json = json.dumps(patched_document(before, after))
+
+    assert patched_json == json.dumps(document_of(after))
+
+
+@given(before=TREES, after=TREES)
+def test_patched_version_is_the_next_version_and_the_one_before_stays(
+    before: Tree, after: Tree
+) -> None:
+    json_before = before.model_dump_json()
+
+    patched = apply_changes(before, diff_through_json(before, after))
+
+    assert patched.model_dump_json() == after.model_dump_json()
+    assert before.model_dump_json() == json_before
+
+
+@given(before=TREES, after=TREES)
+def test_patched_version_shares_the_beginning_that_did_not_change(
+    before: Tree, after: Tree
+) -> None:
+    patched = apply_changes(before, diff_through_json(before, after))
+
+    unchanged = common_prefix_length(before.leaves, after.leaves)
+    assert common_prefix_length(patched.leaves, before.leaves) >= unchanged
+    for position in range(unchanged):
+        assert patched.leaves[position] is before.leaves[position]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (1.0, 1), (False, 0)])
+def test_equal_value_of_another_type_is_a_change(before: Any, after: Any) -> None:
+    document = patched_document(Box(value=before), Box(value=after))
+
+    # In Python `True` is equal to 1; in JSON it is not.
+    assert json.dumps(document) == json.dumps({"value": after})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected_changes"),
+    [
+        ("abc", "abcd", [[3, 0, ["d"]]]),
+        ("abc", "adc", [[1, 1, ["d"]]]),
+        ("abcd", "bced", [[0, 1, []], [3, 0, ["e"]]]),
+        ("ab", "ba", [[0, 2, ["b", "a"]]]),
+        ("abc", "", [[0, 3, []]]),
+    ],
+)
+def test_changes_of_a_sequence_name_removed_and_new_items(
+    before: str, after: str, expected_changes: list[Any]
+) -> None:
+    item_changes = diff(tree_of(before), tree_of(after))["leaves"]["items"]
+
+    with_letters: list[Any] = []
+    for start, removed_count, new_leaves in item_changes:
+        letters = [leaf["text"] for leaf in new_leaves]
+        with_letters.append([start, removed_count, letters])
+    assert with_letters == expected_changes
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("abc", "abcd"),
+        ("abc", "adc"),
+        ("abcd", "bced"),
+        # An item comes twice, and another one goes.
+        ("abcd", "aecde"),
+        ("ab", "ba"),
+        ("abc", ""),
+    ],
+)
+def test_patched_sequence_is_that_of_the_next_version(before: str, after: str) -> None:
+    assert "items" in diff(tree_of(before), tree_of(after))["leaves"]
+
+    assert patched_document(tree_of(before), tree_of(after)) == document_of(tree_of(after))
+
+
+WRONG_CHANGES: list[dict[str, Any]] = [
+    {"leaves": {"sorted": []}},
+    {"leaves_by_name": {"keys": {"gone": ["q"], "put": {}, "in": {}}}},
+]
+
+
+@pytest.mark.parametrize("changes", WRONG_CHANGES, ids=["unknown kind", "missing key"])
+def test_changes_that_do_not_fit_a_document_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        apply_changes(document_of(Tree()), changes)
+
+
+@pytest.mark.parametrize("changes", WRONG_CHANGES, ids=["unknown kind", "missing key"])
+def test_changes_that_do_not_fit_a_version_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        apply_changes(Tree(), changes)
+
+
+BENCHMARKS_BY_METHOD = {
+    **dict.fromkeys(METHODS, "locomo"),
+    "pramem": "movielens",
+    "h2memory": "palbench.restate",
+    "logs+session-rag": "palbench.select",
+}
+
+
+def written_versions(method_name: str) -> Sequence[Memory[Any]]:
+    """Return the versions of a memory: empty, after each of three items, and finalized."""
+    settings = {"rounds": 2} if method_name == "pramem" else {}
+    writer = build(method_name, **settings).method.writer
+    history = benchmark(BENCHMARKS_BY_METHOD[method_name]).load().examples[0].history
+
+    versions: list[Memory[Any]] = [writer.Memory()]
+    with dspy.context(lm=language_model("offline")):
+        for item in history.items[:3]:
+            versions.append(write_item(writer, versions[-1], item, writer.extract(item)))
+        versions.append(finalize_memory(writer, versions[-1]))
+    return versions
+
+
+@pytest.mark.parametrize("method_name", BENCHMARKS_BY_METHOD)
+def test_changes_lead_from_the_first_to_the_last_version_of_every_method(
+    method_name: str,
+) -> None:
+    versions = written_versions(method_name)
+    document = document_of(versions[0])
+    patched = versions[0]
+
+    for before, after in pairwise(versions):
+        changes = diff_through_json(before, after)
+
+        document = apply_changes(document, changes)
+        assert document == document_of(after)
+        assert type(after).model_validate_json(json.dumps(document)) == after
+
+        patched = apply_changes(patched, changes)
+        assert patched == after

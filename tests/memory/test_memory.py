@@ -1,0 +1,107 @@
+"""Memories as values: the entries of turns, what finalizing leaves, and their search index."""
+
+import pickle
+from typing import Any
+
+import pytest
+from mempiler.memory.entry import DIALOGUE, Entry
+from mempiler.memory.memory import Memory, TurnMemory
+from mempiler.programs.baselines.retrieval import logged
+from mempiler.programs.pramem.memory import ExperienceMemory
+from mempiler.records import Action, AnyItem, Behavior, Logs, Profile, Session, Turn
+
+
+class NoteMemory(Memory[Entry]):
+    notes: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize("inner_class", [NoteMemory, ExperienceMemory])
+def test_memory_beneath_logs_decides_how_it_continues(inner_class: type[Memory[Any]]) -> None:
+    logged_class: Any = logged(inner_class)
+    before = logged_class(answered=True)
+    finalized = logged_class(inner=inner_class())
+
+    continued = before.continue_from(finalized)
+
+    assert continued.answered
+    assert continued.inner is before.inner.continue_from(finalized.inner)
+
+
+def turn(number: int) -> Turn:
+    return Turn(id=f"x:{number}", speaker="Ann", text="I  moved\nto Lisbon.", caption="a street")
+
+
+def memory_of(*items: AnyItem) -> TurnMemory:
+    memory = TurnMemory()
+    for item in items:
+        memory = memory.with_session(item)
+    return memory
+
+
+ACTION = Action(id="x:0", scene="video", situation="a clip", action="liked")
+ITEMS_BY_ENTRY_KIND: dict[str, AnyItem] = {
+    "turn": Session(id="x", turns=(turn(0),)),
+    "log": Logs(id="x", turns=(turn(0),)),
+    "profile": Profile(id="x", turns=(turn(0),)),
+    "record": Behavior.from_actions("x", [ACTION]),
+}
+
+
+@pytest.mark.parametrize("entry_kind", ITEMS_BY_ENTRY_KIND)
+def test_entry_of_a_turn_has_the_kind_of_its_item(entry_kind: str) -> None:
+    (entry,) = memory_of(ITEMS_BY_ENTRY_KIND[entry_kind]).entries()
+
+    assert entry.id == "x:0"
+    assert entry.kind == entry_kind
+    assert entry.hit().kind == entry_kind
+    assert entry.sources == ("x:0",)
+
+
+@pytest.mark.parametrize("entry_kind", ["log", "profile", "record"])
+def test_turns_of_other_items_than_sessions_are_no_dialogue(entry_kind: str) -> None:
+    (entry,) = memory_of(ITEMS_BY_ENTRY_KIND[entry_kind]).entries()
+
+    assert DIALOGUE not in entry.tags
+
+
+def test_entries_stand_in_the_order_in_which_items_were_added() -> None:
+    memory = memory_of(
+        Session(id="x", turns=(turn(0), turn(1))),
+        Logs(id="x", turns=(turn(2),)),
+        Profile(id="x", turns=(turn(3),)),
+    )
+
+    assert [entry.id for entry in memory.entries()] == ["x:0", "x:1", "x:2", "x:3"]
+
+
+def test_turns_of_one_session_are_one_dialogue_and_sessions_of_one_id_are_two() -> None:
+    memory = memory_of(
+        Session(id="x", turns=(turn(0), turn(1))),
+        Session(id="x", turns=(turn(2),)),
+    )
+
+    dialogues = [entry.tags[DIALOGUE] for entry in memory.entries()]
+    assert dialogues == ["x:0", "x:0", "x:2"]
+
+
+def test_next_version_shares_the_search_index() -> None:
+    memory = NoteMemory(notes=("rye",))
+
+    assert memory.replace(notes=("oats",)).lineage is memory.lineage
+    assert memory.model_copy(update={"notes": ("oats",)}).lineage is memory.lineage
+
+
+def test_memory_with_a_search_index_of_its_own_is_equal() -> None:
+    memory = NoteMemory(notes=("rye",))
+
+    separate = memory.with_new_lineage()
+
+    assert separate == memory
+    assert separate.lineage is not memory.lineage
+
+
+def test_search_index_is_neither_in_the_json_nor_in_the_pickle_of_a_memory() -> None:
+    memory = NoteMemory(notes=("rye",))
+
+    assert "lineage" not in memory.model_dump_json()
+    assert pickle.loads(pickle.dumps(memory)) == memory

@@ -1,0 +1,56 @@
+"""The months and years that a question names (`memory.search.months`)."""
+
+import time
+from datetime import datetime
+
+import numpy as np
+import pytest
+from mempiler.memory.search.months import month_nearness, month_number
+
+TIMES = (None, datetime(2023, 5, 7), datetime(2023, 6, 1), datetime(2022, 5, 1))
+MONTHS = np.array([month_number(moment) for moment in TIMES])
+NEXT_MONTH = 0.4
+YEAR = 0.3
+
+
+@pytest.mark.parametrize(
+    ("query", "expected_nearness"),
+    [
+        ("What did Ann do in May 2023?", [0, 1, NEXT_MONTH, 0]),
+        ("What happened on 5 May, 2023?", [0, 1, NEXT_MONTH, 0]),
+        ("Where was she on June 3rd, 2023?", [0, 0, 1, 0]),
+        ("2023年5月去了哪里？", [0, 1, NEXT_MONTH, 0]),
+        ("What happened on 2023-05-07?", [0, 1, NEXT_MONTH, 0]),
+        ("Who came in May?", [0, 1, NEXT_MONTH, 1]),
+        ("Who came in 2023?", [0, YEAR, YEAR, 0]),
+        ("In May 2023 or in May 2022?", [0, 1, NEXT_MONTH, 1]),
+    ],
+)
+def test_times_are_as_near_as_the_months_and_years_that_a_question_names(
+    query: str, expected_nearness: list[float]
+) -> None:
+    nearness = month_nearness(query, MONTHS, next_month=NEXT_MONTH, year=YEAR)
+
+    assert nearness is not None
+    assert nearness.tolist() == expected_nearness
+
+
+@pytest.mark.parametrize("query", ["May I come, or may she march?", "Who came?"])
+def test_question_that_names_no_month_has_no_nearness(query: str) -> None:
+    assert month_nearness(query, MONTHS, next_month=NEXT_MONTH, year=YEAR) is None
+
+
+MANY_DATES = " ".join(f"{n % 28 + 1} May {1900 + n % 200}" for n in range(50_000))
+
+
+@pytest.mark.parametrize("rest", ["2024年" * 100_000, MANY_DATES], ids=["Chinese", "English"])
+def test_only_the_beginning_of_a_very_long_question_is_searched_for_dates(rest: str) -> None:
+    months = np.array([month_number(datetime(2024, 5, 1)), 1])
+    start = time.process_time()
+
+    question = f"What did name7 say in May 2024? {rest}"
+    nearness = month_nearness(question, months, next_month=NEXT_MONTH, year=YEAR)
+
+    assert nearness is not None
+    assert nearness[0] == 1
+    assert time.process_time() - start < 5

@@ -1,0 +1,104 @@
+"""The speakers whose turns a question asks for, by their names (`memory.search.speakers`)."""
+
+import time
+
+import pytest
+from mempiler.memory.search.speakers import Speakers
+
+NAMES = ("Ann Lee", "Bob", "user", "小满", None, "Speaker 1", "Speaker 2")
+
+
+def speakers_of(*names: str | None) -> Speakers:
+    speakers = Speakers()
+    for name in names:
+        speakers.register(name)
+    return speakers
+
+
+def test_speakers_are_numbered_in_the_order_of_their_first_turns() -> None:
+    speakers = Speakers()
+
+    assert [speakers.register(name) for name in NAMES] == [0, 1, 2, 3, 4, 5, 6]
+    assert speakers.register("Bob") == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "speaker"),
+    [
+        ("What does Ann's dog eat?", "Ann Lee"),
+        ("What did ANN LEE say?", "Ann Lee"),
+        ("Ann?", "Ann Lee"),
+        ("Bob", "Bob"),
+        ("小满喜欢什么？", "小满"),
+        ("What did speaker 2 say?", "Speaker 2"),
+        # The one who is named counts, and "me" does not.
+        ("What did Bob tell me?", "Bob"),
+        # Who says "I" is the user.
+        ("What did I say about jazz?", "user"),
+        ("我喜欢什么？", "user"),
+    ],
+)
+def test_question_asks_for_the_turns_of_the_speaker_it_names(query: str, speaker: str) -> None:
+    speakers = speakers_of(*NAMES)
+
+    assert speakers.target_speakers(query) == [speakers.numbers[speaker]]
+
+
+@pytest.mark.parametrize(
+    "query", ["Did Ann meet Bob?", "Is it annual?", "What did the speaker say?"]
+)
+def test_question_that_names_two_speakers_or_none_asks_for_the_turns_of_nobody(query: str) -> None:
+    assert speakers_of(*NAMES).target_speakers(query) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "remainder"),
+    [
+        ("What does Ann's dog eat?", "What does dog eat?"),
+        ("What did ANN LEE say?", "What did say?"),
+        ("Did Ann meet Bob?", "Did meet ?"),
+        ("Ann?", "?"),
+        ("What did Bob tell me?", "What did tell me?"),
+        ("小满喜欢什么？", "喜欢什么？"),
+        ("What did speaker 2 say?", "What did say?"),
+    ],
+)
+def test_names_of_speakers_are_taken_out_of_a_question(query: str, remainder: str) -> None:
+    assert speakers_of(*NAMES).without_names(query) == remainder
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Is it annual?",
+        "What did I say about jazz?",
+        "我喜欢什么？",
+        "What did the speaker say?",
+        # Nothing would be left.
+        "Bob",
+    ],
+)
+def test_question_without_names_or_of_a_name_alone_stays_as_it_is(query: str) -> None:
+    assert speakers_of(*NAMES).without_names(query) == query
+
+
+def test_first_name_of_two_speakers_names_neither() -> None:
+    assert speakers_of("Ann Lee", "Ann May").target_speakers("What did Ann say?") == []
+
+
+def test_full_name_tells_speakers_of_one_first_name_apart() -> None:
+    assert speakers_of("Ann Lee", "Ann May").target_speakers("What did Ann May say?") == [1]
+
+
+@pytest.mark.parametrize(
+    "rest", ["2024年" * 100_000, "1 May 2024 " * 50_000], ids=["Chinese", "English"]
+)
+def test_only_the_beginning_of_a_very_long_question_is_searched_for_names(rest: str) -> None:
+    speakers = speakers_of(*(f"name{number}" for number in range(3000)))
+    question = f"What did name7 say in May 2024? {rest}"
+    start = time.process_time()
+
+    assert speakers.target_speakers(question) == [7]
+    assert "name7" not in speakers.without_names(question)
+
+    assert time.process_time() - start < 5
