@@ -22,7 +22,7 @@ from sqlalchemy.exc import OperationalError
 from ...errors import ConflictError, StoreError
 from ...records import Turn
 from . import tables as t
-from .database import OWN, batches, put, run, select_in
+from .old_database import OWN, batches, put, run, select_in
 from ..results import Receipt
 from ..names import valid_name
 from .reading import Reading, amendments_of

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from ...errors import StoreError
 from ...records import AnyItem, Session, Turn
 from ..edits import Amendment
-from .database import OWN, Database, read_row, run, select_in
+from .old_database import OWN, Database, read_row, run, select_in
 from ..changes import apply_changes
 from ..results import MemoryStatus
 from ..metadata import MetadataRange, meets

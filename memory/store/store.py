@@ -25,7 +25,7 @@ from sqlalchemy import Connection
 from ...errors import ConflictError, UserError
 from ...records import AnyItem, Item, Turn
 from ..edits import Amendment
-from .database import OWN, batches, put, run
+from .old_database import OWN, batches, put, run
 from ..results import Added
 from ..incoming_items import check_turns, storable_item, item_digest, record_json
 from ..metadata import Scalar, validate_metadata
