@@ -21,7 +21,7 @@ from sqlalchemy.exc import OperationalError
 
 from ...errors import ConflictError, StoreError
 from ...records import Turn
-from . import tables as t
+from . import old_tables as t
 from .old_database import OWN, batches, put, run, select_in
 from ..results import Receipt
 from ..names import valid_name

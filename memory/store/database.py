@@ -29,8 +29,8 @@ from .owner import Owner
 from .postgresql import PostgreSQL
 from .queries import load_queries
 from .records import Erasure
+from .schema import check_version, create_tables
 from .sqlite import SQLite
-from .tables import bring_up, check_version
 
 T = TypeVar("T")
 
@@ -191,7 +191,7 @@ class Database(SharedByCopies):
             with self._errors_as_store_errors():
                 if self.writable:
                     with self._backend.write() as connection:
-                        bring_up(connection, self.url)
+                        create_tables(connection, self.url)
                 else:
                     with self._backend.read() as connection:
                         check_version(connection, self.url)

@@ -28,7 +28,7 @@ from sqlalchemy.pool import NullPool
 from ...errors import MissingDependencyError, StoreError, UserError
 from ...records.shared_by_copies import SharedByCopies
 from ...secret_values import Secrets, secrets_of_address
-from .tables import bring_up, check_version
+from .old_tables import bring_up, check_version
 from .owner import Owner
 from ..tenant_lock import TenantLock
 
