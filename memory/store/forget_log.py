@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Sequence
 
 from ...errors import ConflictError
-from .database import Transaction
+from .database import Database, Transaction
 from .owner import Owner
 
 KEPT_SECONDS = 86_400.0
@@ -43,9 +43,10 @@ def any_session_key(owner: Owner) -> str:
     return _digest(owner.tenant, owner.user, "")
 
 
-def read_forget_count(transaction: Transaction) -> int:
+def read_forget_count(database: Database) -> int:
     """Return how often anybody was forgotten in this store."""
-    stored_count: str | None = transaction.execute("select_forget_count").scalar()
+    with database.single_read() as transaction:
+        stored_count: str | None = transaction.execute("select_forget_count").scalar()
     return int(stored_count or 0)
 
 
@@ -78,8 +79,7 @@ def check_not_forgotten(transaction: Transaction, owner: Owner, forget_count: in
     """
     if is_forgotten_since(transaction, [user_key(owner)], forget_count):
         raise ConflictError(
-            f"user {owner.user!r} was forgotten while this was under way; "
-            "nothing of it was stored"
+            f"user {owner.user!r} was forgotten while this was under way; nothing of it was stored"
         )
 
 

@@ -20,9 +20,7 @@ OPEN_POSITION = 0
 """The position that is stored for the turns of open sessions: items have positions from 1."""
 
 
-def with_turn_ids(
-    turns: Sequence[Turn], session_id: str, last_number: int = 0
-) -> tuple[Turn, ...]:
+def with_turn_ids(turns: Sequence[Turn], session_id: str, last_number: int = 0) -> tuple[Turn, ...]:
     """Give turns without an id the id of their session and a number, e.g. `chat:3`.
 
     Args:
@@ -123,10 +121,13 @@ def delete_open_session(transaction: Transaction, owner: Owner, session_id: str)
     """Delete the turns of an open session, and free their ids. Return False if it has none.
 
     Raises:
-        ValidationError: A row is damaged.
+        StoreError: A row is damaged, so that the id which it has taken is not known.
     """
-    rows = transaction.execute("select_turns_of_open_session", owner, session=session_id).all()
-    turn_ids = [parse_turn(row).id for row in rows]
+    turn_ids: list[str] = []
+    for row in transaction.execute("select_turns_of_open_session", owner, session=session_id).all():
+        turn = read_row("open_turns", owner, row, parse_turn, "session")
+        turn_ids.append(turn.id)
+
     for batch in batches(turn_ids):
         transaction.execute("delete_turn_ids", owner, turn_ids=batch)
     transaction.execute("delete_open_turns_of_session", owner, session=session_id)
