@@ -256,10 +256,10 @@ class _ClaimRequest:
 
 
 class _Candidate(NamedTuple):
-    """A user who can be claimed. Lower values come first."""
+    """A user who can be claimed."""
 
     turn: int
-    """The number of users that the tenant would have claimed, this one included."""
+    """How many users of the tenant would be claimed then, this one included."""
     claimed_until: float
     """When the last claim of the user ended; 0 for a user who was never claimed."""
     owner: Owner
@@ -293,8 +293,9 @@ def _claim_some(
             owner = Owner.stored(row.user, tenant)
             candidates.append(_Candidate(turn, row.claimed_until, owner))
 
+    candidates.sort(key=attrgetter("turn", "claimed_until"))
     claims: list[Claim] = []
-    for candidate in sorted(candidates):
+    for candidate in candidates:
         if len(claims) == request.limit:
             break
         # All later candidates have this turn or a later one.
