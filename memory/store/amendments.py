@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import TypeAdapter
+from sqlalchemy import Row
 
 from ...errors import UserError
 from ..edits import Amendment
@@ -127,7 +128,7 @@ def delete_unfounded_amendments(transaction: Transaction, owner: Owner) -> None:
     transaction.execute_many("delete_amendment", owner, unfounded)
 
 
-def _parse_amendment(row: Any) -> Amendment:
+def _parse_amendment(row: Row[Any]) -> Amendment:
     time = datetime.fromtimestamp(row.at, UTC).replace(tzinfo=None) if row.at else None
     return _AMENDMENT.validate_python(
         {

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import TypeAdapter
+from sqlalchemy import Row
 
 from ...errors import ConflictError, UserError
 from ...records import AnyItem, Item
@@ -278,7 +279,7 @@ def select_items(transaction: Transaction, owner: Owner) -> list[StoredItem]:
     return [read_row("items", owner, row, parse_item) for row in rows]
 
 
-def parse_item(row: Any, item: AnyItem | None = None) -> StoredItem:
+def parse_item(row: Row[Any], item: AnyItem | None = None) -> StoredItem:
     """Return the stored item of a row of items.
 
     Args:
@@ -300,7 +301,7 @@ def parse_item(row: Any, item: AnyItem | None = None) -> StoredItem:
     )
 
 
-def _parse_json(row: Any) -> AnyItem:
+def _parse_json(row: Row[Any]) -> AnyItem:
     return _ITEM.validate_json(row.json)
 
 

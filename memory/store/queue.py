@@ -1,63 +1,67 @@
 """The queue: how every item gets into the memory of its user exactly once, whoever is killed.
 
-Three rows of the database tell how far the work of a user has come:
+Three tables of the database tell how far the work for a user has come:
 
-    mempiler_items      one row per item, with its `state`: queued, remembered, partial or failed
-    mempiler_memories   the memory that was made of the items up to `position`
-    mempiler_users      one row per user: `version` names the memory as it is now, `worker` and
-                        `claimed_until` say who is writing the next one, and for how long
+    mempiler_items      a row for each item, with its `state`: queued, remembered, partial or failed
+    mempiler_memories   a row for each user: the memory was made of the items up to `position`
+    mempiler_users      a row for each user: `version` names the memory as it is now; `worker` and
+                        `claimed_until` say who writes the next version, and for how long
 
-**The life of an item.**
+**The life of an item**
 
-1. `Items.add` writes the item to the disk, with the state `queued`, before it returns. There is no
-   separate queue that could miss an item: whatever is `queued` is in the queue.
+1. `Items.add` writes the item to the disk, with the state `queued`, and returns only then. There is
+   no separate queue that could miss an item: whatever is `queued` is in the queue.
 2. A worker claims the user (`claim`). In one transaction its name and the end of its *lease* are
-   written into the user's row. The claim it gets names the version of the memory at that moment.
-3. The worker reads the memory and the queued items, and has a language model write the first item
-   into the memory. This may take minutes. Meanwhile no transaction is open, nobody waits for it,
-   and nothing changes in the database.
+   written into the user's row. The claim names the version of the memory at that moment.
+3. The worker reads the memory and the queued items (`Store.read`), and has a language model write
+   the first item into the memory. This may take minutes. Meanwhile no transaction is open, nobody
+   waits for the worker, and nothing changes in the database.
 4. The worker commits (`commit`). In one transaction the user's row gets a new version, provided
    that it still has the version of the claim; the new memory is stored; and the item becomes
-   `remembered`. If the version is another one, nothing of this happens, and the worker drops what
-   it wrote.
+   `remembered`. If the row has another version, nothing is stored, and the worker drops what it
+   wrote.
 5. The commit returns a claim of the new version, with a new lease, for the next item. The last
    commit, or `release`, gives the user back.
 
-**Why `kill -9` loses nothing.** A worker can be killed at any moment:
+**Why `kill -9` loses nothing.** A worker may be killed at any moment:
 
-- During steps 2 to 4, before the commit is complete: the database still has the old memory, and the
-  item is still `queued`. The lost work existed in the killed process only. Nobody tells the
-  database about the death, so the user stays claimed until the lease ends. Then another worker
-  claims the user, and writes the item into the same old memory.
+- In the steps 2 to 4, before the commit is complete: the database still has the old memory, and the
+  item is still `queued`. What is lost existed in the killed process only. Nobody tells the database
+  of the death, so the user stays claimed until the lease ends. Then another worker claims the user,
+  and writes the item into the same old memory.
 - After the commit is complete: the item is in the memory, and its state says so.
 
-There is nothing in between, because a database carries out a transaction as a whole or not at all,
-also when its machine loses power. An item leaves the state `queued` in one other way: it could not
-be written several times, so `fail` sets it aside as `failed`. It is kept, its turns are searched as
-they were said, and `requeue_failed` queues it again.
+There is nothing in between: a database carries out a transaction as a whole or not at all, also
+when its machine loses power. Many programs finalize a memory after the last item. A worker may be
+killed before that, too; therefore users whose `finalized_position` is behind `position` can be
+claimed like users with queued items.
+
+Otherwise an item leaves the state `queued` in two ways. It is forgotten; or it could not be written
+several times, and `fail` sets it aside as `failed`. A failed item is kept, its turns are searched
+as they were said, and `requeue_failed` queues it again.
 
 **Why nothing is remembered twice.** Two workers may write one user at the same time: the first is
-so slow that its lease ends, and the second takes over. Both began with version 7. Whoever commits
-first makes it version 8, and the commit of the other is refused in step 4. So leases prevent wasted
-work, while versions prevent wrong memories. Therefore clocks need not be right: a wrong one costs
-double work, or holds up a user for `MAX_LEASE` seconds at most. Forgetting something of a user
-changes the version too, and so refuses what a worker made of it (`forgetting`).
+so slow that its lease ends, and the second takes over. Both began with, say, version 7. Whoever
+commits first makes it version 8, and the commit of the other is refused in step 4. So versions
+prevent wrong memories, while leases only prevent wasted work. Therefore clocks need not be right: a
+wrong one costs double work, or holds up a user for `MAX_LEASE` seconds at most. Whoever forgets
+something of a user changes the version too, and so voids the claim of a worker (`forgetting`).
 
-**Why none is passed over.** Items are written in the order of their positions, and a commit marks
-the queued items between the old and the new position of the memory. No item can appear in between
+**Why no item is passed over.** Items are written in the order of their positions, and a commit
+marks the queued items between the old and the new position of the memory. No item can turn up there
 later, because positions are given out under the lock of the user's row (`user_rows`). Failed items
-that are queued again lie before the memory's position. A commit marks such an item only if it is
-told that this is the one that was written (`item_position`).
+that are queued again lie before the memory's position. Of those a commit marks only the one that
+was written (`item_position`).
 
-**Leases.** A claim counts until `claimed_until`. Every commit sets it anew, so it must last for one
-item, not for the whole queue. An end further away than `MAX_LEASE` was dated by a wrong clock, and
-counts for nothing. PostgreSQL's own clock decides, not those of the workers' machines. A user whom
-nobody holds may be paused (`pause`), for example since writing failed: `claimed_until` is in the
-future then, and `worker` is empty.
+**Leases.** A claim counts until `claimed_until`. Every commit sets it anew, so the lease must last
+for one item, not for the whole queue. An end further away than `MAX_LEASE` was dated by a wrong
+clock, and counts for nothing. With PostgreSQL the clock of the server decides, not those of the
+workers. A user whom nobody holds can be paused (`pause`), for example because the last attempt
+failed: then `claimed_until` is in the future, and `worker` is empty.
 
-**Fair turns.** Workers claim users, and tenants take turns, however many users a tenant has queued.
-If 2 users of a tenant are being written now, its next user has turn 3, the one after that turn 4.
-Of all users who can be claimed those with the lowest turns are claimed:
+**Fair turns.** Tenants take turns, however many users a tenant has queued. If 2 users of a tenant
+are being written now, its next user has turn 3, and the one after that has turn 4. Of all users who
+can be claimed, those with the lowest turns are claimed:
 
     tenant     claimed now     turns of its next users
     acme       2               3, 4, 5, 6, ...
@@ -65,8 +69,7 @@ Of all users who can be claimed those with the lowest turns are claimed:
 
     claim(limit=4) claims the turns 1 and 2 of tiny, then 3 and 4 of acme.
 
-Among the users of a tenant, and among users with the same turn, whoever was not written for the
-longest time comes first: `claimed_until` of a user who was given back is the time of that.
+Within a tenant, and of users with the same turn, the one whose last claim ended first is first.
 """
 
 from __future__ import annotations
@@ -116,7 +119,7 @@ class Queue:
         Args:
             worker: Names the caller; no other worker may have this name.
             lease: Seconds until others may take over, at most `MAX_LEASE`; every commit renews it.
-            stamp: Of the program that will write.
+            stamp: Identifies the program and the embedder that will write.
             owner: The only user to claim, paused or not. If None, tenants take turns, and the users
                 who wait longest come first.
             includes_partial: Whether to claim users with turns that could not be written, too.
@@ -127,11 +130,14 @@ class Queue:
         Returns:
             The claims; give back each of them by `release`, or by the last `commit`.
         """
+        states = ["queued"]
+        if includes_partial:
+            states.append("partial")
         request = _ClaimRequest(
             worker=worker,
             lease=min(lease, MAX_LEASE),
             stamp=stamp,
-            states=["queued", "partial"] if includes_partial else ["queued"],
+            states=states,
             includes_paused=owner is not None,
             limit=limit,
             limit_per_tenant=limit_per_tenant,
@@ -143,7 +149,7 @@ class Queue:
                 return _claim_some(transaction, request, users_by_tenant, claimed_counts={})
 
             claimed_counts = _count_claimed_users(transaction)
-            for users_by_tenant in self._scan.parts(transaction, request.states):
+            for users_by_tenant in self._scan.parts(transaction, states):
                 claims = _claim_some(transaction, request, users_by_tenant, claimed_counts)
                 if claims:
                     return claims
@@ -277,7 +283,7 @@ def _claim_some(
     users_by_tenant: Mapping[str, Sequence[str]],
     claimed_counts: Mapping[str, int],
 ) -> list[Claim]:
-    """Claim some of these users, in the order of their turns.
+    """Claim as many of these users as are wanted, in the order of their turns.
 
     Args:
         transaction: The transaction that claims.
@@ -287,13 +293,10 @@ def _claim_some(
     """
     candidates: list[_Candidate] = []
     for tenant, users in users_by_tenant.items():
-        first_turn = claimed_counts.get(tenant, 0) + 1
-        claimable_users = _select_claimable_users(transaction, request, tenant, users)
-        for turn, row in enumerate(claimable_users, first_turn):
-            owner = Owner.stored(row.user, tenant)
-            candidates.append(_Candidate(turn, row.claimed_until, owner))
-
+        claimed_count = claimed_counts.get(tenant, 0)
+        candidates.extend(_find_candidates(transaction, request, tenant, users, claimed_count))
     candidates.sort(key=attrgetter("turn", "claimed_until"))
+
     claims: list[Claim] = []
     for candidate in candidates:
         if len(claims) == request.limit:
@@ -307,16 +310,23 @@ def _claim_some(
     return claims
 
 
-def _select_claimable_users(
-    transaction: Transaction, request: _ClaimRequest, tenant: str, users: Sequence[str]
-) -> list[Row[Any]]:
-    """Return the users of a tenant who can be claimed and have something to do.
+def _find_candidates(
+    transaction: Transaction,
+    request: _ClaimRequest,
+    tenant: str,
+    users: Sequence[str],
+    claimed_count: int,
+) -> list[_Candidate]:
+    """Return the users of a tenant who can be claimed, at most as many as are wanted.
 
-    Returns:
-        Rows of `user` and `claimed_until`, those who wait longest first, not more than are wanted.
+    Args:
+        transaction: The transaction that claims.
+        request: Who wants to claim users.
+        tenant: The tenant.
+        users: The users to choose from; a user may be named more than once.
+        claimed_count: How many users of the tenant are claimed now.
     """
     rows: list[Row[Any]] = []
-    # A user with items in two states is named twice.
     distinct_users = list(dict.fromkeys(users))
     for batch in batches(distinct_users):
         claimable_users = transaction.execute(
@@ -334,7 +344,11 @@ def _select_claimable_users(
         )
         rows.extend(claimable_users)
     rows.sort(key=attrgetter("claimed_until"))
-    return rows[: request.limit]
+
+    candidates: list[_Candidate] = []
+    for turn, row in enumerate(rows[: request.limit], claimed_count + 1):
+        candidates.append(_Candidate(turn, row.claimed_until, Owner.stored(row.user, tenant)))
+    return candidates
 
 
 def _claim_user(transaction: Transaction, request: _ClaimRequest, owner: Owner) -> Claim | None:

@@ -26,7 +26,10 @@ class _QueueKey(NamedTuple):
 
 
 class QueueScan:
-    """Goes through the queues, and remembers where it stopped."""
+    """Goes through the queues, and remembers where it stopped.
+
+    Threads that scan at the same time share the work: each goes on where another one stopped.
+    """
 
     def __init__(self) -> None:
         self._last_users: dict[_QueueKey, str] = {}

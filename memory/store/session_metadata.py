@@ -13,6 +13,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import Row
+
 from ..metadata import MetadataRange, Scalar, meets
 from .database import Database, Transaction, read_row
 from .owner import Owner
@@ -112,6 +114,6 @@ def write_metadata(
     transaction.execute_many("upsert_metadata", owner, rows)
 
 
-def _parse_metadata(row: Any) -> dict[str, Scalar]:
+def _parse_metadata(row: Row[Any]) -> dict[str, Scalar]:
     # A session without metadata has NULL here, where its turns are joined with the metadata.
     return dict(json.loads(row.json or "{}"))

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sqlalchemy import Row
+
 from ...errors import ConflictError
 from ...records import Session, Turn
 from ..incoming_items import check_turns, record_json
@@ -134,6 +136,6 @@ def delete_open_session(transaction: Transaction, owner: Owner, session_id: str)
     return bool(turn_ids)
 
 
-def parse_turn(row: Any) -> Turn:
+def parse_turn(row: Row[Any]) -> Turn:
     """Return the turn of a row of open turns."""
     return Turn.model_validate_json(row.json)

@@ -1,9 +1,9 @@
 """The row of a user: the lock that writers of the user take, and the version of the memory.
 
-Every method that changes what is stored of a user begins with `lock_user` or
-`lock_or_create_user`. Both update the user's row, which locks it until the transaction ends. So two
-writers of one user come one after the other, while writers of other users are not held up (in
-PostgreSQL; an SQLite file has one writer at a time anyway).
+Whoever adds or deletes something of a user first calls `lock_user` or `lock_or_create_user`. Both
+update the user's row, which locks it until the transaction ends. So two writers of one user come
+one after the other. Writers of other users are not held up in PostgreSQL; an SQLite file has one
+writer at a time.
 """
 
 from __future__ import annotations
