@@ -75,10 +75,10 @@ class Document:
     stamp: Stamp
     """What wrote it."""
     partial: tuple[str, ...] = ()
-    """Ids of items with turns that could not be written. For `Store.commit`; not read back."""
+    """Ids of items with turns that could not be written. For `Queue.commit`; not read back."""
     change: MemoryChange | None = None
-    """What is new in it, in place of its text. For `Store.commit`; not read back."""
+    """What is new in it, in place of its text. For `Queue.commit`; not read back."""
     since: tuple[MemoryChange, ...] | None = None
-    """What is new in it since the `Log` that was passed to `Store.read`, in place of its text."""
+    """What is new in it since the `ChangeLog` that was passed to `Store.read`, in place of its text."""
     log: ChangeLog = field(default=ChangeLog(), compare=False)
     """How it is stored; with a change, this one included."""

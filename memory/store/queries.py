@@ -58,10 +58,8 @@ def load_queries(database: DatabaseName) -> dict[str, TextClause]:
 
 def read_queries() -> list[Query]:
     """Return all statements, in their order."""
-    queries: list[Query] = []
-    for file in sorted(Path(__file__).parent.glob("queries*.sql")):
-        queries.extend(parse_queries(file.read_text(encoding="utf-8")))
-    return queries
+    content = Path(__file__).with_name("queries.sql").read_text(encoding="utf-8")
+    return parse_queries(content)
 
 
 def parse_queries(content: str) -> list[Query]:
