@@ -23,7 +23,7 @@ from .forget_log import check_not_forgotten, read_forget_count
 from .owner import Owner
 from .user_rows import lock_user
 
-MOST_AMENDMENTS = 10_000
+MAX_AMENDMENTS = 10_000
 """The most amendments of a user."""
 
 _AMENDMENT = TypeAdapter(Amendment)
@@ -65,9 +65,9 @@ class AmendmentLog:
             ConflictError: The user was forgotten since the caller began.
             UserError: The user has too many amendments.
         """
-        if amendment.number > MOST_AMENDMENTS:
+        if amendment.number > MAX_AMENDMENTS:
             raise UserError(
-                f"user {owner.user!r} has {MOST_AMENDMENTS} amendments, the most there can be; "
+                f"user {owner.user!r} has {MAX_AMENDMENTS} amendments, the most there can be; "
                 "forget sessions instead"
             )
         if forget_count is None:
@@ -102,7 +102,7 @@ def insert_amendments(
     for amendment in amendments:
         row = dict(vars(amendment))
         row["sources"] = json.dumps(amendment.sources)
-        row["at"] = amendment.at.replace(tzinfo=UTC).timestamp() if amendment.at else 0.0
+        row["at"] = _to_timestamp(amendment.at)
         rows.append(row)
     transaction.execute_many("insert_amendment", owner, rows)
 
@@ -129,7 +129,6 @@ def delete_unfounded_amendments(transaction: Transaction, owner: Owner) -> None:
 
 
 def _parse_amendment(row: Row[Any]) -> Amendment:
-    time = datetime.fromtimestamp(row.at, UTC).replace(tzinfo=None) if row.at else None
     return _AMENDMENT.validate_python(
         {
             "number": row.number,
@@ -139,8 +138,22 @@ def _parse_amendment(row: Row[Any]) -> Amendment:
             "old_text": row.old_text,
             "sources": json.loads(row.sources),
             "new_text": row.new_text,
-            "at": time,
+            "at": _from_timestamp(row.at),
             "by": row.by,
             "undoes": row.undoes,
         }
     )
+
+
+def _to_timestamp(time: datetime | None) -> float:
+    """Return a time of UTC in seconds since 1970; 0 stands for an unknown time."""
+    if time is None:
+        return 0.0
+    return time.replace(tzinfo=UTC).timestamp()
+
+
+def _from_timestamp(seconds: float) -> datetime | None:
+    """Return the time of UTC, without a zone, that `_to_timestamp` has stored."""
+    if seconds == 0:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)

@@ -11,16 +11,16 @@ What has to be prevented, and how:
    Even an unknown user is logged: their first write may not be committed yet, and so not be seen.
 
 2. **A worker that is writing the memory.** It holds a claim for a version of the memory. Forgetting
-   a session changes the version, and forgetting a user deletes it, so the worker's commit is
-   refused (`queue`).
+   an item changes the version, and forgetting a user deletes it, so the worker's commit is refused
+   (`queue`). Open sessions are in no memory yet.
 
 3. **What was made of a session.** If the memory may hold something of a forgotten session, the
    whole memory is dropped, and all other items are queued: workers write it anew without that
    session. Metadata go with their session, and amendments with the turns that they rest on. All
    vectors of the user go, because nobody knows from which session the text of a vector comes.
 
-4. **Copies in other processes.** A process that serves memories keeps some in its own cache. It
-   watches `count`, and empties the cache when the count grows.
+4. **Copies in other processes.** A process that serves memories keeps some of them in its cache. It
+   watches `count`, and drops what it keeps of users when the count grows.
 
 5. **Bytes in the file.** SQLite overwrites deleted rows, but copies may be left in its write-ahead
    log and between the rows of a page. `erase` empties the log, rewrites the file, and empties the
@@ -97,8 +97,8 @@ class Forgetting:
         Whatever is under way for the user, in any process, is refused from now on.
 
         Returns:
-            What was deleted, and whether its bytes are gone. It is false for an unknown user,
-            unless bytes of an earlier one were still to be erased.
+            What was deleted, and whether its bytes are gone. `known` is False for an unknown user,
+            unless bytes of an earlier user of that name were still to be erased.
         """
         with self._database.write_transaction() as transaction:
             is_stored = lock_user(transaction, owner) is not None
@@ -120,8 +120,8 @@ class Forgetting:
         If the memory holds something of it, the memory is dropped, and all other items are queued.
 
         Returns:
-            What was deleted, and whether its bytes are gone. It is false for an unknown session,
-            unless bytes of an earlier one were still to be erased.
+            What was deleted, and whether its bytes are gone. `known` is False for an unknown
+            session, unless bytes of an earlier session of that id were still to be erased.
         """
         session_id = valid_name("session", session_id)
         with self._database.write_transaction() as transaction:
@@ -137,7 +137,7 @@ class Forgetting:
     def erase(self) -> Erasure:
         """Remove the bytes of what was forgotten from an SQLite file.
 
-        It raises nothing: what prevents it is told in the result. Call it again later.
+        It raises nothing: the result names what prevents it. Then call it again later.
         """
         try:
             return self._erase()

@@ -1,5 +1,9 @@
 """Raw items: what users said, stored durably and in order before anything else happens to it.
 
+    session = Session(id="chat", turns=(Turn(id="", speaker="Ada", text="I moved to Lisbon."),))
+    store.items.add(ada, session)      # Added(id="chat", position=1, new=True)
+    store.items.add(ada, session)      # Added(id="chat", position=1, new=False): stored already
+
 An *item* is a session, logs, a profile, ... Adding one is a single transaction:
 
 1. The user's row is locked, and made if the user is new (`user_rows`). Its `next_position` becomes
@@ -19,7 +23,7 @@ after the commit everything is stored, also after a power failure. `add` returns
 Callers that were killed, or did not get an answer, simply add the item again: the *digest*, which
 is stored beside the item, tells that it is the same one (step 3).
 
-How items get into the memory, each exactly once, is the matter of `queue`.
+`queue` explains how items get into the memory, each exactly once.
 """
 
 from __future__ import annotations
@@ -136,7 +140,9 @@ class Items:
         with self._database.write_transaction() as transaction:
             position = lock_or_create_user(transaction, owner)
             check_not_forgotten(transaction, owner, forget_count)
-            is_same = find_session(transaction, owner, item.id).digest == digest
+            stored = find_session(transaction, owner, item.id)
+            # The same item stays as it is: workers need not write it again.
+            is_same = stored.digest == digest
             is_replaced = False
             if not is_same:
                 is_replaced = delete_session_rows(transaction, owner, item.id)

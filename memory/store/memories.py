@@ -1,8 +1,8 @@
 """Writes and resets the memories of users.
 
 A memory is stored as a log: its whole text once, as change number 0, and then one row for every
-commit, with what changed. A commit of a long memory so writes little. From time to time the writer
-sends the whole text again (`Document.change` is None), and the log begins anew.
+commit, with what changed. So a commit writes little, however long the memory is. From time to time
+the writer sends the whole text again (`Document.change` is None), and the log begins anew.
 """
 
 from __future__ import annotations

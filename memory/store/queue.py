@@ -209,13 +209,14 @@ class Queue:
             is_given_up: Whether the item is set aside as `failed`. Otherwise it stays queued for
                 another attempt.
         """
+        state = "failed" if is_given_up else "queued"
         with self._database.write_transaction() as transaction:
             transaction.execute(
                 "record_failure",
                 claim.owner,
                 version=claim.version,
                 position=position,
-                state="failed" if is_given_up else "queued",
+                state=state,
                 error=error,
             )
 

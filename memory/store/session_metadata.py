@@ -38,12 +38,10 @@ class SessionMetadata:
         A session without metadata meets none.
         """
         with self._database.read_transaction() as transaction:
-            metadata_by_session = read_metadata(transaction, owner)
-            matching_ids = {
-                session_id
-                for session_id, metadata in metadata_by_session.items()
-                if meets(metadata, conditions)
-            }
+            matching_ids: set[str] = set()
+            for session_id, metadata in read_metadata(transaction, owner).items():
+                if meets(metadata, conditions):
+                    matching_ids.add(session_id)
 
             rows = transaction.select_in_batches(
                 "select_turn_ids_of_items", owner, sorted(matching_ids)
@@ -71,7 +69,8 @@ class SessionMetadata:
             for session in open_sessions:
                 if session.id in metadata_by_session:
                     info = SessionInfo(session.id, metadata_by_session[session.id])
-                    sessions.update((turn.id, info) for turn in session.turns)
+                    for turn in session.turns:
+                        sessions[turn.id] = info
 
             rows = transaction.select_in_batches("select_sessions_of_turns", owner, turn_ids)
 
@@ -98,9 +97,12 @@ def read_metadata(
         rows = transaction.execute("select_metadata", owner).all()
     else:
         rows = transaction.select_in_batches("select_metadata_of_sessions", owner, session_ids)
-    return {
-        row.session: read_row("metadata", owner, row, _parse_metadata, "session") for row in rows
-    }
+
+    metadata_by_session: dict[str, dict[str, Scalar]] = {}
+    for row in rows:
+        metadata = read_row("metadata", owner, row, _parse_metadata, "session")
+        metadata_by_session[row.session] = metadata
+    return metadata_by_session
 
 
 def write_metadata(

@@ -1,4 +1,4 @@
-"""Vectors of a user's texts, which an embedder need not compute again."""
+"""Vectors of users' texts, stored so that an embedder need not compute them again."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class StoredVectors:
             forget_count: What `Forgetting.count` was when the texts were read.
         """
         rows = [{"key": key, "vector": vector} for key, vector in vectors.items()]
-        keys_in_log = [user_key(owner), any_session_key(owner)]
+        log_keys = [user_key(owner), any_session_key(owner)]
         with self._database.write_transaction() as transaction:
             is_known = lock_user(transaction, owner) is not None
-            if not is_known or is_forgotten_since(transaction, keys_in_log, forget_count):
+            if not is_known or is_forgotten_since(transaction, log_keys, forget_count):
                 return False
             transaction.execute_many("upsert_vector", owner, rows)
             return True
