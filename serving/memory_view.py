@@ -7,7 +7,7 @@ it yet. Of both it shows what the user's amendments and a `MemoryFilter` leave.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -203,7 +203,7 @@ class MemoryView:
         visible_items = self.visible_items([*waiting_items, *open_sessions])
         return replace(
             self,
-            snapshot=replace(self.snapshot, open=open_sessions),
+            snapshot=replace(self.snapshot, open_sessions=open_sessions),
             pending=replace(self.pending, items=visible_items),
         )
 
