@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
-from mempiler import Store, StoreError, Turn
+from mempiler import Store, StoreError, Turn, build
+from mempiler.engines.models import language_model
 from mempiler.memory.store import database, queue_scan
 from mempiler.memory.store.documents import Document
 from mempiler.memory.store.owner import Owner
+from mempiler.serving.memories import Memories
+from mempiler.serving.writing import write_user_queue
 from sqlalchemy import text
 
 from .conftest import ADA, WRITER, session
@@ -49,7 +52,9 @@ def test_a_commit_marks_only_the_requeued_item_that_it_wrote(store_with_failed_i
     assert states(store) == ["remembered", "remembered", "remembered"]
 
 
-def test_a_commit_does_not_mark_what_is_requeued_while_it_is_being_written(store_with_failed_items: Any) -> None:
+def test_a_commit_does_not_mark_what_is_requeued_while_it_is_being_written(
+    store_with_failed_items: Any,
+) -> None:
     store = store_with_failed_items
     store.items.add(ADA, session("text", id="s4"))
     (claim,) = store.queue.claim("worker", 60, WRITER)
@@ -59,7 +64,31 @@ def test_a_commit_does_not_mark_what_is_requeued_while_it_is_being_written(store
     assert states(store) == ["queued", "queued", "remembered", "remembered"]
 
 
-def test_a_user_with_two_things_to_do_is_claimed_once(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_that_is_stopped_after_the_first_item_is_continued_with_the_second(
+    store: Any,
+) -> None:
+    memories = Memories(build("turn-rag"), store, language_model("offline"))
+    for number in range(1, 4):
+        store.items.add(ADA, session(f"text {number}", id=f"s{number}"))
+    (claim,) = store.queue.claim("worker", 60, memories.writer_fingerprint)
+    store.queue.fail(claim, 1, "refused", is_given_up=True)
+    store.queue.fail(claim, 2, "refused", is_given_up=True)
+    store.queue.release(claim)
+    write_user_queue(memories, ADA)
+    assert states(store) == ["failed", "failed", "remembered"]
+
+    store.queue.requeue_failed(ADA)
+    write_user_queue(memories, ADA, stop=lambda: "remembered" in states(store)[:2])
+    assert states(store) == ["remembered", "queued", "remembered"]
+
+    write_user_queue(memories, ADA)
+    entries = memories.read(ADA).memory.entries()
+    assert sorted(entry.text for entry in entries) == ["Ada: text 1", "Ada: text 2", "Ada: text 3"]
+
+
+def test_a_user_with_two_things_to_do_is_claimed_once(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The user is in the list of memories to finalize and in the queue, and the list takes two statements."""
     monkeypatch.setattr(database, "BATCH_SIZE", 1)
     monkeypatch.setattr(queue_scan, "PART_SIZE", 4)
@@ -77,7 +106,9 @@ def test_a_damaged_open_session_is_named_when_it_is_to_be_forgotten(store: Any) 
     ada = Owner("ada")
     store.open_sessions.append(ada, "chat", [Turn(id="", speaker="Ada", text="falcon")])
     with store._database.write_transaction() as transaction:
-        transaction.connection.execute(text("UPDATE mempiler_open_turns SET json = '{\"text\": \"falcon'"))
+        transaction.connection.execute(
+            text('UPDATE mempiler_open_turns SET json = \'{"text": "falcon\'')
+        )
 
     with pytest.raises(StoreError, match="session 'chat': the row is damaged") as raised:
         store.forgetting.forget_session(ada, "chat")
