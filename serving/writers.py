@@ -45,7 +45,7 @@ def write_all_queued(memories: Memories, lease: float = LEASE, stop: Callable[[]
 
     Args:
         memories: What writes.
-        lease: Seconds after which another worker may take over if this one dies; at most `LONGEST_LEASE`.
+        lease: Seconds after which another worker may take over if this one dies; at most `MAX_LEASE`.
         stop: Checked before every item; if True, the rest stays queued.
 
     Raises:

@@ -103,7 +103,7 @@ def write_user_queue(
         memories: What writes.
         owner: The user.
         lease: Seconds after which another worker may take over if this one dies; at most
-            `LONGEST_LEASE`.
+            `MAX_LEASE`.
         stop: Called before every item; if it returns True, the rest stays queued.
         retry: Whether failed turns are tried once more, however often they were.
 
