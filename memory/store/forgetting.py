@@ -104,7 +104,7 @@ class Forgetting:
             is_stored = lock_user(transaction, owner) is not None
             is_known = is_stored or is_erasure_pending(transaction, user_key(owner))
             # The first write of a new user may be under way in another process, where nobody can
-            # see it yet. To create the same row is to wait until it is committed.
+            # see it yet. Creating the same row waits until that write is committed.
             lock_or_create_user(transaction, owner)
 
             sizes = _count_rows(transaction, owner)
