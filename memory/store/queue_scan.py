@@ -79,7 +79,7 @@ class QueueScan:
         return passes
 
     def _next_users(self, transaction: Transaction, queue: _QueueKey) -> Sequence[str]:
-        """Return the next users of a queue, by name, and remember the last one unless at the end."""
+        """Return the next users of a queue, by name; remember the last one unless at the end."""
         users = transaction.execute(
             "select_users_with_state",
             state=queue.state,

@@ -94,7 +94,7 @@ class Snapshots:
         return pending_items
 
     def _set_aside(self, owner: Owner, row: Row[Any], error: StoreError) -> None:
-        """Keep an item that cannot be read as failed, so that the user's other items are written."""
+        """Keep a damaged item as failed, so that the other items of the user are written."""
         _log.warning("%s: it is set aside", error)
         if not self._database.writable:
             return

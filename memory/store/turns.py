@@ -32,9 +32,10 @@ def with_turn_ids(turns: Sequence[Turn], session_id: str, last_number: int = 0) 
     """
     numbered: list[Turn] = []
     for number, turn in enumerate(turns, last_number + 1):
-        if not turn.id:
-            turn = turn.model_copy(update={"id": f"{session_id}:{number}"})
-        numbered.append(turn)
+        if turn.id:
+            numbered.append(turn)
+        else:
+            numbered.append(turn.model_copy(update={"id": f"{session_id}:{number}"}))
     return tuple(numbered)
 
 
