@@ -101,10 +101,22 @@ WHERE tenant = :tenant AND "user" = :user AND position IN
     (SELECT position FROM mempiler_items
         WHERE tenant = :tenant AND "user" = :user AND id IN :values)
 
--- name: insert_turn_id
--- Take the id of a turn; the position is 0 for a turn of an open session.
+-- name: reserve_turn_ids.sqlite
+-- Take the ids in a JSON list, except those that other turns have, and return the ids that were
+-- taken. It is one statement however many turns an item has. The position is 0 for turns of an open
+-- session. Without WHERE, SQLite would take ON for the condition of a join.
 INSERT INTO mempiler_turns (tenant, "user", turn, position)
-VALUES (:tenant, :user, :turn, :position)
+SELECT :tenant, :user, value, :position FROM json_each(:turn_ids) WHERE true
+ON CONFLICT DO NOTHING
+RETURNING turn
+
+-- name: reserve_turn_ids.postgresql
+-- As for SQLite. PostgreSQL reads a JSON list by another function.
+INSERT INTO mempiler_turns (tenant, "user", turn, position)
+SELECT :tenant, :user, value, :position
+FROM jsonb_array_elements_text(CAST(:turn_ids AS JSONB)) AS turn_ids(value)
+ON CONFLICT DO NOTHING
+RETURNING turn
 
 -- name: delete_turn_ids
 -- Free the ids of some turns.
@@ -123,28 +135,43 @@ SELECT
         WHERE tenant = :tenant AND "user" = :user) AS sessions,
     (SELECT count(*) FROM mempiler_turns WHERE tenant = :tenant AND "user" = :user) AS turns
 
--- name: select_pending_items.sqlite
--- All items that are not in the finalized memory: those behind its position, and those before it
--- that are queued again or failed. Left alone, SQLite would look for the latter among all items of
--- the user, so it is told which index has them by their state.
-SELECT position, json, state, attempts, error, digest FROM mempiler_items
+-- name: select_pending_rows.sqlite
+-- All that is not in the finalized memory: items behind its position; items before it that are
+-- queued again or failed; and turns of open sessions, in the order of `select_open_turns`. It is
+-- one statement, since it runs for every question. Rows of items have no session.
+-- Left alone, SQLite would look for queued and failed items among all items of the user, so it is
+-- told which index has them by their state.
+SELECT position, json, state, attempts, error, digest, '' AS session, 0.0 AS began
+FROM mempiler_items
 WHERE tenant = :tenant AND "user" = :user AND position > :finalized_position
 UNION ALL
-SELECT position, json, state, attempts, error, digest
+SELECT position, json, state, attempts, error, digest, '', 0.0
 FROM mempiler_items INDEXED BY mempiler_items_state
 WHERE tenant = :tenant AND "user" = :user
     AND state IN ('queued', 'failed') AND position <= :finalized_position
-ORDER BY position
+UNION ALL
+SELECT number, json, '', 0, '', '', session,
+    first_value(added) OVER (PARTITION BY session ORDER BY number)
+FROM mempiler_open_turns
+WHERE tenant = :tenant AND "user" = :user
+ORDER BY began, position
 
--- name: select_pending_items.postgresql
+-- name: select_pending_rows.postgresql
 -- As for SQLite. PostgreSQL finds the index itself.
-SELECT position, json, state, attempts, error, digest FROM mempiler_items
+SELECT position, json, state, attempts, error, digest, '' AS session, 0.0 AS began
+FROM mempiler_items
 WHERE tenant = :tenant AND "user" = :user AND position > :finalized_position
 UNION ALL
-SELECT position, json, state, attempts, error, digest FROM mempiler_items
+SELECT position, json, state, attempts, error, digest, '', 0.0
+FROM mempiler_items
 WHERE tenant = :tenant AND "user" = :user
     AND state IN ('queued', 'failed') AND position <= :finalized_position
-ORDER BY position
+UNION ALL
+SELECT number, json, '', 0, '', '', session,
+    first_value(added) OVER (PARTITION BY session ORDER BY number)
+FROM mempiler_open_turns
+WHERE tenant = :tenant AND "user" = :user
+ORDER BY began, position
 
 -- name: set_item_aside
 -- Give up an item whose row is damaged, so that the other items of its user are written. Not if its

@@ -54,14 +54,15 @@ class Snapshots:
         """
         with self._database.read_transaction() as transaction:
             head = read_head(transaction, owner)
-            item_rows = transaction.execute(
-                "select_pending_items", owner, finalized_position=head.finalized_position
+            pending_rows = transaction.execute(
+                "select_pending_rows", owner, finalized_position=head.finalized_position
             ).all()
-            turn_rows = transaction.execute("select_open_turns", owner).all()
             document = None
             if not is_known(head.version):
                 document = read_document(transaction, owner, head, known_log)
 
+        item_rows = [row for row in pending_rows if not row.session]
+        turn_rows = [row for row in pending_rows if row.session]
         parser = _RowParser(owner, parsed or ParsedRows())
         return Snapshot(
             owner=owner,

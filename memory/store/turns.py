@@ -7,6 +7,7 @@ is still open are stored one row a turn; their ids are taken too, with position 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,19 +55,19 @@ def reserve_turn_ids(
         ConflictError: Another turn of the user, or another one of these, has one of the ids.
     """
     turn_ids = [turn.id for turn in turns]
-    stored_rows = transaction.select_in_batches("select_turn_ids", owner, turn_ids)
-    taken_ids = {row.turn for row in stored_rows}
+    new_rows = transaction.execute(
+        "reserve_turn_ids", owner, turn_ids=json.dumps(turn_ids), position=position
+    )
+    free_ids = set(new_rows.scalars())
 
     for turn_id in turn_ids:
-        if turn_id in taken_ids:
+        if turn_id not in free_ids:
             raise ConflictError(
                 f"user {owner.user!r} has another turn {turn_id!r}; "
                 "give turns ids that no other turn of the user has, or none at all"
             )
-        taken_ids.add(turn_id)
-
-    rows = [{"turn": turn_id, "position": position} for turn_id in turn_ids]
-    transaction.execute_many("insert_turn_id", owner, rows)
+        # A second turn with the same id is refused as well.
+        free_ids.remove(turn_id)
 
 
 def read_open_sessions(transaction: Transaction, owner: Owner) -> list[Session]:
