@@ -47,7 +47,7 @@ def command(program: str, question: str, file: str | None, why: bool, **given: A
                 if memory.status() is None:
                     raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
                 prediction = memory.ask(question)
-                turns = opened.turns(memory.owner, prediction.context.sources)
+                turns = opened.items.turns(memory.owner, prediction.context.sources)
     hits = [
         {
             "id": hit.id,

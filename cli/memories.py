@@ -55,7 +55,7 @@ def add(history: str, store: str | None, user: str, tenant: str) -> None:
     else:
         found = [read_incoming_item(item, None) for item in History.parse(raw, name)]
     with open_store(store, make=True) as opened:
-        added = [opened.add(owner, item, digest) for item, digest in found]
+        added = [opened.items.add(owner, item, digest) for item, digest in found]
     new = sum(one.new for one in added)
     report({"new": new, "known": len(added) - new})
 
@@ -66,7 +66,7 @@ def add(history: str, store: str | None, user: str, tenant: str) -> None:
 def list_users(store: str | None, user: str | None, tenant: str | None) -> None:
     """List the users of a store."""
     with open_store(store) as opened:
-        found = opened.users(tenant, user)
+        found = opened.users.list_all(tenant, user)
     told, rows = list[dict[str, Any]](), list[tuple[str, ...]]()
     for one in found:
         sizes = map(str, (one.sessions, one.queued, one.partial, one.failed, one.open_turns))
@@ -106,9 +106,9 @@ def rebuild(program: str, queued: bool, failed: bool, force: bool, **given: Any)
     with open_store(store) as opened:
         owners = _users(opened, tenant, user)
         for owner in owners if force else ():
-            opened.reset(owner)
+            opened.memories.reset(owner)
         if queued and user is None:
-            owners = [one.owner for one in opened.users(tenant) if one.queued or one.partial]
+            owners = [one.owner for one in opened.users.list_all(tenant) if one.queued or one.partial]
         memories = Memories(loaded, opened, model)
 
         def written(owner: Any) -> WriteCounts:
@@ -120,7 +120,7 @@ def rebuild(program: str, queued: bool, failed: bool, force: bool, **given: Any)
 
         with endpoint_errors():
             done = sum(gather([lambda owner=owner: written(owner) for owner in owners]), WriteCounts())
-        users = opened.users(tenant, user)
+        users = opened.users.list_all(tenant, user)
     others = sum(one.stamp is not None and not one.stamp.writes_like(memories.writer_fingerprint) for one in users)
     counts = {"users": len(users), "sessions": done.items, "failures": len(done.failures)}
     left = {"still queued": sum(one.queued for one in users), "partial": sum(one.partial for one in users)}
@@ -130,7 +130,7 @@ def rebuild(program: str, queued: bool, failed: bool, force: bool, **given: Any)
 
 def _users(opened: Any, tenant: str | None, user: str | None) -> list[Any]:
     """The users of a store, or those of one tenant or one name; refuses a name that is not there."""
-    found = [one.owner for one in opened.users(tenant, user)]
+    found = [one.owner for one in opened.users.list_all(tenant, user)]
     if user is not None and not found:
         raise UserError(f"no user {user!r} in {opened.url}; `mempiler memories list` shows all")
     return found
@@ -199,7 +199,7 @@ def show(program: str | None, store: str | None, user: str, tenant: str, **readi
 
     with open_store(store) as opened:
         (owner,) = _users(opened, tenant, user)
-        found = opened.dump(owner)
+        found = opened.transfer.dump(owner)
         changes = active_amendments(found.amendments)
         if changes and program is None:
             told = "give PROGRAM, which wrote the memory; `mempiler memories export` writes all that is stored"
@@ -318,11 +318,11 @@ def forget(store: str | None, user: str, tenant: str, session: str | None) -> No
 
     owner = Owner(user, tenant)
     with open_store(store) as opened:
-        found = opened.forget(owner) if session is None else opened.forget_item(owner, session)
+        found = opened.forgetting.forget_user(owner) if session is None else opened.forgetting.forget_session(owner, session)
         what = f"user {user!r}" if session is None else f"session {session!r} of user {user!r}"
         if not found:
             raise UserError(f"no {what} in {opened.url}; nothing was deleted")
-        queued = sum(one.queued for one in opened.users(owner.tenant, owner.user))
+        queued = sum(one.queued for one in opened.users.list_all(owner.tenant, owner.user))
     counts = {"forgotten": 1, "sessions": found.sessions, "turns": found.turns, "queued anew": queued}
     report(counts | ({"erased": found.erased, "held by": found.held_by} if as_json() else {}))
     if found.erased is False:

@@ -42,7 +42,7 @@ from typing import Any
 
 from mempiler import Session, Store, Turn
 from mempiler.memory.memory import TurnMemory
-from mempiler.memory.store import claims
+from mempiler.memory.store import queue
 from mempiler.memory.store.owner import Owner
 from mempiler.programs.baselines.retrieval import TurnRAG, TurnWriter
 from mempiler.programs.program import MemoryProgram
@@ -109,7 +109,7 @@ def jump(chance: random.Random) -> None:
 def work(url: str, share: list[tuple[str, Session]], acknowledged: Path, delay: float, jumps: bool) -> None:
     """One worker: stores what is not acknowledged yet, remembers, then helps until the kills are over."""
     if jumps:
-        claims.MAX_LEASE = LONGEST  # pyright: ignore[reportConstantRedefinition]
+        queue.MAX_LEASE = LONGEST  # pyright: ignore[reportConstantRedefinition]
         jump(random.Random(acknowledged.name))
     store, own = Store(url), program(delay)
     done = set(acknowledged.read_text().split()) if acknowledged.exists() else set()
@@ -123,7 +123,7 @@ def work(url: str, share: list[tuple[str, Session]], acknowledged: Path, delay: 
             file.flush()
             if n % 2:
                 memory.remember()
-    while not acknowledged.with_name(OVER).exists() or any(found.queued for found in store.users()):
+    while not acknowledged.with_name(OVER).exists() or any(found.queued for found in store.users.list_all()):
         if not write_all_queued(Memories(own, store), lease=LEASE).items:
             time.sleep(0.05)
     write_all_queued(Memories(own, store), lease=LEASE)
@@ -162,7 +162,7 @@ class Load:
     def idle(self) -> bool:
         """Whether every session is stored and remembered."""
         with Store(self.url) as store:
-            return len(self.acknowledged()) == self.sessions and not any(found.queued for found in store.users())
+            return len(self.acknowledged()) == self.sessions and not any(found.queued for found in store.users.list_all())
 
     def finish(self) -> bool:
         """Waits for the workers; whether all ended well."""
@@ -194,7 +194,7 @@ def verify(url: str, load: list[tuple[str, Session]], acknowledged: set[str]) ->
             mine = {session.id for owner, session in load if owner == user}
             whole = {id for id in mine if said[id] <= set(texts)}
             folded = TurnMemory()
-            for stored in store.items(memory.owner):
+            for stored in store.items.list_all(memory.owner):
                 folded = folded.with_session(stored.item)
             found["sessions"] += len(mine)
             found["remembered"] += len(whole)

@@ -74,7 +74,7 @@ class Conversation:
         self._extension = self.body.mempiler or self._extension
         seen = self.memory.view()
         self.memory.bind_view(seen)
-        session = self._continued(seen.snapshot.open)
+        session = self._continued(seen.snapshot.open_sessions)
         if session is not None:
             self.session, self._before = session.id, session.turns
             if self.repeated and (given := self._given()) is not None:

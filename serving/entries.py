@@ -79,7 +79,7 @@ class UserEntries:
         memories: Program, store and language model.
         owner: The user whose entries they are.
         view: The memory that reading methods show; as it is at each call if None.
-        forgets: What `Store.forgets` was when the work began. A change is refused if the user was
+        forgets: What `Forgetting.count` was when the work began. A change is refused if the user was
             forgotten since; None counts from the call.
     """
 
@@ -224,7 +224,7 @@ class UserEntries:
         entry = self.get(entry_id)
         amendments = [
             amendment
-            for amendment in self._store.amendments(self._owner)
+            for amendment in self._store.amendments.list_all(self._owner)
             if amendment.entry == entry_id
         ]
 
@@ -250,7 +250,7 @@ class UserEntries:
         Amendments are numbered without gaps. Where another caller stored one first, the change is
         made anew, of the entry as it is then.
         """
-        forgets = self._store.forgets() if self._forgets is None else self._forgets
+        forgets = self._store.forgetting.count() if self._forgets is None else self._forgets
         author = plain_line("by", by, MAX_AUTHOR_LENGTH) if by else ""
 
         for _ in range(MAX_TRIES):
@@ -261,11 +261,11 @@ class UserEntries:
 
             numbered = replace(
                 amendment,
-                number=view.snapshot.amended + 1,
+                number=view.snapshot.last_amendment + 1,
                 at=datetime.now(UTC).replace(tzinfo=None),
                 by=author,
             )
-            if self._store.amend(self._owner, numbered, forgets):
+            if self._store.amendments.append(self._owner, numbered, forgets):
                 return _as_change(numbered)
 
         user = self._owner.user
@@ -281,7 +281,7 @@ class UserEntries:
             for turn in item.turns:
                 if turn.id in turn_ids:
                     session_by_turn[turn.id] = Origin(id=item.id)
-        for turn_id, session in self._store.sessions(self._owner, sorted(turn_ids)).items():
+        for turn_id, session in self._store.metadata.sessions_of_turns(self._owner, sorted(turn_ids)).items():
             session_by_turn[turn_id] = Origin(id=session.id, metadata=session.metadata)
 
         listed_entries: list[ListedEntry] = []

@@ -104,9 +104,9 @@ class Memories:
             view = self.read(owner)
             user = view.cache
             known = user.amendments
-            if known.last_number != view.snapshot.amended:
-                edits = Amendments(active_amendments(self.store.amendments(owner)))
-                known = ActiveAmendments(view.snapshot.amended, edits)
+            if known.last_number != view.snapshot.last_amendment:
+                edits = Amendments(active_amendments(self.store.amendments.list_all(owner)))
+                known = ActiveAmendments(view.snapshot.last_amendment, edits)
                 user.amendments = known
 
             amendments = known.edits
@@ -134,7 +134,7 @@ class Memories:
             user.parsed_items,
             known.document.log if known else ChangeLog(),
         )
-        if self.drop_forgotten(snapshot.forgets):
+        if self.drop_forgotten(snapshot.forget_count):
             user = self._kept.of(owner)
         user.parsed_items = snapshot.parsed
         if snapshot.stamp is not None:
@@ -151,7 +151,7 @@ class Memories:
             memory, finalized = self._parse(document, known, owner)
             self.cache_memory(user, snapshot.version, document, memory, finalized)
 
-        items = (*(stored.item for stored in snapshot.waiting), *snapshot.open)
+        items = (*(stored.item for stored in snapshot.pending_items), *snapshot.open_sessions)
         return MemoryView(
             method=self.program.method,
             snapshot=snapshot,
@@ -201,7 +201,7 @@ class Memories:
             UserError: A condition is malformed.
         """
         conditions = validate_filter({} if where is None else where)
-        return MemoryFilter(since, until, self.store.turns_where(owner, conditions) if conditions else None)
+        return MemoryFilter(since, until, self.store.metadata.turns_where(owner, conditions) if conditions else None)
 
     def filtered_view(self, view: MemoryView, **choice: Unpack[EntryChoice]) -> MemoryView:
         """What is looked at of a user's memory, as a memory of its own, with an index of its own.
@@ -249,7 +249,7 @@ class Memories:
             view: What is worked on.
             asks: Whether the user asks: that does not wait behind what the same user has said.
         """
-        owner, since = view.snapshot.owner, view.snapshot.forgets
+        owner, since = view.snapshot.owner, view.snapshot.forget_count
         lm = self.lm or dspy.settings.lm
         if getattr(lm, "cache", False):
             lm = lm.copy(cache=False)
@@ -271,7 +271,7 @@ class Memories:
         """Drops what is kept if somebody was forgotten since this process last looked; whether that was so.
 
         Args:
-            forgets: What `Store.forgets` or a snapshot says.
+            forgets: What `Forgetting.count` or a snapshot says.
         """
         with self._kept.lock:
             news = forgets > self._kept.forgets
@@ -329,21 +329,21 @@ class _UserVectors:
     store: Store
     owner: Owner
     since: int
-    """What `Store.forgets` was when the work began."""
+    """What `Forgetting.count` was when the work began."""
     seen: dict[bytes, int]
     """The lengths of the vectors known to be there, from one work with the user to the next."""
 
     def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         found: Mapping[bytes, bytes] = {}
         with suppress(StoreError):
-            found = self.store.vectors(self.owner, keys)
+            found = self.store.vectors.get(self.owner, keys)
         self.seen.update((key, len(vector)) for key, vector in found.items())
         return found
 
     def write(self, vectors: Mapping[bytes, bytes]) -> None:
         new = {key: vector for key, vector in vectors.items() if self.seen.get(key) != len(vector)}
         with suppress(StoreError):
-            if new and self.store.keep_vectors(self.owner, new, self.since):
+            if new and self.store.vectors.put(self.owner, new, self.since):
                 self.seen.update((key, len(vector)) for key, vector in new.items())
 
 

@@ -7,7 +7,7 @@ it yet. Of both it shows what the user's amendments and a `MemoryFilter` leave.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -18,7 +18,7 @@ from ..memory.entry import Entry
 from ..memory.search.index_cache import Lineage
 from ..memory.memory import Memory, turn_entries
 from ..memory.store.documents import Document
-from ..memory.store.records import UserDump, Snapshot, StoredItem
+from ..memory.store.records import ParsedRows, Snapshot, StoredItem, UserDump
 from ..programs.method import Method
 from ..programs.pending import PendingItems, with_failed_items
 from ..records import ABSTRACT_KINDS, Hit, Item, Query, SearchResult, Session, Turn
@@ -132,8 +132,8 @@ class UserCache:
         """What the amendments (0) and recent filters (other places) left of the memory."""
         self.vectors: dict[bytes, int] = {}
         """The lengths of the vectors that the store has, by key."""
-        self.parsed_items: Mapping[Hashable, Any] = {}
-        """The items that waited last, by their JSON; see `Snapshot.parsed`."""
+        self.parsed_items = ParsedRows()
+        """What was parsed of the last snapshot; see `Snapshot.parsed`."""
         self.pending_lineage = Lineage()
         """The index of the items that are not in the memory."""
 
@@ -196,14 +196,14 @@ class MemoryView:
 
     def with_open_session(self, session: Session) -> MemoryView:
         """Return the view with an open session as it is by now, after the other open ones."""
-        other_sessions = [other for other in self.snapshot.open if other.id != session.id]
+        other_sessions = [other for other in self.snapshot.open_sessions if other.id != session.id]
         open_sessions = (*other_sessions, session)
-        waiting_items = [stored.item for stored in self.snapshot.waiting]
+        waiting_items = [stored.item for stored in self.snapshot.pending_items]
 
         visible_items = self.visible_items([*waiting_items, *open_sessions])
         return replace(
             self,
-            snapshot=replace(self.snapshot, open=open_sessions),
+            snapshot=replace(self.snapshot, open_sessions=open_sessions),
             pending=replace(self.pending, items=visible_items),
         )
 

@@ -88,7 +88,7 @@ class Probe:
 
     def _write(self) -> None:
         self._store.check()
-        self.failed = self._store.failed()
+        self.failed = self._store.users.failed_count()
         self._written = time.monotonic()
 
 
@@ -298,7 +298,7 @@ async def metrics(request: Request) -> Response:
     counted.update(service)
     try:
         async with asyncio.timeout(WAIT):
-            held = await service.storing.run(lambda _: service.store.counts(), "", request.receive)
+            held = await service.storing.run(lambda _: service.store.users.counts(), "", request.receive)
     except (TimeoutError, HTTPException, StoreError):
         held = None
     return Response(counted.text(held), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -56,7 +56,7 @@ entries = APIRouter(prefix="/v1/users/{user}/entries", tags=["entries"], depende
 @router.get("", summary="List the users of the token's tenant")
 async def list_users(caller: Asked, after: After = "", limit: Limit = DEFAULT_PAGE_SIZE) -> Users:
     """Users with what is stored of each, in order of their names."""
-    found = await caller.run_store_call(lambda: caller.service.store.users(caller.tenant, after=after, limit=limit))
+    found = await caller.run_store_call(lambda: caller.service.store.users.page(caller.tenant, after, limit))
     return Users(users=tuple(found), next=found[-1].user if len(found) == limit else None)
 
 
@@ -213,7 +213,7 @@ def _memory(memory: UserMemory) -> MemoryState:
         user=memory.owner.user,
         method=memory.program.name,
         memory=redacted_memory(seen),
-        waiting=len(seen.snapshot.waiting) + len(seen.snapshot.open),
+        waiting=len(seen.snapshot.pending_items) + len(seen.snapshot.open_sessions),
     )
 
 

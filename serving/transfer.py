@@ -38,9 +38,9 @@ _LATER = ("amendments", "metadata", "open_metadata")
 def export_users(store: Store, file: TextIO, tenant: str | None = None, user: str | None = None) -> int:
     """Writes users, all or those of one tenant or one name, as JSON lines; returns how many."""
     file.write(json.dumps({"mempiler": "memories", "schema": SCHEMA}) + "\n")
-    owners = [found.owner for found in store.users(tenant, user)]
+    owners = [found.owner for found in store.users.list_all(tenant, user)]
     for owner in owners:
-        file.write(json.dumps(_line(store.dump(owner)), ensure_ascii=False, separators=(",", ":")) + "\n")
+        file.write(json.dumps(_line(store.transfer.dump(owner)), ensure_ascii=False, separators=(",", ":")) + "\n")
     return len(owners)
 
 
@@ -57,7 +57,7 @@ def import_users(store: Store, lines: Iterable[str], name: str, replace: bool = 
         DataError: A line is no user that can be stored, a user of a line before, or of another version.
         ConflictError: A user is there already, or two turns of one have one id.
     """
-    return store.restore(_users(lines, name), replace)
+    return store.transfer.restore(_users(lines, name), replace)
 
 
 def _users(lines: Iterable[str], name: str) -> Iterator[UserDump]:

@@ -103,7 +103,7 @@ class UserMemory:
             view: What the work began with, and goes on to read; the work begins now if None.
         """
         if self._forgets is None:
-            self._forgets = self.store.forgets() if view is None else view.snapshot.forgets
+            self._forgets = self.store.forgetting.count() if view is None else view.snapshot.forget_count
         if view is not None:
             self._bound_view = view
         return self
@@ -140,7 +140,7 @@ class UserMemory:
             LMError: The endpoint failed. The session is stored; it will be remembered with the next one.
         """
         incoming = read_incoming_item(session, id, metadata)
-        added = self.store.add(self.owner, incoming.item, incoming.digest, self._forgets, metadata)
+        added = self.store.items.add(self.owner, incoming.item, incoming.digest, self._forgets, metadata)
         if remember:
             self.remember()
         return added
@@ -170,9 +170,9 @@ class UserMemory:
             LMError: The endpoint failed. The new session is stored; it will be remembered with the next one.
         """
         incoming = read_incoming_item(session, id, metadata)
-        added = self.store.replace(self.owner, incoming.item, incoming.digest, self._forgets, metadata)
+        added = self.store.items.replace(self.owner, incoming.item, incoming.digest, self._forgets, metadata)
         # The old session must not stay in what this process keeps of its users.
-        self.memories.drop_forgotten(self.store.forgets())
+        self.memories.drop_forgotten(self.store.forgetting.count())
         if remember:
             self.remember()
         return added
@@ -201,11 +201,11 @@ class UserMemory:
         turns = [turn for part in messages for turn in ([part] if isinstance(part, Turn) else turns_from_messages([part]))]
         time = utc_now()
         dated = [turn if turn.time else turn.model_copy(update={"time": time}) for turn in turns]
-        return self.store.append(self.owner, session, dated, begin, self._forgets, metadata)
+        return self.store.open_sessions.append(self.owner, session, dated, begin, self._forgets, metadata)
 
     def end(self, session: str, remember: bool = True) -> Added | None:
         """Ends a session, which is then remembered as `add` does; None if there is no such open session."""
-        added = self.store.end(self.owner, session)
+        added = self.store.open_sessions.end(self.owner, session)
         if added is not None and remember:
             self.remember()
         return added
@@ -318,7 +318,7 @@ class UserMemory:
             for turn in item.turns:
                 if turn.id in turn_ids:
                     turns[turn.id] = turn.at(item.time)
-        for turn_id, stored in self.store.turns(self.owner, sorted(turn_ids - turns.keys())).items():
+        for turn_id, stored in self.store.items.turns(self.owner, sorted(turn_ids - turns.keys())).items():
             turns[turn_id] = stored.turn.at(stored.item.time)
 
         evidence: list[Evidence] = []
@@ -337,12 +337,12 @@ class UserMemory:
 
     def items(self) -> tuple[Item, ...]:
         """The raw sessions that were not forgotten, oldest first."""
-        return tuple(stored.item for stored in self.store.items(self.owner))
+        return tuple(stored.item for stored in self.store.items.list_all(self.owner))
 
     def sessions(self) -> tuple[SessionStatus, ...]:
         """The sessions and how far each got, oldest first, open ones last."""
-        ended = self.store.items(self.owner)
-        opened = self.store.read(self.owner, lambda version: True).open
+        ended = self.store.items.list_all(self.owner)
+        opened = self.store.read(self.owner, lambda version: True).open_sessions
         return (
             *(SessionStatus(id=one.item.id, state=one.state, turns=len(one.item.turns)) for one in ended),
             *(SessionStatus(id=one.id, state="open", turns=len(one.turns)) for one in opened),
@@ -350,7 +350,7 @@ class UserMemory:
 
     def status(self) -> MemoryStatus | None:
         """How many sessions are stored, queued and failed; None for an unknown user."""
-        return next(iter(self.store.users(self.owner.tenant, self.owner.user)), None)
+        return next(iter(self.store.users.list_all(self.owner.tenant, self.owner.user)), None)
 
     def forget(self) -> Receipt:
         """Deletes everything of the user: raw sessions, memory, index, cached texts.
@@ -360,15 +360,15 @@ class UserMemory:
         Returns:
             What was deleted, and whether its bytes are gone; false for an unknown user.
         """
-        forgotten = self.store.forget(self.owner)
+        forgotten = self.store.forgetting.forget_user(self.owner)
         self.memories.forget_failures(self.owner)
-        self.memories.drop_forgotten(self.store.forgets())
+        self.memories.drop_forgotten(self.store.forgetting.count())
         return forgotten
 
     def forget_session(self, id: str, remember: bool = True) -> Receipt:
         """Deletes one session, and writes the memory anew from the others if it was in it; false if unknown."""
-        forgotten = self.store.forget_item(self.owner, id)
-        self.memories.drop_forgotten(self.store.forgets())
+        forgotten = self.store.forgetting.forget_session(self.owner, id)
+        self.memories.drop_forgotten(self.store.forgetting.count())
         if forgotten and remember:
             self.remember()
         return forgotten
@@ -381,18 +381,18 @@ class UserMemory:
         """
         stamp = self.store.read(self.owner, lambda version: True).stamp
         if force or (stamp is not None and not stamp.writes_like(self.memories.writer_fingerprint)):
-            self.store.reset(self.owner)
+            self.store.memories.reset(self.owner)
             self.memories.drop(self.owner)
         return self.remember()
 
     def retry(self) -> WriteCounts:
         """Try failed sessions, and turns that could not be written, once more."""
-        self.store.requeue(self.owner)
+        self.store.queue.requeue_failed(self.owner)
         return write_user_queue(self.memories, self.owner, self._lease, self._stop, retry=True)
 
     def _query(self, view: MemoryView, question: str, query: Mapping[str, Any], recent: Sequence[Item]) -> Query:
         """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
         task = self.program.task
-        past = view.visible_items(stored.item for stored in self.store.items(self.owner)) if task.shows_history else ()
+        past = view.visible_items(stored.item for stored in self.store.items.list_all(self.owner)) if task.shows_history else ()
         fields = {**({"question": question} if question else {}), **query}
         return task.query(fields, past, recent, view.speakers)

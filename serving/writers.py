@@ -45,7 +45,7 @@ def write_all_queued(memories: Memories, lease: float = LEASE, stop: Callable[[]
 
     Args:
         memories: What writes.
-        lease: Seconds after which another worker may take over if this one dies; at most `LONGEST_LEASE`.
+        lease: Seconds after which another worker may take over if this one dies; at most `MAX_LEASE`.
         stop: Checked before every item; if True, the rest stays queued.
 
     Raises:
@@ -98,8 +98,8 @@ class Writers:
         """Claims users while there is room, and begins to write each; whether there was one."""
         begun, each = False, max(1, int(self._most * self._share()))
         while (room := self._most - len(self.running)) > 0 and not self._stop():
-            claims = self._memories.store.claim(
-                uuid.uuid4().hex, self._lease, self._memories.writer_fingerprint, most=min(room, CLAIMED), each=each
+            claims = self._memories.store.queue.claim(
+                uuid.uuid4().hex, self._lease, self._memories.writer_fingerprint, limit=min(room, CLAIMED), limit_per_tenant=each
             )
             for claim in claims:
                 future: Future[WriteCounts] = Future()
@@ -127,7 +127,7 @@ class Writers:
             if self._pauses:
                 failures = self.failures.add(claim.owner)
                 with suppress(StoreError):
-                    self._memories.store.pause(claim.owner, min(LONGEST_PAUSE, 2.0 ** (failures - 1)))
+                    self._memories.store.queue.pause(claim.owner, min(LONGEST_PAUSE, 2.0 ** (failures - 1)))
             future.set_exception(error)
         self._notify()
 
@@ -205,10 +205,10 @@ class Worker:
     def sweep(self) -> int:
         """Ends idle sessions; returns how many."""
         ended = 0
-        for owner, session in self._store.idle(self._gap):
+        for owner, session in self._store.open_sessions.idle(self._gap):
             if self._stopping.is_set():
                 break
-            ended += self._store.end(owner, session) is not None
+            ended += self._store.open_sessions.end(owner, session) is not None
         if ended:
             log.info("idle sessions ended", extra={"sessions": ended})
             self.wake()
@@ -216,10 +216,10 @@ class Worker:
 
     def watch(self) -> None:
         """Drops what this process keeps of users whom any process forgot, and erases what was still to be."""
-        forgets = self._store.forgets()
+        forgets = self._store.forgetting.count()
         self._memories.drop_forgotten(forgets)
         if forgets:
-            self._store.erase()
+            self._store.forgetting.erase()
 
     def _write(self) -> None:
         memories = self._memories

@@ -103,7 +103,7 @@ def write_user_queue(
         memories: What writes.
         owner: The user.
         lease: Seconds after which another worker may take over if this one dies; at most
-            `LONGEST_LEASE`.
+            `MAX_LEASE`.
         stop: Called before every item; if it returns True, the rest stays queued.
         retry: Whether failed turns are tried once more, however often they were.
 
@@ -118,7 +118,9 @@ def write_user_queue(
     pause = FIRST_PAUSE
     deadline = _deadline(lease)
     while not stop():
-        claims = store.claim(worker, lease, memories.writer_fingerprint, owner, partial=retry)
+        claims = store.queue.claim(
+            worker, lease, memories.writer_fingerprint, owner, includes_partial=retry
+        )
         if claims:
             result = write_claimed(memories, claims[0], lease, stop, retry)
             counts += result.counts
@@ -130,7 +132,7 @@ def write_user_queue(
             deadline = _deadline(lease)
             continue
 
-        waiting = memories.read(owner).snapshot.waiting
+        waiting = memories.read(owner).snapshot.pending_items
         is_queue_empty = all(stored.state == "failed" for stored in waiting)
         if is_queue_empty or time.monotonic() > deadline:
             return counts
@@ -164,7 +166,7 @@ def write_claimed(
         return ClaimResult(queue_writer.counts, is_finished)
     finally:
         if queue_writer is None or not queue_writer.released:
-            memories.store.release(claim)
+            memories.store.queue.release(claim)
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ class _QueueWriter:
         self.document = view.document
         self.memory = view.memory
         self.finalized = view.finalized
-        self.queued = [stored for stored in view.snapshot.waiting if stored.state == "queued"]
+        self.queued = [stored for stored in view.snapshot.pending_items if stored.state == "queued"]
         self.counts = WriteCounts()
         self.released = False
         """Whether the last commit gave the claim back."""
@@ -288,7 +290,7 @@ class _QueueWriter:
 
             failure = self._log_failure(stored.item.id, written.error)
             is_given_up = attempt_number >= ATTEMPTS
-            self.store.fail(self.claim, stored.position, failure.message, is_given_up)
+            self.store.queue.fail(self.claim, stored.position, failure.message, is_given_up)
             if is_given_up:
                 self._count_failures(failure)
         return True
@@ -322,7 +324,7 @@ class _QueueWriter:
         """Store the version with one more item; return False if the claim was lost."""
         note = "; ".join(f"{failure.where}: {failure.message}" for failure in written.failures)
         is_last = stored is self.queued[-1] and not self.writer.needs_finalizing
-        is_committed = self._commit(written.value, note, is_last)
+        is_committed = self._commit(written.value, note, is_last, item_position=stored.position)
         self.counts += WriteCounts(int(is_committed), written.failures)
         return is_committed
 
@@ -353,7 +355,7 @@ class _QueueWriter:
         """Show the writer the entries of the memory as their user left them, up to now."""
         if not self.writer.shows_entries:
             return nullcontext()
-        amendments = active_amendments(self.store.amendments(self.claim.owner))
+        amendments = active_amendments(self.store.amendments.list_all(self.claim.owner))
         if not amendments:
             return nullcontext()
         return amendment_scope(Amendments(amendments))
@@ -412,10 +414,25 @@ class _QueueWriter:
             return MemoryChange(memory_change, None)
         return MemoryChange(memory_change, to_json(diff(memory, finalized)).decode())
 
-    def _commit(self, version: _Version, note: str = "", is_last: bool = False) -> bool:
-        """Store a version; return False if the claim was lost. The last commit gives it back."""
+    def _commit(
+        self,
+        version: _Version,
+        note: str = "",
+        is_last: bool = False,
+        item_position: int | None = None,
+    ) -> bool:
+        """Store a version; return False if the claim was lost.
+
+        Args:
+            version: The memory, and how it is stored.
+            note: What went wrong with a part of the item that was written.
+            is_last: Whether the commit gives the claim back.
+            item_position: The position of the item that was written, if one was.
+        """
         lease = 0.0 if is_last else self.lease
-        claim = self.store.commit(self.claim, version.document, lease, note)
+        claim = self.store.queue.commit(
+            self.claim, version.document, lease, note, item_position=item_position
+        )
         if claim is None:
             self.memories.drop(self.claim.owner)
             return False

@@ -25,7 +25,7 @@ OUTSIDE = {"tests", "perf", "docs", ".ci"}
 """Folders whose Python files do not ship."""
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-SHIPPED = {".py", ".typed", ".csv", ".json", ".jsonl", ".dat", ".html", ".css", ".js"}
+SHIPPED = {".py", ".typed", ".csv", ".json", ".jsonl", ".dat", ".html", ".css", ".js", ".sql"}
 """Endings of the files that ship."""
 NAMED = {"agents": "openai-agents", "llama_index": "llama-index-core"}
 """Packages of extras that are not installed here, by the modules that they bring."""

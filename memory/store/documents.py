@@ -58,8 +58,8 @@ class ChangeLog:
 class Document:
     """A stored memory: what a program made of the items of a user up to `position`.
 
-    It is stored, and read, in one of two ways: as its whole text (`memory`, `finalized`), or as what
-    is new in it (`change` when it is stored, `since` when it is read).
+    It is stored, and read, in one of two ways: as its whole text (`memory`, `finalized`), or as
+    what is new in it (`change` when it is stored, `since` when it is read).
     """
 
     memory: str
@@ -75,10 +75,10 @@ class Document:
     stamp: Stamp
     """What wrote it."""
     partial: tuple[str, ...] = ()
-    """Ids of items with turns that could not be written. For `Store.commit`; not read back."""
+    """Ids of items with turns that could not be written. For `Queue.commit`; not read back."""
     change: MemoryChange | None = None
-    """What is new in it, in place of its text. For `Store.commit`; not read back."""
+    """What is new in it, in place of its text. For `Queue.commit`; not read back."""
     since: tuple[MemoryChange, ...] | None = None
-    """What is new in it since the `Log` that was passed to `Store.read`, in place of its text."""
+    """What is new in it since the `known_log` of `Store.read`, in place of its text."""
     log: ChangeLog = field(default=ChangeLog(), compare=False)
     """How it is stored; with a change, this one included."""

@@ -10,9 +10,9 @@ a position. *Amendments* are the user's changes of single entries (`memory.edits
     >>> ada = Owner("ada")
     >>> turn = Turn(id="", speaker="Ada", text="I moved to Lisbon.")
     >>> with Store("memories.sqlite") as store:
-    ...     added = store.add(ada, Session(id="chat", turns=(turn,)))
+    ...     added = store.items.add(ada, Session(id="chat", turns=(turn,)))
     ...     snapshot = store.read(ada)
-    >>> [(stored.position, stored.state) for stored in snapshot.waiting]
+    >>> [(stored.position, stored.state) for stored in snapshot.pending_items]
     [(1, 'queued')]
     >>> snapshot.document is None
     True
@@ -22,7 +22,6 @@ All of these are frozen values, read in one transaction: nothing changes in them
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -68,6 +67,18 @@ class StoredItem:
 
 
 @dataclass(frozen=True)
+class ParsedRows:
+    """What was parsed of the rows of a user's items and open sessions, for the next snapshot."""
+
+    items: dict[str, AnyItem] = field(default_factory=dict[str, AnyItem])
+    """By the JSON of the item."""
+    turns: dict[str, Turn] = field(default_factory=dict[str, Turn])
+    """By the JSON of the turn."""
+    sessions: dict[tuple[str, ...], Session] = field(default_factory=dict[tuple[str, ...], Session])
+    """Open sessions, by their id and the JSON of all their turns."""
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """What a store held of a user at one moment; all of it was read in one transaction."""
 
@@ -78,18 +89,16 @@ class Snapshot:
     """What wrote the memory; None while there is none."""
     document: Document | None
     """The memory; None while there is none, or where the caller knew this version."""
-    waiting: tuple[StoredItem, ...] = ()
+    pending_items: tuple[StoredItem, ...] = ()
     """Items that are not in the finalized memory: queued, given up, or written since then."""
-    open: tuple[Session, ...] = ()
+    open_sessions: tuple[Session, ...] = ()
     """Sessions that have not ended, with the turns so far."""
-    forgets: int = 0
-    """How often anybody was forgotten in this store; see `Store.forgets`."""
-    amended: int = 0
+    forget_count: int = 0
+    """How often anybody was forgotten in this store; see `forgetting.Forgetting.count`."""
+    last_amendment: int = 0
     """The number of the user's last amendment; 0 for none."""
-    parsed: Mapping[Hashable, Any] = field(
-        default_factory=dict[Hashable, Any], compare=False, repr=False
-    )
-    """Parsed items and turns by their JSON. Pass it to the next `Store.read`, which reuses them."""
+    parsed: ParsedRows = field(default_factory=ParsedRows, compare=False, repr=False)
+    """Pass it to the next `Store.read`, which parses only what is new."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,7 @@ class UserDump:
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to write one user's memory for a while; `Store.commit` needs it."""
+    """The right to write one user's memory for a while; `Queue.commit` needs it."""
 
     owner: Owner
     worker: str

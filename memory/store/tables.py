@@ -1,128 +1,176 @@
-"""The tables of a memory store; opening one makes them, or brings those of an earlier version up to this one.
+"""The tables of a store, in SQLAlchemy's terms.
 
-A user's row tells the version of the memory, and who is writing it until when; `memories` from which items, by whose
-program, and `changes` its JSON: number 0 is the text, the others what has changed in it since, one a commit.
+The statements in `queries.sql` name these tables and columns; what each table is for stands at the
+head of that file. The tables are made by the revisions in `migrations/versions`, and a test checks
+that these give what stands here.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator
-from typing import Any
-
-import sqlalchemy as sql
-from sqlalchemy import Column, Connection, Float, Index, Integer, LargeBinary, String, Table, Text, text
-
-from ...errors import StoreError
-
-_LOCK = 0x7265636F
-"""PostgreSQL's advisory lock."""
-_ONE_BY_ONE = threading.Lock()
-"""What a revision calls (`alembic.op`) is the process's, and not a thread's."""
-SCHEMA = "1"
-"""Version of the tables: the last revision of `memory.migrations`."""
-
-tables = sql.MetaData()
-
-
-def _of_user(name: str, *columns: Column[Any] | Index) -> Table:
-    owner = (Column(key, String, primary_key=True) for key in ("tenant", "user"))
-    return Table(f"mempiler_{name}", tables, *owner, *columns)
-
-
-def _key(name: str, kind: Any = String) -> Column[Any]:
-    return Column(name, kind, primary_key=True)
-
-
-def _filled(**kinds: type[Any]) -> Generator[Column[Any]]:
-    return (Column(name, kind, nullable=False) for name, kind in kinds.items())
-
-
-def _part(name: str, where: str, *columns: str) -> Index:
-    """An index of the few rows that a condition holds for, as statements have it."""
-    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
-
-
-version = Table("mempiler_version", tables, Column("version_num", String(32), primary_key=True))
-meta = Table("mempiler_meta", tables, _key("name"), Column("value", String))
-users = _of_user(
-    "users",
-    *_filled(next_position=Integer, version=String, worker=String, claimed_until=Float),
-    _part("mempiler_users_claimed", "worker <> ''", "tenant"),
+from sqlalchemy import (
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
 )
-items = _of_user(
-    "items",
-    _key("position", Integer),
-    *_filled(id=String, digest=String, json=Text, state=String, attempts=Integer, error=Text, added=Float),
-    Index("mempiler_items_id", "tenant", "user", "id", unique=True),
-    Index("mempiler_items_state", "state", "tenant", "user"),
+
+tables = MetaData()
+"""All tables but `mempiler_version`, which is Alembic's."""
+
+meta = Table(
+    "mempiler_meta",
+    tables,
+    Column("name", String, primary_key=True),
+    Column("value", String),
 )
-turns = _of_user("turns", _key("turn"), *_filled(position=Integer))
-open_turns = _of_user("open_turns", _key("session"), _key("number", Integer), *_filled(json=Text, added=Float))
-metadata = _of_user("metadata", _key("session"), *_filled(json=Text))
-memories = _of_user(
-    "memories",
-    *_filled(base=String, position=Integer, finalized_position=Integer, speakers=Text),
-    *_filled(writer=String, program=String, embedder=String, schema=Integer, updated=Float),
-    _part("mempiler_memories_unsettled", "finalized_position < position", "tenant", "user"),
+
+users = Table(
+    "mempiler_users",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    # The position of the next item.
+    Column("next_position", Integer, nullable=False),
+    # Another one whenever the memory changes.
+    Column("version", String, nullable=False),
+    # Who writes the memory at the moment, "" for nobody, and until when.
+    Column("worker", String, nullable=False),
+    Column("claimed_until", Float, nullable=False),
 )
-changes = _of_user("changes", _key("number", Integer), *_filled(memory=Text), Column("finalized", Text))
-vectors = _of_user("vectors", _key("key", LargeBinary), *_filled(vector=LargeBinary))
-amendments = _of_user(
-    "amendments",
-    _key("number", Integer),
-    *_filled(action=String, entry=String, kind=String, old_text=Text, sources=Text, at=Float, by=String, undoes=Integer),
+
+items = Table(
+    "mempiler_items",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("id", String, nullable=False),
+    # Tells whether an item that is added again is the same one.
+    Column("digest", String, nullable=False),
+    Column("json", Text, nullable=False),
+    # One of `records.State`.
+    Column("state", String, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("added", Float, nullable=False),
+)
+
+turns = Table(
+    "mempiler_turns",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("turn", String, primary_key=True),
+    # Of its item; 0 in an open session.
+    Column("position", Integer, nullable=False),
+)
+
+open_turns = Table(
+    "mempiler_open_turns",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("session", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("json", Text, nullable=False),
+    Column("added", Float, nullable=False),
+)
+
+metadata = Table(
+    "mempiler_metadata",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("session", String, primary_key=True),
+    Column("json", Text, nullable=False),
+)
+
+memories = Table(
+    "mempiler_memories",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    # Names the text that the changes start from.
+    Column("base", String, nullable=False),
+    # The last item in the memory, and in the one that questions are answered from.
+    Column("position", Integer, nullable=False),
+    Column("finalized_position", Integer, nullable=False),
+    Column("speakers", Text, nullable=False),
+    # What wrote it, see `documents.Stamp`.
+    Column("writer", String, nullable=False),
+    Column("program", String, nullable=False),
+    Column("embedder", String, nullable=False),
+    Column("schema", Integer, nullable=False),
+    Column("updated", Float, nullable=False),
+)
+
+changes = Table(
+    "mempiler_changes",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    # Number 0 is a whole text, the others are what changed since, one for each commit.
+    Column("number", Integer, primary_key=True),
+    Column("memory", Text, nullable=False),
+    Column("finalized", Text),
+)
+
+vectors = Table(
+    "mempiler_vectors",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("vector", LargeBinary, nullable=False),
+)
+
+amendments = Table(
+    "mempiler_amendments",
+    tables,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("action", String, nullable=False),
+    Column("entry", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("old_text", Text, nullable=False),
+    Column("sources", Text, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("by", String, nullable=False),
+    Column("undoes", Integer, nullable=False),
     Column("new_text", Text),
 )
-forgotten = Table("mempiler_forgotten", tables, _key("name"), *_filled(number=Integer, at=Float, erased=Integer))
-OWNED = (items, turns, open_turns, metadata, memories, changes, vectors, amendments, users)
-"""Every table with rows of a user."""
 
+forgotten = Table(
+    "mempiler_forgotten",
+    tables,
+    Column("name", String, primary_key=True),
+    Column("number", Integer, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("erased", Integer, nullable=False),
+)
 
-def bring_up(db: Connection, url: str) -> None:
-    """Sees to it that the tables are there, as this version has them; all of it is one transaction under a lock.
+Index("mempiler_items_id", items.c.tenant, items.c.user, items.c.id, unique=True)
+Index("mempiler_items_state", items.c.state, items.c.tenant, items.c.user)
 
-    Other processes wait, and find the tables as they should be; one that is killed has changed nothing.
-
-    Raises:
-        StoreError: A newer version made the tables of the store of this address.
-    """
-    if db.dialect.name == "postgresql":
-        db.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    found = _version(db)
-    if found is None:
-        tables.create_all(db)
-        db.execute(text("INSERT INTO mempiler_version VALUES (:version)"), {"version": SCHEMA})
-    else:
-        _refuse_newer(found, url)
-
-
-def check_version(db: Connection, url: str) -> None:
-    """Refuse a store that cannot be written and whose tables are not those of this version.
-
-    Raises:
-        StoreError: Another version made them, or there are none.
-    """
-    found = _version(db)
-    if found is None:
-        raise StoreError(f"store {url}: there are no memories in it, and it cannot be written; give another --store")
-    _refuse_newer(found, url)
-
-
-def _refuse_newer(found: str, url: str) -> None:
-    """Refuse tables that a newer version made.
-
-    Raises:
-        StoreError: Their version is another one than ours.
-    """
-    if found != SCHEMA:
-        raise StoreError(
-            f"store {url}: its tables are of version {found}, this Mempiler reads {SCHEMA}; install the newer one "
-            "that made them, or run its `mempiler memories export` and import that into a new store with this one"
-        )
-
-
-def _version(db: Connection) -> str | None:
-    if sql.inspect(db).has_table(version.name):
-        return db.execute(text("SELECT version_num FROM mempiler_version")).scalar()
-    return None
+# Two indexes of few rows: claimed users, and memories that are still to be finalized. Statements
+# use them only if they repeat the condition in these words.
+Index(
+    "mempiler_users_claimed",
+    users.c.tenant,
+    sqlite_where=text("worker <> ''"),
+    postgresql_where=text("worker <> ''"),
+)
+Index(
+    "mempiler_memories_unsettled",
+    memories.c.tenant,
+    memories.c.user,
+    sqlite_where=text("finalized_position < position"),
+    postgresql_where=text("finalized_position < position"),
+)

@@ -161,11 +161,11 @@ def _queued(count: int, latency: float) -> tuple[float, float, int]:
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "memories.sqlite") as store:
         for user in range(count):
             for session in sessions:
-                store.add(Owner(f"user {user}"), session)
+                store.items.add(Owner(f"user {user}"), session)
         program = build("memory-r2", embedder=embedder())
         with asking(scripted(engine)) as lm:
             wall, cpu = timed(lambda: write_all_queued(Memories(program, store, lm)))
-        assert not any(one.queued for one in store.users())
+        assert not any(one.queued for one in store.users.list_all())
     return wall, cpu, engine.calls
 
 

@@ -73,7 +73,7 @@ class MempilerStore(base.BaseStore):
 
     def _known(self) -> set[tuple[str, ...]]:
         any_user = self._memory_of("langgraph")
-        users = any_user.store.users(any_user.owner.tenant)
+        users = any_user.store.users.list_all(any_user.owner.tenant)
         return {tuple(found.user.split(".")) for found in users if found.sessions}
 
 

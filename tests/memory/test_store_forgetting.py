@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mempiler import ConflictError, Session, Store, StoreError, Turn, UserMemory, build
 from mempiler.engines.models import language_model
-from mempiler.memory.store import claims as store_claims
+from mempiler.memory.store import forget_log, sqlite
 from mempiler.memory.edits import Amendment
 from mempiler.memory.store.documents import MemoryChange, Document, ChangeLog
 from mempiler.memory.store.owner import Owner
@@ -30,16 +30,16 @@ def files(folder: Path) -> bytes:
 @pytest.mark.parametrize(
     ("forget", "name", "sessions", "turns"),
     [
-        (lambda store: store.forget(ADA), "ada", 3, 4),
-        (lambda store: store.forget_item(ADA, "s"), "s", 1, 2),
-        (lambda store: store.forget_item(ADA, "chat"), "chat", 1, 1),
+        (lambda store: store.forgetting.forget_user(ADA), "ada", 3, 4),
+        (lambda store: store.forgetting.forget_session(ADA, "s"), "s", 1, 2),
+        (lambda store: store.forgetting.forget_session(ADA, "chat"), "chat", 1, 1),
     ],
     ids=["user", "session", "open session"],
 )
 def test_a_receipt_counts_what_was_deleted_and_says_who_decides_about_the_bytes(store, forget, name, sessions, turns):
-    store.add(ADA, session("one", "more", id="s"))
-    store.add(ADA, session("two", id="t"))
-    store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="three")])
+    store.items.add(ADA, session("one", "more", id="s"))
+    store.items.add(ADA, session("two", id="t"))
+    store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="three")])
     found = forget(store)
     assert (bool(found), found.forgotten, found.sessions, found.turns) == (True, name, sessions, turns)
     assert not forget(store)
@@ -57,7 +57,7 @@ def test_no_piece_of_the_text_stays_between_the_rows_of_a_page(tmp_path: Path) -
         for n in range(150):
             _churn(store, chance, n)
         for user in range(3):
-            store.forget(Owner(f"user{user}"))
+            store.forgetting.forget_user(Owner(f"user{user}"))
         # Without a file that is written anew, four copies are left of user 2.
         assert files(tmp_path).count(b"MARK2x") == 0
 
@@ -72,28 +72,28 @@ def _churn(store: Store, chance: random.Random, n: int) -> None:
         return " ".join(mark if chance.random() < 0.3 else f"word{chance.randrange(999)}" for _ in range(size))
 
     if chance.random() < 0.3:
-        store.append(owner, f"c{chance.randrange(5)}-{n // 40}", [Turn(id="", speaker=mark, text=text())])
+        store.open_sessions.append(owner, f"c{chance.randrange(5)}-{n // 40}", [Turn(id="", speaker=mark, text=text())])
     else:
         turns = tuple(Turn(id="", speaker="a", text=text()) for _ in range(chance.randrange(1, 5)))
-        store.add(owner, Session(id=f"{mark}s{n}", turns=turns))
-    claims = store.claim("me", 60, WRITER, owner) if chance.random() < 0.4 else []
-    last = max((stored.position for stored in store.items(owner)), default=0)
+        store.items.add(owner, Session(id=f"{mark}s{n}", turns=turns))
+    claims = store.queue.claim("me", 60, WRITER, owner) if chance.random() < 0.4 else []
+    last = max((stored.position for stored in store.items.list_all(owner)), default=0)
     for claim in claims if last else ():
         memory = '{"m": "%s"}' % (text() * chance.randrange(1, 9))
-        store.commit(claim, Document(memory, last, None, last, ("a",), WRITER), 60)
-        store.release(claim)
+        store.queue.commit(claim, Document(memory, last, None, last, ("a",), WRITER), 60)
+        store.queue.release(claim)
 
 
 def test_open_reader_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as reader:
-        store.add(ADA, session("a very secret word"))
+        store.items.add(ADA, session("a very secret word"))
         reader.execute("BEGIN")
         reader.execute("SELECT COUNT(*) FROM mempiler_items").fetchone()
         begun, waits = time.monotonic(), []
-        writing = threading.Thread(target=lambda: waits.append(_timed(lambda: store.add(BOB, session("two")))))
+        writing = threading.Thread(target=lambda: waits.append(_timed(lambda: store.items.add(BOB, session("two")))))
         writing.start()
-        found = store.forget(ADA)
+        found = store.forgetting.forget_user(ADA)
         writing.join()
         assert max(time.monotonic() - begun, *waits) < 8  # who waits for a writer does so for ten seconds
         assert (bool(found), found.erased) == (True, False)
@@ -101,10 +101,10 @@ def test_open_reader_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
         assert b"secret" in files(tmp_path)
         reader.execute("COMMIT")
         with Store(path) as other:
-            assert other.erase() == (True, "")
-        assert not store.forget(ADA)
+            assert other.forgetting.erase() == (True, "")
+        assert not store.forgetting.forget_user(ADA)
         assert b"secret" not in files(tmp_path)
-        assert [one.owner for one in store.users()] == [BOB]
+        assert [one.owner for one in store.users.list_all()] == [BOB]
 
 
 def _timed(call: Callable[[], Any]) -> float:
@@ -127,51 +127,56 @@ def test_a_session_that_is_replaced_leaves_no_byte_and_nothing_that_was_said_of_
 
 def test_a_replaced_open_session_is_the_new_one(tmp_path: Path) -> None:
     with Store(tmp_path / "s.sqlite") as store:
-        store.append(ADA, "chat", [Turn(id="", speaker="Ada", text="falcon")])
-        assert store.replace(ADA, session("owl", id="chat")).new
-        assert store.read(ADA).open == ()
-        assert [stored.item.turns[0].text for stored in store.items(ADA)] == ["owl"]
+        store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="falcon")])
+        assert store.items.replace(ADA, session("owl", id="chat")).new
+        assert store.read(ADA).open_sessions == ()
+        assert [stored.item.turns[0].text for stored in store.items.list_all(ADA)] == ["owl"]
         assert b"falcon" not in files(tmp_path)
 
 
 def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_claims, "MOST", 0)
+    monkeypatch.setattr(sqlite, "MAX_REWRITTEN_BYTES", 0)
     with Store(tmp_path / "s.sqlite") as store:
-        store.add(ADA, session("one"))
-        found = store.forget(ADA)
+        store.items.add(ADA, session("one"))
+        found = store.forgetting.forget_user(ADA)
         assert (found.erased, "sqlite3 FILE VACUUM" in found.held_by) == (False, True)
 
 
 @pytest.mark.parametrize("write", ["add", "append", "replace"])
 def test_write_that_began_before_is_refused_in_every_process(open_store: Callable[..., Store], write: str) -> None:
     one, two = open_store(), open_store()
-    one.forget(BOB)
-    since = two.forgets()
-    one.forget(ADA)
+    one.forgetting.forget_user(BOB)
+    since = two.forgetting.count()
+    one.forgetting.forget_user(ADA)
 
     def go(owner: Owner, since: int | None) -> None:
         if write == "add":
-            two.add(owner, session("one"), since=since)
+            two.items.add(owner, session("one"), forget_count=since)
         elif write == "replace":
-            two.replace(owner, session("one", id="s"), since=since)
+            two.items.replace(owner, session("one", id="s"), forget_count=since)
         else:
-            two.append(owner, "chat", [Turn(id="", speaker="Ada", text="one")], since=since)
+            two.open_sessions.append(owner, "chat", [Turn(id="", speaker="Ada", text="one")], forget_count=since)
 
     with pytest.raises(ConflictError, match=r"^user 'ada' was forgotten while this was under way; nothing of it"):
         go(ADA, since)
-    assert two.users() == []
+    assert two.users.list_all() == []
     go(BOB, since)
     go(ADA, None)
-    assert [found.owner for found in one.users()] == [ADA, BOB]
+    assert [found.owner for found in one.users.list_all()] == [ADA, BOB]
 
 
 def test_write_that_waits_for_its_turn_while_the_user_is_forgotten_is_refused(open_store, monkeypatch) -> None:
     one, two = open_store(), open_store()
-    before = two.forgets
-    monkeypatch.setattr(two, "forgets", lambda: (before(), one.forget(ADA))[0])
+
+    def count_before_ada_is_forgotten(database: Any) -> int:
+        count = forget_log.read_forget_count(database)
+        one.forgetting.forget_user(ADA)
+        return count
+
+    monkeypatch.setattr("mempiler.memory.store.items.read_forget_count", count_before_ada_is_forgotten)
     with pytest.raises(ConflictError):
-        two.add(ADA, session("one"))
-    assert one.users() == []
+        two.items.add(ADA, session("one"))
+    assert one.users.list_all() == []
 
 
 def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callable[..., Store]) -> None:
@@ -180,20 +185,20 @@ def test_first_write_of_a_new_user_is_waited_for_and_deleted(open_store: Callabl
     begun, go = threading.Event(), threading.Event()
 
     def users() -> Any:
-        yield two.dump(ADA)
+        yield two.transfer.dump(ADA)
         begun.set()
         go.wait(10)
 
-    writing = threading.Thread(target=two.restore, args=(users(),))
+    writing = threading.Thread(target=two.transfer.restore, args=(users(),))
     writing.start()
     assert begun.wait(10)
-    forgetting = threading.Thread(target=one.forget, args=(ADA,))
+    forgetting = threading.Thread(target=one.forgetting.forget_user, args=(ADA,))
     forgetting.start()
     time.sleep(0.1)
     go.set()
     writing.join()
     forgetting.join()
-    assert one.users() == []
+    assert one.users.list_all() == []
 
 
 FIRST = Document('{"words": ["a"], "number": 1}', 1, '{"words": []}', 1, (), WRITER)
@@ -222,11 +227,11 @@ ANSWERED = {"words": {"value": ["answered"]}}
     ],
 )
 def test_a_memory_is_its_text_and_all_changes_since(store, changes, memory, finalized) -> None:
-    store.add(ADA, session("x"))
-    (claim,) = store.claim("me", 60, WRITER)
+    store.items.add(ADA, session("x"))
+    (claim,) = store.queue.claim("me", 60, WRITER)
     for document in (FIRST, *changes):
         assert claim is not None
-        claim = store.commit(claim, document, 60)
+        claim = store.queue.commit(claim, document, 60)
     found = store.read(ADA).document
     assert found is not None
     wanted = {"words": ["a", "b"], "number": 1} if finalized == "a memory before" else finalized
@@ -264,7 +269,7 @@ def test_another_process_reads_what_was_changed_and_not_the_whole(method: str, t
     writing, reading = (remembering(path, method) for _ in range(2))
     behind: list[int] = []
 
-    @event.listens_for(reading.store._engine, "before_cursor_execute")
+    @event.listens_for(reading.store._database.engine, "before_cursor_execute")
     def _executed(db: Any, cursor: Any, statement: str, values: Any, *rest: Any) -> None:
         if "FROM mempiler_changes" in statement:
             behind.append(values[-1])
@@ -303,11 +308,11 @@ def path(tmp_path: Path) -> Path:
     with Store(path) as store:
         for owner in (ADA, BOB):
             for id in ("s1", "s2"):
-                store.add(owner, session(SAID, id=id), metadata={"code": SECRET})
+                store.items.add(owner, session(SAID, id=id), metadata={"code": SECRET})
             program.memory(store, owner.user, lm=language_model("offline")).remember()
-            store.amend(owner, Amendment(1, "delete", "s1:1", "turn", SECRET, ("s1:1",)))
-            store.add(owner, session(SAID, id="s3"))
-            store.append(owner, "s4", session(SAID).turns, metadata={"code": SECRET})
+            store.amendments.append(owner, Amendment(1, "delete", "s1:1", "turn", SECRET, ("s1:1",)))
+            store.items.add(owner, session(SAID, id="s3"))
+            store.open_sessions.append(owner, "s4", session(SAID).turns, metadata={"code": SECRET})
     return path
 
 
@@ -342,12 +347,12 @@ def test_no_way_of_reading_says_what_a_damaged_row_holds(path, table, column, va
     with Store(path) as store:
         reads: list[Callable[[], Any]] = [
             lambda: store.read(ADA),
-            lambda: store.items(ADA),
-            lambda: store.turns(ADA, ["s3:1"]),
-            lambda: store.sessions(ADA, ["s1:1"]),
-            lambda: store.amendments(ADA),
-            lambda: store.end(ADA, "s4"),
-            lambda: store.dump(ADA),
+            lambda: store.items.list_all(ADA),
+            lambda: store.items.turns(ADA, ["s3:1"]),
+            lambda: store.metadata.sessions_of_turns(ADA, ["s1:1"]),
+            lambda: store.amendments.list_all(ADA),
+            lambda: store.open_sessions.end(ADA, "s4"),
+            lambda: store.transfer.dump(ADA),
             lambda: build("turn-rag").memory(store, "ada", lm=language_model("offline")).view(),
         ]
         errors = list[StoreError]()
@@ -360,4 +365,4 @@ def test_no_way_of_reading_says_what_a_damaged_row_holds(path, table, column, va
         for error in errors:
             assert ("'ada'" in str(error), SECRET in str(error), error.__cause__) == (True, False, None)
         assert store.read(BOB).document
-        assert store.forget(ADA), "damage is no reason to keep what is to be forgotten"
+        assert store.forgetting.forget_user(ADA), "damage is no reason to keep what is to be forgotten"

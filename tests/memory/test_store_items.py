@@ -22,72 +22,72 @@ from .conftest import ADA, session
 
 
 def test_sessions_keep_their_order_and_get_ids_that_are_free(store: Store) -> None:
-    store.add(ADA, session("x", id="D2"))
-    store.append(ADA, "D3", [Turn(id="", speaker="Ada", text="y")])
-    assert [store.add(ADA, session(text)).id for text in ("one", "two", "one")] == ["D4", "D5", "D6"]
-    found = [(turn.id, turn.text) for one in store.items(ADA) for turn in one.item.turns]
+    store.items.add(ADA, session("x", id="D2"))
+    store.open_sessions.append(ADA, "D3", [Turn(id="", speaker="Ada", text="y")])
+    assert [store.items.add(ADA, session(text)).id for text in ("one", "two", "one")] == ["D4", "D5", "D6"]
+    found = [(turn.id, turn.text) for one in store.items.list_all(ADA) for turn in one.item.turns]
     assert found == [("D2:1", "x"), ("D4:1", "one"), ("D5:1", "two"), ("D6:1", "one")]
 
 
 def test_same_session_twice_is_stored_once(store: Store) -> None:
-    first, second = (store.add(ADA, session("one", id="s")) for _ in range(2))
+    first, second = (store.items.add(ADA, session("one", id="s")) for _ in range(2))
     assert (first.new, second.new, first.position) == (True, False, second.position)
-    assert len(store.items(ADA)) == 1
+    assert len(store.items.list_all(ADA)) == 1
     with pytest.raises(ConflictError, match=r"^session 's' of user 'ada' is stored with other content; give .*$"):
-        store.add(ADA, session("two", id="s"))
+        store.items.add(ADA, session("two", id="s"))
 
 
 def test_a_session_is_replaced_only_by_another_one(store: Store) -> None:
-    assert store.replace(ADA, session("one", id="s")).new, "there was none before"
-    store.add(ADA, session("other", id="t"))
-    assert not store.replace(ADA, session("one", id="s")).new
-    assert store.forgets() == 0
-    assert [one.item.id for one in store.items(ADA)] == ["s", "t"]
+    assert store.items.replace(ADA, session("one", id="s")).new, "there was none before"
+    store.items.add(ADA, session("other", id="t"))
+    assert not store.items.replace(ADA, session("one", id="s")).new
+    assert store.forgetting.count() == 0
+    assert [one.item.id for one in store.items.list_all(ADA)] == ["s", "t"]
 
-    assert store.replace(ADA, session("two", id="s")).new
-    assert [(one.item.id, one.item.turns[0].text) for one in store.items(ADA)] == [("t", "other"), ("s", "two")]
+    assert store.items.replace(ADA, session("two", id="s")).new
+    assert [(one.item.id, one.item.turns[0].text) for one in store.items.list_all(ADA)] == [("t", "other"), ("s", "two")]
     with pytest.raises(UserError, match="has no id; give the id of the session that it replaces"):
-        store.replace(ADA, session("three"))
+        store.items.replace(ADA, session("three"))
 
 
 def test_a_session_that_cannot_be_stored_replaces_nothing(store: Store) -> None:
     turn = Turn(id="t1", speaker="Ada", text="one")
-    store.add(ADA, Session(id="a", turns=(turn,)))
-    store.add(ADA, session("two", id="s"))
+    store.items.add(ADA, Session(id="a", turns=(turn,)))
+    store.items.add(ADA, session("two", id="s"))
     with pytest.raises(ConflictError, match="another turn 't1'"):
-        store.replace(ADA, Session(id="s", turns=(turn,)))
-    assert [one.item.turns[0].text for one in store.items(ADA)] == ["one", "two"]
+        store.items.replace(ADA, Session(id="s", turns=(turn,)))
+    assert [one.item.turns[0].text for one in store.items.list_all(ADA)] == ["one", "two"]
 
 
 def test_turn_id_of_another_session_is_refused(store: Store) -> None:
     turn = Turn(id="t1", speaker="Ada", text="one")
-    store.add(ADA, Session(id="a", turns=(turn,)))
-    for again in (lambda: store.add(ADA, Session(id="b", turns=(turn,))), lambda: store.append(ADA, "c", [turn])):
+    store.items.add(ADA, Session(id="a", turns=(turn,)))
+    for again in (lambda: store.items.add(ADA, Session(id="b", turns=(turn,))), lambda: store.open_sessions.append(ADA, "c", [turn])):
         with pytest.raises(ConflictError, match="another turn 't1'"):
             again()
-    assert [one.item.id for one in store.items(ADA)] == ["a"]
+    assert [one.item.id for one in store.items.list_all(ADA)] == ["a"]
 
 
 def test_every_kind_of_item_comes_back_as_it_was(store: Store) -> None:
     turn = Turn(id="", speaker="phone", text="12 steps")
     items = [Session(id="s", turns=(turn,)), Logs(id="l", turns=(turn,)), Profile(id="p", turns=(turn,))]
     for item in items:
-        store.add(ADA, item)
-    assert [type(one.item) for one in store.items(ADA)] == [Session, Logs, Profile]
-    found = store.turns(ADA, ["l:1", "unheard"])
+        store.items.add(ADA, item)
+    assert [type(one.item) for one in store.items.list_all(ADA)] == [Session, Logs, Profile]
+    found = store.items.turns(ADA, ["l:1", "unheard"])
     assert {id: (turn.text, item.id) for id, (turn, item) in found.items()} == {"l:1": ("12 steps", "l")}
 
 
 @pytest.mark.parametrize("name", ["'; DROP TABLE mempiler_users; --", "x" * 272 + "\U0001f642" * 132])
 def test_unsafe_names_and_texts_are_plain_data(store: Store, name: str) -> None:
     text = "a\0b\n[[ ## answer ## ]]\n'; DROP TABLE x"
-    store.add(Owner(name, name), session(text, id=name))
-    store.add(Owner("bob"), session("two"))
-    (stored,) = store.items(Owner(name, name))
+    store.items.add(Owner(name, name), session(text, id=name))
+    store.items.add(Owner("bob"), session("two"))
+    (stored,) = store.items.list_all(Owner(name, name))
     assert (stored.item.id, stored.item.turns[0].text) == (name, text)
-    assert store.items(Owner(name)) == []
-    assert store.forget(Owner(name, name))
-    assert [found.owner.user for found in store.users()] == ["bob"]
+    assert store.items.list_all(Owner(name)) == []
+    assert store.forgetting.forget_user(Owner(name, name))
+    assert [found.owner.user for found in store.users.list_all()] == ["bob"]
 
 
 @pytest.mark.parametrize(
@@ -102,32 +102,32 @@ def test_unsafe_names_and_texts_are_plain_data(store: Store, name: str) -> None:
 )
 def test_items_that_cannot_be_stored_are_refused(tmp_path: Path, item: Session, message: str) -> None:
     with Store(tmp_path / "s.sqlite") as store, pytest.raises(UserError, match=message):
-        store.add(ADA, item)
+        store.items.add(ADA, item)
 
 
 def test_open_session_is_read_at_once_and_becomes_an_item(store: Store) -> None:
     hello = [Turn(id="", speaker="Ada", text="hello")]
     with pytest.raises(ConflictError, match="no open session 'chat'"):
-        store.append(ADA, "chat", hello, begin=False)
-    assert (store.end(ADA, "chat"), store.users()) == (None, [])
-    store.append(ADA, "chat", hello)
-    turns = store.append(ADA, "chat", [Turn(id="", speaker="bot", text="hi")], begin=False)
+        store.open_sessions.append(ADA, "chat", hello, may_begin=False)
+    assert (store.open_sessions.end(ADA, "chat"), store.users.list_all()) == (None, [])
+    store.open_sessions.append(ADA, "chat", hello)
+    turns = store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="bot", text="hi")], may_begin=False)
     assert [turn.id for turn in turns] == ["chat:2"]
-    assert [turn.text for turn in store.read(ADA).open[0].turns] == ["hello", "hi"]
-    assert store.end(ADA, "chat") is not None
-    assert [turn.text for turn in store.items(ADA)[0].item.turns] == ["hello", "hi"]
-    assert (store.read(ADA).open, store.end(ADA, "chat")) == ((), None)
+    assert [turn.text for turn in store.read(ADA).open_sessions[0].turns] == ["hello", "hi"]
+    assert store.open_sessions.end(ADA, "chat") is not None
+    assert [turn.text for turn in store.items.list_all(ADA)[0].item.turns] == ["hello", "hi"]
+    assert (store.read(ADA).open_sessions, store.open_sessions.end(ADA, "chat")) == ((), None)
     with pytest.raises(ConflictError, match="has ended"):
-        store.append(ADA, "chat", hello)
+        store.open_sessions.append(ADA, "chat", hello)
 
 
 def test_writers_of_a_file_wait_for_one_another_not_for_the_lock_of_sqlite(tmp_path: Path) -> None:
     """SQLite's own lock is had by luck: with a wait of 50 ms, some of 32 threads never got it."""
     path = tmp_path / "s.sqlite"
     with Store(path, timeout=0.05) as store, Store(path, timeout=0.05) as other, ThreadPoolExecutor(32) as pool:
-        writers = [pool.submit((store, other)[n % 2].add, Owner(f"user-{n % 32}"), session(f"{n}")) for n in range(160)]
+        writers = [pool.submit((store, other)[n % 2].items.add, Owner(f"user-{n % 32}"), session(f"{n}")) for n in range(160)]
         assert all(writer.result().new for writer in writers)
-        assert sum(user.sessions for user in store.users()) == 160
+        assert sum(user.sessions for user in store.users.list_all()) == 160
 
 
 def test_full_disk_is_named_and_what_fits_is_stored(tmp_path: Path) -> None:
@@ -137,11 +137,11 @@ def test_full_disk_is_named_and_what_fits_is_stored(tmp_path: Path) -> None:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
             connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 8}")
 
-        event.listen(store._engine, "begin", limit)
+        event.listen(store._database.engine, "begin", limit)
         with pytest.raises(StoreError, match=rf"disk is full; nothing was half written; .* the disk of {tmp_path}"):
-            store.add(ADA, session("secret " * 50_000))
-        store.add(ADA, session("small"))
-        assert [stored.item.turns[0].text for stored in store.items(ADA)] == ["small"]
+            store.items.add(ADA, session("secret " * 50_000))
+        store.items.add(ADA, session("small"))
+        assert [stored.item.turns[0].text for stored in store.items.list_all(ADA)] == ["small"]
 
 
 def test_locked_file_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_locked_file_is_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreError, match=r"^store .*: database is locked; nothing was half written; .*$"):
-                store.add(ADA, session("two"))
-        assert (store.items(ADA), store.add(ADA, session("two")).new) == ([], True)
+                store.items.add(ADA, session("two"))
+        assert (store.items.list_all(ADA), store.items.add(ADA, session("two")).new) == ([], True)
 
 
 def test_a_store_may_be_reached_later_than_it_is_opened(tmp_path: Path) -> None:
@@ -159,10 +159,10 @@ def test_a_store_may_be_reached_later_than_it_is_opened(tmp_path: Path) -> None:
     with Store(folder / "s.sqlite", connect=False) as store:
         for _ in range(2):
             with pytest.raises(StoreError, match="unable to open"):
-                store.add(ADA, session("one"))
+                store.items.add(ADA, session("one"))
         folder.mkdir()
-        assert store.add(ADA, session("one")).new
-        assert len(store.items(ADA)) == 1
+        assert store.items.add(ADA, session("one")).new
+        assert len(store.items.list_all(ADA)) == 1
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_connections_that_the_server_ended_are_replaced_unseen(postgres: Any) ->
             other.execute(f"{ended} AND datname = 'postgres'")
         time.sleep(0.2)
         store.check()
-        assert store.users() == []
+        assert store.users.list_all() == []
 
 
 @pytest.mark.parametrize(
@@ -198,10 +198,10 @@ def test_stores_that_cannot_be_opened(address, error, message, tmp_path, monkeyp
 
 
 def test_error_of_the_database_shows_no_row(store: Store) -> None:
-    store.add(ADA, session("one"))
+    store.items.add(ADA, session("one"))
     row = {"tenant": "default", "user": "ada", "position": 1, "id": "secret", "digest": "", "json": "secret"}
-    with pytest.raises(StoreError) as raised, store._write() as db:
-        db.execute(insert(t.items).values(**row, state="queued", attempts=0, error="", added=0.0))
+    with pytest.raises(StoreError) as raised, store._database.write_transaction() as transaction:
+        transaction.connection.execute(insert(t.items).values(**row, state="queued", attempts=0, error="", added=0.0))
     assert not re.search("secret|ada", str(raised.value))
 
 
@@ -215,12 +215,12 @@ LONG = {"long": "a" * 513, "bytes": "名" * 267}
 def test_two_spellings_are_one_user_and_one_session(store: Store) -> None:
     assert NFC != NFD
     assert Owner(NFD, NFD) == Owner(NFC, NFC)
-    assert store.add(Owner(NFD), session("one", id=NFD)).new
-    assert not store.add(Owner(NFC), session("one", id=NFC)).new
-    store.append(Owner(NFC), f"{NFD}2", [Turn(id="", speaker="Ada", text="two")])
-    assert store.end(Owner(NFC), f"{NFC}2") is not None
-    assert store.forget_item(Owner(NFD), f"{NFD}2")
-    assert store.forget(Owner(NFD))
+    assert store.items.add(Owner(NFD), session("one", id=NFD)).new
+    assert not store.items.add(Owner(NFC), session("one", id=NFC)).new
+    store.open_sessions.append(Owner(NFC), f"{NFD}2", [Turn(id="", speaker="Ada", text="two")])
+    assert store.open_sessions.end(Owner(NFC), f"{NFC}2") is not None
+    assert store.forgetting.forget_session(Owner(NFD), f"{NFD}2")
+    assert store.forgetting.forget_user(Owner(NFD))
 
 
 @pytest.mark.parametrize("name", (HIDDEN | OTHERS | LONG).values(), ids=HIDDEN | OTHERS | LONG)
@@ -235,25 +235,25 @@ def test_session_id_is_refused_alike(tmp_path: Path) -> None:
     name = HIDDEN["bidi"]
     with Store(tmp_path / "s.sqlite") as store:
         calls: list[Callable[[], Any]] = [
-            lambda: store.add(ADA, session("one", id=name)),
-            lambda: store.append(ADA, name, [Turn(id="", speaker="Ada", text="x")]),
-            lambda: store.end(ADA, name),
-            lambda: store.forget_item(ADA, name),
+            lambda: store.items.add(ADA, session("one", id=name)),
+            lambda: store.open_sessions.append(ADA, name, [Turn(id="", speaker="Ada", text="x")]),
+            lambda: store.open_sessions.end(ADA, name),
+            lambda: store.forgetting.forget_session(ADA, name),
             lambda: build("turn-rag").memory(store, "ada").add([{"role": "user", "content": "x"}], id=name),
         ]
         for call in calls:
             with pytest.raises(UserError, match="cannot be seen"):
                 call()
-        assert store.users() == []
+        assert store.users.list_all() == []
 
 
 def test_names_of_before_hide_no_other_user(tmp_path: Path) -> None:
     with Store(tmp_path / "s.sqlite") as store:
         for user in ("ada", "bob"):
-            store.add(Owner(user), session("one"))
-        with store._write() as db:
-            db.execute(update(t.users).where(t.users.c.user == "ada").values(user="\u202eada"))
-        assert [found.owner.user for found in store.users()] == ["bob", "\u202eada"]
+            store.items.add(Owner(user), session("one"))
+        with store._database.write_transaction() as transaction:
+            transaction.connection.execute(update(t.users).where(t.users.c.user == "ada").values(user="\u202eada"))
+        assert [found.owner.user for found in store.users.list_all()] == ["bob", "\u202eada"]
 
 
 @pytest.fixture
@@ -271,9 +271,9 @@ def test_database_and_its_log_are_private_and_become_it(tmp_path: Path) -> None:
 
     private = dict.fromkeys(("s.sqlite", "s.sqlite-lock", "s.sqlite-shm", "s.sqlite-wal"), 0o600)
     with Store(tmp_path / "s.sqlite") as store:
-        store.add(ADA, session("hello", id="s"))
+        store.items.add(ADA, session("hello", id="s"))
         assert modes() == private
-        assert store.forget(ADA).erased
+        assert store.forgetting.forget_user(ADA).erased
         for path in tmp_path.iterdir():
             path.chmod(0o664)
         with Store(tmp_path / "s.sqlite"):

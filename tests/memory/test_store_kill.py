@@ -20,7 +20,7 @@ import pytest
 from mempiler import ConflictError, Store, StoreError, build
 from mempiler.engines.models import language_model
 from mempiler.memory.incoming_items import read_incoming_item
-from mempiler.memory.store.tables import SCHEMA
+from mempiler.memory.store.schema import SCHEMA_VERSION
 from mempiler.memory.store.owner import Owner
 from mempiler.serving.transfer import import_users
 from sqlalchemy import Engine, create_engine, event, inspect, text
@@ -74,12 +74,12 @@ def test_who_is_killed_while_the_tables_are_made_has_changed_nothing(url: str) -
         if code == -signal.SIGKILL:
             assert contents(url) == {}
     assert (code, statement > 12) == (0, True)
-    assert contents(url)["mempiler_version"] == [f"('{SCHEMA}',)"]
+    assert contents(url)["mempiler_version"] == [f"('{SCHEMA_VERSION}',)"]
 
 
 def _open(url: str) -> None:
     with Store(url) as store:
-        assert store.users() == []
+        assert store.users.list_all() == []
 
 
 def test_processes_that_open_it_at_once_make_its_tables_once(url: str) -> None:
@@ -87,14 +87,14 @@ def test_processes_that_open_it_at_once_make_its_tables_once(url: str) -> None:
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 6
-    assert contents(url)["mempiler_version"] == [f"('{SCHEMA}',)"]
+    assert contents(url)["mempiler_version"] == [f"('{SCHEMA_VERSION}',)"]
 
 
 def test_threads_make_tables_of_stores_of_their_own(tmp_path: Path) -> None:
     urls = [str(tmp_path / f"{n}.sqlite") for n in range(8)]
     with ThreadPoolExecutor(len(urls)) as pool:
         list(pool.map(_open, urls))
-    assert all(contents(url)["mempiler_version"] == [f"('{SCHEMA}',)"] for url in urls)
+    assert all(contents(url)["mempiler_version"] == [f"('{SCHEMA_VERSION}',)"] for url in urls)
 
 
 def test_a_newer_version_is_refused_in_one_line(url: str) -> None:
@@ -103,7 +103,7 @@ def test_a_newer_version_is_refused_in_one_line(url: str) -> None:
     with engine.begin() as db:
         db.execute(text("UPDATE mempiler_version SET version_num = '4'"))
     engine.dispose()
-    with pytest.raises(StoreError, match=rf"of version 4, this Mempiler reads {SCHEMA}; .*mempiler memories export"):
+    with pytest.raises(StoreError, match=rf"of version 4, this Mempiler reads {SCHEMA_VERSION}; .*mempiler memories export"):
         Store(url)
 
 
@@ -156,15 +156,15 @@ def test_one_line_and_nothing_half_imported(tmp_path, monkeypatch, cli, bad, mes
     assert (code, told.startswith(f"mempiler: all.jsonl{where}"), told.count("\n")) == (2, True, 1)
     assert message in told
     with Store("s.sqlite") as store:
-        assert store.users() == []
+        assert store.users.list_all() == []
 
 
 def test_user_who_is_there_already_keeps_all_others_out_and_times_are_kept_in_utc(store: Store) -> None:
     import_users(store, [HEADER, of_turn(time="2024-03-05T10:00:00+02:00")], "file")
     with pytest.raises(ConflictError, match="user 'ada' is in"):
         import_users(store, [HEADER, line("bob"), line("ada")], "file")
-    (found,) = store.users()
-    assert str(store.items(found.owner)[0].item.turns[0].time) == "2024-03-05 08:00:00"
+    (found,) = store.users.list_all()
+    assert str(store.items.list_all(found.owner)[0].item.turns[0].time) == "2024-03-05 08:00:00"
 
 
 def _message(text: str) -> list[dict[str, str]]:
@@ -175,7 +175,7 @@ def _replace_and_die_before(url: str, statement: int) -> None:
     # Of the store only: what models and searches start in the process that forks is missing in this one.
     with Store(url) as store:
         _die_before(statement)
-        store.replace(ADA, *read_incoming_item(_message("new"), "s"))
+        store.items.replace(ADA, *read_incoming_item(_message("new"), "s"))
 
 
 def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_killed(url: str) -> None:
@@ -200,7 +200,7 @@ def test_replacing_a_session_leaves_the_old_one_or_the_new_one_wherever_it_is_ki
             seen.append(texts.pop("s"))
             assert texts == {"t": "other"}
             is_old = seen[-1] == "old"
-            assert store.sessions(ADA, ["s:1"]) == {"s:1": ("s", {"of": "old"} if is_old else {})}
+            assert store.metadata.sessions_of_turns(ADA, ["s:1"]) == {"s:1": ("s", {"of": "old"} if is_old else {})}
             memory.remember()
             written = [entry.text for entry in memory.entries.list().entries if not entry.waiting]
             assert sorted(written) == sorted(["Ada: old" if is_old else "Ada: new", "Ada: other"])

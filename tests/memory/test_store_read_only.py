@@ -18,14 +18,14 @@ def path(open_folder: Path) -> Path:
     """A store in which Ada said something; nobody has it open."""
     path = open_folder / "memories.sqlite"
     with Store(path) as store:
-        store.add(ADA, session("I moved to Lisbon.", id="D1"))
+        store.items.add(ADA, session("I moved to Lisbon.", id="D1"))
     assert sorted(file.name for file in open_folder.iterdir()) == ["memories.sqlite", "memories.sqlite-lock"]
     return path
 
 
 def said(store: Store) -> list[str]:
     """What Ada said."""
-    return [turn.text for stored in store.read(ADA).waiting for turn in stored.item.turns]
+    return [turn.text for stored in store.read(ADA).pending_items for turn in stored.item.turns]
 
 
 def test_a_store_in_a_folder_that_cannot_be_written_is_read_and_nothing_is_written(path: Path) -> None:
@@ -33,9 +33,9 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_read_and_nothing_is_writt
     with read_only(path.parent), Store(path) as store:
         assert not store.writable
         assert said(store) == ["I moved to Lisbon."]
-        assert [user.owner for user in store.users()] == [ADA]
+        assert [user.owner for user in store.users.list_all()] == [ADA]
         with pytest.raises(StoreError, match=r"readonly database; .*; make the file and its folder writable"):
-            store.add(ADA, session("I left."))
+            store.items.add(ADA, session("I left."))
         names = sorted(file.name for file in path.parent.iterdir())
     assert names == ["memories.sqlite", "memories.sqlite-lock"]
     assert path.read_bytes() == before
@@ -46,7 +46,7 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_read_and_nothing_is_writt
 def test_what_is_in_the_log_of_a_store_is_read_too(path: Path) -> None:
     """As where a service has the store open, or was killed."""
     with Store(path) as writer:
-        writer.add(ADA, session("I adopted a cat.", id="D2"))
+        writer.items.add(ADA, session("I adopted a cat.", id="D2"))
         assert path.with_name(f"{path.name}-wal").stat().st_size > 0
         with read_only(path.parent), Store(path) as store:
             assert not store.writable
@@ -59,7 +59,7 @@ def test_a_reader_sees_what_is_written_after_it_was_opened(path: Path) -> None:
         reader = Store(path)
         assert said(reader) == ["I moved to Lisbon."]
     with reader, Store(path) as writer:
-        writer.add(ADA, session("I adopted a cat.", id="D2"))
+        writer.items.add(ADA, session("I adopted a cat.", id="D2"))
         with read_only(path.parent):
             assert said(reader) == ["I moved to Lisbon.", "I adopted a cat."]
 
@@ -67,7 +67,7 @@ def test_a_reader_sees_what_is_written_after_it_was_opened(path: Path) -> None:
 def test_a_log_without_its_index_is_not_passed_over(path: Path) -> None:
     """As in a copy of the files: without the log, what was said last would be missing."""
     with Store(path) as writer:
-        writer.add(ADA, session("I adopted a cat.", id="D2"))
+        writer.items.add(ADA, session("I adopted a cat.", id="D2"))
         log = path.with_name(f"{path.name}-wal").read_bytes()
     path.with_name(f"{path.name}-wal").write_bytes(log)
     with read_only(path.parent), pytest.raises(StoreError, match="copy the file and its -wal to a folder that is"):
@@ -90,7 +90,7 @@ def test_tables_that_would_have_to_be_made_or_upgraded_are_one_line(path: Path, 
 
 def test_a_damaged_item_fails_no_reading(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Store(path) as store:
-        store.add(ADA, session("I adopted a cat.", id="D2"))
+        store.items.add(ADA, session("I adopted a cat.", id="D2"))
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE mempiler_items SET json = '{' WHERE id = 'D1'")
     with read_only(path.parent), Store(path) as store:

@@ -76,13 +76,13 @@ def test_a_text_that_two_users_said_is_kept_with_each(start: Callable[..., Proce
 @pytest.mark.parametrize("what", ["user", "session", "open session"])
 def test_what_began_before_a_forgetting_keeps_no_vector(store: Store, what: str) -> None:
     for owner in (ADA, BOB):
-        store.add(owner, session(SAID[0], id="session"))
-        store.append(owner, "open session", session(SAID[1]).turns)
-    since = store.forgets()
-    assert store.keep_vectors(ADA, {b"1": bytes(4)}, since)
-    assert store.forget(ADA) if what == "user" else store.forget_item(ADA, what)
-    assert not store.keep_vectors(ADA, {b"2": bytes(4)}, since)
-    assert store.keep_vectors(BOB, {b"2": bytes(4)}, since)
-    assert store.vectors(ADA, [b"1", b"2"]) == {}
+        store.items.add(owner, session(SAID[0], id="session"))
+        store.open_sessions.append(owner, "open session", session(SAID[1]).turns)
+    since = store.forgetting.count()
+    assert store.vectors.put(ADA, {b"1": bytes(4)}, since)
+    assert store.forgetting.forget_user(ADA) if what == "user" else store.forgetting.forget_session(ADA, what)
+    assert not store.vectors.put(ADA, {b"2": bytes(4)}, since)
+    assert store.vectors.put(BOB, {b"2": bytes(4)}, since)
+    assert store.vectors.get(ADA, [b"1", b"2"]) == {}
     # What begins now is another matter, unless there is no such user any more.
-    assert store.keep_vectors(ADA, {b"3": bytes(4)}, store.forgets()) == (what != "user")
+    assert store.vectors.put(ADA, {b"3": bytes(4)}, store.forgetting.count()) == (what != "user")

@@ -178,11 +178,11 @@ def test_what_was_left_is_found_and_written_once_the_model_is_well(name: str, mo
     memory = build(name).memory(store, "ada", lm=lm)
     for session in talk():
         memory.add(session)
-    assert [(each.item.id, each.state) for each in store.items(Owner("ada"))] == [("D1", "partial"), ("D2", "partial")]
+    assert [(each.item.id, each.state) for each in store.items.list_all(Owner("ada"))] == [("D1", "partial"), ("D2", "partial")]
     assert "D1:1" in memory.recall("Where is Rex the dog?").sources
     lm.engine.change = str
     memory.retry()
-    assert [each.state for each in store.items(Owner("ada"))] == ["remembered", "remembered"]
+    assert [each.state for each in store.items.list_all(Owner("ada"))] == ["remembered", "remembered"]
     assert memory.read().failed_items == ()
     status = memory.status()
     assert status is not None

@@ -36,8 +36,8 @@ def failing(when: Callable[[str, int], bool], answer: str = "summary") -> Callab
 
 def turns(store: Store) -> list[str]:
     """The texts of Ada's turns, ended sessions first, each with its speaker."""
-    items = [stored.item for stored in store.items(ADA)]
-    return [f"{turn.speaker}: {turn.text}" for item in (*items, *store.read(ADA).open) for turn in item.turns]
+    items = [stored.item for stored in store.items.list_all(ADA)]
+    return [f"{turn.speaker}: {turn.text}" for item in (*items, *store.read(ADA).open_sessions) for turn in item.turns]
 
 
 def service_over(

@@ -218,7 +218,7 @@ def verified(store: str, victim: Victim, crossed: bool) -> dict[str, Any]:
     with Store(store) as opened:
         summary = build("recursive-summary").memory(opened, "victim", "globex").read().summary.split()  # pyright: ignore
         of = Owner("talker", "globex")
-        talked = [*(one.item for one in opened.items(of)), *opened.read(of).open]
+        talked = [*(one.item for one in opened.items.list_all(of)), *opened.read(of).open_sessions]
     turns = (turn for one in talked for turn in one.turns if turn.speaker == "user")
     said = [word for turn in turns for word in MARKER.findall(turn.text)]
     lost = (set(victim.sessions) - set(summary)) | (set(victim.chats) - set(said))

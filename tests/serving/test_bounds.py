@@ -288,7 +288,7 @@ def test_a_store_that_cannot_be_written_or_a_broken_token_file_is_not_ready_and_
     client = connect().as_tenant(None)
     monkeypatch.setattr(operations, "WRITES_EVERY", 0.0)
     assert client.get("/ready").status_code == 200
-    engine = client.service.store._engine
+    engine = client.service.store._database.engine
     engine.dispose()
     event.listen(engine, "connect", lambda connection, record: connection.execute("PRAGMA query_only=ON"))
     (tmp_path / "tokens").write_text("nonsense-that-is-long-enough\n")

@@ -105,7 +105,7 @@ def test_idle_session_is_ended_by_the_worker(client: Any, store: Store) -> None:
 
 
 def test_answer_of_a_session_that_ended_meanwhile_is_kept(connect: Any, scripted: Any, store: Store) -> None:
-    client = connect(scripted(lambda kind, text, n: {"answer": f"position {store.end(ADA, 'a').position}"}))
+    client = connect(scripted(lambda kind, text, n: {"answer": f"position {store.open_sessions.end(ADA, 'a').position}"}))
     client.chat("I moved.", metadata={"session": "a"})
     assert turns(store) == ["user: I moved.", "assistant: position 1"]
 
@@ -128,7 +128,7 @@ def test_what_it_cannot_do_is_refused_and_changes_nothing(client: Any, store: St
         body = {"user": "ada", "messages": [{"role": "user", "content": "hi"}], **change}
         response = client.post("/v1/chat/completions", json=body)
         assert (response.status_code, message in response.json()["error"]["message"]) == (400, True), change
-    assert store.users() == []
+    assert store.users.list_all() == []
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -46,8 +46,8 @@ def test_a_session_that_ends_after_a_jump_is_stored_in_order(client: Any, store:
     client.chat("Message 0.", metadata={"session": "s"})
     set_clock(-60.0)
     client.chat("Message 1.", metadata={"session": "s"})
-    store.end(ADA, "s")
-    (stored,) = store.items(ADA)
+    store.open_sessions.end(ADA, "s")
+    (stored,) = store.items.list_all(ADA)
     assert [turn.id for turn in stored.item.turns] == ["s:1", "s:2", "s:3", "s:4"]
 
 
@@ -60,7 +60,7 @@ def test_sessions_are_written_in_the_order_in_which_they_came(
     client.add("Second.", id="b")
     set_clock(0)
     client.add("Third.", id="c")
-    assert [(stored.position, stored.item.id) for stored in store.items(ADA)] == [(1, "a"), (2, "b"), (3, "c")]
+    assert [(stored.position, stored.item.id) for stored in store.items.list_all(ADA)] == [(1, "a"), (2, "b"), (3, "c")]
 
 
 @pytest.mark.parametrize("ahead", [DAY, -DAY])
@@ -87,9 +87,9 @@ def test_a_lease_outlasts_small_jumps_and_no_large_one(
 ) -> None:
     stamp = client.service.memories.writer_fingerprint
     client.add("I moved to Lisbon.")
-    assert store.claim("first", 120, stamp)
+    assert store.queue.claim("first", 120, stamp)
     set_clock(ahead)
-    assert bool(store.claim("second", 120, stamp)) is is_free
+    assert bool(store.queue.claim("second", 120, stamp)) is is_free
 
 
 @pytest.mark.parametrize("ahead", [DAY, -DAY])

@@ -67,7 +67,7 @@ def test_answer_does_not_come_into_a_session_of_later(connect, scripted, store, 
     client.chat("hello", **named)
     gate.go.set()
     assert found.result().json()["choices"][0]["message"]["content"] == "answer 1"
-    (opened,) = store.read(ADA).open
+    (opened,) = store.read(ADA).open_sessions
     assert [turn.text for turn in opened.turns] == ["hello", "answer 2"]
 
 
@@ -86,10 +86,10 @@ def test_what_waits_for_a_thread_is_not_stored(connect, scripted, store, gate, b
     assert gate.asked.wait(15)
     second = gate.begin(getattr(client, what), "my PIN is 4711")
     assert within(15, lambda: "ada" in begun)
-    store.forget(ADA)
+    store.forgetting.forget_user(ADA)
     gate.go.set()
     assert (first.result().is_success, second.result().status_code) == (True, status)
-    assert [one.owner.user for one in store.users()] == ["bob"]
+    assert [one.owner.user for one in store.users.list_all()] == ["bob"]
 
 
 def test_writer_in_flight_stores_nothing(store: Store, scripted: Any, gate: Gate, tmp_path: Path) -> None:
@@ -99,10 +99,10 @@ def test_writer_in_flight_stores_nothing(store: Store, scripted: Any, gate: Gate
     writing = gate.begin(memory.remember)
     assert gate.asked.wait(15)
     with Store(tmp_path / "memories.sqlite") as other:
-        assert other.forget(ADA).erased
+        assert other.forgetting.forget_user(ADA).erased
     gate.go.set()
     writing.result()
-    assert store.users() == []
+    assert store.users.list_all() == []
     assert not any(b"4711" in path.read_bytes() for path in tmp_path.iterdir())
 
 
@@ -160,7 +160,7 @@ def test_nothing_of_a_forgotten_user_stays_in_the_process_or_on_disk(store, tmp_
             assert program.memory(opened, "ada", "acme", lm).forget().erased
         assert kept() != []
         with Store(others) as other:
-            assert other.forget(ADA).erased
+            assert other.forgetting.forget_user(ADA).erased
         worker.watch()
         assert kept() == []
         with (tmp_path / "all.jsonl").open("w") as file:

@@ -42,12 +42,12 @@ def import_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any) -> Im
 def texts() -> dict[tuple[str, str], list[str]]:
     """What each user of the store said, by tenant and name."""
     with Store("store.sqlite") as store:
-        owners = [found.owner for found in store.users()]
+        owners = [found.owner for found in store.users.list_all()]
         return {(owner.tenant, owner.user): texts_of(store, owner) for owner in owners}
 
 
 def texts_of(store: Store, owner: Owner) -> list[str]:
-    return [turn.text for stored in store.items(owner) for turn in stored.item.turns]
+    return [turn.text for stored in store.items.list_all(owner) for turn in stored.item.turns]
 
 
 SURROGATE = row("bob", "half").replace("half", "\\ud83d")

@@ -63,7 +63,7 @@ def test_a_store_that_is_down_costs_its_own_values_only(client: Any, scraped: An
     def down() -> None:
         raise StoreError("gone")
 
-    monkeypatch.setattr(client.service.store, "counts", down)
+    monkeypatch.setattr(client.service.store.users, "counts", down)
     found = scraped()
     assert found["mempiler_store_up"] == 0
     assert "mempiler_users" not in found
@@ -144,8 +144,8 @@ def test_a_request_takes_few_statements(connect: Any, store: Store) -> None:
         (lambda n: client.add(f"The secret word of garden {n} is mk{n}.", user="new"), 7),
     ]
     trace: Any = lambda connection, record: connection.set_trace_callback(seen.append)  # noqa: E731
-    event.listen(store._engine, "connect", trace)
-    store._engine.dispose()
+    event.listen(store._database.engine, "connect", trace)
+    store._database.engine.dispose()
     for request, most in requests:
         # What is read once, by the first requests, is no part of it, nor what the worker looks for meanwhile.
         counts = list[int]()

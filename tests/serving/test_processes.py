@@ -89,7 +89,7 @@ def test_processes_share_port_and_store_are_replaced_and_end_in_order(served: Se
 
     with Store(served.store) as store:
         owners = [Owner(f"user-{user}", "acme") for user in range(4)]
-        texts = [item.item.turns[0].text for owner in owners for item in store.items(owner)]
+        texts = [item.item.turns[0].text for owner in owners for item in store.items.list_all(owner)]
     assert len(set(texts)) == len(texts) >= 40 + again
 
     assert within(60, lambda: served.log.read_text().count('"event": "serving"') == 3)
@@ -132,7 +132,7 @@ def test_command_serves_until_a_signal_and_leaves_nothing_half_done(tmp_path, mo
         served.__exit__()
     assert '"stopped"' in served.log.read_text()
     with Store(served.store) as store:
-        sessions = store.read(Owner("ada", "acme")).open
+        sessions = store.read(Owner("ada", "acme")).open_sessions
     assert [len(session.turns) for session in sessions] == ([2] if asked else [])
 
 

@@ -181,7 +181,7 @@ def test_odd_answers_are_no_fault_of_the_service(stream: bool, reach: Reach) -> 
 
 def test_answer_of_a_user_who_was_forgotten_meanwhile_is_not_stored(reach: Reach, store: Store) -> None:
     def answer(body: dict[str, Any]) -> str:
-        store.forget(ADA)
+        store.forgetting.forget_user(ADA)
         return "fine"
 
     _, client, _ = reach(answer)
@@ -189,4 +189,4 @@ def test_answer_of_a_user_who_was_forgotten_meanwhile_is_not_stored(reach: Reach
     called = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     result = {"role": "tool", "tool_call_id": "call-1", "content": "sunny"}
     assert chat(client, "Hi", called, result, tools=[WEATHER]).choices[0].message.content == "fine"
-    assert store.users() == []
+    assert store.users.list_all() == []

@@ -158,7 +158,7 @@ def test_without_tokens_this_machine_is_served_and_no_page_of_another_origin(con
         posted = client.post("/v1/users/ada/sessions", content=said, headers={**kind, **headers})
         assert posted.status_code == (201 if served else 403), headers
     assert client.get("/v1/users", headers={"Origin": client.address}).status_code == 200
-    assert [one.sessions for one in store.users()] == [4]
+    assert [one.sessions for one in store.users.list_all()] == [4]
 
 
 @pytest.mark.parametrize("announced", [True, False])
@@ -172,7 +172,7 @@ def test_large_requests_are_refused_announced_or_not(connect: Any, store: Store,
         messages = [{"role": "user", "content": "hi"}] * 4
         response = client.post(path, json={"messages": messages, **({"user": "ada"} if "chat" in path else {})})
         assert (response.status_code, "send at most 3" in response.text) == (413, True)
-    assert store.users() == []
+    assert store.users.list_all() == []
 
 
 def test_texts_that_are_too_long_are_refused(connect: Any, store: Store) -> None:
@@ -187,7 +187,7 @@ def test_texts_that_are_too_long_are_refused(connect: Any, store: Store) -> None
     ]
     assert [response.status_code for response in refused] == [413] * 5
     assert all("101 characters" in response.text and "at most 100" in response.text for response in refused)
-    assert store.users() == []
+    assert store.users.list_all() == []
     assert client.add("x" * 100).status_code == 201
 
 

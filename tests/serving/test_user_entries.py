@@ -49,7 +49,7 @@ def told(memory: Any, question: str) -> str:
 def shown(memory: Any) -> str:
     """What is shown of a memory, also of what methods keep beside their entries."""
     seen = memory.view()
-    found = contents_shown(seen, memory.store.dump(memory.owner))
+    found = contents_shown(seen, memory.store.transfer.dump(memory.owner))
     text = found.document.finalized or found.document.memory
     assert json.loads(text) == redacted_memory(seen)
     return "".join(turn.text for one in found.items for turn in one.item.turns) + text
@@ -84,7 +84,7 @@ def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str,
     before = set(everything(memory))
     while held := [entry.id for entry in everything(memory).values() if SECRET in entry.text]:
         assert memory.entries.delete(held[-1], by="Ada").what == "delete"
-    deleted = {row.entry for row in store.amendments(memory.owner)}
+    deleted = {row.entry for row in store.amendments.list_all(memory.owner)}
     assert before - set(everything(memory)) == deleted, "and nothing else"
 
     def gone() -> bool:
@@ -98,7 +98,7 @@ def test_a_deleted_entry_is_gone_in_every_method_until_it_is_undone(method: str,
     memory.rebuild(force=True)
     assert (SECRET in told(memory, QUESTION), SECRET in shown(memory)) == (False, False)
     assert ("piano" in told(memory, "piano"), "piano" in shown(memory)) == (True, True)
-    for row in reversed(store.amendments(memory.owner)):
+    for row in reversed(store.amendments.list_all(memory.owner)):
         memory.entries.undo(row.entry)
     assert SECRET in told(memory, QUESTION)
 
@@ -159,7 +159,7 @@ def test_amendments_at_the_same_time_are_all_there(store: Store) -> None:
     add(memory, "D1", *(f"note {n}" for n in range(8)))
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: memory_of(store, "turn-rag").entries.delete(f"D1:{n}"), range(1, 9)))
-    assert [row.number for row in store.amendments(memory.owner)] == list(range(1, 9))
+    assert [row.number for row in store.amendments.list_all(memory.owner)] == list(range(1, 9))
     assert everything(memory) == {}
 
 
@@ -179,7 +179,7 @@ def test_the_pages_of_a_choice_are_together_what_is_chosen_in_order(store: Store
         turns = (Turn(id=f"D{n}:1", speaker="Ada", text=f"note {n}"),)
         said = Session(id=f"D{n}", time=datetime(2024, n, 1) if n % 5 else None, turns=turns)
         metadata = {"n": n, **({"channel": "phone"} if n % 3 == 1 else {})}
-        store.add(memory.owner, said, f"digest {n}", metadata=metadata)
+        store.items.add(memory.owner, said, f"digest {n}", metadata=metadata)
         if n == 8:
             memory.remember()
     for chosen, expected in CHOICES:
@@ -241,4 +241,4 @@ def test_a_method_that_cannot_leave_entries_out_says_so(store: Store, monkeypatc
         with pytest.raises(UserError, match="cannot be"):
             call("D1:1", **more)
     assert [hit.id for hit in memory.search("boat", where={"n": 2}).entries] == ["D2:1"]
-    assert store.amendments(memory.owner) == []
+    assert store.amendments.list_all(memory.owner) == []

@@ -93,7 +93,7 @@ def test_a_session_keeps_its_id_unless_another_one_is_given(ada: UserMemory) -> 
     )
     ada.add(first)
     ada.add(second, id="journey")
-    assert [stored.item.id for stored in ada.store.items(ada.owner)] == ["Porto", "journey"]
+    assert [stored.item.id for stored in ada.store.items.list_all(ada.owner)] == ["Porto", "journey"]
 
 
 ASKED_TEN_TIMES = ["turn-rag", "pgr+turn-rag", "logs+turn-rag", "session-rag"]
@@ -147,9 +147,9 @@ def test_sources_are_there_until_another_process_forgets_them(ada: UserMemory, p
 
     assert sources() == {"s:1": "I moved to Lisbon.", "t:1": "I moved to Porto."}
     with Store(path) as other:
-        other.forget_item(ada.owner, "s")
+        other.forgetting.forget_session(ada.owner, "s")
         assert list(sources()) == ["t:1"]
-        other.forget(ada.owner)
+        other.forgetting.forget_user(ada.owner)
         assert sources() == {}
 
 

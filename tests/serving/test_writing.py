@@ -42,7 +42,7 @@ def note(store: Store, text: str, user: str = "ada", tenant: str = "acme") -> No
 
 
 def queued(store: Store) -> int:
-    return sum(user.queued for user in store.users())
+    return sum(user.queued for user in store.users.list_all())
 
 
 def worker_of(store: Store, lm: Any, interval: float = 1.0) -> Worker:
@@ -210,7 +210,7 @@ def test_users_who_cannot_be_written_delay_nobody_else(store: Store, scripted: A
     worker.start()
     assert within(20, lambda: len(worker.writers.failures) == 12)
     note(store, "fine", "bob", "other")
-    assert within(20, lambda: [user.queued for user in store.users("other")] == [0])
+    assert within(20, lambda: [user.queued for user in store.users.list_all("other")] == [0])
     assert queued(store) == 12
     assert (worker.alive, worker.stop(15)) == (True, True)
 
@@ -226,9 +226,9 @@ def test_tenants_take_turns_in_the_backlog_and_hold_their_share_of_the_writers(s
     worker = Worker(memories, session_gap=30, writers=4, interval=0.05, share=lambda: 0.5)
     worker.start()
     try:
-        assert within(10, lambda: not any(user.queued for user in store.users("other")))
+        assert within(10, lambda: not any(user.queued for user in store.users.list_all("other")))
         assert within(5, lambda: len(worker.writers.running) == 2)
-        assert sum(user.queued for user in store.users("acme")) == 12
+        assert sum(user.queued for user in store.users.list_all("acme")) == 12
     finally:
         go.set()
     assert worker.stop(15)
@@ -269,7 +269,7 @@ def test_a_session_that_cannot_be_written_is_tried_three_times_and_then_set_asid
     written = write_all_queued(memories)
     assert memories.program.method.writer.failures == 3
     assert written.items == 1
-    (user,) = store.users()
+    (user,) = store.users.list_all()
     assert (user.queued, user.failed) == (0, 1)
 
 
@@ -284,7 +284,7 @@ def test_a_damaged_row_is_set_aside_and_told_and_the_rest_of_its_user_is_written
     db.close()
     well = scripted(WELL)
     assert write_all_queued(Memories(build("recursive-summary"), store, well)).items == 2
-    (found,) = store.users()
+    (found,) = store.users.list_all()
     assert (found.queued, found.failed) == (0, 1)
     assert build("recursive-summary").memory(store, "ada", "acme", well).search("note")
     assert connect().get("/ready").json()["failed"] == 1
@@ -308,7 +308,7 @@ def test_logs_hold_no_contents(
     caplog.set_level(logging.INFO, "mempiler")
     client = connect(scripted(failing(lambda text, n: n == 2, "SECRET-answer")))
     statuses = [client.chat("SECRET-question", user="SECRET-user").status_code for _ in range(2)]
-    monkeypatch.setattr(store, "users", bug)
+    monkeypatch.setattr(store.users, "list_all", bug)
     statuses.append(client.get("/v1/users/SECRET-user").status_code)
     logging.getLogger("elsewhere").warning("SECRET-of-a-library")
     logging.getLogger("elsewhere").warning("template %s", "SECRET-argument")

@@ -1,1 +1,1 @@
-"""Alembic's folder: what brings the tables of stores of earlier versions up to this one (`memory.upgrading`)."""
+"""Alembic's folder: its revisions make the tables of a store; `schema.py` runs them."""

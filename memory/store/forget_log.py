@@ -1,0 +1,104 @@
+"""Who was forgotten, and when: so that nothing which was begun before is stored afterwards.
+
+The store counts how often anybody was forgotten (`read_forget_count`). Whoever begins work for a
+user reads that count first, and passes it on as `forget_count` when the result is stored. Every
+forgotten user and session is logged with the count that it brought about. A write is refused if the
+log has its user under a higher number than the writer's `forget_count`: the user was forgotten
+after the work had begun.
+
+    forget_count = store.forgetting.count()      # 7
+    session = read_the_session_of_ada()          # meanwhile Ada is forgotten, under number 8
+    store.items.add(ada, session, forget_count=forget_count)      # ConflictError: 8 > 7
+
+The log must not keep the names of those who were forgotten, so it knows them by a digest, the
+*key*. Keys are removed after `KEPT_SECONDS`, once the bytes are erased from the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from ...errors import ConflictError
+from .database import Database, Transaction
+from .owner import Owner
+
+KEPT_SECONDS = 86_400.0
+"""How long it is known who was forgotten: a day, because no write takes longer."""
+
+
+def user_key(owner: Owner) -> str:
+    """Return the key under which a forgotten user is logged."""
+    return _digest(owner.tenant, owner.user)
+
+
+def session_key(owner: Owner, session_id: str) -> str:
+    """Return the key under which a forgotten session of a user is logged."""
+    return _digest(owner.tenant, owner.user, session_id)
+
+
+def any_session_key(owner: Owner) -> str:
+    """Return the key that is logged whenever any session of a user is forgotten."""
+    # No session has an empty id.
+    return _digest(owner.tenant, owner.user, "")
+
+
+def read_forget_count(database: Database) -> int:
+    """Return how often anybody was forgotten in this store."""
+    with database.single_read() as transaction:
+        stored_count: str | None = transaction.execute("select_forget_count").scalar()
+    return int(stored_count or 0)
+
+
+def record_forgotten(transaction: Transaction, keys: Sequence[str]) -> None:
+    """Log users or sessions as forgotten, all under the next number of the store.
+
+    A database server decides itself when it drops the bytes of deleted rows. There the entries
+    count as erased from the start.
+    """
+    number = int(transaction.execute("increase_forget_count").scalar_one())
+    is_erased = int(transaction.is_server)
+    entries = [{"name": key, "number": number, "erased": is_erased} for key in keys]
+    transaction.execute_many("log_forgotten", None, entries)
+    transaction.execute("delete_old_log_entries", kept_seconds=KEPT_SECONDS)
+
+
+def is_forgotten_since(transaction: Transaction, keys: Sequence[str], forget_count: int) -> bool:
+    """Return whether a user or session was forgotten after the store's count was `forget_count`."""
+    entry = transaction.execute("select_forgotten_since", names=keys, forget_count=forget_count)
+    return entry.first() is not None
+
+
+def check_not_forgotten(transaction: Transaction, owner: Owner, forget_count: int) -> None:
+    """Refuse a write that began before its user was forgotten.
+
+    The user's row must be locked: then nobody can forget the user between this check and the write.
+
+    Raises:
+        ConflictError: The user was forgotten after the store's count was `forget_count`.
+    """
+    if is_forgotten_since(transaction, [user_key(owner)], forget_count):
+        raise ConflictError(
+            f"user {owner.user!r} was forgotten while this was under way; nothing of it was stored"
+        )
+
+
+def is_erasure_pending(transaction: Transaction, key: str) -> bool:
+    """Return whether bytes of a forgotten user or session may still be in the file."""
+    entry = transaction.execute("select_unerased_log_entry", name=key)
+    return entry.first() is not None
+
+
+def last_unerased_number(transaction: Transaction) -> int | None:
+    """Return the highest number whose bytes may still be in the file; None if all are erased."""
+    number: int | None = transaction.execute("select_last_unerased_number").scalar()
+    return number
+
+
+def record_erased(transaction: Transaction, last_number: int) -> None:
+    """Note that the bytes of everything that was forgotten up to a number are erased."""
+    transaction.execute("mark_erased", last_number=last_number)
+
+
+def _digest(*names: str) -> str:
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()

@@ -1,0 +1,651 @@
+-- Every statement of a store, by name. `queries.py` reads this file.
+--
+-- The tables. Rows of a user have the user's `tenant` and `user` in front.
+--
+--   mempiler_users       one row for each user: the position of the next item, the version of the
+--                        memory, and which worker writes the next version, until when
+--   mempiler_items       what users said, one row for each item: its JSON and its state
+--   mempiler_turns       the ids that turns have taken, and which item has the turn
+--   mempiler_open_turns  the turns of sessions that have not ended, in the order of their numbers
+--   mempiler_metadata    values by which searches can choose a session, as JSON
+--   mempiler_memories    which items are in the memory of a user, and which program wrote it
+--   mempiler_changes     the memory itself: number 0 is a whole text, each further number is what
+--                        one commit changed in it
+--   mempiler_vectors     vectors of a user's texts, by a key of the text
+--   mempiler_amendments  the changes that a user made to single entries of the memory
+--   mempiler_forgotten   digests of users and sessions who were forgotten, and whether their bytes
+--                        are erased
+--   mempiler_meta        values of the store as a whole: how often anybody was forgotten
+--
+-- A statement has a heading, `-- name: lock_user`, a comment and SQL. Values are bound parameters:
+-- `:tenant` and `:user` say whose rows it is about, and a parameter behind IN stands for all values
+-- of a list. SQLite and PostgreSQL run the same SQL, except for the few statements that are there
+-- twice, as `name.sqlite` and `name.postgresql`.
+--
+-- `:now` is the time in seconds since 1970. On SQLite it is bound to the clock of the process. For
+-- PostgreSQL the clock of the server takes its place, so that the clocks of its clients do not
+-- matter.
+
+-- Users -------------------------------------------------------------------------------------------
+
+-- name: lock_user
+-- Lock the row of a user until the transaction ends: an update that changes nothing.
+UPDATE mempiler_users SET next_position = next_position
+WHERE tenant = :tenant AND "user" = :user
+RETURNING next_position
+
+-- name: lock_or_create_user
+-- Lock the row of a user, and make it for a new user. If another process makes the same row at this
+-- moment, the database waits for its transaction to end.
+INSERT INTO mempiler_users (tenant, "user", next_position, version, worker, claimed_until)
+VALUES (:tenant, :user, 1, :version, '', 0)
+ON CONFLICT (tenant, "user") DO UPDATE SET next_position = mempiler_users.next_position
+RETURNING next_position
+
+-- name: raise_next_position
+-- Let positions go on behind an item. Imported items may leave positions out, so that it is not
+-- simply the next one.
+UPDATE mempiler_users SET next_position = :next_position
+WHERE tenant = :tenant AND "user" = :user AND next_position < :next_position
+
+-- name: void_claim
+-- Give a memory another version, and take its user from the worker. What the worker commits
+-- afterwards is refused, because its claim names the old version.
+UPDATE mempiler_users SET version = :version, worker = '', claimed_until = 0
+WHERE tenant = :tenant AND "user" = :user
+
+-- Items and turns ---------------------------------------------------------------------------------
+
+-- name: find_session
+-- What is stored under the id of a session: NULL for the item or open session that there is not.
+SELECT
+    (SELECT position FROM mempiler_items
+        WHERE tenant = :tenant AND "user" = :user AND id = :session) AS position,
+    (SELECT digest FROM mempiler_items
+        WHERE tenant = :tenant AND "user" = :user AND id = :session) AS digest,
+    (SELECT max(number) FROM mempiler_open_turns
+        WHERE tenant = :tenant AND "user" = :user AND session = :session) AS last_open_number
+
+-- name: insert_item
+-- Store an item. Its state puts it into the queue in the same row.
+INSERT INTO mempiler_items
+    (tenant, "user", position, id, digest, json, state, attempts, error, added)
+VALUES (:tenant, :user, :position, :id, :digest, :json, :state, :attempts, :error, :now)
+
+-- name: select_items
+-- All items of a user, in the order in which they came.
+SELECT position, id, digest, json, state, attempts, error FROM mempiler_items
+WHERE tenant = :tenant AND "user" = :user
+ORDER BY position
+
+-- name: select_items_of_turns
+-- The items that have one of some turns.
+SELECT position, json FROM mempiler_items
+WHERE tenant = :tenant AND "user" = :user AND position IN
+    (SELECT position FROM mempiler_turns
+        WHERE tenant = :tenant AND "user" = :user AND turn IN :values)
+
+-- name: delete_item
+-- Delete an item, and return by what its turns are found, and whether the memory holds it.
+DELETE FROM mempiler_items WHERE tenant = :tenant AND "user" = :user AND id = :id
+RETURNING position, state
+
+-- name: select_turn_ids
+-- Which of some ids are taken by turns of the user.
+SELECT turn FROM mempiler_turns WHERE tenant = :tenant AND "user" = :user AND turn IN :values
+
+-- name: select_turn_ids_of_items
+-- The ids of all turns of some items.
+SELECT turn FROM mempiler_turns
+WHERE tenant = :tenant AND "user" = :user AND position IN
+    (SELECT position FROM mempiler_items
+        WHERE tenant = :tenant AND "user" = :user AND id IN :values)
+
+-- name: reserve_turn_ids.sqlite
+-- Take the ids in a JSON list, except those that other turns have, and return the ids that were
+-- taken. It is one statement however many turns an item has. The position is 0 for turns of an open
+-- session. Without WHERE, SQLite would take ON for the condition of a join.
+INSERT INTO mempiler_turns (tenant, "user", turn, position)
+SELECT :tenant, :user, value, :position FROM json_each(:turn_ids) WHERE true
+ON CONFLICT DO NOTHING
+RETURNING turn
+
+-- name: reserve_turn_ids.postgresql
+-- As for SQLite. PostgreSQL reads a JSON list by another function.
+INSERT INTO mempiler_turns (tenant, "user", turn, position)
+SELECT :tenant, :user, value, :position
+FROM jsonb_array_elements_text(CAST(:turn_ids AS JSONB)) AS turn_ids(value)
+ON CONFLICT DO NOTHING
+RETURNING turn
+
+-- name: delete_turn_ids
+-- Free the ids of some turns.
+DELETE FROM mempiler_turns WHERE tenant = :tenant AND "user" = :user AND turn IN :turn_ids
+
+-- name: delete_turns_of_item
+-- Free the ids of the turns of an item.
+DELETE FROM mempiler_turns
+WHERE tenant = :tenant AND "user" = :user AND position = :position
+
+-- name: count_sessions_and_turns
+-- How many sessions a user has, open ones included, and how many turns.
+SELECT
+    (SELECT count(*) FROM mempiler_items WHERE tenant = :tenant AND "user" = :user)
+    + (SELECT count(DISTINCT session) FROM mempiler_open_turns
+        WHERE tenant = :tenant AND "user" = :user) AS sessions,
+    (SELECT count(*) FROM mempiler_turns WHERE tenant = :tenant AND "user" = :user) AS turns
+
+-- name: select_pending_rows.sqlite
+-- All that is not in the finalized memory: items behind its position; items before it that are
+-- queued again or failed; and turns of open sessions, in the order of `select_open_turns`. It is
+-- one statement, since it runs for every question. Rows of items have no session.
+-- Left alone, SQLite would look for queued and failed items among all items of the user, so it is
+-- told which index has them by their state.
+SELECT position, json, state, attempts, error, digest, '' AS session, 0.0 AS began
+FROM mempiler_items
+WHERE tenant = :tenant AND "user" = :user AND position > :finalized_position
+UNION ALL
+SELECT position, json, state, attempts, error, digest, '', 0.0
+FROM mempiler_items INDEXED BY mempiler_items_state
+WHERE tenant = :tenant AND "user" = :user
+    AND state IN ('queued', 'failed') AND position <= :finalized_position
+UNION ALL
+SELECT number, json, '', 0, '', '', session,
+    first_value(added) OVER (PARTITION BY session ORDER BY number)
+FROM mempiler_open_turns
+WHERE tenant = :tenant AND "user" = :user
+ORDER BY began, position
+
+-- name: select_pending_rows.postgresql
+-- As for SQLite. PostgreSQL finds the index itself.
+SELECT position, json, state, attempts, error, digest, '' AS session, 0.0 AS began
+FROM mempiler_items
+WHERE tenant = :tenant AND "user" = :user AND position > :finalized_position
+UNION ALL
+SELECT position, json, state, attempts, error, digest, '', 0.0
+FROM mempiler_items
+WHERE tenant = :tenant AND "user" = :user
+    AND state IN ('queued', 'failed') AND position <= :finalized_position
+UNION ALL
+SELECT number, json, '', 0, '', '', session,
+    first_value(added) OVER (PARTITION BY session ORDER BY number)
+FROM mempiler_open_turns
+WHERE tenant = :tenant AND "user" = :user
+ORDER BY began, position
+
+-- name: set_item_aside
+-- Give up an item whose row is damaged, so that the other items of its user are written. Not if its
+-- state has changed since it was read.
+UPDATE mempiler_items SET state = 'failed', error = 'the row is damaged'
+WHERE tenant = :tenant AND "user" = :user AND position = :position AND state = :state
+
+-- Open sessions -----------------------------------------------------------------------------------
+
+-- name: select_open_turns
+-- All turns of open sessions. The session that began first comes first; turns of a session come in
+-- the order of their numbers alone, because the clock may have been set back between two of them.
+SELECT session, json FROM mempiler_open_turns
+WHERE tenant = :tenant AND "user" = :user
+ORDER BY first_value(added) OVER (PARTITION BY session ORDER BY number), number
+
+-- name: select_turns_of_open_session
+-- The turns of one open session.
+SELECT session, json FROM mempiler_open_turns
+WHERE tenant = :tenant AND "user" = :user AND session = :session
+ORDER BY number
+
+-- name: insert_open_turn
+-- Store one turn of an open session.
+INSERT INTO mempiler_open_turns (tenant, "user", session, number, json, added)
+VALUES (:tenant, :user, :session, :number, :json, :now)
+
+-- name: delete_open_turns_of_session
+-- Delete all turns of one open session.
+DELETE FROM mempiler_open_turns
+WHERE tenant = :tenant AND "user" = :user AND session = :session
+
+-- name: select_idle_sessions
+-- Open sessions whose last turn is old, or so far in the future that a wrong clock dated it.
+SELECT tenant, "user", session FROM mempiler_open_turns
+GROUP BY tenant, "user", session
+HAVING max(added) < :now - :seconds OR max(added) > :now + :max_lead
+ORDER BY max(added)
+
+-- Metadata of sessions ----------------------------------------------------------------------------
+
+-- name: select_metadata
+-- The metadata of all sessions of a user.
+SELECT session, json FROM mempiler_metadata WHERE tenant = :tenant AND "user" = :user
+
+-- name: select_metadata_of_sessions
+-- The metadata of some sessions.
+SELECT session, json FROM mempiler_metadata
+WHERE tenant = :tenant AND "user" = :user AND session IN :values
+
+-- name: select_sessions_of_turns
+-- The sessions that have some turns, and their metadata: NULL where there are none.
+SELECT t.turn, i.id AS session, m.json
+FROM mempiler_turns t
+JOIN mempiler_items i
+    ON i.tenant = t.tenant AND i."user" = t."user" AND i.position = t.position
+LEFT JOIN mempiler_metadata m
+    ON m.tenant = t.tenant AND m."user" = t."user" AND m.session = i.id
+WHERE t.tenant = :tenant AND t."user" = :user AND t.turn IN :values
+
+-- name: upsert_metadata
+-- Store the metadata of a session in the place of its former ones.
+INSERT INTO mempiler_metadata (tenant, "user", session, json)
+VALUES (:tenant, :user, :session, :json)
+ON CONFLICT (tenant, "user", session) DO UPDATE SET json = excluded.json
+
+-- name: delete_metadata_of_session
+-- Delete the metadata of one session.
+DELETE FROM mempiler_metadata
+WHERE tenant = :tenant AND "user" = :user AND session = :session
+
+-- The queue ---------------------------------------------------------------------------------------
+
+-- name: select_users_to_finalize
+-- Users whose memory holds items that its finalized form does not; an index has these alone.
+SELECT tenant, "user" FROM mempiler_memories WHERE finalized_position < position
+
+-- name: select_tenants_with_state
+-- Tenants with items in a state. The index on states gives the tenant behind the last one in one
+-- step, however many items each has; DISTINCT would read all of them.
+WITH RECURSIVE tenants(name) AS (
+    SELECT min(tenant) FROM mempiler_items WHERE state = :state
+    UNION ALL
+    SELECT (SELECT min(tenant) FROM mempiler_items WHERE state = :state AND tenant > name)
+    FROM tenants WHERE name IS NOT NULL
+)
+SELECT name FROM tenants WHERE name IS NOT NULL
+
+-- name: select_users_with_state
+-- The next users of a tenant with items in a state, by name; found as `select_tenants_with_state`
+-- finds tenants.
+WITH RECURSIVE users(name) AS (
+    SELECT min("user") FROM mempiler_items
+    WHERE state = :state AND tenant = :tenant AND "user" > :last_user
+    UNION ALL
+    SELECT (SELECT min("user") FROM mempiler_items
+        WHERE state = :state AND tenant = :tenant AND "user" > name)
+    FROM users WHERE name IS NOT NULL
+)
+SELECT name FROM users WHERE name IS NOT NULL LIMIT :limit
+
+-- name: count_claimed_users
+-- How many users of each tenant are claimed now. Paused users have no worker. A claim that ends
+-- later than any lease does was dated by a wrong clock.
+SELECT tenant, count(*) AS users FROM mempiler_users
+WHERE worker <> '' AND claimed_until > :now AND claimed_until <= :now + :max_lease
+GROUP BY tenant
+
+-- name: select_claimable_users
+-- Those of some users who can be claimed: nobody else holds them, they have queued items or a
+-- memory to finalize, and no other program wrote their memory. Those who wait longest come first.
+SELECT "user", claimed_until FROM mempiler_users u
+WHERE tenant = :tenant AND "user" IN :users
+    AND (worker = :worker
+        OR claimed_until <= :now
+        OR claimed_until > :now + :max_lease
+        OR (:includes_paused AND worker = ''))
+    AND (EXISTS (SELECT 1 FROM mempiler_items
+            WHERE tenant = u.tenant AND "user" = u."user" AND state IN :states)
+        OR EXISTS (SELECT 1 FROM mempiler_memories
+            WHERE tenant = u.tenant AND "user" = u."user" AND finalized_position < position))
+    AND NOT EXISTS (SELECT 1 FROM mempiler_memories
+        WHERE tenant = u.tenant AND "user" = u."user"
+            AND NOT (writer = :writer AND embedder = :embedder AND schema = :schema))
+ORDER BY claimed_until
+LIMIT :limit
+
+-- name: claim_user.sqlite
+-- Give a user to a worker for the time of a lease, if nobody else holds the user. Return the
+-- version of the memory, which the worker's commit must name.
+UPDATE mempiler_users SET worker = :worker, claimed_until = :now + :lease
+WHERE tenant = :tenant AND "user" = :user
+    AND (worker = :worker
+        OR claimed_until <= :now
+        OR claimed_until > :now + :max_lease
+        OR (:includes_paused AND worker = ''))
+RETURNING version
+
+-- name: claim_user.postgresql
+-- As for SQLite. A row that another worker has locked, because it claims the same user, is passed
+-- over.
+UPDATE mempiler_users SET worker = :worker, claimed_until = :now + :lease
+WHERE tenant = :tenant AND "user" = :user AND "user" IN
+    (SELECT "user" FROM mempiler_users
+        WHERE tenant = :tenant AND "user" = :user
+            AND (worker = :worker
+                OR claimed_until <= :now
+                OR claimed_until > :now + :max_lease
+                OR (:includes_paused AND worker = ''))
+        FOR UPDATE SKIP LOCKED)
+RETURNING version
+
+-- name: advance_version_and_renew_claim
+-- Give a memory its next version, if it still has the version that the worker began with.
+UPDATE mempiler_users SET version = :next_version, claimed_until = :now + :lease
+WHERE tenant = :tenant AND "user" = :user AND version = :old_version
+
+-- name: advance_version_and_release
+-- Give a memory its next version, and give the user back, unless another worker holds the user by
+-- now. Whether the version is still the old one decides about both.
+UPDATE mempiler_users SET version = :next_version,
+    claimed_until = CASE worker WHEN :worker THEN :now ELSE claimed_until END,
+    worker = CASE worker WHEN :worker THEN '' ELSE worker END
+WHERE tenant = :tenant AND "user" = :user AND version = :old_version
+
+-- name: mark_remembered.sqlite
+-- Mark the items that a commit wrote: queued ones behind the position of the stored memory, and the
+-- one at the item position. Partial items are marked too; those that still are partial become so
+-- again by `mark_partial`. Without INDEXED BY, SQLite would look at all items of the user.
+UPDATE mempiler_items
+SET state = 'remembered', error = CASE state WHEN 'queued' THEN :note ELSE error END
+WHERE tenant = :tenant AND "user" = :user AND position IN
+    (SELECT position FROM mempiler_items INDEXED BY mempiler_items_state
+        WHERE tenant = :tenant AND "user" = :user
+            AND state IN ('queued', 'partial')
+            AND position <= :last_position
+            AND (state = 'partial'
+                OR position = :item_position
+                OR position > (SELECT coalesce(max(position), 0) FROM mempiler_memories
+                    WHERE tenant = :tenant AND "user" = :user)))
+
+-- name: mark_remembered.postgresql
+-- As for SQLite; PostgreSQL finds the index itself.
+UPDATE mempiler_items
+SET state = 'remembered', error = CASE state WHEN 'queued' THEN :note ELSE error END
+WHERE tenant = :tenant AND "user" = :user
+    AND state IN ('queued', 'partial')
+    AND position <= :last_position
+    AND (state = 'partial'
+        OR position = :item_position
+        OR position > (SELECT coalesce(max(position), 0) FROM mempiler_memories
+            WHERE tenant = :tenant AND "user" = :user))
+
+-- name: mark_partial
+-- Mark items that the memory holds but for some turns.
+UPDATE mempiler_items SET state = 'partial'
+WHERE tenant = :tenant AND "user" = :user AND state = 'remembered' AND id IN :item_ids
+
+-- name: record_failure
+-- Count an attempt on an item, which stays queued or becomes failed. Not if the memory has another
+-- version than the worker began with.
+UPDATE mempiler_items SET state = :state, attempts = attempts + 1, error = :error
+WHERE tenant = :tenant AND "user" = :user AND position = :position AND state = 'queued'
+    AND EXISTS (SELECT 1 FROM mempiler_users
+        WHERE tenant = :tenant AND "user" = :user AND version = :version)
+
+-- name: release_user
+-- Give a user back, if the worker still holds the user.
+UPDATE mempiler_users SET worker = '', claimed_until = :now
+WHERE tenant = :tenant AND "user" = :user AND worker = :worker
+
+-- name: pause_user
+-- Let nobody claim a user for a while; one whom a worker holds is left alone.
+UPDATE mempiler_users SET claimed_until = :now + :seconds
+WHERE tenant = :tenant AND "user" = :user AND worker = ''
+
+-- name: requeue_failed
+-- Queue failed items again.
+UPDATE mempiler_items SET state = 'queued', attempts = 0
+WHERE tenant = :tenant AND "user" = :user AND state = 'failed'
+
+-- name: queue_all_items
+-- Queue all items of a user again, for a memory that is written anew.
+UPDATE mempiler_items SET state = 'queued', attempts = 0, error = ''
+WHERE tenant = :tenant AND "user" = :user
+
+-- Memories ----------------------------------------------------------------------------------------
+
+-- name: select_memory_head
+-- What there is to know of a user's memory beside its text. It is always one row, with NULL for
+-- what is not there: the one row on the left is joined with the user's memory, if there is one.
+SELECT
+    memories.base,
+    memories.position,
+    memories.finalized_position,
+    memories.speakers,
+    memories.writer,
+    memories.program,
+    memories.embedder,
+    memories.schema,
+    (
+        SELECT version FROM mempiler_users WHERE tenant = :tenant AND "user" = :user
+    ) AS version,
+    (SELECT value FROM mempiler_meta WHERE name = 'forgets') AS forget_count,
+    (
+        SELECT max(number) FROM mempiler_amendments WHERE tenant = :tenant AND "user" = :user
+    ) AS last_amendment
+FROM (SELECT 1 AS always) one_row
+LEFT JOIN mempiler_memories memories ON memories.tenant = :tenant AND memories."user" = :user
+
+-- name: select_changes
+-- The changes of a memory after a number, oldest first. Number 0 is the whole text that they start
+-- from, so -1 selects the text as well.
+SELECT memory, finalized FROM mempiler_changes
+WHERE tenant = :tenant AND "user" = :user AND number > :after_number
+ORDER BY number
+
+-- name: upsert_memory
+-- Store what wrote a memory, and which items it holds, in the place of what was stored.
+INSERT INTO mempiler_memories
+    (tenant, "user", base, position, finalized_position, speakers,
+    writer, program, embedder, schema, updated)
+VALUES
+    (:tenant, :user, :base, :position, :finalized_position, :speakers,
+    :writer, :program, :embedder, :schema, :now)
+ON CONFLICT (tenant, "user") DO UPDATE SET
+    base = excluded.base,
+    position = excluded.position,
+    finalized_position = excluded.finalized_position,
+    speakers = excluded.speakers,
+    writer = excluded.writer,
+    program = excluded.program,
+    embedder = excluded.embedder,
+    schema = excluded.schema,
+    updated = excluded.updated
+
+-- name: insert_change
+-- Store what a commit changed in a memory; number 0 is the whole text.
+INSERT INTO mempiler_changes (tenant, "user", number, memory, finalized)
+VALUES (:tenant, :user, :number, :memory, :finalized)
+
+-- Vectors -----------------------------------------------------------------------------------------
+
+-- name: select_vectors
+-- Which of some vectors are stored.
+SELECT key, vector FROM mempiler_vectors
+WHERE tenant = :tenant AND "user" = :user AND key IN :values
+
+-- name: upsert_vector
+-- Store a vector in the place of the one that has its key.
+INSERT INTO mempiler_vectors (tenant, "user", key, vector)
+VALUES (:tenant, :user, :key, :vector)
+ON CONFLICT (tenant, "user", key) DO UPDATE SET vector = excluded.vector
+
+-- Amendments --------------------------------------------------------------------------------------
+
+-- name: select_amendments
+-- All amendments of a user, oldest first.
+SELECT number, action, entry, kind, old_text, new_text, sources, at, by, undoes
+FROM mempiler_amendments
+WHERE tenant = :tenant AND "user" = :user
+ORDER BY number
+
+-- name: select_last_amendment
+-- The number of a user's last amendment; NULL if there is none.
+SELECT max(number) FROM mempiler_amendments WHERE tenant = :tenant AND "user" = :user
+
+-- name: insert_amendment
+-- Store one amendment.
+INSERT INTO mempiler_amendments
+    (tenant, "user", number, action, entry, kind, old_text, new_text, sources, at, by, undoes)
+VALUES
+    (:tenant, :user, :number, :action, :entry, :kind, :old_text, :new_text, :sources, :at, :by,
+    :undoes)
+
+-- name: delete_amendment
+-- Delete one amendment, whose entry rests on a turn that is gone.
+DELETE FROM mempiler_amendments
+WHERE tenant = :tenant AND "user" = :user AND number = :number
+
+-- Who was forgotten -------------------------------------------------------------------------------
+
+-- name: select_forget_count
+-- How often anybody was forgotten in this store; no row if nobody ever was.
+SELECT value FROM mempiler_meta WHERE name = 'forgets'
+
+-- name: increase_forget_count
+-- Count one more, and return the new number. The values of this table are texts.
+INSERT INTO mempiler_meta (name, value) VALUES ('forgets', '1')
+ON CONFLICT (name) DO UPDATE
+    SET value = CAST(CAST(mempiler_meta.value AS INTEGER) + 1 AS VARCHAR)
+RETURNING value
+
+-- name: log_forgotten
+-- Note under which number a user or session was forgotten the last time.
+INSERT INTO mempiler_forgotten (name, number, at, erased) VALUES (:name, :number, :now, :erased)
+ON CONFLICT (name) DO UPDATE
+    SET number = excluded.number, at = excluded.at, erased = excluded.erased
+
+-- name: delete_old_log_entries
+-- Drop entries that are older than any write that may be under way, unless their bytes are still to
+-- be erased.
+DELETE FROM mempiler_forgotten WHERE at < :now - :kept_seconds AND erased = 1
+
+-- name: select_forgotten_since
+-- The entries of users or sessions that were forgotten after the count that a writer began with.
+SELECT number FROM mempiler_forgotten WHERE name IN :names AND number > :forget_count
+
+-- name: select_unerased_log_entry
+-- The entry of a user or session whose bytes may still be in the file.
+SELECT name FROM mempiler_forgotten WHERE name = :name AND erased = 0
+
+-- name: select_last_unerased_number
+-- The highest number whose bytes may still be in the file; NULL if all are erased.
+SELECT max(number) FROM mempiler_forgotten WHERE erased = 0
+
+-- name: mark_erased
+-- Note that bytes are erased. What was forgotten meanwhile has a higher number.
+UPDATE mempiler_forgotten SET erased = 1 WHERE number <= :last_number AND erased = 0
+
+-- Deleting everything of a user -------------------------------------------------------------------
+
+-- name: delete_items
+-- Delete all items of a user.
+DELETE FROM mempiler_items WHERE tenant = :tenant AND "user" = :user
+
+-- name: delete_turns
+-- Free the ids of all turns of a user.
+DELETE FROM mempiler_turns WHERE tenant = :tenant AND "user" = :user
+
+-- name: delete_open_turns
+-- Delete the turns of all open sessions of a user.
+DELETE FROM mempiler_open_turns WHERE tenant = :tenant AND "user" = :user
+
+-- name: delete_metadata
+-- Delete the metadata of all sessions of a user.
+DELETE FROM mempiler_metadata WHERE tenant = :tenant AND "user" = :user
+
+-- name: delete_memory
+-- Delete what is known of the memory of a user; its text stands in the changes.
+DELETE FROM mempiler_memories WHERE tenant = :tenant AND "user" = :user
+
+-- name: delete_changes
+-- Delete the text of the memory of a user.
+DELETE FROM mempiler_changes WHERE tenant = :tenant AND "user" = :user
+
+-- name: delete_vectors
+-- Delete all vectors of a user's texts.
+DELETE FROM mempiler_vectors WHERE tenant = :tenant AND "user" = :user
+
+-- name: delete_amendments
+-- Delete all amendments of a user.
+DELETE FROM mempiler_amendments WHERE tenant = :tenant AND "user" = :user
+
+-- name: delete_user
+-- Delete the row of a user, and with it the version that a worker's claim names.
+DELETE FROM mempiler_users WHERE tenant = :tenant AND "user" = :user
+
+-- Listing and counting users ----------------------------------------------------------------------
+
+-- name: select_owners
+-- All users of all tenants.
+SELECT tenant, "user" FROM mempiler_users ORDER BY tenant, "user"
+
+-- name: select_owners_of_tenant
+-- All users of one tenant.
+SELECT tenant, "user" FROM mempiler_users WHERE tenant = :tenant ORDER BY "user"
+
+-- name: select_owners_of_name
+-- All users of one name, of whatever tenant.
+SELECT tenant, "user" FROM mempiler_users WHERE "user" = :user ORDER BY tenant
+
+-- name: select_owner
+-- One user, if there is such a user.
+SELECT tenant, "user" FROM mempiler_users WHERE tenant = :tenant AND "user" = :user
+
+-- name: select_page_of_owners
+-- The next users of a tenant whose names come after another name.
+SELECT tenant, "user" FROM mempiler_users
+WHERE tenant = :tenant AND "user" > :after
+ORDER BY "user" LIMIT :limit
+
+-- name: select_statuses
+-- What is stored of some users of one tenant: the counts of their items, and what wrote the memory.
+-- Items and open turns are counted for these users before they are joined, since a join of both
+-- would count each item once for every open turn. What a user has none of is NULL.
+SELECT
+    users.tenant,
+    users."user",
+    items.sessions,
+    items.queued,
+    items.partial,
+    items.failed,
+    open_turns.open_turns,
+    memories.position,
+    memories.writer,
+    memories.program,
+    memories.embedder,
+    memories.schema,
+    memories.updated
+FROM mempiler_users users
+LEFT JOIN (
+    SELECT
+        "user",
+        count(*) AS sessions,
+        sum(CASE state WHEN 'queued' THEN 1 ELSE 0 END) AS queued,
+        sum(CASE state WHEN 'partial' THEN 1 ELSE 0 END) AS partial,
+        sum(CASE state WHEN 'failed' THEN 1 ELSE 0 END) AS failed
+    FROM mempiler_items WHERE tenant = :tenant AND "user" IN :users GROUP BY "user"
+) items ON items."user" = users."user"
+LEFT JOIN (
+    SELECT "user", count(*) AS open_turns
+    FROM mempiler_open_turns WHERE tenant = :tenant AND "user" IN :users GROUP BY "user"
+) open_turns ON open_turns."user" = users."user"
+LEFT JOIN mempiler_memories memories
+    ON memories.tenant = users.tenant AND memories."user" = users."user"
+WHERE users.tenant = :tenant AND users."user" IN :users
+ORDER BY users."user"
+
+-- name: count_users
+-- How many users there are, of all tenants together.
+SELECT count(*) FROM mempiler_users
+
+-- name: count_items_by_state
+-- How many items of all users are in each state; states without items have no row.
+SELECT state, count(*) AS items FROM mempiler_items GROUP BY state
+
+-- name: count_failed_items
+-- How many items of all users are given up; the index of states finds them without the others.
+SELECT count(*) FROM mempiler_items WHERE state = 'failed'
+
+-- The store ---------------------------------------------------------------------------------------
+
+-- name: write_check
+-- Write a row that means nothing, to see whether the store can be written.
+INSERT INTO mempiler_meta (name, value) VALUES ('checked', :value)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value

@@ -1,0 +1,101 @@
+"""Which users a worker may claim: goes through the queues of all tenants, a part at a time.
+
+A *queue* holds the users of one tenant who have items in one state, `queued` or `partial`. It may
+hold more users than a claim can look at: most of them may be claimed by other workers, or paused,
+or have a memory of another program. So a scan looks at the next `PART_SIZE` users of every queue,
+and the caller decides whether somebody among them can be claimed, or whether it asks for the next
+part. Where a scan stops, the next one goes on, so that the end of a long queue is reached as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from .database import Transaction
+
+PART_SIZE = 64
+"""How many users of each queue are looked at together."""
+
+
+class _QueueKey(NamedTuple):
+    """Names the queue of a tenant's users with items in a state."""
+
+    state: str
+    tenant: str
+
+
+class QueueScan:
+    """Goes through the queues, and remembers where it stopped.
+
+    Threads that scan at the same time share the work: each goes on where another one stopped.
+    """
+
+    def __init__(self) -> None:
+        self._last_users: dict[_QueueKey, str] = {}
+        """The last user that was looked at in each queue that was not gone through to its end."""
+
+    def parts(
+        self, transaction: Transaction, states: Sequence[str]
+    ) -> Iterator[dict[str, list[str]]]:
+        """Yield users who may have something to do, by tenant, until all queues are gone through.
+
+        The first part also holds all users whose memory is still to be finalized. A user may come
+        more than once.
+
+        Args:
+            transaction: The transaction that claims.
+            states: The states of items that are something to do.
+        """
+        users_by_tenant = _users_to_finalize(transaction)
+        passes_left = self._count_passes(transaction, states)
+
+        while users_by_tenant or passes_left:
+            for queue in list(passes_left):
+                users = self._next_users(transaction, queue)
+                users_by_tenant.setdefault(queue.tenant, []).extend(users)
+                is_at_end = len(users) < PART_SIZE
+                if is_at_end:
+                    passes_left[queue] -= 1
+                    if passes_left[queue] == 0:
+                        del passes_left[queue]
+
+            yield users_by_tenant
+            users_by_tenant = {}
+
+    def _count_passes(
+        self, transaction: Transaction, states: Sequence[str]
+    ) -> dict[_QueueKey, int]:
+        """Return how often the end of each queue is to be reached until all of it was seen.
+
+        A queue in whose middle the last scan stopped is read to its end, and then once more from
+        its beginning.
+        """
+        passes: dict[_QueueKey, int] = {}
+        for state in states:
+            for tenant in transaction.execute("select_tenants_with_state", state=state).scalars():
+                queue = _QueueKey(state, tenant)
+                passes[queue] = 2 if queue in self._last_users else 1
+        return passes
+
+    def _next_users(self, transaction: Transaction, queue: _QueueKey) -> Sequence[str]:
+        """Return the next users of a queue, by name; remember the last one unless at the end."""
+        users = transaction.execute(
+            "select_users_with_state",
+            state=queue.state,
+            tenant=queue.tenant,
+            last_user=self._last_users.pop(queue, ""),
+            limit=PART_SIZE,
+        )
+        names: Sequence[str] = users.scalars().all()
+        if len(names) == PART_SIZE:
+            self._last_users[queue] = names[-1]
+        return names
+
+
+def _users_to_finalize(transaction: Transaction) -> dict[str, list[str]]:
+    """Return the users whose memory holds items that its finalized form does not, by tenant."""
+    users_by_tenant: dict[str, list[str]] = {}
+    for row in transaction.execute("select_users_to_finalize"):
+        users_by_tenant.setdefault(row.tenant, []).append(row.user)
+    return users_by_tenant

@@ -1,0 +1,90 @@
+"""What happens to the tables when a store is opened.
+
+A new store gets its tables from Alembic's revisions in `migrations/versions`. A store with the
+tables of another version is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, text
+
+from ...errors import StoreError
+
+SCHEMA_VERSION = "1"
+"""The last revision in `migrations/versions`."""
+
+_ADVISORY_LOCK = 0x7265636F
+"""A number by which processes that open a store on one PostgreSQL server wait for one another."""
+
+_alembic_lock = threading.Lock()
+"""Alembic's `op`, which revisions call, belongs to the process and not to a thread."""
+
+
+def create_tables(connection: Connection, url: str) -> None:
+    """Make the tables if they are not there, in the transaction of a connection.
+
+    Processes that open the store at the same time wait for one another, and one of them makes the
+    tables. One that is killed has changed nothing.
+
+    Args:
+        connection: A transaction that writes.
+        url: The address of the store, for the error.
+
+    Raises:
+        StoreError: Another version made the tables.
+    """
+    if connection.dialect.name == "postgresql":
+        # SQLite's transaction holds the lock of the whole file already.
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ADVISORY_LOCK})
+
+    version = _stored_version(connection)
+    if version is None:
+        _run_migrations(connection)
+    else:
+        _refuse_other_version(version, url)
+
+
+def check_version(connection: Connection, url: str) -> None:
+    """Refuse a store that cannot be written if its tables are not those of this version.
+
+    Raises:
+        StoreError: There are no tables, or another version made them.
+    """
+    version = _stored_version(connection)
+    if version is None:
+        raise StoreError(
+            f"store {url}: there are no memories in it, and it cannot be written; "
+            "give another --store"
+        )
+    _refuse_other_version(version, url)
+
+
+def _stored_version(connection: Connection) -> str | None:
+    """Return the version of the tables; None if there are none."""
+    if not inspect(connection).has_table("mempiler_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM mempiler_version")).scalar()
+
+
+def _refuse_other_version(version: str, url: str) -> None:
+    if version != SCHEMA_VERSION:
+        raise StoreError(
+            f"store {url}: its tables are of version {version}, "
+            f"this Mempiler reads {SCHEMA_VERSION}; install the newer one that made them, "
+            "or run its `mempiler memories export` and import that into a new store with this one"
+        )
+
+
+def _run_migrations(connection: Connection) -> None:
+    """Run all of Alembic's revisions in the transaction of a connection."""
+    # Only a new store needs Alembic, which takes a while to import.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+    with _alembic_lock:
+        command.upgrade(config, "head")

@@ -1,0 +1,270 @@
+"""SQLite: how a store opens its file, whose turn it is to write, and how deleted bytes go.
+
+The file belongs on a local disk. It is private to its owner. Where it, or its folder, cannot be
+written, it is opened to read, and nothing beside it is made.
+
+Writers take turns: `_write_turn` is a lock among the threads of this process, and inside of it a
+lock on the file `FILE-lock` among processes. SQLite alone lets writers sleep and retry, so that
+under load some never get their turn.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import NullPool
+
+from ...errors import UserError
+from ..tenant_lock import TenantLock
+from .records import Erasure
+
+MAX_REWRITTEN_BYTES = 256 * 2**20
+"""Size of the largest file that is rewritten; writers wait about a second per 100 MB."""
+
+HELD_BY_READER = (
+    "somebody reads the store, so its log cannot be emptied; "
+    "run it again later, or leave it to a running service"
+)
+TOO_LARGE = (
+    "the file is too large to be rewritten while others write; "
+    "when nobody does, run: sqlite3 FILE VACUUM"
+)
+
+_READER_WAIT_MILLISECONDS = 50
+"""How long emptying the log waits for readers; writers wait as long."""
+_READER_ATTEMPTS = 5
+_REWRITE_WAIT_MILLISECONDS = 10_000
+
+_SIDE_FILES = ("-wal", "-shm", "-journal", "-lock")
+"""What the names of the files beside a database end with."""
+
+
+class SQLite:
+    """A database in a file.
+
+    Args:
+        url: Its address.
+        timeout: Seconds to wait for a lock of another program.
+
+    Raises:
+        UserError: The address names no file, or one that is a folder, a pipe or a device.
+    """
+
+    is_server = False
+
+    def __init__(self, url: URL, timeout: float) -> None:
+        if url.database in (None, "", ":memory:"):
+            raise UserError(
+                "a store needs a file: give the path of one, e.g. --store memories.sqlite"
+            )
+        self._path = Path(url.database)
+        _refuse_irregular_file(self._path)
+
+        self.writable = not _is_read_only(self._path)
+        """Whether it can be written; not where the rights to the file or its folder forbid it."""
+        if self.writable:
+            _make_private(self._path)
+            self.engine = _writing_engine(url, timeout)
+        else:
+            self.engine = _reading_engine(url, self._path, timeout)
+        self._thread_turns = TenantLock()
+
+    @contextmanager
+    def write(self) -> Generator[Connection]:
+        """Run a transaction that writes; it is committed, and on the disk, when the block ends."""
+        with self._write_turn(), self.engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+            connection.commit()
+
+    @contextmanager
+    def read(self) -> Generator[Connection]:
+        """Run a transaction that reads one state of the database."""
+        with self.engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN")
+            yield connection
+            connection.commit()
+
+    @contextmanager
+    def read_once(self) -> Generator[Connection]:
+        """Open a connection for one statement that reads, without a transaction."""
+        with self.engine.connect() as connection:
+            yield connection
+            connection.commit()
+
+    @contextmanager
+    def _write_turn(self) -> Generator[None]:
+        """Hold the turn to write, among all threads of all processes, in the block."""
+        with self._thread_turns.hold():
+            lock_file: int | None = None
+            try:
+                # Without a lock file there is still SQLite's own lock.
+                with suppress(OSError):
+                    path = self._path.with_name(f"{self._path.name}-lock")
+                    lock_file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+                    fcntl.flock(lock_file, fcntl.LOCK_EX)
+                yield
+            finally:
+                if lock_file is not None:
+                    os.close(lock_file)
+
+    def erase_deleted_bytes(self) -> Erasure:
+        """Remove what was deleted from the file and its log, unless somebody reads them.
+
+        `secure_delete` overwrites deleted rows, but not what rows that were moved left behind. So
+        the log is emptied, the file rewritten, and the log emptied again. A reader would hold that
+        up, and with it every writer; then nothing is done, and the result names the reader.
+        """
+        with self._write_turn(), self.engine.connect() as connection:
+            # What is set on this connection must not come to another call from the pool.
+            connection.detach()
+            try:
+                held_by = self._rewrite(connection)
+            except OperationalError as error:
+                held_by = f"the file could not be rewritten: {error.orig}; run it again later"
+            connection.commit()
+        return Erasure(erased=not held_by, held_by=held_by)
+
+    def _rewrite(self, connection: Connection) -> str:
+        """Empty the log, rewrite the file, and return what holds deleted bytes; "" for nothing."""
+        if not _empty_log(connection):
+            return HELD_BY_READER
+        if self._path.stat().st_size > MAX_REWRITTEN_BYTES:
+            return TOO_LARGE
+
+        # Waits as every writer does, and holds up nobody until it is its turn.
+        connection.exec_driver_sql(f"PRAGMA busy_timeout={_REWRITE_WAIT_MILLISECONDS}")
+        connection.exec_driver_sql("VACUUM")
+        return "" if _empty_log(connection) else HELD_BY_READER
+
+
+def _empty_log(connection: Connection) -> bool:
+    """Move the log into the file and truncate it; return whether no reader prevented that."""
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={_READER_WAIT_MILLISECONDS}")
+    for _ in range(_READER_ATTEMPTS):
+        with suppress(OperationalError):
+            checkpoint = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
+            is_blocked = checkpoint[0]
+            if not is_blocked:
+                return True
+        time.sleep(_READER_WAIT_MILLISECONDS / 1000)
+    return False
+
+
+def _writing_engine(url: URL, timeout: float) -> Engine:
+    """Return what opens connections to a file that can be written."""
+    engine = create_engine(
+        url,
+        max_overflow=64,
+        pool_timeout=timeout,
+        # The connection used last knows best what is in the file: each reads anew what another
+        # one wrote.
+        pool_use_lifo=True,
+        connect_args={"timeout": timeout, "check_same_thread": False},
+    )
+    # A write-ahead log, flushed at every commit.
+    _prepare_connections(engine, ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"))
+    return engine
+
+
+def _reading_engine(url: URL, path: Path, timeout: float) -> Engine:
+    """Return what opens connections to a file that cannot be written."""
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(
+            _read_only_address(path), uri=True, timeout=timeout, check_same_thread=False
+        )
+
+    # A connection for each transaction: one that was told that the file does not change would
+    # never see a log that somebody with the right to write begins.
+    engine = create_engine(url, creator=connect, poolclass=NullPool)
+    _prepare_connections(engine, ("query_only=ON",))
+    return engine
+
+
+def _prepare_connections(engine: Engine, pragmas: Sequence[str]) -> None:
+    """Set up every connection that an engine opens."""
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, record: Any) -> None:
+        # Nothing but a statement of ours begins a transaction.
+        connection.isolation_level = None
+        # Bytes that are no text fail nothing but what reads them: `\\xff` stands in no JSON.
+        connection.text_factory = partial(str, encoding="utf-8", errors="backslashreplace")
+        for pragma in pragmas:
+            connection.execute(f"PRAGMA {pragma}")
+
+
+def _make_private(path: Path) -> None:
+    """Make the file, and allow only its owner to read it and those beside it."""
+    if path.name.startswith("file:"):
+        return
+
+    # What is wrong with the path SQLite says in a moment. A file that is there is not opened here:
+    # to close it would take away the locks that this process has on it.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    files = [path, *(path.with_name(f"{path.name}{ending}") for ending in _SIDE_FILES)]
+    with suppress(OSError):
+        for file in files:
+            if file.exists() and stat.S_IMODE(file.stat().st_mode) & 0o077:
+                file.chmod(0o600)
+
+
+def _refuse_irregular_file(path: Path) -> None:
+    """Refuse what no database can be; whatever else is wrong, SQLite says when it opens the file.
+
+    Raises:
+        UserError: It is a folder, a pipe, a socket or a device.
+    """
+    with suppress(OSError, ValueError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UserError(
+                f"store {path}: is a folder, a pipe or a device; give the path of a file"
+            )
+
+
+def _is_read_only(path: Path) -> bool:
+    """Return whether a file is there and cannot be written.
+
+    A writer needs the file, and beside it a log and the log's index, which it makes in the folder.
+    """
+    if path.name.startswith("file:") or not path.is_file():
+        return False
+    if not _may_write(path):
+        return True
+
+    log_files = [path.with_name(f"{path.name}{ending}") for ending in ("-wal", "-shm")]
+    has_log = all(_may_write(file) for file in log_files)
+    return not has_log and not _may_write(path.parent)
+
+
+def _may_write(path: Path) -> bool:
+    """Return whether this process may write a file, or make files in a folder."""
+    # As the system decides when a file is opened, where Python can ask for that.
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _read_only_address(path: Path) -> str:
+    """Return the address of a file that is read and not written.
+
+    A reader of a log needs its index, which cannot be made here. Without a log nobody has the file
+    open, and it holds everything: SQLite is told that it does not change while this connection is
+    open.
+    """
+    has_log = path.with_name(f"{path.name}-wal").exists()
+    mode = "mode=ro" if has_log else "mode=ro&immutable=1"
+    return f"file:{quote(str(path.absolute()))}?{mode}"

@@ -1,0 +1,132 @@
+"""Moving users between stores: everything of a user is read at one moment, and stored anew.
+
+Export files hold what `dump` returns, one user a line; `serving/transfer.py` reads and writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...errors import ConflictError
+from .amendments import insert_amendments, read_amendments
+from .database import Database, Transaction
+from .document_rows import check_text, read_document, read_head
+from .forget_log import check_not_forgotten, record_forgotten, user_key
+from .forgetting import Forgetting, delete_user_rows
+from .items import insert_item, select_items
+from .memories import write_document
+from .owner import Owner
+from .records import UserDump
+from .session_metadata import read_metadata, write_metadata
+from .turns import insert_open_turns, read_open_sessions
+from .user_rows import lock_or_create_user, lock_user
+
+
+class Transfer:
+    """Dumps users of a store, and restores them in another one.
+
+    Args:
+        database: Where the users are stored.
+        forgetting: Erases the bytes of users who are replaced.
+    """
+
+    def __init__(self, database: Database, forgetting: Forgetting) -> None:
+        self._database = database
+        self._forgetting = forgetting
+
+    def dump(self, owner: Owner) -> UserDump:
+        """Return everything that is stored of a user, read in one transaction.
+
+        Raises:
+            StoreError: A row is damaged.
+        """
+        with self._database.read_transaction() as transaction:
+            items = select_items(transaction, owner)
+            open_sessions = read_open_sessions(transaction, owner)
+            metadata = read_metadata(transaction, owner)
+            amendments = read_amendments(transaction, owner)
+            head = read_head(transaction, owner)
+            document = read_document(transaction, owner, head)
+
+        if document is not None:
+            check_text(document, owner)
+        item_metadata = {
+            stored.position: metadata[stored.item.id]
+            for stored in items
+            if stored.item.id in metadata
+        }
+        open_metadata = {
+            session.id: metadata[session.id] for session in open_sessions if session.id in metadata
+        }
+        return UserDump(
+            owner=owner,
+            items=tuple(items),
+            open=tuple(open_sessions),
+            document=document,
+            amendments=tuple(amendments),
+            metadata=item_metadata,
+            open_metadata=open_metadata,
+        )
+
+    def restore(self, users: Iterable[UserDump], replace: bool = False) -> int:
+        """Store users that `dump` returned, all in one transaction, and return how many.
+
+        An error on the way, also one that `users` raises, leaves the store as it was.
+
+        Args:
+            users: What to store.
+            replace: Whether a user who is there already is deleted first.
+
+        Raises:
+            ConflictError: The user is there already, and is not to be replaced.
+            UserError: Something of them cannot be stored.
+        """
+        restored = 0
+        replaced: list[Owner] = []
+        forget_count = self._forgetting.count()
+        with self._database.write_transaction() as transaction:
+            for dump in users:
+                owner = dump.owner
+                is_stored = lock_user(transaction, owner) is not None
+                if is_stored and not replace:
+                    raise ConflictError(
+                        f"user {owner.user!r} is in {self._database.url} already; "
+                        "give --replace, or forget them"
+                    )
+                if is_stored:
+                    delete_user_rows(transaction, owner)
+                    replaced.append(owner)
+                _insert_user(transaction, dump, forget_count)
+                restored += 1
+
+            # Not before all users are stored: those in the log are refused.
+            for owner in replaced:
+                record_forgotten(transaction, [user_key(owner)])
+
+        if replaced:
+            self._forgetting.erase()
+        return restored
+
+
+def _insert_user(transaction: Transaction, dump: UserDump, forget_count: int) -> None:
+    """Store everything of a user who has no rows yet.
+
+    Raises:
+        ConflictError: The user was forgotten since the store's count was `forget_count`.
+        UserError: Something of the user cannot be stored.
+    """
+    owner = dump.owner
+    lock_or_create_user(transaction, owner)
+    check_not_forgotten(transaction, owner, forget_count)
+
+    metadata = dict(dump.open_metadata)
+    for stored in dump.items:
+        insert_item(transaction, owner, stored)
+        metadata[stored.item.id] = dump.metadata.get(stored.position, {})
+    for session in dump.open:
+        insert_open_turns(transaction, owner, session.id, session.turns, last_number=0)
+    write_metadata(transaction, owner, metadata)
+
+    if dump.document is not None:
+        write_document(transaction, owner, dump.document)
+    insert_amendments(transaction, owner, dump.amendments)

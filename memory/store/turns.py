@@ -1,0 +1,143 @@
+"""The rows of turns: the ids that a user's turns have taken, and the turns of open sessions.
+
+The turns of an item are part of the item's JSON. Beside it, one row a turn says which item has the
+turn of an id, so that no id is used twice, and turns can be looked up. The turns of a session that
+is still open are stored one row a turn; their ids are taken too, with position 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row
+
+from ...errors import ConflictError
+from ...records import Session, Turn
+from ..incoming_items import check_turns, record_json
+from .database import Transaction, batches, read_row
+from .owner import Owner
+
+OPEN_POSITION = 0
+"""The position that is stored for the turns of open sessions: items have positions from 1."""
+
+
+def with_turn_ids(turns: Sequence[Turn], session_id: str, last_number: int = 0) -> tuple[Turn, ...]:
+    """Give turns without an id the id of their session and a number, e.g. `chat:3`.
+
+    Args:
+        turns: What was said.
+        session_id: The session that the turns belong to.
+        last_number: The number of the session's last turn before these.
+    """
+    numbered: list[Turn] = []
+    for number, turn in enumerate(turns, last_number + 1):
+        if turn.id:
+            numbered.append(turn)
+        else:
+            numbered.append(turn.model_copy(update={"id": f"{session_id}:{number}"}))
+    return tuple(numbered)
+
+
+def reserve_turn_ids(
+    transaction: Transaction, owner: Owner, turns: Sequence[Turn], position: int
+) -> None:
+    """Take the ids of turns for an item, or for an open session. The user's row must be locked.
+
+    Args:
+        transaction: The transaction that stores the turns.
+        owner: The user who has the turns.
+        turns: Turns that all have an id.
+        position: The position of their item, or `OPEN_POSITION`.
+
+    Raises:
+        ConflictError: Another turn of the user, or another one of these, has one of the ids.
+    """
+    turn_ids = [turn.id for turn in turns]
+    new_rows = transaction.execute(
+        "reserve_turn_ids", owner, turn_ids=json.dumps(turn_ids), position=position
+    )
+    free_ids = set(new_rows.scalars())
+
+    for turn_id in turn_ids:
+        if turn_id not in free_ids:
+            raise ConflictError(
+                f"user {owner.user!r} has another turn {turn_id!r}; "
+                "give turns ids that no other turn of the user has, or none at all"
+            )
+        # A second turn with the same id is refused as well.
+        free_ids.remove(turn_id)
+
+
+def read_open_sessions(transaction: Transaction, owner: Owner) -> list[Session]:
+    """Return the open sessions of a user with their turns so far, the one that began first first.
+
+    Raises:
+        StoreError: A row is damaged.
+    """
+    turns_by_session: dict[str, list[Turn]] = {}
+    for row in transaction.execute("select_open_turns", owner):
+        turn = read_row("open_turns", owner, row, parse_turn, "session")
+        turns_by_session.setdefault(row.session, []).append(turn)
+
+    return [
+        Session(id=session_id, time=turns[0].time, turns=tuple(turns))
+        for session_id, turns in turns_by_session.items()
+    ]
+
+
+def insert_open_turns(
+    transaction: Transaction,
+    owner: Owner,
+    session_id: str,
+    turns: Sequence[Turn],
+    last_number: int,
+) -> tuple[Turn, ...]:
+    """Store turns at the end of an open session. The user's row must be locked.
+
+    Args:
+        transaction: The transaction that stores the turns.
+        owner: The user who has the session.
+        session_id: The open session; it begins with its first turn.
+        turns: What was said; turns without an id get the session's and a number.
+        last_number: The number of the session's last turn; 0 for a new session.
+
+    Returns:
+        The turns with their ids.
+
+    Raises:
+        ConflictError: Another turn of the user has the id of one.
+        UserError: An id or a text cannot be stored.
+    """
+    numbered_turns = with_turn_ids(turns, session_id, last_number)
+    check_turns(numbered_turns)
+    reserve_turn_ids(transaction, owner, numbered_turns, OPEN_POSITION)
+
+    rows: list[dict[str, object]] = []
+    for number, turn in enumerate(numbered_turns, last_number + 1):
+        rows.append({"session": session_id, "number": number, "json": record_json(turn)})
+    transaction.execute_many("insert_open_turn", owner, rows)
+    return numbered_turns
+
+
+def delete_open_session(transaction: Transaction, owner: Owner, session_id: str) -> bool:
+    """Delete the turns of an open session, and free their ids. Return False if it has none.
+
+    Raises:
+        StoreError: A row is damaged, so that the id which it has taken is not known.
+    """
+    turn_ids: list[str] = []
+    for row in transaction.execute("select_turns_of_open_session", owner, session=session_id).all():
+        turn = read_row("open_turns", owner, row, parse_turn, "session")
+        turn_ids.append(turn.id)
+
+    for batch in batches(turn_ids):
+        transaction.execute("delete_turn_ids", owner, turn_ids=batch)
+    transaction.execute("delete_open_turns_of_session", owner, session=session_id)
+    return bool(turn_ids)
+
+
+def parse_turn(row: Row[Any]) -> Turn:
+    """Return the turn of a row of open turns."""
+    return Turn.model_validate_json(row.json)

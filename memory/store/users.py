@@ -1,0 +1,112 @@
+"""Listing and counting the users of a store, for operators and for pages of a service."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from sqlalchemy import Row
+
+from ..results import MemoryStatus
+from .database import Database, Transaction, batches
+from .document_rows import read_stamp
+from .records import State
+
+
+class Users:
+    """Lists and counts the users of a store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def list_all(self, tenant: str | None = None, user: str | None = None) -> list[MemoryStatus]:
+        """Return what is stored of users, in the order of their tenants and names.
+
+        Args:
+            tenant: The users of this tenant; of all tenants if None.
+            user: The users of this name; of all names if None.
+        """
+        with self._database.read_transaction() as transaction:
+            owners = _select_owners(transaction, tenant, user)
+            return _statuses(transaction, owners)
+
+    def page(self, tenant: str, after: str, limit: int) -> list[MemoryStatus]:
+        """Return what is stored of users of a tenant, in the order of their names.
+
+        Args:
+            tenant: The tenant.
+            after: Only users whose names come after this one; "" for the first page.
+            limit: Most users.
+        """
+        with self._database.read_transaction() as transaction:
+            owners = transaction.execute(
+                "select_page_of_owners", tenant=_stored_form(tenant), after=after, limit=limit
+            )
+            return _statuses(transaction, owners.all())
+
+    def counts(self) -> dict[str, int]:
+        """Return how many `users` there are, and how many of their sessions in each state."""
+        counts = {"users": 0}
+        for state in get_args(State):
+            counts[state] = 0
+
+        with self._database.read_transaction() as transaction:
+            counts["users"] = int(transaction.execute("count_users").scalar_one())
+            for row in transaction.execute("count_items_by_state"):
+                counts[row.state] = row.items
+        return counts
+
+    def failed_count(self) -> int:
+        """Return how many sessions of all users are given up."""
+        with self._database.single_read() as transaction:
+            return int(transaction.execute("count_failed_items").scalar_one())
+
+
+def _select_owners(
+    transaction: Transaction, tenant: str | None, user: str | None
+) -> Sequence[Row[Any]]:
+    """Return the rows of users, in order, of one tenant or of all, of one name or of all."""
+    if tenant is not None and user is not None:
+        return transaction.execute(
+            "select_owner", tenant=_stored_form(tenant), user=_stored_form(user)
+        ).all()
+    if tenant is not None:
+        return transaction.execute("select_owners_of_tenant", tenant=_stored_form(tenant)).all()
+    if user is not None:
+        return transaction.execute("select_owners_of_name", user=_stored_form(user)).all()
+    return transaction.execute("select_owners").all()
+
+
+def _stored_form(name: str) -> str:
+    """Return a name as owners have it; a name that no owner could have is only not found."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _statuses(transaction: Transaction, owners: Sequence[Row[Any]]) -> list[MemoryStatus]:
+    """Return what is stored of users, in their order, which is by tenant."""
+    names_by_tenant: dict[str, list[str]] = {}
+    for owner in owners:
+        names_by_tenant.setdefault(owner.tenant, []).append(owner.user)
+
+    statuses: list[MemoryStatus] = []
+    for tenant, names in names_by_tenant.items():
+        for batch in batches(names):
+            rows = transaction.execute("select_statuses", tenant=tenant, users=batch)
+            statuses.extend(_read_status(row) for row in rows)
+    return statuses
+
+
+def _read_status(row: Row[Any]) -> MemoryStatus:
+    return MemoryStatus(
+        user=row.user,
+        tenant=row.tenant,
+        sessions=row.sessions or 0,
+        queued=row.queued or 0,
+        partial=row.partial or 0,
+        failed=row.failed or 0,
+        open_turns=row.open_turns or 0,
+        position=row.position or 0,
+        updated=row.updated,
+        stamp=read_stamp(row),
+    )
