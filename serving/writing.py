@@ -324,7 +324,7 @@ class _QueueWriter:
         """Store the version with one more item; return False if the claim was lost."""
         note = "; ".join(f"{failure.where}: {failure.message}" for failure in written.failures)
         is_last = stored is self.queued[-1] and not self.writer.needs_finalizing
-        is_committed = self._commit(written.value, note, is_last, item_position=stored.position)
+        is_committed = self._commit(written.value, note, is_last, [stored.position])
         self.counts += WriteCounts(int(is_committed), written.failures)
         return is_committed
 
@@ -419,7 +419,7 @@ class _QueueWriter:
         version: _Version,
         note: str = "",
         is_last: bool = False,
-        item_position: int | None = None,
+        item_positions: Sequence[int] = (),
     ) -> bool:
         """Store a version; return False if the claim was lost.
 
@@ -427,11 +427,11 @@ class _QueueWriter:
             version: The memory, and how it is stored.
             note: What went wrong with a part of the item that was written.
             is_last: Whether the commit gives the claim back.
-            item_position: The position of the item that was written, if one was.
+            item_positions: The position of the item that was written, if one was.
         """
         lease = 0.0 if is_last else self.lease
         claim = self.store.queue.commit(
-            self.claim, version.document, lease, note, item_position=item_position
+            self.claim, version.document, lease, note, item_positions
         )
         if claim is None:
             self.memories.drop(self.claim.owner)

@@ -20,8 +20,9 @@ Because an item and its place in the queue are one row, there is no item that no
 and no place in the queue without an item. Whoever is killed before the commit has stored nothing;
 after the commit everything is stored, also after a power failure. `add` returns after the commit.
 
-Callers that were killed, or did not get an answer, simply add the item again: the *digest*, which
-is stored beside the item, tells that it is the same one (step 3).
+Callers that were killed, or did not get an answer, simply add the item again under the same id: the
+*digest*, which is stored beside the item, tells that it is the same one (step 3). An item without
+an id gets a new one each time, and would be stored twice.
 
 `queue` explains how items get into the memory, each exactly once.
 """

@@ -325,7 +325,9 @@ WHERE tenant = :tenant AND "user" = :user AND "user" IN
 RETURNING version
 
 -- name: advance_version_and_renew_claim
--- Give a memory its next version, if it still has the version that the worker began with.
+-- Give a memory its next version, if it still has the version that the worker began with. If another
+-- worker has taken the user over meanwhile, its name stays: it gives the user back when its own
+-- commit is refused.
 UPDATE mempiler_users SET version = :next_version, claimed_until = :now + :lease
 WHERE tenant = :tenant AND "user" = :user AND version = :old_version
 
@@ -337,33 +339,25 @@ UPDATE mempiler_users SET version = :next_version,
     worker = CASE worker WHEN :worker THEN '' ELSE worker END
 WHERE tenant = :tenant AND "user" = :user AND version = :old_version
 
--- name: mark_remembered.sqlite
--- Mark the items that a commit wrote: queued ones behind the position of the stored memory, and the
--- one at the item position. Partial items are marked too; those that still are partial become so
--- again by `mark_partial`. Without INDEXED BY, SQLite would look at all items of the user.
-UPDATE mempiler_items
-SET state = 'remembered', error = CASE state WHEN 'queued' THEN :note ELSE error END
+-- name: mark_remembered
+-- Mark the items that a commit wrote, and no others. One that another worker has given up meanwhile
+-- is marked too: the memory has it now.
+UPDATE mempiler_items SET state = 'remembered', error = :note
+WHERE tenant = :tenant AND "user" = :user AND position IN :item_positions
+    AND state IN ('queued', 'failed')
+
+-- name: mark_no_longer_partial.sqlite
+-- Mark all partial items as remembered; those that are still partial become so again by
+-- `mark_partial`. Without INDEXED BY, SQLite would look at all items of the user.
+UPDATE mempiler_items SET state = 'remembered'
 WHERE tenant = :tenant AND "user" = :user AND position IN
     (SELECT position FROM mempiler_items INDEXED BY mempiler_items_state
-        WHERE tenant = :tenant AND "user" = :user
-            AND state IN ('queued', 'partial')
-            AND position <= :last_position
-            AND (state = 'partial'
-                OR position = :item_position
-                OR position > (SELECT coalesce(max(position), 0) FROM mempiler_memories
-                    WHERE tenant = :tenant AND "user" = :user)))
+        WHERE tenant = :tenant AND "user" = :user AND state = 'partial')
 
--- name: mark_remembered.postgresql
+-- name: mark_no_longer_partial.postgresql
 -- As for SQLite; PostgreSQL finds the index itself.
-UPDATE mempiler_items
-SET state = 'remembered', error = CASE state WHEN 'queued' THEN :note ELSE error END
-WHERE tenant = :tenant AND "user" = :user
-    AND state IN ('queued', 'partial')
-    AND position <= :last_position
-    AND (state = 'partial'
-        OR position = :item_position
-        OR position > (SELECT coalesce(max(position), 0) FROM mempiler_memories
-            WHERE tenant = :tenant AND "user" = :user))
+UPDATE mempiler_items SET state = 'remembered'
+WHERE tenant = :tenant AND "user" = :user AND state = 'partial'
 
 -- name: mark_partial
 -- Mark items that the memory holds but for some turns.
@@ -371,8 +365,9 @@ UPDATE mempiler_items SET state = 'partial'
 WHERE tenant = :tenant AND "user" = :user AND state = 'remembered' AND id IN :item_ids
 
 -- name: record_failure
--- Count an attempt on an item, which stays queued or becomes failed. Not if the memory has another
--- version than the worker began with.
+-- Count an attempt on an item, which stays queued or becomes failed; not if the memory has another
+-- version than the worker began with. The memory does not change, so its version stays: a slower
+-- worker may still commit the item, and `mark_remembered` marks it although it is failed.
 UPDATE mempiler_items SET state = :state, attempts = attempts + 1, error = :error
 WHERE tenant = :tenant AND "user" = :user AND position = :position AND state = 'queued'
     AND EXISTS (SELECT 1 FROM mempiler_users

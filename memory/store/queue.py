@@ -47,11 +47,10 @@ prevent wrong memories, while leases only prevent wasted work. Therefore clocks 
 wrong one costs double work, or holds up a user for `MAX_LEASE` seconds at most. Whoever forgets
 something of a user changes the version too, and so voids the claim of a worker (`forgetting`).
 
-**Why no item is passed over.** Items are written in the order of their positions, and a commit
-marks the queued items between the old and the new position of the memory. No item can turn up there
-later, because positions are given out under the lock of the user's row (`user_rows`). Failed items
-that are queued again lie before the memory's position. Of those a commit marks only the one that
-was written (`item_position`).
+**Why no item is passed over.** A commit marks exactly the items that were written
+(`item_positions`). All others stay `queued`, whatever happens meanwhile: items that are added, and
+failed items that are queued again. If one worker gives an item up, and a slower one still writes
+and commits it, the item becomes `remembered` all the same, because it is in the memory then.
 
 **Leases.** A claim counts until `claimed_until`. Every commit sets it anew, so the lease must last
 for one item, not for the whole queue. An end further away than `MAX_LEASE` was dated by a wrong
@@ -59,17 +58,17 @@ clock, and counts for nothing. With PostgreSQL the clock of the server decides, 
 workers. A user whom nobody holds can be paused (`pause`), for example because the last attempt
 failed: then `claimed_until` is in the future, and `worker` is empty.
 
-**Fair turns.** Tenants take turns, however many users a tenant has queued. If 2 users of a tenant
-are being written now, its next user has turn 3, and the one after that has turn 4. Of all users who
-can be claimed, those with the lowest turns are claimed:
+**Fair turns.** Tenants take turns, however many users a tenant has queued. Every user who waits gets
+a rank: if 2 users of a tenant are being written now, its next user has rank 3, and the one after
+that has rank 4. Of all users who can be claimed, those with the lowest ranks are claimed:
 
-    tenant     claimed now     turns of its next users
+    tenant     claimed now     ranks of its next users
     acme       2               3, 4, 5, 6, ...
     tiny       0               1, 2
 
-    claim(limit=4) claims the turns 1 and 2 of tiny, then 3 and 4 of acme.
+    claim(limit=4) claims the ranks 1 and 2 of tiny, then 3 and 4 of acme.
 
-Within a tenant, and of users with the same turn, the one whose last claim ended first is first.
+Within a tenant, and of users with the same rank, the one whose last claim ended first is first.
 """
 
 from __future__ import annotations
@@ -125,7 +124,8 @@ class Queue:
             includes_partial: Whether to claim users with turns that could not be written, too.
             limit: The most users to claim. There may be fewer.
             limit_per_tenant: The most users of one tenant that may be claimed at a time, by all
-                workers together; any number if None.
+                workers together; any number if None. Workers that claim at the same moment in
+                PostgreSQL do not see one another's claims, and may exceed it.
 
         Returns:
             The claims; give back each of them by `release`, or by the last `commit`.
@@ -161,20 +161,18 @@ class Queue:
         document: Document,
         lease: float,
         note: str = "",
-        item_position: int | None = None,
+        item_positions: Sequence[int] = (),
     ) -> Claim | None:
-        """Store a memory and mark the items in it as remembered, in one transaction.
-
-        Marked are queued items between the positions of the stored memory and of this one, and the
-        item at `item_position`.
+        """Store a memory, and mark the items that were written as remembered, in one transaction.
 
         Args:
             claim: The user, and the version of the memory that this one was made from.
             document: The memory. Items in `document.partial` become `partial`.
             lease: Seconds for which the claim is renewed; 0 gives it back, as `release` does.
             note: What went wrong with a part of the item that was written.
-            item_position: The position of the item that was written. It may lie before the position
-                of the stored memory, if the item had failed and was queued again.
+            item_positions: The positions of the items that were written, of one as a rule. A
+                position may lie before that of the stored memory, if the item had failed and was
+                queued again.
 
         Returns:
             The claim of the new version. None if the stored memory is not the version of the claim
@@ -186,15 +184,10 @@ class Queue:
             if not _advance_version(transaction, claim, next_version, lease):
                 return None
 
-            # This reads the position of the stored memory, before the new one takes its place.
-            transaction.execute(
-                "mark_remembered",
-                owner,
-                note=note,
-                last_position=document.position,
-                item_position=item_position,
-            )
             write_document(transaction, owner, document)
+            for positions in batches(item_positions):
+                transaction.execute("mark_remembered", owner, item_positions=positions, note=note)
+            transaction.execute("mark_no_longer_partial", owner)
             for item_ids in batches(document.partial):
                 transaction.execute("mark_partial", owner, item_ids=item_ids)
         return Claim(owner, claim.worker, next_version)
@@ -265,7 +258,7 @@ class _ClaimRequest:
 class _Candidate(NamedTuple):
     """A user who can be claimed."""
 
-    turn: int
+    rank: int
     """How many users of the tenant would be claimed then, this one included."""
     claimed_until: float
     """When the last claim of the user ended; 0 for a user who was never claimed."""
@@ -284,7 +277,7 @@ def _claim_some(
     users_by_tenant: Mapping[str, Sequence[str]],
     claimed_counts: Mapping[str, int],
 ) -> list[Claim]:
-    """Claim as many of these users as are wanted, in the order of their turns.
+    """Claim as many of these users as are wanted, in the order of their ranks.
 
     Args:
         transaction: The transaction that claims.
@@ -296,14 +289,14 @@ def _claim_some(
     for tenant, users in users_by_tenant.items():
         claimed_count = claimed_counts.get(tenant, 0)
         candidates.extend(_find_candidates(transaction, request, tenant, users, claimed_count))
-    candidates.sort(key=attrgetter("turn", "claimed_until"))
+    candidates.sort(key=attrgetter("rank", "claimed_until"))
 
     claims: list[Claim] = []
     for candidate in candidates:
         if len(claims) == request.limit:
             break
-        # All later candidates have this turn or a later one.
-        if request.limit_per_tenant is not None and candidate.turn > request.limit_per_tenant:
+        # All later candidates have this rank or a higher one.
+        if request.limit_per_tenant is not None and candidate.rank > request.limit_per_tenant:
             break
         claim = _claim_user(transaction, request, candidate.owner)
         if claim is not None:
@@ -347,8 +340,8 @@ def _find_candidates(
     rows.sort(key=attrgetter("claimed_until"))
 
     candidates: list[_Candidate] = []
-    for turn, row in enumerate(rows[: request.limit], claimed_count + 1):
-        candidates.append(_Candidate(turn, row.claimed_until, Owner.stored(row.user, tenant)))
+    for rank, row in enumerate(rows[: request.limit], claimed_count + 1):
+        candidates.append(_Candidate(rank, row.claimed_until, Owner.stored(row.user, tenant)))
     return candidates
 
 

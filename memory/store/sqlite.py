@@ -3,7 +3,7 @@
 The file belongs on a local disk. It is private to its owner. Where it, or its folder, cannot be
 written, it is opened to read, and nothing beside it is made.
 
-Writers take turns: `_write_turn` is a lock among the threads of this process, and inside of it a
+Writers take turns: `_write_lock` is a lock among the threads of this process, and inside of it a
 lock on the file `FILE-lock` among processes. SQLite alone lets writers sleep and retry, so that
 under load some never get their turn.
 """
@@ -80,12 +80,12 @@ class SQLite:
             self.engine = _writing_engine(url, timeout)
         else:
             self.engine = _reading_engine(url, self._path, timeout)
-        self._thread_turns = TenantLock()
+        self._thread_lock = TenantLock()
 
     @contextmanager
     def write(self) -> Generator[Connection]:
         """Run a transaction that writes; it is committed, and on the disk, when the block ends."""
-        with self._write_turn(), self.engine.connect() as connection:
+        with self._write_lock(), self.engine.connect() as connection:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             yield connection
             connection.commit()
@@ -106,9 +106,9 @@ class SQLite:
             connection.commit()
 
     @contextmanager
-    def _write_turn(self) -> Generator[None]:
+    def _write_lock(self) -> Generator[None]:
         """Hold the turn to write, among all threads of all processes, in the block."""
-        with self._thread_turns.hold():
+        with self._thread_lock.hold():
             lock_file: int | None = None
             try:
                 # Without a lock file there is still SQLite's own lock.
@@ -128,7 +128,7 @@ class SQLite:
         the log is emptied, the file rewritten, and the log emptied again. A reader would hold that
         up, and with it every writer; then nothing is done, and the result names the reader.
         """
-        with self._write_turn(), self.engine.connect() as connection:
+        with self._write_lock(), self.engine.connect() as connection:
             # What is set on this connection must not come to another call from the pool.
             connection.detach()
             try:

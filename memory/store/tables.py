@@ -168,7 +168,7 @@ Index(
     postgresql_where=text("worker <> ''"),
 )
 Index(
-    "mempiler_memories_unsettled",
+    "mempiler_memories_unfinalized",
     memories.c.tenant,
     memories.c.user,
     sqlite_where=text("finalized_position < position"),

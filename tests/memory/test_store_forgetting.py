@@ -80,7 +80,8 @@ def _churn(store: Store, chance: random.Random, n: int) -> None:
     last = max((stored.position for stored in store.items.list_all(owner)), default=0)
     for claim in claims if last else ():
         memory = '{"m": "%s"}' % (text() * chance.randrange(1, 9))
-        store.queue.commit(claim, Document(memory, last, None, last, ("a",), WRITER), 60)
+        document = Document(memory, last, None, last, ("a",), WRITER)
+        store.queue.commit(claim, document, 60, item_positions=range(1, last + 1))
         store.queue.release(claim)
 
 

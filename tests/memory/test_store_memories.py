@@ -42,13 +42,19 @@ def claim_of(store: Store, owner: Owner | None = None, worker: str = "me", stamp
     return claim
 
 
+def commit(store: Store, claim: Claim, memory: Document, lease: float) -> Claim | None:
+    """Commit a memory of all items up to its position."""
+    item_positions = range(1, memory.position + 1)
+    return store.queue.commit(claim, memory, lease, item_positions=item_positions)
+
+
 def states(store: Store, owner: Owner = ADA) -> list[str]:
     return [stored.state for stored in store.items.list_all(owner)]
 
 
 def test_committed_items_are_remembered_and_the_document_comes_back(store: Store) -> None:
     fill(store)
-    claim = store.queue.commit(claim_of(store), document(1), 60)
+    claim = commit(store, claim_of(store), document(1), 60)
     assert claim is not None
     found = store.read(ADA)
     assert (states(store), found.document, found.version) == (["remembered", "queued"], document(1), claim.version)
@@ -76,7 +82,7 @@ def test_several_users_are_claimed_at_once_those_that_wait_longest(open_store: C
     assert {claim.owner for claim in early} == {*owners} - {first.owner}
     assert [claim.owner for claim in rest] == [first.owner]
     for claim in (*early, *rest):
-        assert one.queue.commit(claim, document(1), 60) is not None
+        assert commit(one, claim, document(1), 60) is not None
     assert not one.queue.claim("late", -1, WRITER, limit=4)
 
 
@@ -86,8 +92,8 @@ def test_of_two_writers_of_one_version_one_wins(open_store: Callable[..., Store]
     slow = claim_of(one, worker="slow")
     one.queue.release(slow)
     fast = claim_of(two, worker="fast")
-    assert two.queue.commit(fast, document(2), 60) is not None
-    assert one.queue.commit(slow, document(1), 60) is None
+    assert commit(two, fast, document(2), 60) is not None
+    assert commit(one, slow, document(1), 60) is None
     assert (one.read(ADA).document, states(one)) == (document(2), ["remembered", "remembered"])
 
 
@@ -104,7 +110,7 @@ def test_writing_what_was_forgotten_meanwhile_stores_nothing(store: Store, chang
     changes[change]()
     if change != "replace":
         fill(store)
-    assert store.queue.commit(claim, document(2), 60) is None
+    assert commit(store, claim, document(2), 60) is None
     store.queue.fail(claim, 1, "too late", is_given_up=True)
     assert store.read(ADA).document is None
     assert set(states(store)) == {"queued"}
@@ -112,15 +118,15 @@ def test_writing_what_was_forgotten_meanwhile_stores_nothing(store: Store, chang
 
 def test_unsettled_memory_is_still_to_be_done(store: Store) -> None:
     fill(store)
-    assert store.queue.commit(claim_of(store), document(2, finalized=1), 0)
+    assert commit(store, claim_of(store), document(2, finalized=1), 0)
     assert [stored.item.id for stored in store.read(ADA).pending_items] == ["s1"]
-    assert store.queue.commit(claim_of(store), document(2), 0)
+    assert commit(store, claim_of(store), document(2), 0)
     assert not store.queue.claim("me", 60, WRITER)
 
 
 def test_memory_of_another_program_is_passed_over(store: Store) -> None:
     fill(store)
-    assert store.queue.commit(claim_of(store), document(1), 0)
+    assert commit(store, claim_of(store), document(1), 0)
     for other in (Stamp("x", "p", "e"), Stamp("w", "p", "other"), Stamp("w", "p", "e", 99)):
         assert not store.queue.claim("you", 60, other)
     assert store.queue.claim("you", 60, Stamp("w", "another reading prompt", "e"))
@@ -128,7 +134,7 @@ def test_memory_of_another_program_is_passed_over(store: Store) -> None:
 
 def test_forgetting_a_remembered_session_queues_the_others(store: Store) -> None:
     fill(store, count=3)
-    assert store.queue.commit(claim_of(store), document(2), 60) is not None
+    assert commit(store, claim_of(store), document(2), 60) is not None
     assert store.forgetting.forget_session(ADA, "s0")
     assert not store.forgetting.forget_session(ADA, "s0")
     assert (store.read(ADA).document, states(store)) == (None, ["queued", "queued"])
@@ -138,7 +144,7 @@ def test_failed_item_stays_beside_the_memory(store: Store) -> None:
     fill(store)
     claim = claim_of(store)
     store.queue.fail(claim, 1, "LM refused", is_given_up=True)
-    assert store.queue.commit(claim, document(2), 60) is not None
+    assert store.queue.commit(claim, document(2), 60, item_positions=[2]) is not None
     assert states(store) == ["failed", "remembered"]
     assert [(stored.item.id, stored.error) for stored in store.read(ADA).pending_items] == [("s0", "LM refused")]
     assert [(found.sessions, found.queued, found.failed) for found in store.users.list_all()] == [(2, 0, 1)]
@@ -151,20 +157,20 @@ def test_of_failed_items_that_are_queued_again_only_the_one_that_was_written_is_
     claim = claim_of(store)
     for position in (1, 2):
         store.queue.fail(claim, position, "LM refused", is_given_up=True)
-    assert store.queue.commit(claim, document(4), 0) is not None
+    assert store.queue.commit(claim, document(4), 0, item_positions=[3, 4]) is not None
     assert store.queue.requeue_failed(ADA) == 2
 
     claim = store.queue.commit(claim_of(store), document(4), 60)
     assert claim is not None
     assert states(store) == ["queued", "queued", "remembered", "remembered"]
-    assert store.queue.commit(claim, document(4), 0, item_position=2) is not None
+    assert store.queue.commit(claim, document(4), 0, item_positions=[2]) is not None
     assert states(store) == ["queued", "remembered", "remembered", "remembered"]
 
 
 def test_export_and_import_give_the_same_store(store: Store, tmp_path: Path) -> None:
     fill(store)
     fill(store, BOB, 3)
-    assert store.queue.commit(claim_of(store, BOB), document(2), 60) is not None
+    assert commit(store, claim_of(store, BOB), document(2), 60) is not None
     store.open_sessions.append(BOB, "chat", [Turn(id="", speaker="Bob", text="hello")])
     file = io.StringIO()
     assert export_users(store, file) == 2

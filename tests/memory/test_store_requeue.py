@@ -34,7 +34,7 @@ def store_with_failed_items(store: Any) -> Any:
     (claim,) = store.queue.claim("worker", 60, WRITER)
     store.queue.fail(claim, 1, "refused", is_given_up=True)
     store.queue.fail(claim, 2, "refused", is_given_up=True)
-    store.queue.commit(claim, memory(3), lease=0, item_position=3)
+    store.queue.commit(claim, memory(3), lease=0, item_positions=[3])
     assert states(store) == ["failed", "failed", "remembered"]
     return store
 
@@ -45,10 +45,10 @@ def test_a_commit_marks_only_the_requeued_item_that_it_wrote(store_with_failed_i
     assert store.queue.requeue_failed(ADA) == 2
 
     (claim,) = store.queue.claim("worker", 60, WRITER)
-    claim = store.queue.commit(claim, memory(3), lease=60, item_position=1)
+    claim = store.queue.commit(claim, memory(3), lease=60, item_positions=[1])
     assert states(store) == ["remembered", "queued", "remembered"]
 
-    store.queue.commit(claim, memory(3), lease=0, item_position=2)
+    store.queue.commit(claim, memory(3), lease=0, item_positions=[2])
     assert states(store) == ["remembered", "remembered", "remembered"]
 
 
@@ -60,8 +60,34 @@ def test_a_commit_does_not_mark_what_is_requeued_while_it_is_being_written(
     (claim,) = store.queue.claim("worker", 60, WRITER)
     store.queue.requeue_failed(ADA)
 
-    assert store.queue.commit(claim, memory(4), lease=0, item_position=4) is not None
+    assert store.queue.commit(claim, memory(4), lease=0, item_positions=[4]) is not None
     assert states(store) == ["queued", "queued", "remembered", "remembered"]
+
+
+def test_a_commit_marks_no_failed_item_before_its_own_that_is_requeued_meanwhile(
+    store: Any,
+) -> None:
+    """The failed item lies behind the memory, and is not in it."""
+    for number in (1, 2):
+        store.items.add(ADA, session("text", id=f"s{number}"))
+    (claim,) = store.queue.claim("worker", 60, WRITER)
+    store.queue.fail(claim, 1, "refused", is_given_up=True)
+    store.queue.requeue_failed(ADA)
+
+    assert store.queue.commit(claim, memory(2), lease=0, item_positions=[2]) is not None
+    assert states(store) == ["queued", "remembered"]
+
+
+def test_an_item_that_one_worker_gave_up_and_another_one_wrote_is_remembered(store: Any) -> None:
+    """Otherwise it would be written a second time when failed items are queued again."""
+    store.items.add(ADA, session("text", id="s1"))
+    (slow,) = store.queue.claim("slow", 0, WRITER)
+    (fast,) = store.queue.claim("fast", 60, WRITER)
+    store.queue.fail(fast, 1, "refused", is_given_up=True)
+
+    assert store.queue.commit(slow, memory(1), lease=0, item_positions=[1]) is not None
+    assert store.queue.requeue_failed(ADA) == 0
+    assert states(store) == ["remembered"]
 
 
 def test_a_retry_that_is_stopped_after_the_first_item_is_continued_with_the_second(
@@ -95,7 +121,7 @@ def test_a_user_with_two_things_to_do_is_claimed_once(
     for position in (1, 2):
         store.items.add(ADA, session("text", id=f"s{position}"))
     (claim,) = store.queue.claim("worker", 60, WRITER)
-    store.queue.commit(claim, memory(1, finalized_position=0), lease=0, item_position=1)
+    store.queue.commit(claim, memory(1, finalized_position=0), lease=0, item_positions=[1])
 
     claims = store.queue.claim("worker", 60, WRITER, limit=8)
     assert [claim.owner for claim in claims] == [ADA]

@@ -155,11 +155,11 @@ def _create_indexes() -> None:
         sqlite_where=is_claimed,
         postgresql_where=is_claimed,
     )
-    is_unsettled = text("finalized_position < position")
+    is_unfinalized = text("finalized_position < position")
     op.create_index(
-        "mempiler_memories_unsettled",
+        "mempiler_memories_unfinalized",
         "mempiler_memories",
         ["tenant", "user"],
-        sqlite_where=is_unsettled,
-        postgresql_where=is_unsettled,
+        sqlite_where=is_unfinalized,
+        postgresql_where=is_unfinalized,
     )
