@@ -204,14 +204,16 @@ class Database(SharedByCopies):
             yield
         except (SQLAlchemyError, UnicodeDecodeError) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
-            # The lines after the first one, in PostgreSQL's errors, show values of a row.
+            # In PostgreSQL's errors the lines after the first one show values of a row: texts of
+            # users, which do not belong in a log.
             first_line = str(cause).partition("\n")[0]
             reason = " ".join(first_line.split())
             raise StoreError(
-                f"store {self.url}: {reason}; nothing was half written; {self._fix(reason)}"
+                f"store {self.url}: {reason}; nothing was half written; {self._advice(reason)}"
             ) from error
 
-    def _fix(self, reason: str) -> str:
+    def _advice(self, reason: str) -> str:
+        """Return what somebody can do about an error of the database."""
         for words, fix in _FIXES.items():
             if words in reason:
                 folder = Path(self.engine.url.database or ".").resolve().parent

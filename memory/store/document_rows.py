@@ -120,7 +120,7 @@ def read_document(
 
 
 def check_text(document: Document, owner: Owner) -> None:
-    """Refuse a memory whose text is no JSON.
+    """Check that the whole text of a memory is JSON; what it says does not matter here.
 
     Raises:
         StoreError: A row of the memory is damaged.

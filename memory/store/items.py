@@ -78,8 +78,8 @@ class Items:
 
         Args:
             owner: The user who said it; a new user is stored too.
-            item: A session, logs, ...; an item without an id gets `D` and its position, or the next
-                number that is free. Turns without an id get the item's and a number.
+            item: A session, logs, ...; an item without an id gets one: `D4` at position 4, or the
+                next number that is free. Turns without an id get the item's and a number.
             digest: Tells whether an item with the same id is the same item; by default the digest
                 of the item's content and its metadata.
             forget_count: What `Forgetting.count` was when the caller began; by default what it is

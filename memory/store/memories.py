@@ -46,24 +46,27 @@ def reset_memory(transaction: Transaction, owner: Owner) -> None:
 
 
 def write_document(transaction: Transaction, owner: Owner, document: Document) -> None:
-    """Store a memory: its whole text, or what changed in it since the stored one.
+    """Store a memory as the next row of its change log.
 
-    The user's row must be locked.
+    If the document says what changed, that is the next row. If it holds the whole text, the log
+    begins anew: the text becomes row 0, and all earlier rows go. The user's row must be locked.
     """
-    base = document.log.base
     change = document.change
+    text_name = document.log.base
     change_number = document.log.count
     if change is None:
         transaction.execute("delete_changes", owner)
         change = MemoryChange(document.memory, document.finalized)
         change_number = 0
-        # Readers tell by the name of the text whether they have it.
-        base = base or uuid4().hex
+        # A new text gets a new name. A process that has the old text in its cache sees by the name
+        # that the rows to come are no changes of the text it has.
+        if not text_name:
+            text_name = uuid4().hex
 
     transaction.execute(
         "upsert_memory",
         owner,
-        base=base,
+        base=text_name,
         position=document.position,
         finalized_position=document.finalized_position,
         speakers=json.dumps(document.speakers),

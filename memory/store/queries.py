@@ -21,6 +21,7 @@ from sqlalchemy import BindParameter, TextClause, bindparam, text
 DatabaseName = Literal["sqlite", "postgresql"]
 
 _HEADING = re.compile(r"^-- name: (.+)$", re.MULTILINE)
+"""The line that begins a statement; the group is its name, e.g. `claim_user.sqlite`."""
 _LIST_PARAMETER = re.compile(r"\bIN :(\w+)")
 """A parameter behind `IN` stands for all values of a list."""
 _NOW = re.compile(r":now\b")
@@ -47,9 +48,12 @@ def load_queries(database: DatabaseName) -> dict[str, TextClause]:
             continue
         sql = query.sql
         if database == "postgresql":
+            # Workers on several machines have clocks that differ; the server has one. With SQLite
+            # `:now` stays a parameter, whose value `Transaction` fills in.
             sql = _NOW.sub(_POSTGRESQL_NOW, sql)
         statement = text(sql)
         for name in set(_LIST_PARAMETER.findall(sql)):
+            # SQLAlchemy puts as many parameters in its place as the list has values.
             parameter: BindParameter[Any] = bindparam(name, expanding=True)
             statement = statement.bindparams(parameter)
         statements[query.name] = statement
@@ -63,10 +67,21 @@ def read_queries() -> list[Query]:
 
 
 def parse_queries(content: str) -> list[Query]:
-    """Return the statements in the text of a file: each has a heading, a comment and SQL."""
-    # What stands before the first heading is the introduction. Then headings and bodies alternate.
+    """Return the statements in the text of a file.
+
+    Each statement has a heading, a comment and SQL:
+
+        -- name: count_users
+        -- Count the users of all tenants.
+        SELECT count(*) FROM mempiler_users
+
+    Comments after the SQL belong to the file, e.g. as headings of its sections, and are dropped.
+    """
+    # What stands before the first heading is the introduction. Then headings and bodies alternate,
+    # since `re.split` keeps what the group of the pattern matched.
     _, *sections = _HEADING.split(content)
-    headings, bodies = sections[::2], sections[1::2]
+    headings = sections[::2]
+    bodies = sections[1::2]
 
     queries: list[Query] = []
     for heading, body in zip(headings, bodies, strict=True):

@@ -165,9 +165,12 @@ class Queue:
     ) -> Claim | None:
         """Store a memory, and mark the items that were written as remembered, in one transaction.
 
+        An item is *partial* if the memory holds it but for some turns, which are tried again later.
+        `document.partial` names all such items, so every commit marks the partial items anew.
+
         Args:
             claim: The user, and the version of the memory that this one was made from.
-            document: The memory. Items in `document.partial` become `partial`.
+            document: The memory.
             lease: Seconds for which the claim is renewed; 0 gives it back, as `release` does.
             note: What went wrong with a part of the item that was written.
             item_positions: The positions of the items that were written, of one as a rule. A

@@ -79,18 +79,24 @@ class QueueScan:
         return passes
 
     def _next_users(self, transaction: Transaction, queue: _QueueKey) -> Sequence[str]:
-        """Return the next users of a queue, by name; remember the last one unless at the end."""
-        users = transaction.execute(
+        """Return the next users of a queue, in the order of their names.
+
+        They come after the last user of the call before. At the end of the queue there are fewer
+        than `PART_SIZE`, and the next call begins with the first user again.
+        """
+        last_user = self._last_users.pop(queue, "")
+        rows = transaction.execute(
             "select_users_with_state",
             state=queue.state,
             tenant=queue.tenant,
-            last_user=self._last_users.pop(queue, ""),
+            last_user=last_user,
             limit=PART_SIZE,
         )
-        names: Sequence[str] = users.scalars().all()
-        if len(names) == PART_SIZE:
-            self._last_users[queue] = names[-1]
-        return names
+        users: Sequence[str] = rows.scalars().all()
+        is_at_end = len(users) < PART_SIZE
+        if not is_at_end:
+            self._last_users[queue] = users[-1]
+        return users
 
 
 def _users_to_finalize(transaction: Transaction) -> dict[str, list[str]]:

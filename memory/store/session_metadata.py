@@ -108,7 +108,10 @@ def read_metadata(
 def write_metadata(
     transaction: Transaction, owner: Owner, metadata_by_session: Mapping[str, Mapping[str, Scalar]]
 ) -> None:
-    """Store metadata of sessions in the place of what is stored; empty ones are left out."""
+    """Store metadata of sessions, in the place of what is stored of them.
+
+    A session whose metadata are empty is passed over: what is stored of it stays.
+    """
     rows: list[dict[str, object]] = []
     for session_id, metadata in metadata_by_session.items():
         if metadata:

@@ -240,20 +240,26 @@ def _refuse_irregular_file(path: Path) -> None:
 def _is_read_only(path: Path) -> bool:
     """Return whether a file is there and cannot be written.
 
-    A writer needs the file, and beside it a log and the log's index, which it makes in the folder.
+    To write it, SQLite also needs two files beside it: the write-ahead log (`-wal`) and the index
+    of the log (`-shm`). Either both exist and can be written, or SQLite makes them in the folder.
     """
     if path.name.startswith("file:") or not path.is_file():
         return False
     if not _may_write(path):
         return True
 
-    log_files = [path.with_name(f"{path.name}{ending}") for ending in ("-wal", "-shm")]
-    has_log = all(_may_write(file) for file in log_files)
-    return not has_log and not _may_write(path.parent)
+    log = path.with_name(f"{path.name}-wal")
+    log_index = path.with_name(f"{path.name}-shm")
+    can_use_log = _may_write(log) and _may_write(log_index)
+    can_make_log = _may_write(path.parent)
+    return not can_use_log and not can_make_log
 
 
 def _may_write(path: Path) -> bool:
-    """Return whether this process may write a file, or make files in a folder."""
+    """Return whether this process may write a file, or make files in a folder.
+
+    False for a file that does not exist.
+    """
     # As the system decides when a file is opened, where Python can ask for that.
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 

@@ -46,7 +46,12 @@ class Users:
             return _statuses(transaction, owners.all())
 
     def counts(self) -> dict[str, int]:
-        """Return how many `users` there are, and how many of their sessions in each state."""
+        """Count the users of the store, and their items in each state.
+
+        Returns:
+            The number of users as `users`, and the number of items by state; 0 for a state in which
+            there is none.
+        """
         counts = {"users": 0}
         for state in get_args(State):
             counts[state] = 0
@@ -58,7 +63,7 @@ class Users:
         return counts
 
     def failed_count(self) -> int:
-        """Return how many sessions of all users are given up."""
+        """Return how many items of all users are set aside as `failed`."""
         with self._database.single_read() as transaction:
             return int(transaction.execute("count_failed_items").scalar_one())
 
@@ -84,7 +89,12 @@ def _stored_form(name: str) -> str:
 
 
 def _statuses(transaction: Transaction, owners: Sequence[Row[Any]]) -> list[MemoryStatus]:
-    """Return what is stored of users, in their order, which is by tenant."""
+    """Return what is stored of users.
+
+    Args:
+        transaction: The transaction that reads.
+        owners: Rows of `tenant` and `user`, ordered by both; the result has the same order.
+    """
     names_by_tenant: dict[str, list[str]] = {}
     for owner in owners:
         names_by_tenant.setdefault(owner.tenant, []).append(owner.user)
