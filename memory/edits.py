@@ -50,8 +50,8 @@ from pydantic import ConfigDict, Field
 
 from ..records import Item, Turn
 from ..records.context_variables import set_context
-from .names import StorableText
 from .entry import Entry
+from .names import StorableText
 
 PartT = TypeVar("PartT")
 
@@ -147,7 +147,7 @@ class EntryEdits:
         raise NotImplementedError
 
     def visible_entry(self, entry: Entry) -> Entry | None:
-        """Return what `edited_entry` returns, or None if the entry rests on hidden entries alone."""
+        """Return what `edited_entry` returns; None if the entry rests on hidden entries alone."""
         return self.edited_entry(entry)
 
     def amended_turn(self, turn: Turn) -> Turn | None:

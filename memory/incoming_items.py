@@ -99,7 +99,7 @@ def utc_now() -> datetime:
 
 
 def storable_item(item: ItemT) -> ItemT:
-    """Return an item as it is stored: its id in Unicode's form NFC, its times in UTC without a zone.
+    """Return an item as it is stored: with its id in Unicode's form NFC, and its times in UTC.
 
     Raises:
         UserError: It has no turns, or an id or a speaker that cannot be stored.

@@ -44,7 +44,7 @@ _UNSTORABLE_CHARACTER = re.compile("[\0\ud800-\udfff]")
 
 
 def valid_name(kind: str, name: object) -> str:
-    """Return a tenant, user or session id in Unicode's form NFC, so that two spellings are one name.
+    """Return a tenant, user or session id in Unicode's form NFC: two spellings are one name.
 
     Args:
         kind: What is named, for the message, e.g. "user".

@@ -58,9 +58,9 @@ clock, and counts for nothing. With PostgreSQL the clock of the server decides, 
 workers. A user whom nobody holds can be paused (`pause`), for example because the last attempt
 failed: then `claimed_until` is in the future, and `worker` is empty.
 
-**Fair turns.** Tenants take turns, however many users a tenant has queued. Every user who waits gets
-a rank: if 2 users of a tenant are being written now, its next user has rank 3, and the one after
-that has rank 4. Of all users who can be claimed, those with the lowest ranks are claimed:
+**Fair turns.** Tenants take turns, however many users a tenant has queued. Every user who waits
+gets a rank: if 2 users of a tenant are being written now, its next user has rank 3, and the one
+after that has rank 4. Of all users who can be claimed, those with the lowest ranks are claimed:
 
     tenant     claimed now     ranks of its next users
     acme       2               3, 4, 5, 6, ...
