@@ -1,15 +1,16 @@
 """Whose turns a query asks for.
 
->>> from mempiler.memory.search.speakers import Speakers
->>> speakers = Speakers()
->>> [speakers.register(name) for name in ("Ann Lee", "Bob", "user")]
-[0, 1, 2]
->>> speakers.target_speakers("What does Ann's dog eat?")
-[0]
->>> speakers.target_speakers("What did I say about jazz?")
-[2]
->>> speakers.without_names("What does Ann's dog eat?")
-'What does dog eat?'
+Example:
+    >>> from mempiler.memory.search.speakers import Speakers
+    >>> speakers = Speakers()
+    >>> [speakers.register(name) for name in ("Ann Lee", "Bob", "user")]
+    [0, 1, 2]
+    >>> speakers.target_speakers("What does Ann's dog eat?")
+    [0]
+    >>> speakers.target_speakers("What did I say about jazz?")
+    [2]
+    >>> speakers.without_names("What does Ann's dog eat?")
+    'What does dog eat?'
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ _CHINESE = re.compile("[\u3400-\u9fff]")
 
 
 class Speakers:
-    """The speakers of an index, numbered from 0, and their names. Not locked."""
+    """The speakers of an index, numbered from 0. Not safe under threads without a lock."""
 
     def __init__(self) -> None:
         self.numbers: dict[str | None, int] = {}
-        """The number of each speaker; None is the speaker of entries that nobody said."""
+        """The number of each speaker; None stands for entries without one."""
         self._numbers_by_name: dict[str, int | None] = {}
-        """The speaker of each full name and first name, normalized; None if it is a first name of several."""
+        """The speaker of each full name and first name, normalized; None for a first name of several."""
 
     def register(self, speaker: str | None) -> int:
-        """Return the number of a speaker, who gets the next one if there is none yet."""
+        """Return the number of a speaker; a new speaker gets the next number."""
         number = self.numbers.get(speaker)
         if number is None:
             number = len(self.numbers)

@@ -31,7 +31,7 @@ class PassageVectors(NamedTuple):
 
 
 class VectorTable:
-    """The vectors of the passages of entries, which are known by their rows. Not locked."""
+    """The vectors of the passages in each row of an index. Not safe under threads without a lock."""
 
     def __init__(self) -> None:
         self._buffer = np.empty((0, 0), np.float32)

@@ -16,6 +16,7 @@ from mempiler.engines.embedders import TextEmbedder
 from mempiler.memory.entry import DIALOGUE, Entry
 from mempiler.memory.search.index import Index
 from mempiler.memory.search.months import month_nearness, month_number
+from mempiler.memory.search.neighbours import Neighbours
 from mempiler.memory.search.passages import passages
 from mempiler.memory.search.speakers import Speakers
 from mempiler.memory.search.tokens import FUNCTION_WORDS, clear_word_cache, tokens
@@ -141,6 +142,22 @@ def test_months_and_years_that_a_question_names(query: str, near: list[float] | 
     times = [None, datetime(2023, 5, 7), datetime(2023, 6, 1), datetime(2022, 5, 1)]
     found = month_nearness(query, np.array([month_number(time) for time in times]), next_month=0.4, year=0.3)
     assert (found if found is None else found.tolist()) == near
+
+
+def test_neighbours_share_scores_as_they_were_whatever_changes_later() -> None:
+    neighbours = Neighbours({1: 0.5, -1: 0.2})
+    for row, dialogue in enumerate(["a", "b", "", "a", ""]):
+        neighbours.set_dialogue(row, dialogue)
+    smoothing, rows = neighbours.smoothing(), np.array([3, 0, 2])
+    neighbours.set_dialogue(3, "b")
+    neighbours.set_dialogue(5, "a")
+    scores, chosen, later = np.array([10.0, 10, 10, 0, 0]), np.array([0.0, 10, 10]), np.array([10.0, 10, 10, 0, 0, 0])
+    smoothing.add_shares(scores)
+    smoothing.add_shares(chosen, rows, factor=2.0)
+    neighbours.smoothing().add_shares(later)
+    assert scores.tolist() == [10, 10, 10, 5, 0]
+    assert chosen.tolist() == [10, 10, 10]
+    assert later.tolist() == [10, 10, 10, 5, 0, 5]
 
 
 def test_long_texts_are_searched_by_passages() -> None:
