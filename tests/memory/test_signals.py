@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.memory.entry import DIALOGUE, Entry
+from mempiler.memory.search.fusion import score_by_words
 from mempiler.memory.search.index import Index
 from mempiler.memory.search.months import month_nearness, month_number
 from mempiler.memory.search.neighbours import Neighbours
@@ -151,13 +152,20 @@ def test_neighbours_share_scores_as_they_were_whatever_changes_later() -> None:
     smoothing, rows = neighbours.smoothing(), np.array([3, 0, 2])
     neighbours.set_dialogue(3, "b")
     neighbours.set_dialogue(5, "a")
-    scores, chosen, later = np.array([10.0, 10, 10, 0, 0]), np.array([0.0, 10, 10]), np.array([10.0, 10, 10, 0, 0, 0])
-    smoothing.add_shares(scores)
-    smoothing.add_shares(chosen, rows, factor=2.0)
-    neighbours.smoothing().add_shares(later)
+    scores = smoothing.smoothed(np.array([10.0, 10, 10, 0, 0]))
+    chosen = smoothing.smoothed(np.array([0.0, 10, 10]), rows, factor=2.0)
+    later = neighbours.smoothing().smoothed(np.array([10.0, 10, 10, 0, 0, 0]))
     assert scores.tolist() == [10, 10, 10, 5, 0]
     assert chosen.tolist() == [10, 10, 10]
     assert later.tolist() == [10, 10, 10, 5, 0, 5]
+
+
+def test_a_row_that_scores_exactly_the_least_score_is_a_hit_with_and_without_a_bonus() -> None:
+    word_scores = np.array([1.0, 2.0, 3.0])
+    for bonus in (None, np.array([2.0, 0.0, 0.0])):
+        query_scores = score_by_words(word_scores, bonus, min_score=2.0)
+        is_hit = query_scores.scores >= query_scores.lowest_hit_score
+        assert is_hit.tolist() == [False, True, True]
 
 
 def test_long_texts_are_searched_by_passages() -> None:
