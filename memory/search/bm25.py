@@ -69,6 +69,9 @@ class BM25Index:
     def set_text(self, row: int, text: str | None, old_text: str | None = None) -> None:
         """Give a row another text.
 
+        A row without a text, None, does not count as a text. A row with the empty text "" does, and
+        makes the mean length smaller.
+
         Args:
             row: A row that exists, or the next one.
             text: The new text; None if the row is to have none.
@@ -91,11 +94,16 @@ class BM25Index:
             self._text_count -= 1
         if text is not None:
             self._text_count += 1
+
+        # Both depend on all texts, so they are outdated now.
         self._term_scores = {}
         self._common_weight = None
 
     def scores(self, query: str) -> np.ndarray:
-        """Return the score of every row, float64 of shape [rows]; 0 for rows without a word of it."""
+        """Return the score of every row, float64 of shape [rows].
+
+        Rows that share no word with the query score 0.
+        """
         scores = np.zeros(len(self._lengths))
         # Terms are added in the order of the query, and twice if they are there twice: in another
         # order sums would be rounded in another way.
@@ -123,7 +131,13 @@ class BM25Index:
         return len(posting.rows) if posting is not None else 0
 
     def _set_count(self, term: str, row: int, count: int) -> None:
-        """Set how often the text of a row has a term; 0 removes it."""
+        """Set how often the text of a row has a term.
+
+        Args:
+            term: The term.
+            row: The row.
+            count: How often; 0 only if the row has had the term so far.
+        """
         posting = self._postings.get(term)
         if posting is None:
             posting = _Posting()
@@ -135,13 +149,14 @@ class BM25Index:
         if frequency == 0:
             del self._postings[term]
 
+        # The term moves from the terms in `old_frequency` texts to those in `frequency` texts.
         if frequency == len(self._terms_by_frequency):
             self._terms_by_frequency.append(0)
         self._terms_by_frequency[old_frequency] -= 1
         self._terms_by_frequency[frequency] += 1
 
     def _scores_of_term(self, term: str, posting: _Posting) -> np.ndarray:
-        """Return what a term adds to the score of each row of its posting."""
+        """Return what a term adds to the score of each row of its posting; see the module's formula."""
         if term not in self._term_scores:
             counts = posting.count_array()
             lengths = np.frombuffer(self._lengths)[posting.row_array()]
@@ -159,13 +174,14 @@ class BM25Index:
         if 2 * frequency < self._text_count:
             return math.log(self._text_count - frequency + 0.5) - math.log(frequency + 0.5)
 
-        # By the formula it would be 0 or less.
+        # By the formula it would be 0 or less: a text would lose by having a word of the query.
         if self._common_weight is None:
             self._common_weight = max(EPSILON * self._mean_weight(), FLOOR)
         return self._common_weight
 
     def _mean_weight(self) -> float:
         """Return the mean weight of all terms by the formula, which may be negative."""
+        # Terms of the same frequency have the same weight, so it is computed once for all of them.
         terms_by_frequency = np.frombuffer(self._terms_by_frequency, np.int64)
         frequencies = np.flatnonzero(terms_by_frequency[1:]) + 1
         term_counts = terms_by_frequency[frequencies]
@@ -175,32 +191,38 @@ class BM25Index:
 
 @dataclass(eq=False, slots=True)
 class _Posting:
-    """The rows whose texts have one term."""
+    """The rows whose texts have one term, in two parallel arrays."""
 
     rows: array[int] = field(default_factory=lambda: array("q"))
-    """Ascending."""
+    """Sorted, lowest first."""
     counts: array[int] = field(default_factory=lambda: array("I"))
-    """How often the text of each of these rows has the term."""
+    """How often the text of each of these rows has the term; never 0."""
 
     def set_count(self, row: int, count: int) -> None:
-        """Set how often the text of a row has the term; 0 removes the row."""
+        """Set how often the text of a row has the term.
+
+        Args:
+            row: The row.
+            count: How often; 0 removes the row, which must be among `rows` then.
+        """
         if not self.rows or row > self.rows[-1]:
-            # This is the usual case: a text that comes to an index has its last row.
+            # The usual case: a new text of an index has its last row.
             self.rows.append(row)
             self.counts.append(count)
             return
 
-        place = bisect_left(self.rows, row)
-        if self.rows[place] != row:
-            self.rows.insert(place, row)
-            self.counts.insert(place, count)
+        position = bisect_left(self.rows, row)
+        if self.rows[position] != row:
+            self.rows.insert(position, row)
+            self.counts.insert(position, count)
         elif count > 0:
-            self.counts[place] = count
+            self.counts[position] = count
         else:
-            del self.rows[place]
-            del self.counts[place]
+            del self.rows[position]
+            del self.counts[position]
 
-    # An array cannot grow while numpy looks at its memory: drop these two before the next change.
+    # An array cannot grow while a numpy array shares its memory. So the arrays that these two return
+    # must be gone before the next change.
     def row_array(self) -> np.ndarray:
         """Return `rows` without copying them."""
         return np.frombuffer(self.rows, np.int64)

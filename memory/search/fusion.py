@@ -2,10 +2,16 @@
 
 | signal | how well a row fits by it | unit |
 |---|---|---|
-| words | BM25, with what the neighbours of a turn in its dialogue lend it | none, 0 for no hit |
-| cosines | the cosine of the nearest passage, with what neighbours lend | from -1 to 1 |
+| words | BM25, with shares of the BM25 of neighbouring turns | none, 0 for no hit |
+| cosines | the cosine of the most similar passage, with shares of neighbours' | from -1 to 1 |
 | speaker | `SignalWeights.speaker` if the question asks for the words of its speaker | deviations |
 | month | `SignalWeights.month`, or a share of it, if the question names its month | deviations |
+
+Where words and cosines both count, the score of a row is
+
+    (words - mean of words) / deviation of words
+    + (cosine - mean of cosines) / deviation of cosines
+    + speaker + month
 
 BM25 and cosines have no common unit. So each is counted in standard deviations from its mean over
 all rows, and the other two signals are given in the same unit. For example, a row of the speaker
@@ -25,10 +31,14 @@ from .neighbours import NeighbourSmoothing
 from .scores import standard_scores
 from .weights import SignalWeights
 
+EXCLUDED = -math.inf
+"""The score of a row that cannot be a hit, e.g. of one without an entry."""
 ANY_SCORE = float(np.finfo(np.float32).min)
-"""Lower than every score and every cosine, but not than the -inf of a row that is no hit."""
+"""As the lowest score of a hit: every row is a hit, except those that are `EXCLUDED`."""
 POSITIVE_SCORE = float(np.finfo(np.float64).smallest_subnormal)
-"""The lowest score above 0."""
+"""As the lowest score of a hit: every row that scores more than 0 is a hit."""
+NO_HITS = math.inf
+"""As the lowest score of a hit: no row is a hit."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,7 @@ class QueryScores:
     scores: np.ndarray
     """Shape [rows]; higher is better."""
     lowest_hit_score: float
-    """A row that scores less is no hit; infinity if there are no hits."""
+    """A row that scores less is no hit; `NO_HITS` if no row is one."""
     similarity: np.ndarray | None = None
     """What words and cosines add to `scores`, shape [rows]; None if only one of them counts.
 
@@ -53,7 +63,7 @@ class QueryScores:
         """
         if passes is None:
             return self
-        return replace(self, scores=np.where(passes, self.scores, -math.inf))
+        return replace(self, scores=np.where(passes, self.scores, EXCLUDED))
 
 
 def question_bonus(
@@ -83,10 +93,10 @@ def question_bonus(
 def score_by_words(
     word_scores: np.ndarray, bonus: np.ndarray | None, min_score: float
 ) -> QueryScores:
-    """Score rows by words alone; only those that share a word with the query are hits.
+    """Score rows by words alone; only rows whose word score is above 0 are hits.
 
     Args:
-        word_scores: BM25 of each row, with what neighbours lend.
+        word_scores: BM25 of each row, with the shares of its neighbours.
         bonus: What `question_bonus` returned.
         min_score: What a hit scores at least, without the bonus.
     """
@@ -94,9 +104,10 @@ def score_by_words(
     if bonus is None:
         return QueryScores(word_scores, lowest_hit_score)
 
-    is_hit = word_scores > max(min_score, 0)
-    with_bonus = word_scores + bonus * word_scores.std()
-    return QueryScores(np.where(is_hit, with_bonus, 0), lowest_hit_score)
+    # The bonus is in deviations. It orders the hits by words, and makes no further hits.
+    is_hit = word_scores >= lowest_hit_score
+    scores = word_scores + bonus * word_scores.std()
+    return QueryScores(np.where(is_hit, scores, 0), lowest_hit_score)
 
 
 def score_by_cosines(cosines: np.ndarray, has_vector: bool, min_score: float) -> QueryScores:
@@ -107,11 +118,12 @@ def score_by_cosines(cosines: np.ndarray, has_vector: bool, min_score: float) ->
         has_vector: Whether the query has a vector, which a blank one has not.
         min_score: What a hit scores at least.
     """
-    lowest_hit_score = max(min_score, ANY_SCORE) if has_vector else math.inf
+    lowest_hit_score = max(min_score, ANY_SCORE) if has_vector else NO_HITS
     return QueryScores(cosines, lowest_hit_score)
 
 
 def score_by_words_and_cosines(
+    *,
     word_scores: np.ndarray,
     cosines: np.ndarray,
     has_vector: bool,
@@ -120,29 +132,48 @@ def score_by_words_and_cosines(
     min_score: float,
     weights: SignalWeights,
 ) -> QueryScores:
-    """Score rows by the sum of all signals.
+    """Score rows by the sum of all signals; see the formula at the top of the module.
 
     Args:
-        word_scores: BM25 of each row, with what neighbours lend.
-        cosines: The cosine of each row; -inf for a row without an entry.
+        word_scores: BM25 of each row, with the shares of its neighbours.
+        cosines: The cosine of each row, without shares; -inf for a row without an entry.
         has_vector: Whether the query has a vector, which a blank one has not.
         bonus: What `question_bonus` returned.
-        smoothing: Lends cosines between neighbours.
-        min_score: Rows with a lower cosine are no hits.
+        smoothing: Adds to cosines the shares of neighbours.
+        min_score: Rows with a lower cosine of their own are no hits.
         weights: The weights of the index.
     """
-    has_entry = cosines >= ANY_SCORE
-    smoothed_cosines = np.where(has_entry, cosines, 0)
-    smoothing.add_shares(smoothed_cosines, factor=weights.neighbour_cosines)
+    has_entry = cosines > -math.inf
 
-    # Rows without an entry may not shift the means. A slice takes all rows without a copy.
-    counted = slice(None) if has_entry.all() else has_entry
-    similarity = np.full(len(cosines), -math.inf)
-    standard_words = standard_scores(word_scores[counted])
-    standard_cosines = standard_scores(smoothed_cosines[counted])
-    similarity[counted] = standard_words + standard_cosines
-    similarity[cosines < min_score] = -math.inf
+    # A row without an entry counts as 0 here: even a share of 0 of -inf would be NaN.
+    finite_cosines = np.where(has_entry, cosines, 0)
+    smoothed_cosines = smoothing.smoothed(finite_cosines, factor=weights.neighbour_cosines)
 
+    similarity = _sum_of_standard_scores(word_scores, smoothed_cosines, has_entry)
+    similarity[cosines < min_score] = EXCLUDED
     scores = similarity if bonus is None else similarity + bonus
+
     has_hits = has_vector or word_scores.any()
-    return QueryScores(scores, ANY_SCORE if has_hits else math.inf, similarity)
+    return QueryScores(
+        scores=scores,
+        lowest_hit_score=ANY_SCORE if has_hits else NO_HITS,
+        similarity=similarity,
+    )
+
+
+def _sum_of_standard_scores(
+    word_scores: np.ndarray, cosines: np.ndarray, has_entry: np.ndarray
+) -> np.ndarray:
+    """Return the sum of words and cosine of each row, each in standard deviations from its mean.
+
+    A row without an entry is `EXCLUDED`, and counts for no mean.
+    """
+    if has_entry.all():
+        # The usual case, in which no rows need to be picked out.
+        return standard_scores(word_scores) + standard_scores(cosines)
+
+    sums = np.full(len(cosines), EXCLUDED)
+    standard_words = standard_scores(word_scores[has_entry])
+    standard_cosines = standard_scores(cosines[has_entry])
+    sums[has_entry] = standard_words + standard_cosines
+    return sums

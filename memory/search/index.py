@@ -70,8 +70,8 @@ class Index:
         self.embedder = embedder
         self.hybrid = hybrid
         self.weights = weights
-        self._fuses = hybrid and embedder is not None
-        """Whether words and vectors both count."""
+        self._combines_words_and_vectors = hybrid and embedder is not None
+        """Whether a score is the sum of words and cosines; if not, only one of the two counts."""
         self._rows = EntryRows(weights, has_words=hybrid or embedder is None)
 
     def __len__(self) -> int:
@@ -155,13 +155,14 @@ class Index:
         if len(self) == 0 or not queries or k <= 0:
             return [DeferredSearch.without_hits() for _ in queries]
 
+        # A filter by speaker compares numbers, for all rows at once, instead of calling `where`.
         speaker_filter: np.ndarray | None = None
         if isinstance(where, SpeakerIs):
             speaker_filter = self._rows.speaker_filter(where)
             where = None
 
+        # After reranking the first hits may be any of those that the reranker reads.
         reranker = self._reranker()
-        # The first hits after reranking may be any of those that are read.
         limit = k if reranker is None else max(k, self.weights.reranked_hits)
 
         searches: list[DeferredSearch] = []
@@ -175,13 +176,13 @@ class Index:
         return searches
 
     def semantic_queries(self, queries: Sequence[str]) -> list[str]:
-        """Return the text of each query that is embedded.
+        """Return the text of each query that is embedded: its first `MAX_QUERY_CHARS` characters.
 
-        Names of speakers are left out where words count as well: by meaning, a name is near to all
-        that its speaker said.
+        Where words count as well, names of speakers are left out: the vector of a name is similar to
+        those of all turns by its speaker, whatever they are about.
         """
         searched_texts = [query[:MAX_QUERY_CHARS] for query in queries]
-        if not self._fuses:
+        if not self._combines_words_and_vectors:
             return searched_texts
         return [self._rows.speakers.without_names(text) for text in searched_texts]
 
@@ -189,9 +190,11 @@ class Index:
         """Return the texts of an entry that are embedded, each into a vector of its own."""
         if self.embedder is None:
             return []
-        if not self._fuses:
+        if not self._combines_words_and_vectors:
             return [entry.text]
-        # Beside words the nearest passage counts: the vector of a long text is near to nothing.
+
+        # One vector of a long text mixes all its topics, and so is similar to no query. So each
+        # passage gets a vector, and the one that is most similar to a query counts.
         return passages(entry.text, entry.speaker)
 
     def _embed(self, texts_by_entry: Sequence[Sequence[str]]) -> np.ndarray | None:
@@ -199,10 +202,10 @@ class Index:
         texts = [text for entry_texts in texts_by_entry for text in entry_texts]
         if self.embedder is None or not texts:
             return None
-        return self._checked_vectors(self.embedder.embed(texts))
+        return self._comparable_vectors(self.embedder.embed(texts))
 
-    def _checked_vectors(self, vectors: np.ndarray) -> np.ndarray:
-        """Return vectors as they are compared.
+    def _comparable_vectors(self, vectors: np.ndarray) -> np.ndarray:
+        """Return vectors in the form in which they are compared, rounded where words count as well.
 
         Raises:
             ProgramError: They have another length than those in the index.
@@ -214,14 +217,16 @@ class Index:
                 f"embedder {name!r} gives {vectors.shape[1]} numbers a text, "
                 f"the index holds {dimension}; rebuild the index"
             )
-        if not self._fuses:
+        if not self._combines_words_and_vectors:
             return vectors
+
+        # Equal vectors must get equal cosines; see `VECTOR_STEPS`.
         return np.round(vectors * VECTOR_STEPS).astype(np.float32) / np.float32(VECTOR_STEPS)
 
     def _score_queries(
         self, queries: Sequence[str], min_score: float, vectors: np.ndarray | None
     ) -> Iterator[QueryScores]:
-        """Score all rows, for one query after the other."""
+        """Yield the scores of all rows, for one query after the other; arguments as of `search`."""
         if self.embedder is None:
             for query in queries:
                 bonus = self._question_bonus(query) if self.hybrid else None
@@ -230,22 +235,24 @@ class Index:
 
         if vectors is None:
             vectors = query_vectors(self.embedder, self.semantic_queries(queries))
-        vectors = self._checked_vectors(vectors)
+        vectors = self._comparable_vectors(vectors)
         cosines = self._rows.vectors.cosines(vectors, len(self._rows.entries))
+
         for query, vector, row_cosines in zip(queries, vectors, cosines, strict=True):
+            # The vector of a text without words is all 0.
             has_vector = bool(vector.any())
-            if not self._fuses:
+            if not self._combines_words_and_vectors:
                 yield score_by_cosines(row_cosines, has_vector, min_score)
                 continue
 
             yield score_by_words_and_cosines(
-                self._rows.word_scores(query),
-                row_cosines,
-                has_vector,
-                self._question_bonus(query),
-                self._rows.smoothing(),
-                min_score,
-                self.weights,
+                word_scores=self._rows.word_scores(query),
+                cosines=row_cosines,
+                has_vector=has_vector,
+                bonus=self._question_bonus(query),
+                smoothing=self._rows.smoothing(),
+                min_score=min_score,
+                weights=self.weights,
             )
 
     def _question_bonus(self, query: str) -> np.ndarray | None:
@@ -255,8 +262,8 @@ class Index:
         return question_bonus(is_speaker, month_nearness, self.weights)
 
     def _reranker(self) -> Reranker | None:
-        """Return the reranker to ask, if there is one."""
-        if not self._fuses or self.weights.reranked_hits == 0:
+        """Return the reranker that orders the first hits again; None if they stay as they are."""
+        if not self._combines_words_and_vectors or self.weights.reranked_hits == 0:
             return None
         return reranker_of(self.embedder)
 
@@ -269,11 +276,13 @@ class Index:
     ) -> Reranking | None:
         """Return how a reranker will order the first hits again; None if they stay as they are.
 
+        The reranker is not called yet, but all that it needs is read from the index.
+
         Args:
             reranker: The reranker, if there is one.
             query: The query.
             ranking: The ranking of the query.
-            similarity: The score of each row by words and cosines.
+            similarity: What words and cosines add to the score of each row; see `QueryScores`.
         """
         if reranker is None or similarity is None or not ranking.best:
             return None

@@ -1,8 +1,8 @@
-"""Keep one search index for all versions of a memory, and move it from version to version.
+"""Keep one search index for all versions of a memory, and update it from version to version.
 
 A writer turns a memory into the next version by replacing a few of its thousands of parts, e.g. of
 its facts. An index of each version would cost time and space for all parts, every time. So all
-versions of one memory share an index, which stands at one of them:
+versions of one memory share an index, which holds the entries of one of them at a time:
 
     >>> from mempiler.memory.entry import Entry
     >>> from mempiler.memory.memory import Memory
@@ -22,24 +22,25 @@ versions of one memory share an index, which stands at one of them:
     >>> [[hit.id for hit in hits] for hits in cache.search(first, ["Ada"], k=5)]  # removes n2 again
     [['n1']]
 
-How an index is moved. A version is a sequence of parts. Memories are frozen, so a part that did not
-change is the same object in both versions: the parts that went and the parts that came are found by
-identity, and only what was made of these is looked at (`_EntryChanges`). The index then finds what
-a new index of the version would find, with equal scores in the same order.
+How an index is updated. A version is a sequence of parts. Memories are frozen, so a part that did
+not change is the same object in both versions. So removed and new parts are found by identity, and
+only their entries are compared (`_EntryChanges`). The index then finds what a new index of the
+version would find, with equal scores in the same order.
 
 Where it is kept. The versions of a memory share a `Lineage`, which holds one index for every
 `IndexCache` that searched one of them. An index is dropped with the last version, and with its
 cache.
 
-What is locked. Each index has a lock, which is held while the index is moved and read. A search
-holds it twice, since other threads may search other versions meanwhile:
+What is locked. Each index has a lock, which is held while the index is updated and read. A search
+holds it twice:
 
-1. with the lock, move the index and read the names that are left out of queries;
+1. with the lock, update the index and read the names that are left out of queries;
 2. without it, embed the queries;
-3. with the lock, move the index and score all entries;
+3. with the lock, update the index again and score all entries;
 4. without it, let a reranker order the first hits again.
 
-So the slow steps of several searches, which may wait for an endpoint, run side by side.
+So the slow steps 2 and 4 of several searches, which may wait for an endpoint, run side by side. Step
+3 updates again because other threads may have searched other versions during step 2.
 """
 
 from __future__ import annotations
@@ -158,29 +159,36 @@ class IndexCache(SharedByCopies):
     ) -> list[list[Hit]]:
         """Search in the running thread."""
         shared = self._shared_index(memory)
+
+        # Embed before the lock is held: an embedder may wait for an endpoint, and other threads
+        # would have to wait with it.
         if vectors is None and queries and k > 0:
             vectors = self._query_vectors(shared, memory, queries)
 
+        # Whatever reads the index needs the lock. Waiting for it and updating the index do not count
+        # as time of the search.
         with shared.lock:
-            index = self._index_at(shared, memory)
+            index = self._updated_index(shared, memory)
             with timed_search():
                 searches = index.search_deferred(queries, k, min_score, where, vectors)
 
+        # The rest does not read the index. A reranker may take seconds, so it runs without the lock.
         with timed_search():
             return [search.hits() for search in searches]
 
     def entries(self, memory: SearchedMemory) -> list[Entry]:
-        """Return what the index of a memory holds, in its order. No index is made."""
+        """Return the entries that are searched in a memory, in their order, without an index."""
         entries: list[Entry] = []
         for part in self._parts(memory):
             entries.extend(self._part_entries(memory, part))
         return entries
 
     def _shared_index(self, memory: SearchedMemory) -> _SharedIndex:
+        """Return the index that all versions of a memory share; at first an empty one."""
         indexes = memory.lineage.indexes
         shared = indexes.get(self)
         if shared is None:
-            # Of two threads that come first at once, both get the index of one.
+            # If two threads get here at once, `setdefault` gives the same index to both.
             shared = indexes.setdefault(self, _SharedIndex(self._new_index()))
         return shared
 
@@ -194,43 +202,47 @@ class IndexCache(SharedByCopies):
         if self.embedder is None:
             return None
 
+        # Only the index knows the names of speakers, which are left out of the queries.
         with shared.lock:
-            index = self._index_at(shared, memory)
+            index = self._updated_index(shared, memory)
             if len(index) == 0:
                 return None
             semantic_queries = index.semantic_queries(queries)
 
+        # The lock is released on purpose: an embedder may wait for an endpoint.
         with timed_search():
             return query_vectors(self.embedder, semantic_queries)
 
-    def _index_at(self, shared: _SharedIndex, memory: SearchedMemory) -> Index:
-        """Return the index after moving it to a version of its memory.
+    def _updated_index(self, shared: _SharedIndex, memory: SearchedMemory) -> Index:
+        """Return the index after updating it to a version of its memory.
 
-        Its lock must be held, and held on while the index is used.
+        The caller holds the lock of the index until it has used the index.
         """
-        if shared.stands_at(memory):
+        if shared.holds_version(memory):
             return shared.index
 
-        # An index without parts is new, or could not be moved to its last version: build it anew.
-        if not shared.parts or not self._move(shared, memory):
+        # An index without parts is new, or its last update failed: build it anew.
+        if not shared.parts or not self._update(shared, memory):
             shared.reset(self._new_index())
-            self._move(shared, memory)
+            self._update(shared, memory)
         return shared.index
 
-    def _move(self, shared: _SharedIndex, memory: SearchedMemory) -> bool:
-        """Move an index to another version of its memory.
+    def _update(self, shared: _SharedIndex, memory: SearchedMemory) -> bool:
+        """Update an index to another version of its memory.
 
         Returns:
             Whether it holds every entry then. It may not if two entries of a version have one id:
-            they share a place in the index, so that both are gone when one of them goes.
+            they share a row of the index, so that both are gone when one of them is removed.
         """
         old_parts = shared.parts
         new_parts = self._parts(memory)
         shared.forget_version()
 
-        # Only what stands behind the common beginning is looked at.
+        # Parts at the beginning that both versions share need no update.
         prefix_length = common_prefix_length(old_parts, new_parts)
         old_tail = shared.entries_by_part[prefix_length:]
+
+        # Of the parts behind, those that did not change keep their entries.
         known_entries = _entries_by_identity(old_parts[prefix_length:], old_tail)
         new_tail: list[PartEntries] = []
         for part in new_parts[prefix_length:]:
@@ -249,32 +261,33 @@ class IndexCache(SharedByCopies):
 
 
 class _SharedIndex:
-    """An index, and the version of a memory at which it stands.
+    """An index, and the version of a memory whose entries it holds.
 
     Whoever reads or changes anything of it holds `lock`.
     """
 
     def __init__(self, index: Index) -> None:
-        # The filter of a search may search the same memory, in the same thread.
+        # Reentrant: the filter of a search may search the same memory, in the same thread.
         self.lock = threading.RLock()
         self.index = index
         self.parts: Sequence[Any] = ()
-        """The parts of the version; () if the index stands at no version, or at an empty one."""
+        """The parts of the version; () if the index holds no version, or an empty one."""
         self.entries_by_part: list[PartEntries] = []
         """The entries of each of these parts."""
         self._memory: weakref.ref[SearchedMemory] | None = None
+        """The version; None if the index holds none."""
 
-    def stands_at(self, memory: SearchedMemory) -> bool:
+    def holds_version(self, memory: SearchedMemory) -> bool:
         """Return whether the index holds exactly the entries of this version."""
         return self._memory is not None and self._memory() is memory
 
     def set_version(self, memory: SearchedMemory, parts: Sequence[Any]) -> None:
-        """Note that the index stands at a version, without keeping that alive."""
+        """Note that the index holds a version. The reference to it is weak: it may be freed."""
         self.parts = parts
         self._memory = weakref.ref(memory)
 
     def forget_version(self) -> None:
-        """Note that the index is about to change: if that fails, it stands at no version."""
+        """Note that the index is about to change: if that fails, it holds no version."""
         self.parts = ()
         self._memory = None
 
@@ -292,7 +305,7 @@ class _EntryChanges:
     added: list[Entry]
     """Entries to add after the removal, in their order."""
     removed_ids: set[str]
-    """Ids to remove. Those of entries that change their place are in `added` as well."""
+    """Ids to remove first. Entries that only change their place in the order are added again."""
 
     @classmethod
     def between(
@@ -306,29 +319,30 @@ class _EntryChanges:
         """
         old_entries = {entry.id: entry for entry in _flat(old_tail)}
         new_entries = {entry.id: entry for entry in _flat(new_tail)}
-        moved_ids = _moved_ids(old_entries, new_entries)
+        reordered_ids = _reordered_ids(old_entries, new_entries)
 
         added: list[Entry] = []
         for entry_id, entry in new_entries.items():
             old_entry = old_entries.get(entry_id)
             # Entries of parts that stayed are the same objects and need not be compared.
             is_unchanged = old_entry is entry or old_entry == entry
-            if entry_id in moved_ids or not is_unchanged:
+            if entry_id in reordered_ids or not is_unchanged:
                 added.append(entry)
 
         gone_ids = old_entries.keys() - new_entries.keys()
-        return cls(added, gone_ids | moved_ids)
+        return cls(added=added, removed_ids=gone_ids | reordered_ids)
 
 
-def _moved_ids(old_entries: Mapping[str, Entry], new_entries: Mapping[str, Entry]) -> set[str]:
+def _reordered_ids(old_entries: Mapping[str, Entry], new_entries: Mapping[str, Entry]) -> set[str]:
     """Return the ids in both versions that must be removed and added again.
 
     An index finds entries of equal scores in the order in which they were added. So an entry may
-    stay only if all that stand before it in the new version stay, too, and in their order. From
-    a, b, c to a, x, b, c, only a may stay: b and c are added again behind x.
+    stay only if all that come before it in the new version stay, too, and in their order. From
+    a, b, c to a, x, b, c, only a may stay: b and c are added again after x.
     """
     ids_in_both = [entry_id for entry_id in old_entries if entry_id in new_entries]
 
+    # Compared with all ids of the new version, so that a new id ends what may stay.
     kept_count = 0
     for old_id, new_id in zip(ids_in_both, new_entries, strict=False):
         if old_id != new_id:
@@ -340,12 +354,16 @@ def _moved_ids(old_entries: Mapping[str, Entry], new_entries: Mapping[str, Entry
 def _entries_by_identity(
     parts: Sequence[Any], entries_by_part: Sequence[PartEntries]
 ) -> dict[int, PartEntries]:
-    """Return the entries of each part by the part's `id()`, valid as long as the parts live."""
+    """Return the entries of each part by `id(part)`: only the same object is the same part.
+
+    The ids are valid as long as the parts are referenced.
+    """
     pairs = zip(parts, entries_by_part, strict=True)
     return {id(part): entries for part, entries in pairs}
 
 
 def _flat(entries_by_part: Iterable[PartEntries]) -> Iterator[Entry]:
+    """Yield the entries of all parts, one part after the other."""
     for entries in entries_by_part:
         yield from entries
 
@@ -355,8 +373,10 @@ def _count_entries(entries_by_part: Iterable[PartEntries]) -> int:
 
 
 def _parts_of_memory(memory: Any) -> Sequence[Any]:
+    """Return the parts of a `Memory`; the default of `IndexCache`."""
     return memory.parts()
 
 
 def _entry_of_part(memory: Any, part: Any) -> Iterable[Entry]:
+    """Return the one entry of a part of a `Memory`; the default of `IndexCache`."""
     return (memory.entry(part),)

@@ -72,7 +72,7 @@ def month_nearness(
 
     Args:
         query: The query.
-        months: Numbers by `month_number`; a 0 is near to nothing.
+        months: Numbers by `month_number`. The nearness of a 0, an unknown month, is 0.
         next_month: How near the month after a named one is.
         year: How near all months of a year are that is named without a month.
 
@@ -95,6 +95,7 @@ def month_nearness(
 def _date_texts(query: str) -> Iterator[str]:
     """Yield the parts of a query that are dates."""
     for match in _DATE.finditer(query):
+        # Matched within the query, so that "^" means the start of the query.
         is_verb = _VERB.fullmatch(query, match.start(), match.end())
         if not is_verb:
             yield match[0]
@@ -103,12 +104,13 @@ def _date_texts(query: str) -> Iterator[str]:
 def _nearness(date: _Date, months: np.ndarray, next_month: float, year: float) -> np.ndarray:
     """Return how near each of some months is to one date; see `month_nearness`."""
     if date.is_year:
-        # Months of a year count from 1, so that December's number is a multiple of 12.
+        # 12 * 2023 + 12 is December 2023: take 1 off, or it would count as a month of 2024.
         is_same_year = (months - 1) // 12 == (date.month - 1) // 12
         return np.where(is_same_year, year, 0.0)
 
     months_later = months - date.month
     if not date.has_year:
+        # "In May" means May of any year.
         months_later = months_later % 12
 
     nearness = np.zeros(months.shape)
@@ -119,7 +121,7 @@ def _nearness(date: _Date, months: np.ndarray, next_month: float, year: float) -
 
 @functools.lru_cache(maxsize=4096)
 def _read_date(text: str) -> _Date | None:
-    """Read a date; None if there is no such day."""
+    """Read a date of a query; None if there is no such day, e.g. on "31 June"."""
     date = _date_parser().get_date_data(text)
     if not date.date_obj:
         return None

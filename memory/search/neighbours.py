@@ -9,8 +9,7 @@ turn gets a share of what the turns around it score by themselves:
     >>> for row, dialogue in enumerate(["monday", "monday", "monday", "friday"]):
     ...     neighbours.set_dialogue(row, dialogue)
     >>> scores = np.array([0.0, 10.0, 0.0, 0.0])
-    >>> neighbours.smoothing().add_shares(scores)
-    >>> scores.tolist()
+    >>> neighbours.smoothing().smoothed(scores).tolist()
     [2.0, 10.0, 5.0, 0.0]
 """
 
@@ -28,7 +27,7 @@ _NO_DIALOGUE = -1
 
 
 class Neighbours:
-    """Knows of which dialogue each row of an index is a turn. Not safe under threads without a lock.
+    """Keeps of which dialogue each row of an index is a turn. Not safe under threads without a lock.
 
     Args:
         shares: The share of its score that a turn gives to another, by how many turns later that one
@@ -43,7 +42,7 @@ class Neighbours:
         self._dialogues: array[int] = array("q")
         """The number of the dialogue of each row."""
         self._smoothing: NeighbourSmoothing | None = None
-        """That of the rows as they are; None after a change."""
+        """The last smoothing that was returned; None if a row has changed since."""
 
     def set_dialogue(self, row: int, dialogue: str) -> None:
         """Set of which dialogue a row is a turn.
@@ -62,7 +61,7 @@ class Neighbours:
         self._smoothing = None
 
     def smoothing(self) -> NeighbourSmoothing:
-        """Return what shares scores among the rows as they are now; later changes do not affect it."""
+        """Return a smoothing for the rows as they are now; later changes do not affect it."""
         if not self._numbers:
             return _NO_SMOOTHING
         if self._smoothing is None:
@@ -71,60 +70,71 @@ class Neighbours:
 
 
 class _Step(NamedTuple):
-    """How the scores of turns are shared with those that come a fixed number of turns later.
+    """How turns share their scores with those that come a fixed number of turns later.
 
-    Turns are sorted by dialogue, and the scores of `givers` are added at `receivers`, place by place.
+    The first of `receivers` gets a share of the first of `givers`, the second of the second, and so
+    on. For turns that come one later, `receivers` are all but the first, `givers` all but the last.
     """
 
     receivers: slice
+    """Slices scores that are sorted by dialogue, like `givers`."""
     givers: slice
     shares: np.ndarray
-    """The share of each pair of places; 0 where the two are not of one dialogue."""
+    """The share for each pair; 0 if the two turns are not of one dialogue."""
 
 
 @dataclass(frozen=True, eq=False)
 class NeighbourSmoothing:
     """Shares scores among the rows that an index had when this was made."""
 
-    places: np.ndarray
-    """The place of each row when rows are sorted by dialogue, and within a dialogue by row."""
+    positions: np.ndarray
+    """The position of each row when rows are sorted by dialogue, and within a dialogue by row."""
     steps: tuple[_Step, ...]
+    """One for each distance between neighbours; () if no row is a turn of a dialogue."""
 
-    def add_shares(
+    def smoothed(
         self, scores: np.ndarray, rows: np.ndarray | None = None, factor: float = 1.0
-    ) -> None:
-        """Add to scores, in place, the shares that neighbours give.
+    ) -> np.ndarray:
+        """Return scores with the shares that neighbours give them, in an array of the same type.
 
         Args:
             scores: One score for each of `rows`.
-            rows: The rows that give and get something; None for all rows.
+            rows: The rows that share scores among one another; None for all rows.
             factor: What shares are multiplied with.
         """
         if not self.steps:
-            return
+            return scores
 
-        places = self.places if rows is None else self.places[rows]
-        own_scores = np.zeros(len(self.places))
-        own_scores[places] = scores
+        # Sort the scores by dialogue. Rows that are not among `rows` have nothing to share.
+        positions = self.positions if rows is None else self.positions[rows]
+        own_scores = np.zeros(len(self.positions))
+        own_scores[positions] = scores
 
+        # Shares are shares of the own scores: what a turn gets is not passed on to a third one.
         smoothed_scores = own_scores.copy()
         for step in self.steps:
             smoothed_scores[step.receivers] += factor * step.shares * own_scores[step.givers]
-        scores[:] = smoothed_scores[places]
+        return smoothed_scores[positions].astype(scores.dtype, copy=False)
 
 
 _NO_SMOOTHING = NeighbourSmoothing(np.empty(0, np.int64), ())
 
 
 def _smoothing(dialogues: np.ndarray, shares: Mapping[int, float]) -> NeighbourSmoothing:
-    """Return the smoothing for rows of these dialogues; see `Neighbours` for `shares`."""
-    # A row of no dialogue gets a number of its own, so that it has no neighbours.
-    single_rows = np.flatnonzero(dialogues == _NO_DIALOGUE)
-    dialogues[single_rows] = _NO_DIALOGUE - single_rows
+    """Return the smoothing for rows of these dialogues.
 
+    Args:
+        dialogues: The number of the dialogue of each row, or `_NO_DIALOGUE`.
+        shares: See `Neighbours`.
+    """
+    # A row of no dialogue gets a negative number of its own, so that it has no neighbours.
+    unique_numbers = _NO_DIALOGUE - np.arange(len(dialogues))
+    dialogues = np.where(dialogues == _NO_DIALOGUE, unique_numbers, dialogues)
+
+    # A stable sort keeps the turns of a dialogue in the order of their rows.
     rows_by_dialogue = np.argsort(dialogues, kind="stable")
-    places = np.argsort(rows_by_dialogue)
-    dialogues = dialogues[rows_by_dialogue]
+    positions = np.argsort(rows_by_dialogue)
+    sorted_dialogues = dialogues[rows_by_dialogue]
 
     steps: list[_Step] = []
     for distance, share in shares.items():
@@ -134,6 +144,6 @@ def _smoothing(dialogues: np.ndarray, shares: Mapping[int, float]) -> NeighbourS
         else:
             receivers = slice(None, distance)
             givers = slice(-distance, None)
-        is_same_dialogue = dialogues[receivers] == dialogues[givers]
+        is_same_dialogue = sorted_dialogues[receivers] == sorted_dialogues[givers]
         steps.append(_Step(receivers, givers, share * is_same_dialogue))
-    return NeighbourSmoothing(places, tuple(steps))
+    return NeighbourSmoothing(positions, tuple(steps))

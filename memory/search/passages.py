@@ -15,9 +15,9 @@ MIN_LENGTH = 300
 
 
 def passages(text: str, speaker: str | None) -> list[str]:
-    """Return the lines of a text, at least one; long lines are cut into several passages.
+    """Return each line of a text as a passage; a line above `MAX_LENGTH` is cut into several.
 
-    The name of the speaker at the beginning is left out.
+    The name of the speaker at the beginning is left out. A text without lines has one passage, "".
     """
     text_passages: list[str] = []
     for line in text.removeprefix(f"{speaker}: ").splitlines():
@@ -26,7 +26,11 @@ def passages(text: str, speaker: str | None) -> list[str]:
 
 
 def _cut_line(line: str) -> list[str]:
-    """Cut a line at blanks, or in the middle of a word if there is no blank for long."""
+    """Cut a line into passages, each as long as it can be.
+
+    A passage ends at a blank. It ends within a word only if that word would leave it shorter than
+    `MIN_LENGTH`.
+    """
     pieces: list[str] = []
     while len(line) > MAX_LENGTH:
         end = line.rfind(" ", MIN_LENGTH, MAX_LENGTH)

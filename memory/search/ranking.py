@@ -38,12 +38,12 @@ class Ranking:
     best: Sequence[Candidate]
     """Those that say something new."""
     repeats: Sequence[Candidate]
-    """Turns that only repeat the query or one of `best`; they stand behind these."""
+    """Turns that only repeat the query or a turn before them. As hits they come after `best`."""
 
     def hits(self, limit: int) -> list[Hit]:
         """Return the first hits, at most `limit`, in descending order of their scores."""
         candidates = list(self.best)
-        # A repeat may have scored more than all others. Now it comes after them.
+        # A repeat may have scored more than all of `best`. It comes after them, so lower its score.
         lowest_score = min((candidate.score for candidate in self.best), default=math.inf)
         for repeat in self.repeats:
             candidates.append(repeat.with_score(min(repeat.score, lowest_score)))
@@ -62,11 +62,11 @@ def rank_rows(
     Args:
         entries: The entry of each row; None for an empty row.
         query_scores: The scores of these rows.
-        limit: How many candidates that say something new are wanted; the rest is not looked at.
+        limit: How many candidates that say something new are wanted, at most.
         where: Only entries for which it returns True are candidates.
         repeat_filter: Sets repeats apart; None keeps them where they are.
     """
-    # Nobody knows how many rows a filter leaves out, so all are put in order.
+    # It is not known how many rows a filter leaves out, so it may need all in order.
     likely_count = limit if where is None else len(query_scores.scores)
     rows = rows_in_order(query_scores.scores, query_scores.lowest_hit_score, likely_count)
 
@@ -89,17 +89,24 @@ def rank_rows(
 
 
 def rows_in_order(scores: np.ndarray, lowest: float, likely_count: int) -> Iterator[ScoredRow]:
-    """Iterate over all rows that score `lowest` or more, best first.
+    """Yield all rows that score `lowest` or more, best first.
 
-    The first `likely_count` are found without sorting the others.
+    Args:
+        scores: One score for each row.
+        lowest: The least score that counts.
+        likely_count: How many rows the caller will probably take. It gets these quickly; if it asks
+            for another, all rows are sorted.
     """
     first_rows = best_rows(scores, lowest, likely_count)
     yield from _with_scores(first_rows, scores)
+
+    # If there were fewer than `likely_count`, these were all.
     if len(first_rows) == likely_count:
         all_rows = best_rows(scores, lowest, len(scores))
         yield from _with_scores(all_rows[likely_count:], scores)
 
 
 def _with_scores(rows: np.ndarray, scores: np.ndarray) -> Iterator[ScoredRow]:
+    """Return each of some rows with its score."""
     # Converted to Python's numbers all at once: one by one takes ten times as long.
     return zip(rows.tolist(), scores[rows].tolist(), strict=True)

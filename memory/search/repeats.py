@@ -1,7 +1,7 @@
 """Tells turns that say something new from those that only ask again, or say the same again.
 
-Who asks a question ten times has ten stored turns that are nearer to it than any answer. So in a
-ranking such repeats stand behind all other hits:
+After a question was asked ten times, there are ten stored turns that are more similar to it than any
+answer. So in a ranking such repeats come after all other hits:
 
     >>> from mempiler.memory.entry import Entry
     >>> from mempiler.memory.search.repeats import RepeatFilter
@@ -72,7 +72,7 @@ class RepeatFilter:
         """What turns have said so far."""
 
     def register(self, turn: TurnLike) -> bool:
-        """Take the next hit of the ranking, and return whether it says something new.
+        """Note the next hit of the ranking, and return whether it says something new.
 
         Hits that are no turns always do.
         """
@@ -84,10 +84,12 @@ class RepeatFilter:
         statement = _statement(turn, text, is_asking)
         if statement in self._statements:
             return False
+
         self._statements.add(statement)
         if not is_asking:
             return True
 
+        # A question is new if it has a word that neither the query nor an earlier question has.
         words = set(tokens(text))
         is_new = not words <= self._asked_words
         self._asked_words |= words
@@ -113,6 +115,7 @@ def repeats_query(turn: TurnLike, words: frozenset[str]) -> bool:
 
 
 def _is_compared(turn: TurnLike) -> bool:
+    """Return whether an entry or a hit can be a repeat at all."""
     return turn.kind == TURN and len(turn.text) <= MAX_COMPARED_CHARS
 
 
@@ -126,7 +129,8 @@ def _statement(turn: TurnLike, text: str, is_asking: bool) -> _Statement:
     """
     day = turn.time.date() if turn.time else None
     if is_asking or is_assistant(turn.speaker):
-        # On another day a question tells no more, nor does an assistant: it has no days to tell of.
+        # The same question on another day is still a repeat, and so is what an assistant says again:
+        # unlike a user, it does not tell what it did on that day.
         day = None
     return _Statement(turn.speaker, _plain_words(text), day)
 

@@ -65,7 +65,7 @@ class Reranking:
     similarity_weight: float
     """`SignalWeights.similarity_beside_reranker`."""
     smoothing: NeighbourSmoothing
-    """Lends scores between the rows that were in the index."""
+    """Shares scores between neighbours among the rows that were in the index."""
 
     def rerank(self, ranking: Ranking) -> Ranking:
         """Return the ranking of the search in its new order.
@@ -77,27 +77,29 @@ class Reranking:
         other_candidates = ranking.best[read_count:]
 
         # The reranker takes the place of words and cosines, which still count a little. What a
-        # candidate gained by its speaker and its month stays.
+        # candidate gained by its speaker and its month, the rest of its score, stays.
         old_scores = np.array([candidate.score for candidate in read_candidates])
         bonus = old_scores - self.similarity
         scores = self._reranker_scores() + bonus + self.similarity_weight * self.similarity
 
         best: list[Candidate] = []
-        places: list[int] = np.argsort(-scores, kind="stable").tolist()
-        for place in places:
-            best.append(read_candidates[place].with_score(float(scores[place])))
+        order: list[int] = np.argsort(-scores, kind="stable").tolist()
+        for index in order:
+            best.append(read_candidates[index].with_score(float(scores[index])))
 
-        # Shift the others by one number, so that they score less than all that were read.
+        # No other candidate scored more than the last one that was read. Add to all others what
+        # makes the score of that one the lowest new score: so none of them scores more than that.
         shift = float(scores.min() - old_scores[-1])
         for candidate in other_candidates:
             best.append(candidate.with_score(candidate.score + shift))
         return Ranking(best, ranking.repeats)
 
     def _reranker_scores(self) -> np.ndarray:
-        """Return the reranker's scores with what neighbours lend, in standard deviations."""
+        """Return the reranker's scores with shares of neighbours' scores, in standard deviations."""
         raw_scores = self.reranker.scores(self.query, self.texts, self.word_rarities)
-        scores = standard_scores(raw_scores)
-        self.smoothing.add_shares(scores, self.rows)
+
+        # In deviations, only scores above the mean raise those of their neighbours.
+        scores = self.smoothing.smoothed(standard_scores(raw_scores), self.rows)
         return standard_scores(scores)
 
 
@@ -127,7 +129,8 @@ class DeferredSearch:
 def texts_to_read(candidates: Sequence[Candidate], weights: SignalWeights) -> list[list[str]]:
     """Return the passages of the first candidates, as far as a reranker reads them.
 
-    Of long texts it reads fewer, but always the first; see `SignalWeights.reranked_passages`.
+    They are the first `SignalWeights.reranked_hits`, or fewer if these have more than
+    `reranked_passages` passages together. The first candidate is always read.
     """
     texts: list[list[str]] = []
     passage_count = 0

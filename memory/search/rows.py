@@ -1,9 +1,9 @@
 """The rows of an index: its entries by number, with what each signal of a search knows of them.
 
-Everything that a search compares is an array with one place for each row. A new entry gets the next
-row, and keeps it when another version of it comes. When an entry is removed, its row stays empty.
-So a change costs as much as what it changes, and rows are in the order in which entries came. When
-most rows are empty, `compacted` numbers them anew.
+Everything that a search compares is an array with one element for each row. A new entry gets the
+next row, and keeps it when another version replaces it. When an entry is removed, its row stays
+empty. So a change costs as much as what it changes, and rows are in the order in which entries were
+added. When most rows are empty, `compacted` numbers them anew.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class EntryRows:
     def put(
         self, entries: Sequence[Entry], passage_counts: Sequence[int], vectors: np.ndarray | None
     ) -> None:
-        """Add entries; one whose id is there takes the row of the one before.
+        """Add entries; an entry whose id is known replaces the old one in its row.
 
         Args:
             entries: The entries, each id once.
@@ -68,6 +68,7 @@ class EntryRows:
             vectors: The vectors of the first entry, then those of the second, and so on; None if
                 entries have none.
         """
+        # Splitting texts into words is slow. In a service it takes turns with other users' work.
         for part in split_for_slots(entries, _text_length):
             with text_slot(sum(map(_text_length, part))):
                 for entry in part:
@@ -83,16 +84,17 @@ class EntryRows:
             row = self._row_by_id.pop(entry_id, None)
             if row is None:
                 continue
+
             old_entry = self.entries[row]
             self.entries[row] = None
             self.vectors.remove(row)
             if self._has_words and old_entry is not None:
                 self._words.set_text(row, None, old_entry.text)
-                # The turns around it are neighbours now.
+                # Without a dialogue, so that the turns before and after it become neighbours.
                 self._neighbours.set_dialogue(row, "")
 
     def is_mostly_empty(self) -> bool:
-        """Return whether most rows, or most vectors, belong to no entry."""
+        """Return whether so many rows or vectors belong to no entry that `compacted` is worth it."""
         empty_count = len(self.entries) - len(self)
         unused_count = max(empty_count, self.vectors.removed_count)
         return unused_count > len(self) + SPARE_ROWS
@@ -112,27 +114,29 @@ class EntryRows:
         return compacted
 
     def word_scores(self, query: str) -> np.ndarray:
-        """Return the BM25 score of each row with what neighbours lend; 0 if no word is shared."""
-        scores = self._words.scores(query)
-        self.smoothing().add_shares(scores)
-        return scores
+        """Return the BM25 score of each row, with shares of its neighbours' scores.
+
+        A row scores 0 if neither it nor a neighbour has a word of the query.
+        """
+        return self.smoothing().smoothed(self._words.scores(query))
 
     def word_rarity(self, word: str) -> float:
         """Return how rare a word is in the entries; 0 for a function word."""
         return self._words.rarity(word)
 
     def smoothing(self) -> NeighbourSmoothing:
-        """Return what lends scores between neighbours; later changes do not affect it."""
+        """Return what shares scores between neighbours; later changes do not affect it."""
         return self._neighbours.smoothing()
 
     def speaker_filter(self, where: SpeakerIs) -> np.ndarray:
         """Return for each row whether it passes a filter by speaker."""
+        # No row is by a speaker who is unknown.
         number = self.speakers.numbers.get(where.speaker, _UNKNOWN_SPEAKER)
         is_by_speaker = self._row_speakers() == number
         return is_by_speaker if where.same else ~is_by_speaker
 
     def is_wanted_speaker(self, query: str) -> np.ndarray | None:
-        """Return whether a query asks for the speaker of each row; None if it asks for nobody."""
+        """Return for each row whether a query asks for its speaker; None if it asks for nobody."""
         speakers = self.speakers.target_speakers(query)
         if not speakers:
             return None
@@ -145,6 +149,7 @@ class EntryRows:
         return month_nearness(query, months, next_month=weights.next_month, year=weights.year)
 
     def _put_entry(self, entry: Entry) -> None:
+        """Set everything but the vectors of the row of an entry."""
         row = self._row_by_id.get(entry.id)
         if row is None:
             row = self._add_row(entry.id)
@@ -158,6 +163,7 @@ class EntryRows:
             self._neighbours.set_dialogue(row, entry.tags.get(DIALOGUE, ""))
 
     def _add_row(self, entry_id: str) -> int:
+        """Append a row for an entry, and return its number. `_put_entry` fills it."""
         row = len(self.entries)
         self._row_by_id[entry_id] = row
         self.entries.append(None)

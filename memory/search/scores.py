@@ -33,24 +33,32 @@ def best_rows(scores: np.ndarray, lowest: float, limit: int) -> np.ndarray:
         lowest: The least score that counts.
         limit: The most rows to return.
     """
-    lowest = max(lowest, _bound_of_best(scores, limit))
+    # Sorting is slow. So leave out most rows that cannot be among the best before it.
+    lowest = max(lowest, _lower_bound_of_best(scores, limit))
     rows = np.flatnonzero(scores >= lowest)
     best_first = np.argsort(-scores[rows], kind="stable")
     return rows[best_first[:limit]]
 
 
-def _bound_of_best(scores: np.ndarray, limit: int) -> float:
-    """Return a score that at least `limit` rows reach; -inf if there are few rows.
+def _lower_bound_of_best(scores: np.ndarray, limit: int) -> float:
+    """Return a number that at least `limit` scores reach, without sorting all scores.
 
-    Sorting the rows that reach it is much cheaper than sorting all. Scores are laid out in columns,
-    and only the best score of each column is looked at. These belong to different rows, so `limit`
-    rows or more reach the `limit`-th best of them.
+    Scores are laid out in columns, and only the best score of each column is looked at. These belong
+    to different rows. So if the third best of them is 0.8, at least three rows score 0.8 or more.
+
+    Returns:
+        The bound; -inf if there are too few scores for more than `limit` columns.
     """
-    columns = len(scores) // _COLUMN_HEIGHT
-    if columns <= limit:
+    column_count = len(scores) // _COLUMN_HEIGHT
+    if column_count <= limit:
         return -math.inf
 
-    table = scores[: _COLUMN_HEIGHT * columns].reshape(_COLUMN_HEIGHT, columns)
+    # Scores at the end that do not fill another row of the table are left out. They can only be
+    # further ones that reach the bound.
+    table = scores[: _COLUMN_HEIGHT * column_count].reshape(_COLUMN_HEIGHT, column_count)
     column_bests = table.max(axis=0)
-    place = columns - limit
-    return float(np.partition(column_bests, place)[place])
+
+    # The index of the bound if the column bests were sorted, lowest first. `np.partition` puts the
+    # right number there without sorting the rest.
+    bound_index = column_count - limit
+    return float(np.partition(column_bests, bound_index)[bound_index])

@@ -1,15 +1,16 @@
 """Whose turns a query asks for.
 
->>> from mempiler.memory.search.speakers import Speakers
->>> speakers = Speakers()
->>> [speakers.register(name) for name in ("Ann Lee", "Bob", "user")]
-[0, 1, 2]
->>> speakers.target_speakers("What does Ann's dog eat?")
-[0]
->>> speakers.target_speakers("What did I say about jazz?")
-[2]
->>> speakers.without_names("What does Ann's dog eat?")
-'What does dog eat?'
+Example:
+    >>> from mempiler.memory.search.speakers import Speakers
+    >>> speakers = Speakers()
+    >>> [speakers.register(name) for name in ("Ann Lee", "Bob", "user")]
+    [0, 1, 2]
+    >>> speakers.target_speakers("What does Ann's dog eat?")
+    [0]
+    >>> speakers.target_speakers("What did I say about jazz?")
+    [2]
+    >>> speakers.without_names("What does Ann's dog eat?")
+    'What does dog eat?'
 """
 
 from __future__ import annotations
@@ -30,16 +31,19 @@ _CHINESE = re.compile("[\u3400-\u9fff]")
 
 
 class Speakers:
-    """The speakers of an index, numbered from 0, and their names. Not locked."""
+    """The speakers of an index, numbered from 0. Not safe under threads without a lock."""
 
     def __init__(self) -> None:
         self.numbers: dict[str | None, int] = {}
-        """The number of each speaker; None is the speaker of entries that nobody said."""
+        """The number of each speaker; None stands for entries without one."""
         self._numbers_by_name: dict[str, int | None] = {}
-        """The speaker of each full name and first name, normalized; None if it is a first name of several."""
+        """The speaker of each full name and first name, normalized.
+
+        None for a first name that several speakers share: alone it means none of them.
+        """
 
     def register(self, speaker: str | None) -> int:
-        """Return the number of a speaker, who gets the next one if there is none yet."""
+        """Return the number of a speaker; a new speaker gets the next number."""
         number = self.numbers.get(speaker)
         if number is None:
             number = len(self.numbers)
@@ -68,7 +72,8 @@ class Speakers:
     def without_names(self, query: str) -> str:
         """Return a query without the names of speakers; unchanged if nothing else is in it.
 
-        By meaning a name is near to all turns by or about a speaker, whatever they are about.
+        The vector of a name is similar to those of all turns by or about a speaker, whatever they are
+        about. A first name that several speakers share stays.
         """
         searched_part = query[:MAX_SEARCHED_CHARS]
         remainder = searched_part
@@ -90,6 +95,7 @@ class Speakers:
 
         first_name = full_name.partition(" ")[0]
         if first_name in self._numbers_by_name:
+            # An earlier speaker has the same name, so it does not tell which of them is meant.
             self._numbers_by_name[first_name] = None
         else:
             self._numbers_by_name[first_name] = number
@@ -98,7 +104,7 @@ class Speakers:
         self._numbers_by_name[full_name] = number
 
     def _users(self) -> list[int]:
-        """Return the numbers of the speakers that are called like a user."""
+        """Return the numbers of the speakers that have one of `USER_NAMES`."""
         return [
             number
             for speaker, number in self.numbers.items()
@@ -106,7 +112,7 @@ class Speakers:
         ]
 
     def _names_longest_first(self) -> list[str]:
-        """Return the names that stand for one speaker; of a full name the whole is to be found first."""
+        """Return the names that mean exactly one speaker, "ann lee" before "ann"."""
         names = [name for name, number in self._numbers_by_name.items() if number is not None]
         names.sort(key=len)
         return names[::-1]
@@ -119,9 +125,11 @@ def is_assistant(speaker: str | None) -> bool:
 
 def _contains_name(text: str, name: str) -> bool:
     """Return whether a name is in a text, as whole words; both are normalized."""
+    # Most names are not in a text, and this is much faster than the pattern below.
     if name not in text:
         return False
-    # Chinese has no blanks between words.
+
+    # Chinese has no blanks between words, so any place in the text will do.
     if _CHINESE.search(name):
         return True
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None

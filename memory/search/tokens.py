@@ -74,7 +74,8 @@ def _query_terms(query: str) -> tuple[str, ...]:
 
 
 def _words(text: str) -> list[str]:
-    """Split a normalized text into words."""
+    """Split a normalized text into words, Chinese with jieba and all else at signs and blanks."""
+    # The same as below, for texts without Chinese, but faster.
     if text.isascii():
         return _WORD.findall(text)
 
@@ -88,6 +89,7 @@ def _words(text: str) -> list[str]:
 
         chinese_chars += len(chinese)
         if chinese_chars <= MAX_SPLIT_CHARS:
+            # For search jieba returns a long word and the words within it.
             words.extend(chinese_cutter().cut_for_search(chinese))
         else:
             words.extend(_pairs(chinese))
@@ -102,7 +104,11 @@ def _pairs(chinese: str) -> list[str]:
 
 
 def _stems(words: Iterable[str]) -> list[str]:
-    """Return the stems of words in their order, without function words."""
+    """Return the stems of words in their order, without function words.
+
+    Words that are too long, or come after too many others, stay as they are.
+    """
+    # The distinct words of this text, which `MAX_STEMMED_WORDS` limits, with their stems.
     stems: dict[str, str] = {}
     terms: list[str] = []
     for word in words:
@@ -125,5 +131,5 @@ def _stem(word: str) -> str:
     # it affordable to create a new one each time.
     stemmer = cast("Any", snowballstemmer).stemmer("porter")
 
-    # Porter's algorithm removes the whole of "s".
+    # Porter's algorithm removes the whole of "s". Keep it, so that no term is empty.
     return stemmer.stemWord(word) or word

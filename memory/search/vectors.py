@@ -1,7 +1,7 @@
-"""The vectors of an index, and how near each of its entries is to a query.
+"""The vectors of an index, and how similar each of its entries is to a query.
 
-An entry has one vector for each of its passages. How near it is to a query is the cosine of the
-passage that is nearest: the vector of a long text as a whole is near to nothing.
+An entry has one vector for each of its passages. Its similarity to a query is the cosine of the most
+similar passage.
 
 Vectors of length 1 are expected, so that cosines are inner products.
 """
@@ -25,13 +25,13 @@ class PassageVectors(NamedTuple):
     """The vectors of some rows."""
 
     passage_counts: list[int]
-    """How many passages each row has."""
+    """How many of `vectors` belong to each row."""
     vectors: np.ndarray
     """float32 of shape [passages, dimension], row after row."""
 
 
 class VectorTable:
-    """The vectors of the passages of entries, which are known by their rows. Not locked."""
+    """The vectors of the passages in each row of an index. Not safe under threads without a lock."""
 
     def __init__(self) -> None:
         self._buffer = np.empty((0, 0), np.float32)
@@ -93,7 +93,7 @@ class VectorTable:
         return PassageVectors(passage_counts, self.vectors[passages])
 
     def cosines(self, queries: np.ndarray, row_count: int) -> np.ndarray:
-        """Return the cosine between each query and the nearest passage of each row.
+        """Return the cosine between each query and the most similar passage of each row.
 
         A query gets the same cosines alone and beside others, and equal vectors have equal cosines
         wherever they stand.
@@ -110,15 +110,18 @@ class VectorTable:
             # Every row has one passage, and they stand in the order of the rows.
             return passage_cosines
 
-        # The last column is that of `_NO_ROW`, -1; it is cut off at the end.
-        nearest = np.full((len(queries), row_count + 1), -np.inf, np.float32)
+        # Removed passages have the row -1, `_NO_ROW`, which numpy takes for the last column. So add
+        # a column for them, and cut it off at the end.
+        row_cosines = np.full((len(queries), row_count + 1), -np.inf, np.float32)
         rows = np.frombuffer(self._row_of_passage, np.int64)
-        for query_nearest, query_cosines in zip(nearest, passage_cosines, strict=True):
-            np.maximum.at(query_nearest, rows, query_cosines)
-        return nearest[:, :row_count]
+        for best_cosines, query_cosines in zip(row_cosines, passage_cosines, strict=True):
+            # Of several passages of a row, the highest cosine stays.
+            np.maximum.at(best_cosines, rows, query_cosines)
+        return row_cosines[:, :row_count]
 
     def _passage_cosines(self, queries: np.ndarray) -> np.ndarray:
         """Return the inner products of queries and all vectors, of shape [queries, passages]."""
+        # faiss reads memory without regard to types and strides.
         queries = np.ascontiguousarray(queries, np.float32)
         vectors = self.vectors
         cosines = np.empty((len(queries), len(vectors)), np.float32)

@@ -31,6 +31,10 @@ from pydantic import (
 from ...errors import UnknownNameError, UserError
 from ...records import FrozenMapping
 from ...records.frozen import FrozenDict
+from ...validation import validation_message
+
+_MAX_SHOWN_CHARS = 40
+"""Most characters of a wrong value that an error message shows."""
 
 Deviations = Annotated[float, Field(ge=0, le=100)]
 """A number of standard deviations, the unit in which `fusion` adds signals."""
@@ -39,6 +43,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def _check_step(step: int) -> int:
+    """Refuse a distance of 0 turns."""
     if step == 0:
         raise ValueError("a turn is no neighbour of itself")
     return step
@@ -81,18 +86,33 @@ class SignalWeights(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _report_in_one_line(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+    def _check_weights(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Raise a UserError of one line about the first weight that is not valid."""
         try:
             return validate(values)
-        except ValidationError as error:
-            problem = error.errors()[0]
+        except ValidationError as validation_error:
+            user_error = cls._error_of_first_problem(validation_error)
 
         # Raised outside the except block, so that pydantic's report is not shown beside it.
-        place = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+        raise user_error
+
+    @classmethod
+    def _error_of_first_problem(cls, error: ValidationError) -> UserError:
+        """Return the first problem of pydantic's report as an error of one line."""
+        problem = error.errors()[0]
+
+        # Where the key of a mapping is wrong, pydantic names the key and "[key]" behind it.
+        location = [str(part) for part in problem["loc"] if part != "[key]"]
+        weight_name = ".".join(location)
         if problem["type"] == "extra_forbidden":
-            raise UnknownNameError("search weight", place, cls.model_fields)
-        reason = problem["msg"].removeprefix("Value error, ").replace("Input", "input")
-        raise UserError(f"search weight {place} = {problem['input']!r:.40}: {reason}")
+            return UnknownNameError("search weight", weight_name, cls.model_fields)
+
+        # The message shows the value between name and reason, so take the reason alone. It is no
+        # sentence of its own there: "Input should be ..." begins with a small letter.
+        reason = validation_message(error, skipped_parts=len(problem["loc"]))
+        reason = reason[0].lower() + reason[1:]
+        shown_value = repr(problem["input"])[:_MAX_SHOWN_CHARS]
+        return UserError(f"search weight {weight_name} = {shown_value}: {reason}")
 
 
 DEFAULT_WEIGHTS = SignalWeights()
