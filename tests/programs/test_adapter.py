@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.programs.adapter import ADAPTERS, AutoAdapter, JsonAdapter, adapter, output_schema, outputs_name
+from mempiler.programs.adapter import ADAPTERS, adapter
+from mempiler.programs.auto_adapter import AutoAdapter
 from mempiler.programs.catalog import build
 from mempiler.programs.compact_adapter import CompactAdapter
+from mempiler.programs.json_adapter import SchemaAdapter
+from mempiler.programs.output_schema import output_schema, outputs_name
 from mempiler.programs.state import signature_of
 from mempiler.programs.tasks.task import TASKS
 from mempiler.reading.cut_texts import CutText
@@ -108,7 +111,7 @@ class Replying(dspy.utils.DummyLM):
 
 
 def _under_schema(lm: Replying, outputs: str, **settings: Any) -> Any:
-    return JsonAdapter({"type": "object"})(
+    return SchemaAdapter({"type": "object"})(
         lm, settings, dspy.Signature(f"question -> {outputs}"), [], {"question": "?"}
     )
 
@@ -196,7 +199,7 @@ def values(signature: Any, n: int) -> dict[str, Any]:
 
 
 def _adapter(name: str, signature: Any) -> dspy.Adapter:
-    return JsonAdapter(output_schema(signature) or {}) if name == "schema" else adapter(name)
+    return SchemaAdapter(output_schema(signature) or {}) if name == "schema" else adapter(name)
 
 
 @pytest.mark.parametrize("task", SIGNATURES)

@@ -3,7 +3,7 @@
 import asyncio
 import copy
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import numpy as np
@@ -15,8 +15,8 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.errors import AnswerChangedError
 from mempiler.memory.search.index_cache import IndexCache
-from mempiler.programs.adapter import CorrectingAdapter
-from mempiler.programs.predictor import Component
+from mempiler.programs.correcting_adapter import CorrectingAdapter
+from mempiler.programs.predictor import Component, Predictor, predictors_of, replace_predictors
 from mempiler.programs.recording import record_failure, record_rejected, recording
 from mempiler.programs.state import dump_predictor, prompts_text
 from mempiler.programs.streaming import ANSWER_LISTENER, AnswerStream
@@ -142,6 +142,36 @@ def test_output_that_cannot_be_read_is_a_failure_of_its_predictor(scripted: Any,
         assert part.try_call(asked, context="", question="Who?") is None
     assert [(failure.kind, failure.where) for failure in record.failures] == [("parse", where)]
     assert "\n" not in record.failures[0].message
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def test_plain_predictors_are_replaced_wherever_dspy_finds_them_and_one_stays_one() -> None:
+    shared = dspy.Predict(AnswerFromContext, temperature=0.5)
+    shared.demos, shared.lm = [POOL[0]], DummyLM([])
+    module, frozen = Bare(), predictor(AnswerFromContext)
+    parts: Any = module
+    parts.shared, parts.steps, parts.by_name = shared, [shared, dspy.ChainOfThought(AnswerFromContext)], {"b": shared}
+    parts.pair, parts.ours, parts.numbers = Pair(shared, 1), frozen, (1, 2)
+    parts.itself = module  # a circle
+    numbers, paths = parts.numbers, list(predictors_of(module))
+    replace_predictors(module)
+
+    new = parts.shared
+    assert type(new) is Predictor
+    assert parts.steps[0] is parts.by_name["b"] is parts.pair.first is new
+    assert type(parts.pair) is Pair
+    assert (parts.ours, parts.numbers) == (frozen, numbers)
+    assert type(parts.steps[1].predict) is Predictor
+    assert list(predictors_of(module)) == paths
+    assert (new.demos, new.lm, new.config, new.stage) == ([POOL[0]], shared.lm, {"temperature": 0.5}, shared.stage)
+    # Its signature is its own: InferRules edits instructions on the class.
+    assert new.signature.equals(AnswerFromContext)
+    assert new.signature is not shared.signature
+    assert type(shared) is dspy.Predict
 
 
 class Name(dspy.Signature):
