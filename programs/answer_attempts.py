@@ -5,7 +5,7 @@ that was cut off is asked for with twice the tokens instead. If that answer cann
 its error is raised.
 
 Example:
-    attempts = AnswerAttempts(lm, lm_kwargs, inputs)
+    attempts = AnswerAttempts(lm, lm_kwargs, inputs, max_retries=1)
     while True:
         try:
             return send(attempts.current)
@@ -25,9 +25,6 @@ from dspy.utils.exceptions import AdapterParseError
 from ..reading.failures import CutShortError
 from .recording import CURRENT_CALL
 
-MAX_RETRIES = 1
-"""How often an answer that cannot be read is asked for again."""
-
 DEFAULT_MAX_TOKENS = 4096
 """The limit that a cut answer is taken to have had if none was set, in tokens."""
 
@@ -36,10 +33,11 @@ DEFAULT_MAX_TOKENS = 4096
 class Attempt:
     """One request for an answer."""
 
+    retries_left: int
+    """How often the answer may be asked for again."""
+
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The inputs of the predictor: an answer may refer to ids and options in them."""
-
-    retries_left: int = MAX_RETRIES
 
     unreadable: AdapterParseError | None = None
     """Why the previous answer could not be read; None for the first attempt."""
@@ -55,13 +53,18 @@ class AnswerAttempts:
         lm: The language model that is asked.
         lm_kwargs: The caller's settings of the model.
         inputs: The inputs of the predictor.
+        max_retries: How often an answer that cannot be read is asked for again.
     """
 
     def __init__(
-        self, lm: dspy.BaseLM, lm_kwargs: Mapping[str, Any], inputs: Mapping[str, Any]
+        self,
+        lm: dspy.BaseLM,
+        lm_kwargs: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        max_retries: int,
     ) -> None:
         self._lm_settings = {**getattr(lm, "kwargs", {}), **lm_kwargs}
-        self.current = Attempt(inputs)
+        self.current = Attempt(max_retries, inputs)
         """The attempt that is to be made."""
 
     def retry_after(self, error: AdapterParseError) -> None:
@@ -73,8 +76,8 @@ class AnswerAttempts:
         if self.current.retries_left == 0:
             raise error
         self.current = Attempt(
-            inputs=self.current.inputs,
             retries_left=self.current.retries_left - 1,
+            inputs=self.current.inputs,
             unreadable=error,
             settings=self._settings_after(error),
         )

@@ -181,6 +181,7 @@ class AutoAdapter(CorrectingAdapter):
             return None
 
         adapter = SchemaAdapter(schema, self._system_messages)
+        adapter.corrections = self.corrections
         return SchemaTrial(adapter, use, self._accepted, is_known=is_accepted is True)
 
 

@@ -69,12 +69,15 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
     def __init__(self, system_messages: SystemMessages | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.use_json_adapter_fallback = False
+        self.corrections = 1
+        """How often an answer that cannot be read is asked for again."""
         self.request_settings: dict[str, Any] = {}
         """Settings of the model for every request, which replace those of the caller."""
         if system_messages is None:
             system_messages = SystemMessages(MAX_SYSTEM_MESSAGES)
         self._system_messages = system_messages
-        self._attempt = Attempt()
+        self._attempt: Attempt | None = None
+        """The attempt that this copy makes; None in an adapter that makes no request."""
 
     def __call__(
         self,
@@ -84,7 +87,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        attempts = AnswerAttempts(lm, lm_kwargs, inputs)
+        attempts = AnswerAttempts(lm, lm_kwargs, inputs, self.corrections)
         while True:
             adapter = self._copy_for(attempts.current)
             settings = {**lm_kwargs, **self.request_settings, **attempts.current.settings}
@@ -102,7 +105,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        attempts = AnswerAttempts(lm, lm_kwargs, inputs)
+        attempts = AnswerAttempts(lm, lm_kwargs, inputs, self.corrections)
         while True:
             adapter = self._copy_for(attempts.current)
             settings = {**lm_kwargs, **self.request_settings, **attempts.current.settings}
@@ -128,13 +131,14 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
             CutShortError: It is cut off, and may be asked for with more tokens or holds more than
                 texts.
         """
+        attempt = self._attempt or Attempt(self.corrections)
         if isinstance(completion, CutText):
-            self._check_cut_answer(signature, completion)
+            self._check_cut_answer(signature, completion, may_retry=attempt.retries_left > 0)
 
         max_text_length = longest_text.get()
         try:
             answer = read_answer(
-                signature, completion, self._attempt.inputs, max_text_length, self.layout
+                signature, completion, attempt.inputs, max_text_length, self.layout
             )
         except UnreadableError as error:
             quoted = completion
@@ -145,12 +149,13 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         _record_repairs(answer.repairs, is_cut=isinstance(completion, CutText))
         return answer.outputs
 
-    def _check_cut_answer(self, signature: type[dspy.Signature], completion: CutText) -> None:
+    def _check_cut_answer(
+        self, signature: type[dspy.Signature], completion: CutText, may_retry: bool
+    ) -> None:
         """Raise an error unless a cut answer is the best that can be had.
 
         The beginning of a text is worth more than nothing if no retry is left.
         """
-        may_retry = self._attempt.retries_left > 0
         if may_retry and ends_in_loop(completion):
             # It would fill twice the tokens as well, so it is asked for with the same limit.
             reason = "it repeats itself without an end"
@@ -180,7 +185,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
     ) -> list[dict[str, Any]]:
         """Return the messages of a request; a retry ends with the unreadable answer."""
         messages = super().format(signature, demos, inputs)
-        error = self._attempt.unreadable
+        error = self._attempt.unreadable if self._attempt else None
         # An answer that was cut off was not wrong: it is asked for as if for the first time.
         if error is None or isinstance(error, CutShortError):
             return messages
