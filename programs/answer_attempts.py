@@ -23,7 +23,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from ..reading.failures import CutShortError
-from .recording import CURRENT_CALL
+from .recording import record_retry
 
 DEFAULT_MAX_TOKENS = 4096
 """The limit that a cut answer is taken to have had if none was set, in tokens."""
@@ -81,7 +81,7 @@ class AnswerAttempts:
             unreadable=error,
             settings=self._settings_after(error),
         )
-        _record_retry(error)
+        record_retry("cut" if isinstance(error, CutShortError) else "parse")
 
     def _settings_after(self, error: AdapterParseError) -> dict[str, Any]:
         """Return the settings of the retry: a cut answer gets twice the tokens."""
@@ -93,13 +93,3 @@ class AnswerAttempts:
             name = "max_completion_tokens"
         limit = self._lm_settings.get(name) or DEFAULT_MAX_TOKENS
         return {name: 2 * int(limit)}
-
-
-def _record_retry(error: AdapterParseError) -> None:
-    """Record in the running call that its answer is asked for again."""
-    call = CURRENT_CALL.get()
-    if call is None:
-        return
-    call.retried = True
-    fault = "cut" if isinstance(error, CutShortError) else "parse"
-    call.fault_counts[fault] += 1

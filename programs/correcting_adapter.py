@@ -14,7 +14,6 @@ request shows the model its answer and the reason:
 from __future__ import annotations
 
 import copy
-from contextvars import ContextVar
 from typing import Any, ClassVar, cast, get_origin
 
 import dspy
@@ -25,15 +24,13 @@ from ..reading.cut_texts import CutText, ends_in_loop
 from ..reading.failures import CutShortError
 from ..reading.layouts import Layout
 from ..reading.markers import escape_markers
-from ..reading.repairs import Repair, UnreadableError
+from ..reading.repairs import UnreadableError
 from ..records.shared_by_copies import SharedByCopies
+from ._context import current_program_context
 from .answer_attempts import AnswerAttempts, Attempt
-from .recording import CURRENT_CALL
+from .recording import record_faults
 from .single_flight import SingleFlight
-from .streaming import streamed
-
-longest_text: ContextVar[int | None] = ContextVar("longest_text", default=None)
-"""Most characters of a text that is read; writers set it for the answers they keep."""
+from .streaming import send_output
 
 MAX_QUOTED_CHARS = 1000
 """Most characters that the model is shown of an answer that is endless, or too long to be read."""
@@ -92,7 +89,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
             adapter = self._copy_for(attempts.current)
             settings = {**lm_kwargs, **self.request_settings, **attempts.current.settings}
             try:
-                with streamed(signature, self.layout):
+                with send_output(signature, self.layout):
                     return self.pipeline.__call__(adapter, lm, settings, signature, demos, inputs)
             except AdapterParseError as error:
                 attempts.retry_after(error)
@@ -110,7 +107,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
             adapter = self._copy_for(attempts.current)
             settings = {**lm_kwargs, **self.request_settings, **attempts.current.settings}
             try:
-                with streamed(signature, self.layout):
+                with send_output(signature, self.layout):
                     return await self.pipeline.acall(
                         adapter, lm, settings, signature, demos, inputs
                     )
@@ -135,7 +132,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         if isinstance(completion, CutText):
             self._check_cut_answer(signature, completion, may_retry=attempt.retries_left > 0)
 
-        max_text_length = longest_text.get()
+        max_text_length = current_program_context().max_text_length
         try:
             answer = read_answer(
                 signature, completion, attempt.inputs, max_text_length, self.layout
@@ -146,7 +143,10 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
                 quoted = _beginning(completion)
             raise self._parse_error(AdapterParseError, signature, quoted, str(error)) from error
 
-        _record_repairs(answer.repairs, is_cut=isinstance(completion, CutText))
+        faults = [repair.kind for repair in answer.repairs]
+        if isinstance(completion, CutText):
+            faults.append("cut")
+        record_faults(faults)
         return answer.outputs
 
     def _check_cut_answer(
@@ -252,17 +252,6 @@ def _correction_messages(error: AdapterParseError, requirements: str) -> list[di
         {"role": "assistant", "content": error.lm_response or "(empty)"},
         {"role": "user", "content": request},
     ]
-
-
-def _record_repairs(repairs: list[Repair], is_cut: bool) -> None:
-    """Record in the running call what was wrong with an answer that could be read."""
-    call = CURRENT_CALL.get()
-    if call is None:
-        return
-    for repair in repairs:
-        call.fault_counts[repair.kind] += 1
-    if is_cut:
-        call.fault_counts["cut"] += 1
 
 
 def _beginning(completion: str) -> str:

@@ -6,7 +6,6 @@ are remembered by identity, since every question asks for them.
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import hashlib
 import inspect
@@ -21,13 +20,12 @@ import dspy
 from pydantic import BaseModel, TypeAdapter
 
 from .. import __version__
-from ..records.context_variables import set_context
+from ._context import current_program_context, program_context
 from .writer import Writer
 from .predictor import Component
 from .state import dump_predictor, signature_of
 from .single_flight import SingleFlight
 
-_rollout: contextvars.ContextVar[str] = contextvars.ContextVar("rollout", default="")
 _UNSEEN = re.compile(r"^api_|key|token$|headers|base_url|secret|password|^timeout$", re.IGNORECASE)
 """Settings of a client that do not reach the model."""
 
@@ -45,7 +43,7 @@ def rollout(name: str | int) -> Generator[None]:
     lm = dspy.settings.lm
     if lm is not None and lm.kwargs.get("temperature"):
         lm = lm.copy(rollout_id=f"{lm.kwargs.get('rollout_id') or ''}/{name}")
-    with set_context(_rollout, str(name)), dspy.context(lm=lm):
+    with program_context(rollout=str(name)), dspy.context(lm=lm):
         yield
 
 
@@ -98,7 +96,7 @@ def writer_key(writer: Writer) -> str:
     lms = {name: _lm_key(predictor.lm or dspy.settings.lm) for name, predictor in predictors.items()}
     form = {name: value for name, value in vars(adapter).items() if isinstance(value, bool | int | str | None)}
     layout = f"{type(adapter).__module__}.{type(adapter).__qualname__}{sorted(form.items())}"
-    return digest([writer_digest(writer), _source_digest(type(writer)), layout, lms, _rollout.get()])
+    return digest([writer_digest(writer), _source_digest(type(writer)), layout, lms, current_program_context().rollout])
 
 
 def digest(parts: Any) -> str:

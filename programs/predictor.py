@@ -12,7 +12,6 @@ import copy
 import inspect
 import json
 from collections.abc import Callable
-from contextvars import ContextVar
 from functools import partial
 from typing import Any, Self
 
@@ -26,9 +25,8 @@ from ..errors import UserError
 from ..memory.search.embedder import Embedder
 from ..memory.search.index_cache import IndexCache
 from ..reading.failures import concerns_prompt
-from ..records.context_variables import set_context
+from ._context import current_program_context, program_context
 from .adapter import adapter as make_adapter
-from .correcting_adapter import longest_text
 from .nearest_demos import nearest_demos
 from .recording import failure_of, record_call, record_failure
 
@@ -37,8 +35,6 @@ DEMO_PREDICTOR_KEY = "dspy_meant_for"
 
 Optimizers give a labelled example to all predictors of a program.
 """
-DEMO_EMBEDDER: ContextVar[Embedder | None] = ContextVar("MEANING", default=None)
-"""The embedding model by which demos are chosen too, for what is asked in this context."""
 CallPredictor = Callable[..., dspy.Prediction | None]
 """Calls a predictor by its name, with its inputs; None where its output stays unreadable."""
 _PIECES = ("embedder", "indexes", "stores", "thing")
@@ -90,7 +86,8 @@ class Predictor(dspy.Predict):
             return demos
         signature: Any = self.signature
         input_names = list(signature.input_fields)
-        return nearest_demos(demos, inputs, input_names, self.nearest, DEMO_EMBEDDER.get())
+        embedder = current_program_context().demo_embedder
+        return nearest_demos(demos, inputs, input_names, self.nearest, embedder)
 
 
 def predictor(signature: type[dspy.Signature]) -> Predictor:
@@ -239,7 +236,7 @@ class Component(dspy.Module):
         """
         adapter = dspy.settings.adapter or make_adapter()
         try:
-            with set_context(longest_text, self.longest_text), dspy.context(adapter=adapter):
+            with program_context(max_text_length=self.longest_text), dspy.context(adapter=adapter):
                 return predictor(**inputs)
         except Exception as error:
             if not concerns_prompt(error):

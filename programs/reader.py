@@ -43,8 +43,9 @@ from ..memory.entry import Entry
 from ..memory.search.embedder import Embedder
 from ..memory.search.index_cache import IndexCache
 from ..records import Context, Hit, Query
+from ._context import current_program_context
 from .predictor import Component
-from .recording import CURRENT_RECORDING, RankedHits
+from .call_recorder import RankedHits
 from .writer import MemoryT
 
 ANY_COSINE = -1.0
@@ -83,7 +84,7 @@ class Reader(Component, Generic[MemoryT]):
 
         A recorder may ask for a longer ranking, which is searched and recorded at the same time.
         """
-        recorder = CURRENT_RECORDING.get() if self.is_search_free else None
+        recorder = current_program_context().recorder if self.is_search_free else None
         if recorder is None:
             return self.search(memory, [query.search_text], k)[0]
 

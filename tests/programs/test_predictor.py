@@ -15,15 +15,15 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.errors import AnswerChangedError
 from mempiler.memory.search.index_cache import IndexCache
+from mempiler.programs.answer_stream import AnswerStream
 from mempiler.programs.correcting_adapter import CorrectingAdapter
 from mempiler.programs.predictor import Component, Predictor, predictors_of, replace_predictors
 from mempiler.programs.recording import record_failure, record_rejected, recording
 from mempiler.programs.state import dump_predictor, prompts_text
-from mempiler.programs.streaming import ANSWER_LISTENER, AnswerStream
+from mempiler.programs.streaming import send_answer_to
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.programs.threads import gather
 from mempiler.records import Failure
-from mempiler.records.context_variables import set_context
 from mempiler.signatures.answering import AnswerFromContext
 
 from tests.stub_server import StubServer
@@ -247,7 +247,7 @@ def test_only_the_predictor_of_the_task_is_heard(store: Store, method: str, task
         memory = build(method, task).memory(store, "ada", lm=named(server))
         memory.add(SAID, remember=False)
         sent: list[str] = []
-        with set_context(ANSWER_LISTENER, AnswerStream(sent.append)):
+        with send_answer_to(AnswerStream(sent.append)):
             memory.remember()
             written = len(server.requests)
             answer = memory.ask("Where did I move?").answer
@@ -281,7 +281,7 @@ def test_answers_that_are_not_given_as_written_are_not_sent(store, task, adapter
         program.task = task if isinstance(task, QuestionAnswering) else program.task
         memory, sent = program.memory(store, "ada", lm=named(server)), list[str]()
         memory.add(SAID, remember=False)
-        with set_context(ANSWER_LISTENER, AnswerStream(sent.append)):
+        with send_answer_to(AnswerStream(sent.append)):
             assert memory.ask("Where did I move?", **query).answer
         assert sent == []
         assert [bool(body.get("stream")) for _, _, body in server.requests] == [False]
@@ -320,7 +320,7 @@ def test_attempts_go_on_where_they_say_the_same(attempts: list[str], sent: list[
     found: list[str] = []
     words = AnswerStream(found.append)
     for attempt in attempts:
-        words.begin("headers")(f"[[ ## answer ## ]]\n{attempt}")
+        words.begin_attempt("headers")(f"[[ ## answer ## ]]\n{attempt}")
     assert found == sent
     assert words.remainder("To Lisbon, she said.") == "To Lisbon, she said.".removeprefix("".join(sent))
     with pytest.raises(AnswerChangedError, match="another one"):
