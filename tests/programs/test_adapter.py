@@ -1,5 +1,6 @@
 """Adapters: what "auto" tries and remembers, what is asked for again, what prompts and demos show; the compact one."""
 
+import asyncio
 import copy
 import time
 from contextlib import suppress
@@ -57,6 +58,24 @@ def test_a_schema_is_tried_once_over_questions_and_copies(stub: Any, schemas: st
     assert len(server.texts) == (7 if kind == "chat" else 6)
 
 
+@pytest.mark.parametrize(("schemas", "kind"), [("honour", "schema"), ("refuse", "chat")])
+def test_asyncio_tries_a_schema_and_asks_again_like_any(stub: Any, schemas: str, kind: str) -> None:
+    server, chosen = stub(schemas=schemas), AutoAdapter()
+
+    async def ask(question: str) -> Any:
+        with dspy.context(lm=_model(server), adapter=chosen):
+            return await dspy.Predict(ASKED).acall(question=question)
+
+    assert all(asyncio.run(ask(f"Question {n}?")).answer for n in range(2))
+    assert chosen.output_modes() == {server.model: {OUTPUTS: kind}}
+    assert [found is not None for found in server.formats] == [True, True] if kind == "schema" else [True, False, False]
+
+    lm = Replying("no number", '{"number": 3}')
+    signature = dspy.Signature("question -> number: int")
+    answer = asyncio.run(SchemaAdapter({"type": "object"}).acall(lm, {}, signature, [], {"question": "?"}))
+    assert (answer, len(lm.asked)) == ([{"number": 3}], 2)
+
+
 def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
     refused = lambda n, text: "400" if "JSON object" in text and "sure" in text else None  # noqa: E731
     server, chosen = stub(refused, schemas="honour"), AutoAdapter()
@@ -108,6 +127,9 @@ class Replying(dspy.utils.DummyLM):
         self.asked.append(messages)
         self.settings.append(kwargs)
         return [self.replies.pop(0)]
+
+    async def acall(self, *asked: Any, **named: Any) -> Any:
+        return self(*asked, **named)
 
 
 def _under_schema(lm: Replying, outputs: str, **settings: Any) -> Any:
