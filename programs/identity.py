@@ -22,7 +22,7 @@ from pydantic import BaseModel, TypeAdapter
 from .. import __version__
 from ._context import current_program_context, program_context
 from .writer import Writer
-from .predictor import Component
+from .component import Component
 from .state import dump_predictor, signature_of
 from .single_flight import SingleFlight
 

@@ -8,37 +8,22 @@ Example:
 
 from __future__ import annotations
 
-import copy
-import inspect
-import json
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import dspy
-from pydantic import BaseModel
 
 from ..async_bridge import is_bridged, off_loop, run_bridged, wait_for
 from ..engines.async_models import can_be_awaited
-from ..engines.embedders import embedder as offline_embedder
-from ..errors import UserError
-from ..memory.search.embedder import Embedder
-from ..memory.search.index_cache import IndexCache
-from ..reading.failures import concerns_prompt
-from ._context import current_program_context, program_context
-from .adapter import adapter as make_adapter
+from ._context import current_program_context
 from .nearest_demos import nearest_demos
-from .recording import failure_of, record_call, record_failure
+from .recording import record_call
 
 DEMO_PREDICTOR_KEY = "dspy_meant_for"
 """Key of a demo under which it names the one predictor that may show it.
 
 Optimizers give a labelled example to all predictors of a program.
 """
-CallPredictor = Callable[..., dspy.Prediction | None]
-"""Calls a predictor by its name, with its inputs; None where its output stays unreadable."""
-_PIECES = ("embedder", "indexes", "stores", "thing")
-"""Arguments that are what a part is made of, and no settings; so are modules, indexes and whatever embeds."""
 
 
 class Predictor(dspy.Predict):
@@ -179,11 +164,6 @@ def _as_predictor(plain: dspy.Predict) -> Predictor:
     return new
 
 
-def semantic_embedder(embedder: Embedder | None) -> Embedder | None:
-    """The embedder, if it adds to a search by words: the offline one compares spelling, and finds less than BM25."""
-    return None if embedder is None or embedder.name == offline_embedder().name else embedder
-
-
 def is_for(demo: Any, path: str) -> bool:
     """Return whether the predictor at a path may show a demo."""
     return demo.get(DEMO_PREDICTOR_KEY, path) == path
@@ -193,87 +173,3 @@ def predictors_of(module: dspy.Module) -> dict[str, dspy.Predict]:
     """Every predictor at or below a module by its path, e.g. "extract.predict"; frozen and compiled ones included."""
     found: Any = module.named_sub_modules(dspy.Predict)
     return {path.removeprefix("self."): one for path, one in found}
-
-
-class Component(dspy.Module):
-    """A module whose settings are its constructor arguments, or the fields of one that is a pydantic model.
-
-    Raises:
-        UserError: A setting is no plain value (a number, text, truth value, or a list or dict of these). Embedders,
-            indexes and other modules are no settings: they are what the part is made of.
-    """
-
-    longest_text: int | None = None
-    """Most characters of a text that the part takes from a model; a longer one is no answer."""
-    resolve_dates: bool = False
-    """Whether models are shown the date beside each relative date; its program sets it, by its `task.dates`."""
-    _settings: dict[str, Any]
-    predictors_below = predictors_of
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        parameters = inspect.signature(cls.__init__).parameters.values()
-        loose = [p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        if loose and "__init__" in vars(cls):
-            raise UserError(f"{cls.__name__}: the constructor takes *{loose[0]}; name every setting")
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        self = super().__new__(cls)
-        self._settings = _settings(cls, args, kwargs)
-        return self
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings by name, without embedders and modules."""
-        return dict(self._settings)
-
-    def try_call(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
-        """Calls a predictor, or a module made of them.
-
-        Returns:
-            The prediction; None where the answer stays unreadable, or the endpoint refuses the prompt for its content
-            or length. The failure is recorded.
-        """
-        adapter = dspy.settings.adapter or make_adapter()
-        try:
-            with program_context(max_text_length=self.longest_text), dspy.context(adapter=adapter):
-                return predictor(**inputs)
-        except Exception as error:
-            if not concerns_prompt(error):
-                raise
-            paths = (path for path, found in self.named_sub_modules() if found is predictor)
-            record_failure(failure_of(next(paths, type(predictor).__name__).removeprefix("self."), error))
-            return None
-
-    def call_predictor(self, name: str, **inputs: Any) -> dspy.Prediction | None:
-        """Calls the predictor of a name, as `attempt` does."""
-        return self.try_call(getattr(self, name), **inputs)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        new = self.__class__.__new__(self.__class__)
-        memo[id(self)] = new
-        for name, value in self.__dict__.items():
-            setattr(new, name, value if hasattr(value, "embed") else copy.deepcopy(value, memo))
-        return new
-
-
-def _settings(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    if cls.__init__ is dspy.Module.__init__:
-        return {}
-    try:
-        bound = inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs)
-    except TypeError:
-        return {}  # the constructor itself reports the error
-    bound.apply_defaults()
-    found: dict[str, Any] = {}
-    for name, value in list(bound.arguments.items())[1:]:
-        if isinstance(value, BaseModel):
-            found |= value.model_dump(mode="json")
-        elif not (name in _PIECES or isinstance(value, dspy.Module | IndexCache) or hasattr(value, "embed")):
-            try:
-                json.dumps(value)
-            except (TypeError, ValueError):
-                plain = "use numbers, texts, lists or dicts"
-                raise UserError(f"{cls.__name__}: the setting {name} = {value!r} cannot be saved; {plain}") from None
-            found[name] = value
-    return found

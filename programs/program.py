@@ -27,7 +27,8 @@ from ._context import current_program_context, program_context
 from .adapter import adapter as make_adapter
 from .method import Method
 from .pending import PendingItems, Recalled
-from .predictor import Predictor, predictors_of, replace_predictors, semantic_embedder
+from .embedders import semantic_embedder
+from .predictor import Predictor, predictors_of, replace_predictors
 from .call_recorder import RecordedRecall
 from .cache import CachedMemory, MemoryCache
 from .replay import replay_write_calls

@@ -14,11 +14,12 @@ from mempiler import Store, UserError, build, predictor
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.errors import AnswerChangedError
-from mempiler.memory.search.index_cache import IndexCache
 from mempiler.programs.answer_stream import AnswerStream
+from mempiler.programs.component import Component
 from mempiler.programs.correcting_adapter import CorrectingAdapter
-from mempiler.programs.predictor import Component, Predictor, predictors_of, replace_predictors
+from mempiler.programs.predictor import Predictor, predictors_of, replace_predictors
 from mempiler.programs.recording import record_failure, record_rejected, recording
+from mempiler.programs.settings import Settings
 from mempiler.programs.state import dump_predictor, prompts_text
 from mempiler.programs.streaming import send_answer_to
 from mempiler.programs.tasks.task import QuestionAnswering
@@ -92,37 +93,40 @@ def test_every_predictor_has_its_instructions_fields_and_demos_in_the_text():
     assert "question: Who?\nWhere?\nanswer: Ada" in said
 
 
+class Volume(Settings):
+    loud: bool = True
+    words: Any = "hey"
+
+
 class Shouting(Component):
-    def __init__(self, loud: bool = True, words: Any = "hey", *, times: int = 1) -> None:
-        super().__init__()
-        self.loud = loud
+    settings: Volume
 
-
-class Searching(Component):
-    def __init__(self, embedder: Any = None, indexes: IndexCache | None = None, inner: Any = None, k: int = 3) -> None:
-        super().__init__()
+    def __init__(self, settings: Volume | None = None, embedder: Any = None) -> None:
+        super().__init__(settings or Volume())
+        self.embedder = embedder
 
 
 class Bare(Component):
     pass
 
 
-def test_settings_are_taken_down_without_what_a_part_is_made_of() -> None:
-    assert Shouting().config == {"loud": True, "words": "hey", "times": 1}
+def test_the_config_of_a_component_is_its_settings() -> None:
     words = ["a", {"b": None}]
-    assert Shouting(False, words, times=2).config == {"loud": False, "words": words, "times": 2}
-    part = Searching(embedder(), IndexCache(), Shouting(), k=7)
-    part.embedder = embedder()  # pyright: ignore[reportAttributeAccessIssue]
+    assert Shouting().config == {"loud": True, "words": "hey"}
+    assert Shouting(Volume(loud=False, words=words)).config == {"loud": False, "words": words}
+    assert Bare().config == {}
+
+
+def test_a_copy_of_a_component_shares_its_embedder() -> None:
+    part = Shouting(Volume(loud=False), embedder())
     twin = copy.deepcopy(part)
-    assert twin.config == part.config == {"k": 7}
-    assert twin.embedder is part.embedder  # pyright: ignore[reportAttributeAccessIssue]
+    assert twin.config == part.config
+    assert twin.embedder is part.embedder
 
 
-def test_every_setting_is_named_and_can_be_saved() -> None:
-    with pytest.raises(UserError, match=r"^Shouting: the setting words = .* cannot be saved; use numbers, texts"):
-        Shouting(words=object())
-    with pytest.raises(UserError, match=r"^Loose: the constructor takes \*more; name every setting$"):
-        type("Loose", (Component,), {"__init__": lambda self, **more: None})
+def test_a_setting_that_has_no_json_form_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^Volume: the setting words = .* cannot be saved; use numbers, texts"):
+        Volume(words=object())
 
 
 class Asking(Component):
