@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .programs.program import MemoryProgram as MemoryProgram
     from .programs.reader import EntryReader as EntryReader
     from .programs.reader import Reader as Reader
+    from .programs.settings import Settings as Settings
     from .programs.writer import ExtractionFailed as ExtractionFailed
     from .programs.writer import Writer as Writer
     from .records import Action as Action
@@ -101,6 +102,7 @@ _MODULES = {
     "Method": ".programs.method",
     "Policy": ".programs.method",
     "Reader": ".programs.reader",
+    "Settings": ".programs.settings",
     "Writer": ".programs.writer",
     "predictor": ".programs.predictor",
     "MemoryProgram": ".programs.program",

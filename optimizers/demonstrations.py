@@ -26,7 +26,6 @@ import dspy
 
 from ..data.memory_env import UTTERANCES, Conversation, vocabulary
 from ..data.synthesis.memory_teacher import ERRORS, MISHEARD, MISSED, teach_facts, teach_operations
-from ..engines.embedders import embedder
 from ..engines.weights import cache
 from ..errors import UserError
 from ..programs.compact_adapter import CompactAdapter
@@ -126,7 +125,7 @@ def tiny_folder(seed: int = 0, method: MemoryR2 | None = None) -> Path:
         MissingDependencyError: torch or transformers is not installed.
         UserError: The cache cannot be written.
     """
-    method = method or MemoryR2(embedder(), MemoryR2Settings(**MemoryR2.preset("memory-env")))
+    method = method or MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
     clean: dict[str, Any] = {"errors": {}, "missed": 0.0, "misheard": 0.0}
     good = _thinned(demonstrate(method, CompactAdapter(), USERS, seed=2 * seed, **clean), seed)
     poor = _thinned(demonstrate(method, CompactAdapter(), USERS // 2, seed=2 * seed + 1), seed)

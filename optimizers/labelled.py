@@ -20,9 +20,10 @@ from typing import Any
 import dspy
 
 from ..errors import MempilerError, ProgramError
+from ..programs.call_recorder import PredictorCall
 from ..programs.predictor import DEMO_PREDICTOR_KEY
 from ..programs.program import MemoryProgram
-from ..programs.recording import PredictorCall, recording
+from ..programs.recording import recording
 from ..programs.state import dump_values, load_values, signature_of
 from ..programs.tasks.behavior import newest_actions
 from ..records import Context, Hit, Query, estimate_tokens

@@ -27,7 +27,7 @@ from ..memory.memory import Memory
 from ..records import Failure, History, Item
 from ..records.shared_by_copies import SharedByCopies
 from .identity import digest, writer_key
-from .recording import PredictorCall
+from .call_recorder import PredictorCall
 from .single_flight import SingleFlight
 from .threads import gather
 from .writer import Writer

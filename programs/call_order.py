@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 
@@ -28,7 +27,3 @@ class CallOrder:
     def next_position(self) -> tuple[int, ...]:
         """Return the position of the next call. Positions compare in program order."""
         return (*self.path, next(self._numbers))
-
-
-CALL_ORDER: ContextVar[CallOrder | None] = ContextVar("call_order", default=None)
-"""Numbers the calls of the running work; None if nothing is recorded."""

@@ -1,50 +1,28 @@
-"""The methods by name, and how a program is put together from names."""
+"""Methods by name, and programs that are built from names and settings."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from ..engines.embedders import embedder as offline_embedder
 from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.search.embedder import Embedder
 from ..records.import_object import import_object, refuse_python_file
+from .cache import MemoryCache
+from .embedders import offline_embedder
 from .external.program import build_external_program, load_target, takes_embedder
 from .method import Method, Policy
-from .settings import Settings
 from .names import METHODS, POLICIES, plugins
 from .program import MemoryProgram
-from .cache import MemoryCache
-from .tasks.task import TASK, TaskSettings, split_config
+from .tasks.task import TASK, Task, TaskSettings, split_config
 from .tasks.task import task as task_class
-
-RULES: Mapping[tuple[str, str], str] = {
-    ("pgr", "min_score"): "near",
-    ("pgr", "augment_score"): "close",
-    ("pgr", "merge_score"): "same",
-    ("memory_r2", "min_score"): "related",
-    ("rgmem", "node_cosine"): "named",
-    ("rgmem", "merge_cosine"): "same",
-}
-"""What each setting of a method's room asks for of cosines, whose numbers differ by embedder.
-
-Chosen with `perf/embedders.py` of commit b9d2176 on facts and questions of LoCoMo's conv-26, checked on conv-30:
-`related` is above half of the facts of another conversation, `near` above 19 of 20, `named` above 999 of 1,000; half
-of the evidence is above `close`; one in 10,000 pairs of facts of one conversation is above `same`.
-"""
+from .thresholds import cosine_thresholds
 
 MOST_POLICIES = 8
 """Most policies in one name of a method, as `logs+` and `pgr+` in `logs+pgr+turn-rag`."""
 
-COSINES: Mapping[str, Mapping[str, float]] = {
-    "offline": {"near": 0.13, "named": 0.27, "close": 0.44},
-    "minilm": {"related": 0.16, "near": 0.31, "named": 0.44, "close": 0.75, "same": 0.92},
-    "e5": {"related": 0.73, "near": 0.77, "named": 0.8, "close": 0.88, "same": 0.98},
-}
-"""By embedder. What is not here is the method's default: of the offline one, those that were chosen under it."""
 RENAMED: Mapping[tuple[str, str], str] = {("memory-r2", "abstain"): f"{TASK}abstain"}
-"""Settings, by method and name, that programs saved by earlier versions name otherwise."""
+"""New names of settings, by method and by the name that programs of earlier versions have saved."""
 
 
 def build(
@@ -55,143 +33,207 @@ def build(
     adapter: str = "chat",
     **config: Any,
 ) -> MemoryProgram:
-    """Puts a program together.
+    """Return a program that is put together from names.
 
     Args:
-        method: A name of `METHODS`, `module:Class` of one's own, or `pgr+` or `logs+` and one of these. Or what is no
-            method: `module:thing` that answers or is searched, the URL of an endpoint (`external.program`).
+        method: A name of `METHODS`, `module:Class` of one's own, or one of these after `pgr+` or
+            `logs+`. Also what is no method: `module:thing` that answers or is searched, or the URL
+            of an endpoint (`external.program`).
         task: A name of `tasks.TASKS`.
-        embedder: Vectors for methods that search by meaning; the offline embedder for those that cannot do without, if
-            None. It compares spelling: name an embedding model for real use. Thresholds for cosines that `config` does
-            not name are those of the embedder (`RULES`), or the method's defaults.
+        embedder: Vectors for methods that search by meaning. If None, methods that cannot do
+            without get the offline embedder, which compares spelling: name an embedding model for
+            real use. Thresholds for cosines that `config` does not name are those of the embedder
+            (`thresholds.COSINES`), or else the method's defaults.
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
-        **config: Constructor arguments of the method; of a policy's inner method with the prefix `inner_`; of the task
-            (`TaskSettings`) with the prefix `task.`.
+        **config: Settings of the method; with the prefix `inner_` those of a policy's inner
+            method, with the prefix `task.` those of the task (`TaskSettings`).
 
     Raises:
-        UnknownNameError: No such method or task.
-        UserError: The class cannot be imported, is no method, or does not take the arguments.
+        UnknownNameError: There is no such method or task.
+        UserError: The class cannot be imported, is no method, or has no such settings.
     """
+    # An unknown task is reported before a module of the user's is imported.
     task_class(task)
-    thing = load_target(method)
-    if thing is not None:
-        return build_external_program(thing, method, task, embedder, cache, adapter, config=config)
-    config, asked = split_config({RENAMED.get((method, name), name): value for name, value in config.items()}, task)
-    made = _make(method, embedder, config)
-    return MemoryProgram(made, _task_of(made, task, asked), cache, adapter, method)
+    target = load_target(method)
+    if target is not None:
+        return build_external_program(target, method, task, embedder, cache, adapter, config=config)
+
+    method_config, task_settings = split_config(_with_new_names(method, config), task)
+    built_method = _build_method(method, embedder, method_config)
+    built_task = _make_task(built_method, task, task_settings)
+    return MemoryProgram(built_method, built_task, cache, adapter, method)
 
 
 def with_task(program: MemoryProgram, task: str, settings: TaskSettings) -> MemoryProgram:
-    """A program with the same method, prompts and model, that answers another task by that task's own prompts.
+    """Return a program with the same method, prompts and model that answers another task.
 
-    Its lines show resolved dates if those of the program did: its memories were written so.
+    It answers by that task's own prompts. Its lines show resolved dates if those of the program
+    did: its memories were written so.
 
     Raises:
-        UserError: The program's own task was tuned, so that leaving it out would leave out what was compiled.
+        UserError: The program's own task was tuned, so that leaving it out would leave out what was
+            compiled.
     """
     if task == program.task.name:
         return program
     if program.task.predictors():
         raise UserError(f"it is for {program.task.name}, not for {task}; compile one for that")
-    settings = settings.model_copy(update={"dates": program.task.settings.dates})
-    made = _task_of(program.method, task, settings)
-    return MemoryProgram(program.method, made, program.cache, program.adapter, program.name)
+
+    task_settings = settings.model_copy(update={"dates": program.task.settings.dates})
+    new_task = _make_task(program.method, task, task_settings)
+    return MemoryProgram(program.method, new_task, program.cache, program.adapter, program.name)
 
 
 def method_class(name: str) -> type[Method]:
-    """The class of a method name or of a `module:Class`; of `pgr+METHOD` that of the policy."""
-    policies = name.count("+")
-    if policies > MOST_POLICIES:
-        raise UserError(f"method {name[:40]!r}...: has {policies:,} policies before a method; at most {MOST_POLICIES}")
+    """Return the class of a method's name or `module:Class`; for `pgr+METHOD`, the policy's class.
 
-    policy, plus, inner = name.partition("+")
-    if plus:
-        if policy not in POLICIES:
-            raise UnknownNameError("retrieval policy", policy, POLICIES)
-        method_class(inner)
-        path = POLICIES[policy].path
-    elif ":" in name:
-        path = name
-    elif name in METHODS:
-        path = METHODS[name].path
-    else:
-        refuse_python_file("method", name)
-        others = plugins()
-        if name not in others:
-            raise UnknownNameError("method", name, [*METHODS, *others])
-        path = others[name].value
-    found = import_object("method", name, path)
-    if not (isinstance(found, type) and issubclass(found, Method)):
+    Raises:
+        UnknownNameError: There is no such method or policy.
+        UserError: The class cannot be imported, or is no method.
+    """
+    policy_count = name.count("+")
+    if policy_count > MOST_POLICIES:
+        raise UserError(
+            f"method {name[:40]!r}...: has {policy_count:,} policies before a method; "
+            f"at most {MOST_POLICIES}"
+        )
+
+    loaded = import_object("method", name, _path_of_class(name))
+    if not (isinstance(loaded, type) and issubclass(loaded, Method)):
         raise ProgramError(f"method {name!r} is not a subclass of mempiler.Method")
-    return found
+    return loaded
 
 
 def needs_embedder(name: str) -> bool:
-    """Whether a method searches by meaning, or can."""
-    thing = load_target(name)
-    if thing is not None:
-        return takes_embedder(thing)
-    kind, (_, plus, inner) = method_class(name), name.partition("+")
-    return needs_embedder(inner) if plus else _embedder_of(kind) is not None
+    """Return whether a method can search by meaning; some cannot do otherwise."""
+    target = load_target(name)
+    if target is not None:
+        return takes_embedder(target)
+
+    cls = method_class(name)
+    _, plus, inner_name = name.partition("+")
+    if plus:
+        return needs_embedder(inner_name)
+    return cls.embedder_use != "none"
 
 
 def preset(name: str, benchmark: str) -> dict[str, Any]:
-    """The settings that suit a method for a benchmark better than its defaults; of a policy those of both parts.
+    """Return the settings that suit a method for a benchmark better than its defaults.
+
+    For a policy, those of the inner method are among them, with the prefix `inner_`.
 
     Args:
         name: The method.
-        benchmark: Its name.
+        benchmark: The benchmark's name.
     """
     if load_target(name) is not None:
         return {}
-    _, plus, inner = name.partition("+")
-    kind = method_class(name)
-    own = kind.preset(benchmark, inner)
-    beneath = preset(inner, benchmark) if plus else {}
-    of_method = split_config(beneath, "question-answering")[0]
-    return {**own, **{f"{Policy.INNER_PREFIX}{setting}": value for setting, value in of_method.items()}}
+
+    cls = method_class(name)
+    _, plus, inner_name = name.partition("+")
+    settings = cls.preset(benchmark, inner_name)
+    if not plus:
+        return settings
+
+    # The task is that of the whole program, so settings of the inner method alone are taken along.
+    inner_settings, _ = split_config(preset(inner_name, benchmark), "question-answering")
+    for setting, value in inner_settings.items():
+        settings[f"{Policy.INNER_PREFIX}{setting}"] = value
+    return settings
 
 
-def _task_of(method: Method, task: str, settings: TaskSettings) -> Any:
+def _with_new_names(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by today's names; a program of an earlier version may have saved others."""
+    return {RENAMED.get((method, name), name): value for name, value in config.items()}
+
+
+def _path_of_class(name: str) -> str:
+    """Return the `module:Class` that a method's name stands for.
+
+    Raises:
+        UnknownNameError: There is no such method or policy.
+        UserError: The method beneath a policy cannot be imported, or is no method.
+    """
+    policy, plus, inner_name = name.partition("+")
+    if plus:
+        if policy not in POLICIES:
+            raise UnknownNameError("retrieval policy", policy, POLICIES)
+        method_class(inner_name)
+        return POLICIES[policy].path
+
+    if ":" in name:
+        return name
+    if name in METHODS:
+        return METHODS[name].path
+
+    refuse_python_file("method", name)
+    installed = plugins()
+    if name not in installed:
+        raise UnknownNameError("method", name, [*METHODS, *installed])
+    return installed[name].value
+
+
+def _make_task(method: Method, task: str, settings: TaskSettings) -> Task:
+    """Return a task with its settings, by the prompt of the method's own paper if there is one."""
     made: Any = method.make_task(task) if task in method.tasks else task_class(task)()
     return made.configured(settings)
 
 
-def _make(name: str, embedder: Embedder | None, config: dict[str, Any]) -> Method:
-    kind: Any = method_class(name)
-    _, plus, inner = name.partition("+")
-    given: dict[str, Any] = {}
+def _build_method(name: str, embedder: Embedder | None, config: Mapping[str, Any]) -> Method:
+    cls = method_class(name)
+    cls.check_constructor()
+    _, plus, inner_name = name.partition("+")
     if plus:
-        beneath = {key: value for key, value in config.items() if key.startswith(Policy.INNER_PREFIX)}
-        config = {key: value for key, value in config.items() if key not in beneath}
-        searched = _make(inner, embedder, {key.removeprefix(Policy.INNER_PREFIX): beneath[key] for key in beneath})
-        given, embedder = {"inner": searched}, searched.embedder
-    elif (asked := _embedder_of(kind)) is not None:
-        if embedder is None and asked.default is asked.empty:
+        return _build_policy(name, inner_name, embedder, config)
+
+    arguments: dict[str, Any] = {}
+    if cls.embedder_use != "none":
+        if cls.embedder_use == "required" and embedder is None:
             embedder = offline_embedder()
-        given = {"embedder": embedder}
-    form = settings_model(kind)
-    config = {**_thresholds(kind, form, embedder), **config}
-    settings = form.from_values(name, config)
-    made = {"settings": settings} if kind.Settings else {each: getattr(settings, each) for each in config}
+        arguments["embedder"] = embedder
+    return _construct(name, cls, arguments, embedder, config)
+
+
+def _build_policy(
+    name: str, inner_name: str, embedder: Embedder | None, config: Mapping[str, Any]
+) -> Method:
+    policy_config: dict[str, Any] = {}
+    inner_config: dict[str, Any] = {}
+    for setting, value in config.items():
+        if setting.startswith(Policy.INNER_PREFIX):
+            inner_config[setting.removeprefix(Policy.INNER_PREFIX)] = value
+        else:
+            policy_config[setting] = value
+
+    inner = _build_method(inner_name, embedder, inner_config)
+    # A policy searches by what the inner method searches by.
+    return _construct(name, method_class(name), {"inner": inner}, inner.embedder, policy_config)
+
+
+def _construct(
+    name: str,
+    cls: type[Method],
+    arguments: dict[str, Any],
+    embedder: Embedder | None,
+    config: Mapping[str, Any],
+) -> Method:
+    """Return an object of a method's class, made with its settings and further arguments.
+
+    Args:
+        name: What the method is called, for errors.
+        cls: The class.
+        arguments: Its `embedder` or `inner` method.
+        embedder: What it searches by, which decides about thresholds.
+        config: The settings by name; defaults fill the gaps.
+
+    Raises:
+        UserError: The class has no such settings, or its constructor fails.
+    """
+    settings = cls.Settings.from_values(name, {**cosine_thresholds(cls, embedder), **config})
+    if cls.Settings.model_fields:
+        arguments = {**arguments, "settings": settings}
     try:
-        return kind(**given, **made)
+        return cls(**arguments)
     except TypeError as error:
         raise UserError(f"method {name!r}: {error}") from error
-
-
-def _thresholds(kind: type[Method], form: type[Settings], embedder: Embedder | None) -> dict[str, float]:
-    package, _, room = kind.__module__.rpartition(".")[0].rpartition(".")
-    cosines = COSINES.get(embedder.name, {}) if embedder is not None and package == __package__ else {}
-    fitting = {name: cosines[rule] for (of, name), rule in RULES.items() if of == room and rule in cosines}
-    return {name: value for name, value in fitting.items() if name in form.model_fields}
-
-
-def settings_model(kind: type[Method]) -> type[Settings]:
-    """The settings of a method: its own model, or one of its constructor's arguments and their defaults."""
-    return kind.Settings or Settings.for_class(kind)
-
-
-def _embedder_of(kind: type[Method]) -> inspect.Parameter | None:
-    return inspect.signature(kind.__init__).parameters.get("embedder")

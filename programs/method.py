@@ -1,32 +1,42 @@
 """The contract of methods: a writer and a reader of the same memories.
 
-    from mempiler import Method
+    from mempiler import Method, Settings
+    from pydantic import Field
+
+    class NoteSettings(Settings):
+        k: int = Field(default=10, ge=1, description="notes recalled per query")
 
     class SentenceNotes(Method):
-        def __init__(self, k: int = 10) -> None:
-            super().__init__(SentenceWriter(), DayReader(k))
+        Settings = NoteSettings
+
+        def __init__(self, settings: NoteSettings | None = None) -> None:
+            settings = settings or NoteSettings()
+            super().__init__(SentenceWriter(), DayReader(settings.k), settings=settings)
 
 Writer and reader are DSPy modules. Predictors below the writer write memories, and are part of a
-memory's cache key; predictors below the reader recall. Constructor arguments are the settings of a
-method; a method with many takes one `settings` argument and names its class in `Settings`.
+memory's cache key; predictors below the reader recall. A constructor takes nothing but `settings`
+and `embedder`, and neither has to be given, so that programs are built from names and settings. A
+method without settings leaves both out.
 
 | attribute or hook  | required? | meaning, and the default                                     |
 |--------------------|-----------|--------------------------------------------------------------|
 | `writer`, `reader` | yes       | given to `super().__init__`; see `writer.py` and `reader.py` |
-| `Settings`         | no        | class of the `settings` argument; None                       |
+| `Settings`         | no        | class of the constructor's `settings`; one without fields    |
+| `embedder_use`     | no        | whether the constructor takes an `embedder`; "none"          |
 | `tasks`            | no        | answer prompts of the method's own paper, by task; none      |
 | `presets`          | no        | settings per benchmark; none                                 |
 | `make_task(task)`  | no        | makes one of `tasks`; without arguments                      |
 | `close()`          | no        | ends what runs beside the program; does nothing              |
 
 A `Policy` is a method over another one, such as `pgr+turn-rag`: it writes with the inner method's
-writer and calls the inner reader's `search` from a reader of its own.
+writer and calls the inner reader's `search` from a reader of its own. Its constructor takes `inner`
+and `settings`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import dspy
 
@@ -37,11 +47,13 @@ from ..memory.search.embedder import Embedder
 from ..memory.search.index_cache import IndexCache
 from ..memory.memory import turn_entries
 from ..records import Hit, Query
-from . import settings
+from .component import Component, constructor_parameters
+from .embedders import semantic_embedder
 from .fallback import FEW, Fallback, as_fallback, newest_sayings, prior_reply_ids
 from .pending import RAW_TURNS, PendingItems, Recalled, with_failed_items, with_raw
-from .predictor import Component, replace_predictors, semantic_embedder
+from .predictor import replace_predictors
 from .reader import Reader
+from .settings import Settings as BaseSettings
 from .writer import MemoryT, Writer
 
 _HOOKS_OF_HALVES = {
@@ -49,6 +61,13 @@ _HOOKS_OF_HALVES = {
     "reader": ("search",),
 }
 """Hooks that belong to the writer or to the reader, and would never be called on a method."""
+
+_BUILT_WITH = ("settings", "embedder", "inner")
+"""What `build` gives a constructor."""
+_HALVES = ("writer", "reader")
+"""Arguments of a class that inherits the constructor of `Method` or `Policy`."""
+
+EmbedderUse = Literal["none", "optional", "required"]
 
 
 class Method(Component):
@@ -58,21 +77,32 @@ class Method(Component):
         writer: Writes histories into memories.
         reader: Recalls a context from a memory.
         embedder: Turns texts into vectors, for methods that search by meaning.
+        settings: What can be set of the method; an object of its `Settings`.
     """
 
     writer: Writer[Any]
     reader: Reader[Any]
-    Settings: ClassVar[type[settings.Settings] | None] = None
-    """The class of its `settings` argument; None if its constructor names its settings."""
+    Settings: ClassVar[type[BaseSettings]] = BaseSettings
+    """The class of the constructor's `settings`; one without fields if there is nothing to set."""
+    embedder_use: ClassVar[EmbedderUse] = "none"
+    """Whether the constructor takes an `embedder`.
+
+    A method that is built without one gets None if it is optional, and the offline embedder if it
+    is required.
+    """
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {}
     """Answer prompts of the method's own paper, by task name; other tasks use the suite's."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings that suit a benchmark better, by its name, the name of its family, or "" for any."""
 
     def __init__(
-        self, writer: Writer[Any], reader: Reader[Any], embedder: Embedder | None = None
+        self,
+        writer: Writer[Any],
+        reader: Reader[Any],
+        embedder: Embedder | None = None,
+        settings: BaseSettings | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(settings)
         self.writer = writer
         self.reader = reader
         self.embedder = embedder
@@ -199,20 +229,40 @@ class Method(Component):
                 return dict(cls.presets[name])
         return {}
 
+    @classmethod
+    def check_constructor(cls) -> None:
+        """Raise a UserError if the constructor takes what `build` does not give."""
+        parameters = constructor_parameters(cls)
+        for name in parameters:
+            if name not in _BUILT_WITH and name not in _HALVES:
+                raise UserError(
+                    f"{cls.__name__}: the constructor takes {name}; make {name} a field of its "
+                    f"Settings class and take `settings` alone, see docs/extend.md"
+                )
+
+        is_own = not any(name in parameters for name in _HALVES)
+        if is_own and "embedder" in parameters and cls.embedder_use == "none":
+            raise UserError(
+                f"{cls.__name__}: the constructor takes embedder; "
+                'set embedder_use = "optional" or "required"'
+            )
+
     def check(self) -> None:
         """Raise a UserError if the method is put together wrongly.
 
         Raises:
-            UserError: A half is missing or wrong, the method defines a hook of a half, or a
-                predictor is not below exactly one half.
+            UserError: A half is missing or wrong, settings would not be saved, the method defines a
+                hook of a half, or a predictor is not below exactly one half.
         """
         name = type(self).__name__
+        self.check_constructor()
         self._check_half("writer", Writer)
         self._check_half("reader", Reader)
         if not isinstance(getattr(self.writer, "Memory", None), type):
             writer = type(self.writer).__name__
             raise UserError(f"{writer}: names no Memory; set Memory to the class of what it writes")
 
+        self._check_settings_are_held()
         replace_predictors(self)
         writing = {id(predictor) for predictor in self.writer.predictors_below().values()}
         reading = {id(predictor) for predictor in self.reader.predictors_below().values()}
@@ -226,6 +276,18 @@ class Method(Component):
                 f"{name}: {path} is below {where}; "
                 "a predictor is below the half that calls it, alone"
             )
+
+    def _check_settings_are_held(self) -> None:
+        name = type(self).__name__
+        if self.settings is None and self.Settings.model_fields:
+            raise UserError(f"{name}: give its settings to super().__init__, as settings=settings")
+        if self.settings is not None and not self.Settings.model_fields:
+            settings = type(self.settings).__name__
+            raise UserError(f"{name}: names no class of its settings; set Settings = {settings}")
+
+        components: Any = self.named_sub_modules(Component)
+        for _, component in components:
+            component.check_settings()
 
     def _check_half(self, half: str, half_class: type) -> None:
         name = type(self).__name__
@@ -246,15 +308,20 @@ class Policy(Method):
         inner: The method beneath.
         reader: Recalls a context from a memory of the inner method.
         writer: Writes histories; the writer of the inner method if None.
+        settings: What can be set of the policy; an object of its `Settings`.
     """
 
     INNER_PREFIX: ClassVar[str] = "inner_"
     """Prefix of the settings of the inner method."""
 
     def __init__(
-        self, inner: Method, reader: Reader[Any], writer: Writer[Any] | None = None
+        self,
+        inner: Method,
+        reader: Reader[Any],
+        writer: Writer[Any] | None = None,
+        settings: BaseSettings | None = None,
     ) -> None:
-        super().__init__(writer or inner.writer, reader, inner.embedder)
+        super().__init__(writer or inner.writer, reader, inner.embedder, settings)
         self._inner_config = inner.config
 
     @property

@@ -1,7 +1,8 @@
 """The names of the methods, without importing one: what the command line lists.
 
-A method of the suite is declared by the `__init__` of its folder; one of an installed package is an entry point of the
-group `mempiler.methods`; any other is named `module:Class`.
+The `__init__` of a folder in `programs/` declares the methods of the suite; an installed package
+declares its own as entry points of the group `mempiler.methods`; any other method is named
+`module:Class`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,12 @@ from importlib.metadata import EntryPoint, entry_points
 
 from .. import programs as package
 
+PLUGINS = "mempiler.methods"
+"""The group of entry points under which packages offer methods of their own."""
+
+_POLICY_SUFFIX = "+"
+"""How the name of a policy ends where it is declared."""
+
 
 @dataclass(frozen=True)
 class MethodEntry:
@@ -24,19 +31,38 @@ class MethodEntry:
     summary: str
 
 
-_ALL = {
-    name: MethodEntry(f"{found.name}.{path}", told)
-    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
-    if found.ispkg
-    for name, (path, told) in getattr(importlib.import_module(found.name), "METHODS", {}).items()
-}
-METHODS: Mapping[str, MethodEntry] = {name: entry for name, entry in _ALL.items() if not name.endswith("+")}
-POLICIES: Mapping[str, MethodEntry] = {name[:-1]: entry for name, entry in _ALL.items() if name.endswith("+")}
-"""Prefixes of another method's name: `pgr+turn-rag`, `logs+session-rag`."""
-PLUGINS = "mempiler.methods"
-"""The group of entry points under which packages offer methods of their own."""
-
-
 def plugins() -> dict[str, EntryPoint]:
-    """Methods of installed packages by name: their entry points of the group `mempiler.methods`."""
-    return {each.name: each for each in entry_points(group=PLUGINS) if each.name not in METHODS}
+    """Return the methods of installed packages by name; a name of the suite stays the suite's."""
+    points = entry_points(group=PLUGINS)
+    return {point.name: point for point in points if point.name not in METHODS}
+
+
+def _declared_entries() -> dict[str, MethodEntry]:
+    """Return what the folders in `programs/` declare, by name."""
+    entries: dict[str, MethodEntry] = {}
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if not module.ispkg:
+            continue
+        folder = importlib.import_module(module.name)
+        for name, (path, summary) in getattr(folder, "METHODS", {}).items():
+            entries[name] = MethodEntry(f"{module.name}.{path}", summary)
+    return entries
+
+
+def _methods_of(entries: Mapping[str, MethodEntry]) -> dict[str, MethodEntry]:
+    return {name: entry for name, entry in entries.items() if not name.endswith(_POLICY_SUFFIX)}
+
+
+def _policies_of(entries: Mapping[str, MethodEntry]) -> dict[str, MethodEntry]:
+    policies: dict[str, MethodEntry] = {}
+    for name, entry in entries.items():
+        if name.endswith(_POLICY_SUFFIX):
+            policies[name.removesuffix(_POLICY_SUFFIX)] = entry
+    return policies
+
+
+_ENTRIES = _declared_entries()
+METHODS: Mapping[str, MethodEntry] = _methods_of(_ENTRIES)
+"""The methods of the suite, by name."""
+POLICIES: Mapping[str, MethodEntry] = _policies_of(_ENTRIES)
+"""Prefixes of another method's name: `pgr+turn-rag`, `logs+session-rag`."""

@@ -23,11 +23,13 @@ from ..memory.search.timing import SEARCH_TIMES
 from ..memory.memory import Memory
 from ..records import History, Item, Query
 from ..records.context_variables import set_context
+from ._context import current_program_context, program_context
 from .adapter import adapter as make_adapter
 from .method import Method
 from .pending import PendingItems, Recalled
-from .predictor import DEMO_EMBEDDER, Predictor, predictors_of, replace_predictors, semantic_embedder
-from .recording import CURRENT_RECORDING, RecordedRecall
+from .embedders import semantic_embedder
+from .predictor import Predictor, predictors_of, replace_predictors
+from .call_recorder import RecordedRecall
 from .cache import CachedMemory, MemoryCache
 from .replay import replay_write_calls
 from .state import signature_of
@@ -184,7 +186,7 @@ class MemoryProgram(dspy.Module):
 
     def recall(self, memory: Memory, query: Query, waiting: PendingItems | None = None) -> Recalled:
         """What the task is given for a query; arguments as `answer`."""
-        record = CURRENT_RECORDING.get()
+        record = current_program_context().recorder
         with set_context(SEARCH_TIMES, record.searches if record else None):
             found = self.method.recall(memory, query, waiting)
         if record:
@@ -192,7 +194,7 @@ class MemoryProgram(dspy.Module):
         return found
 
     def _answered(self, found: Recalled, memory: Memory) -> dspy.Prediction:
-        with set_context(DEMO_EMBEDDER, semantic_embedder(self.method.embedder)):
+        with program_context(demo_embedder=semantic_embedder(self.method.embedder)):
             return _whole(self.task(context=found.context, query=found.query), found, memory)
 
     def remember(self, history: History) -> CachedMemory:

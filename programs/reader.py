@@ -43,8 +43,10 @@ from ..memory.entry import Entry
 from ..memory.search.embedder import Embedder
 from ..memory.search.index_cache import IndexCache
 from ..records import Context, Hit, Query
-from .predictor import Component
-from .recording import CURRENT_RECORDING, RankedHits
+from ._context import current_program_context
+from .call_recorder import RankedHits
+from .component import Component
+from .settings import Settings
 from .writer import MemoryT
 
 ANY_COSINE = -1.0
@@ -83,7 +85,7 @@ class Reader(Component, Generic[MemoryT]):
 
         A recorder may ask for a longer ranking, which is searched and recorded at the same time.
         """
-        recorder = CURRENT_RECORDING.get() if self.is_search_free else None
+        recorder = current_program_context().recorder if self.is_search_free else None
         if recorder is None:
             return self.search(memory, [query.search_text], k)[0]
 
@@ -122,6 +124,14 @@ class Reader(Component, Generic[MemoryT]):
         return (entry.hit() for entry in reversed(memory.entries()))
 
 
+class EntryReaderSettings(Settings):
+    """What can be set of an `EntryReader`."""
+
+    k: int = 10
+    min_score: float = 0.0
+    hybrid: bool = False
+
+
 class EntryReader(Reader[MemoryT]):
     """Recall the `k` entries nearest to the query: by cosine with an embedder, else by BM25.
 
@@ -131,6 +141,7 @@ class EntryReader(Reader[MemoryT]):
         embedder: Turns texts into vectors.
         indexes: Indexes to share with the writer; its own if None.
         hybrid: Whether BM25 and cosine are added (`memory.index`), where there is an embedder.
+        settings: The settings of a subclass that has others; `k`, `min_score` and `hybrid` if None.
     """
 
     def __init__(
@@ -140,8 +151,10 @@ class EntryReader(Reader[MemoryT]):
         embedder: Embedder | None = None,
         indexes: IndexCache | None = None,
         hybrid: bool = False,
+        settings: Settings | None = None,
     ) -> None:
-        super().__init__()
+        own_settings = EntryReaderSettings(k=k, min_score=min_score, hybrid=hybrid)
+        super().__init__(settings or own_settings)
         self.k = k
         self.min_score = min_score
         self.hybrid = hybrid

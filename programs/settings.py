@@ -4,8 +4,8 @@ A settings class is a pydantic model. Every field states its type, default, rang
 once. Constructors, `--set NAME=VALUE`, saved programs, docs and error messages read them there.
 
     class NoteSettings(Settings):
-        k: EntryCount = Field(10, description="notes recalled per query")
-        max_words: int = Field(300, ge=1, description="most words of a note")
+        k: EntryCount = Field(default=10, description="notes recalled per query")
+        max_words: int = Field(default=300, ge=1, description="most words of a note")
 
     NoteSettings.from_values("notes", {"k": 20})     # what `--set k=20` does
     NoteSettings.from_values("notes", {"kk": 20})    # UserError: method 'notes' has no setting 'kk'
@@ -13,17 +13,16 @@ once. Constructors, `--set NAME=VALUE`, saved programs, docs and error messages 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticSerializationError
 
 from ..errors import UserError
 from ..memory.results import MAX_PAGE_SIZE as MOST_ENTRIES
 from ..memory.search.embedder import Embedder
-from .predictor import semantic_embedder
+from .embedders import semantic_embedder
 
 SettingsT = TypeVar("SettingsT", bound="Settings")
 
@@ -32,9 +31,6 @@ EntryCount = Annotated[int, Field(ge=1, le=MOST_ENTRIES)]
 
 The upper limit keeps a saved program from showing a model all of a large memory.
 """
-
-_NOT_SETTINGS = ("embedder", "inner")
-"""Constructor arguments that a method is made of."""
 
 
 class Settings(BaseModel):
@@ -69,6 +65,19 @@ class Settings(BaseModel):
             raise ValueError(f"{' and '.join(switches)} are all off; leave one on")
         return self
 
+    @model_validator(mode="after")
+    def _check_saveable(self) -> Self:
+        for name in self.model_fields_set:
+            try:
+                self.model_dump_json(include={name})
+            except PydanticSerializationError:
+                value = getattr(self, name)
+                raise UserError(
+                    f"{type(self).__name__}: the setting {name} = {value!r} cannot be saved; "
+                    "use numbers, texts, lists or dicts"
+                ) from None
+        return self
+
     @classmethod
     def from_values(cls, name: str, values: Mapping[str, Any]) -> Self:
         """Return the settings of the method or task called `name`; defaults fill the gaps.
@@ -89,8 +98,8 @@ class Settings(BaseModel):
         owner = f"{cls.kind} {name!r}"
         setting = str(error["loc"][0]) if error["loc"] else ""
         if error["type"] == "extra_forbidden":
-            known = (f"{known}={field.default}" for known, field in cls.model_fields.items())
-            return f"{owner} has no setting {setting!r}; it has: {', '.join(known)}"
+            known = [f"{known}={field.default}" for known, field in cls.model_fields.items()]
+            return f"{owner} has no setting {setting!r}; it has: {', '.join(known) or 'none'}"
 
         message = error["msg"].removeprefix("Value error, ").replace("Input", "input")
         if not setting:
@@ -101,29 +110,6 @@ class Settings(BaseModel):
         if field.description:
             hint = f"{field.description}; {hint}"
         return f"{owner}: {setting} = {error['input']!r}: {message} ({hint})"
-
-    @classmethod
-    def for_class(cls, owner: type) -> type[Self]:
-        """Return these settings extended by one for each constructor argument of `owner`.
-
-        Arguments that the object is made of (an embedder, an inner method) are left out. The range
-        of an argument is the one in its `Annotated` type.
-        """
-        fields: dict[str, Any] = {}
-        annotated_types = _annotated_arguments(owner)
-        _, *parameters = inspect.signature(owner.__init__).parameters.values()
-        for parameter in parameters:
-            name = parameter.name
-            is_variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-            if is_variadic or name in _NOT_SETTINGS or name in cls.model_fields:
-                continue
-
-            default = parameter.default
-            if default is parameter.empty:
-                default = ...
-            setting_type = type(default) if isinstance(default, bool | int | float | str) else Any
-            fields[name] = (annotated_types.get(name, setting_type), default)
-        return create_model(owner.__name__, __base__=cls, **fields)
 
     def restrict_to(self, settings_class: type[SettingsT]) -> SettingsT:
         """Return those of the settings that `settings_class` has too.
@@ -138,7 +124,8 @@ class SearchSettings(Settings):
     """Settings of methods that search by cosine, by words, or by both."""
 
     hybrid: bool | None = Field(
-        None, description="whether BM25 and cosine add up; by default with an embedding model"
+        default=None,
+        description="whether BM25 and cosine add up; by default with an embedding model",
     )
 
     def uses_fusion(self, embedder: Embedder | None) -> bool:
@@ -146,13 +133,3 @@ class SearchSettings(Settings):
         if self.hybrid is None:
             return semantic_embedder(embedder) is not None
         return self.hybrid
-
-
-def _annotated_arguments(owner: type) -> dict[str, Any]:
-    """Return the types of those constructor arguments that are `Annotated`, by name."""
-    try:
-        hints = get_type_hints(owner.__init__, include_extras=True)
-    except NameError:
-        # A user's class may import the names of its hints for type checkers alone.
-        return {}
-    return {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}

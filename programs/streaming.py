@@ -1,111 +1,90 @@
-"""Streams the answer while the model writes it: the words of the task's predictor, and of no other.
+"""Stream the answer while the model writes it: the words of the task's predictor and of no other.
 
-What was sent is the beginning of the answer, or `remainder` says that it is not: a call that is repeated goes on where
-it says the same again. Nothing is sent before the end where the model gives no pieces or their form does not tell
-(`reading.partial`), under the adapter `compact`, and by tasks that make something else of the answer.
+Nothing is sent before the end where the model gives no pieces or their form does not tell what they
+are (`reading.partial`), under the adapter `compact`, and by tasks that change what the model says.
+
+`dspy.streamify` cannot do this: its listeners refuse our adapters, whose class names they do not
+know, send the words of both attempts where an unreadable answer is asked for again, and show
+escaped markers as the model quotes them (tried with DSPy 3.4.1).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import dspy
 
-from ..engines.call_context import ChunkCallback, call_context
-from ..errors import AnswerChangedError
+from ..engines.call_context import call_context
 from ..reading.layouts import Layout
-from ..reading.partial import PartialAnswer, is_text_output
-from ..records.context_variables import set_context
-
-ANSWER = "answer"
-"""The output of a task that is sent."""
-
-
-class AnswerStream:
-    """What was sent of one answer.
-
-    Args:
-        send: Takes the next words, in the thread that hears them from the model.
-    """
-
-    def __init__(self, send: Callable[[str], None]) -> None:
-        self._send = send
-        self._sent: list[str] = []
-
-    def begin(self, layout: Layout) -> ChunkCallback:
-        """Begins to read an attempt of the model; returns what takes its pieces."""
-        growing, again = PartialAnswer(ANSWER, layout), "".join(self._sent)
-
-        def take(piece: str) -> None:
-            nonlocal again
-            found = growing.add_piece(piece)
-            common = min(len(found), len(again))
-            if again[:common] == found[:common]:
-                again, new = again[common:], found[common:]
-                if new:
-                    self._sent.append(new)
-                    self._send(new)
-            else:
-                growing.stop()
-
-        return take
-
-    def remainder(self, answer: str) -> str:
-        """What is left to send.
-
-        Raises:
-            AnswerChangedError: What was sent is not the beginning of the answer.
-        """
-        sent = "".join(self._sent)
-        if not answer.startswith(sent):
-            raise AnswerChangedError("the answer is another one than its beginning, which was sent already; ask again")
-        return answer[len(sent) :]
-
-
-ANSWER_LISTENER: contextvars.ContextVar[AnswerStream | None] = contextvars.ContextVar("wanted_words", default=None)
-"""Who takes the words of the answer that is asked for; None mostly, and then nothing below need be called."""
-PREDICTOR_LISTENER: contextvars.ContextVar[AnswerStream | None] = contextvars.ContextVar("answering", default=None)
-"""Who takes the words of the block's predictor, which writes the answer and whose words are given as they are."""
+from ..reading.partial import is_text_output
+from ._context import current_program_context, program_context
+from .answer_stream import ANSWER, AnswerStream
 
 
 async def stream_answer(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncGenerator[str]:
-    """The words of an answer in parts, and what is left of it at its end.
+    """Yield the words of an answer in parts, and at its end what is left of it.
 
     Args:
         ask: Asks a program.
 
     Raises:
-        AnswerChangedError: See `AnswerStream.remainder`; or whatever asking raises.
+        AnswerChangedError: The answer does not begin with the words that were yielded.
+        Exception: What `ask` raised.
     """
-    parts: asyncio.Queue[str | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
+    # None stands for the end of the answer.
+    parts: asyncio.Queue[str | None] = asyncio.Queue()
 
     def send(part: str) -> None:
+        # The thread of the endpoints sends.
         loop.call_soon_threadsafe(parts.put_nowait, part)
 
-    words = AnswerStream(send)
+    stream = AnswerStream(send)
+    with send_answer_to(stream):
+        # The task has a copy of the context, in which the answer is sent.
+        asking = asyncio.ensure_future(ask())
+    asking.add_done_callback(lambda _: parts.put_nowait(None))
 
-    async def asking() -> dspy.Prediction:
-        with set_context(ANSWER_LISTENER, words):
-            return await ask()
-
-    task = asyncio.ensure_future(asking())
-    task.add_done_callback(lambda _: parts.put_nowait(None))
     try:
-        while (part := await parts.get()) is not None:
+        part = await parts.get()
+        while part is not None:
             yield part
-        if rest := words.remainder(str((await task).answer)):
-            yield rest
+            part = await parts.get()
+        prediction = await asking
+        remainder = stream.remainder(str(prediction.answer))
+        if remainder:
+            yield remainder
     finally:
-        task.cancel()
+        asking.cancel()
 
 
-def streamed(signature: type[dspy.Signature], layout: Layout) -> AbstractContextManager[None]:
-    """Sends the words of an answer that the block's call writes, where they are wanted."""
-    words = PREDICTOR_LISTENER.get()
-    if words is None or not is_text_output(signature, ANSWER):
+def send_answer_to(stream: AnswerStream | None) -> AbstractContextManager[None]:
+    """Send the words of the answer that is asked for in the block; None sends them to nobody."""
+    return program_context(answer_stream=stream)
+
+
+def predictor_writes_answer(is_unchanged: bool) -> AbstractContextManager[None]:
+    """Let the predictor that is called in the block send its words as those of the answer.
+
+    Args:
+        is_unchanged: Whether the task gives the answer as its predictor writes it. Otherwise the
+            words are not sent.
+    """
+    stream = current_program_context().answer_stream if is_unchanged else None
+    return program_context(predictor_stream=stream)
+
+
+def send_output(signature: type[dspy.Signature], layout: Layout) -> AbstractContextManager[None]:
+    """Send the words of the answer that the call in the block writes, if anybody wants them.
+
+    Args:
+        signature: Declares the outputs of the call; the answer must be a text.
+        layout: How the prompt asks for the outputs.
+    """
+    stream = current_program_context().predictor_stream
+    if stream is None or not is_text_output(signature, ANSWER):
         return nullcontext()
-    return call_context(on_text=lambda: words.begin(layout))
+    return call_context(on_text=partial(stream.begin_attempt, layout))

@@ -21,15 +21,13 @@ from typing import Any, Generic, TypeVar
 import dspy
 
 from ..async_bridge import is_bridged, run_bridged, wait_for
-from ..records.context_variables import set_context
-from .call_order import CALL_ORDER, CallOrder
+from ._context import current_program_context, program_context
+from .call_order import CallOrder
 
 T = TypeVar("T")
 
 MAX_WORKERS = 128
 """Threads that help all gathers of the process; the callers of gathers work beside them."""
-
-_in_order: contextvars.ContextVar[bool] = contextvars.ContextVar("in_order", default=False)
 
 
 def in_order() -> AbstractContextManager[None]:
@@ -38,7 +36,7 @@ def in_order() -> AbstractContextManager[None]:
     That is slower, and independent of timing: an engine that batches concurrent calls rounds
     differently from batch to batch.
     """
-    return set_context(_in_order, True)
+    return program_context(runs_in_order=True)
 
 
 def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -57,7 +55,7 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
     jobs = _make_jobs(calls)
     if is_bridged():
         wait_for(_run_in_tasks(jobs))
-    elif _in_order.get():
+    elif current_program_context().runs_in_order:
         for job in jobs:
             job.run()
     else:
@@ -107,8 +105,7 @@ class _Job(Generic[T]):
 
     def run_in_context(self) -> None:
         """Make the call, as `run` does, where its context is the current one."""
-        CALL_ORDER.set(self.call_order)
-        with dspy.context(trace=self.trace):
+        with program_context(call_order=self.call_order), dspy.context(trace=self.trace):
             try:
                 self.results.append(self.call())
             except Exception as error:
@@ -118,7 +115,7 @@ class _Job(Generic[T]):
 def _make_jobs(calls: Sequence[Callable[[], T]]) -> list[_Job[T]]:
     """Return a job per call, each with its own context, trace and call order."""
     is_traced = dspy.settings.trace is not None
-    call_order = CALL_ORDER.get()
+    call_order = current_program_context().call_order
     path = () if call_order is None else call_order.next_position()
 
     jobs: list[_Job[T]] = []
@@ -148,7 +145,7 @@ async def _run_in_tasks(jobs: Sequence[_Job[Any]]) -> None:
     async with asyncio.TaskGroup() as tasks:
         for job in jobs:
             task = tasks.create_task(run_bridged(job.run_in_context), context=job.context)
-            if _in_order.get():
+            if current_program_context().runs_in_order:
                 await task
 
 

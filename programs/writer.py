@@ -70,7 +70,7 @@ from typing import Any, Generic, Literal, TypeVar
 from ..errors import UserError
 from ..memory.memory import Memory
 from ..records import Item
-from .predictor import Component
+from .component import Component
 from .relative_dates import resolve_item_dates
 
 MemoryT = TypeVar("MemoryT", bound=Memory)

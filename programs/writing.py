@@ -10,9 +10,7 @@ something else between two items. They also want to know which calls a step made
     step = record_step(lambda: write_item(writer, memory, item))
     step.value, step.calls, step.failures, step.usage
 
-Turns that could not be written stand beside the memory as `memory.failed_items`. They are tried
-again in halves, with the next item and before the memory is finalized. A writer itself only gets
-memories without failed items.
+Turns that could not be written are tried again, see `retry`.
 """
 
 from __future__ import annotations
@@ -24,16 +22,14 @@ from typing import Any, Generic, TypeVar
 
 from ..engines.call_context import measure_usage
 from ..engines.usage import Usage
-from ..memory.memory import FailedItem
 from ..records import Failure, Item
-from .recording import PredictorCall, recording
+from .call_recorder import PredictorCall
+from .recording import recording
+from .retry import retry_failed, with_earlier_failures, without_failed
 from .threads import gather
 from .writer import MemoryT, Writer
 
 T = TypeVar("T")
-
-MAX_ATTEMPTS = 2
-"""How often turns are tried unless somebody asks for more: as they come, and in halves."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +102,7 @@ def write_item(
     """Return a new memory with one more item in it; failed turns are tried again before."""
     retried = retry_failed(writer, memory)
     updated = writer.update(without_failed(retried), writer.preprocess(item), extraction)
-    return _with_earlier_failures(updated, retried.failed_items)
+    return with_earlier_failures(updated, retried.failed_items)
 
 
 def finalize_memory(writer: Writer[MemoryT], memory: MemoryT) -> MemoryT:
@@ -115,42 +111,4 @@ def finalize_memory(writer: Writer[MemoryT], memory: MemoryT) -> MemoryT:
     if not writer.needs_finalizing:
         return retried
     finalized = writer.finalize(without_failed(retried))
-    return _with_earlier_failures(finalized, retried.failed_items)
-
-
-def retry_failed(
-    writer: Writer[MemoryT], memory: MemoryT, max_attempts: int = MAX_ATTEMPTS
-) -> MemoryT:
-    """Return the memory after one more attempt at its failed items, in halves.
-
-    Items that had `max_attempts` are kept as they are.
-    """
-    exhausted = [failed for failed in memory.failed_items if failed.attempts >= max_attempts]
-    retryable = [failed for failed in memory.failed_items if failed.attempts < max_attempts]
-    if not retryable:
-        return memory
-
-    still_failed = exhausted
-    memory = without_failed(memory)
-    for failed in retryable:
-        for half in failed.halves():
-            updated = writer.update_with_part(memory, writer.preprocess(half))
-            for failed_again in updated.failed_items:
-                attempts = failed.attempts + 1
-                still_failed.append(failed_again.model_copy(update={"attempts": attempts}))
-            memory = without_failed(updated)
-    return memory.model_copy(update={"failed_items": tuple(still_failed)})
-
-
-def without_failed(memory: MemoryT) -> MemoryT:
-    """Return the memory as if everything had been written."""
-    if not memory.failed_items:
-        return memory
-    return memory.model_copy(update={"failed_items": ()})
-
-
-def _with_earlier_failures(memory: MemoryT, earlier: tuple[FailedItem, ...]) -> MemoryT:
-    """Return the memory with failed items of earlier steps before its own."""
-    if not earlier:
-        return memory
-    return memory.model_copy(update={"failed_items": (*earlier, *memory.failed_items)})
+    return with_earlier_failures(finalized, retried.failed_items)

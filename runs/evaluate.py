@@ -34,7 +34,8 @@ from ..programs.evidence import reports_recall, turns_in_inputs
 from ..programs.identity import program_digest
 from ..programs.reader import Reader
 from ..programs.program import MemoryProgram
-from ..programs.recording import CallRecorder, PredictorCall, failure_of, recording
+from ..programs.call_recorder import CallRecorder, PredictorCall
+from ..programs.recording import failure_of, recording
 from ..programs.threads import run_unordered
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
 from .results import MAX_LOST, Evaluation, counts_of

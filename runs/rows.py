@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from ..programs.recording import Completion, PredictorCall
+from ..programs.call_recorder import Completion, PredictorCall
 from ..records import Context, Failure, Hit
 
 RECALL_AT = (5, 20)

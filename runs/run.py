@@ -41,8 +41,8 @@ from ..engines.model_config import ModelConfig
 from ..engines.models import language_model
 from ..engines.prices import needed_prices
 from ..errors import EndpointError, MempilerError, UserError
-from ..programs.adapter import AutoAdapter
 from ..programs.adapter import adapter as make_adapter
+from ..programs.auto_adapter import AutoAdapter
 from ..programs.cache import MemoryCache
 from ..programs.catalog import build, needs_embedder, preset, with_task
 from ..programs.external.program import build_external_program, takes_embedder

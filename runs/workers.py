@@ -31,7 +31,7 @@ from ..engines.limits import BudgetGuard, Limits
 from ..engines.meter import Meter, UsageReport
 from ..engines.usage import Usage
 from ..errors import EndpointError, MempilerError, ProgramError, UserError
-from ..programs.adapter import AutoAdapter
+from ..programs.auto_adapter import AutoAdapter
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, parse_predictor

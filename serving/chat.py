@@ -22,7 +22,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from ..engines.call_context import Deadline
-from ..programs.streaming import AnswerStream
+from ..programs.answer_stream import AnswerStream
 from ..records.token_counts import estimate_tokens
 from .bodies import ChatRequest, ResponseExtension
 from .conversation import Conversation

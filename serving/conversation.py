@@ -18,9 +18,9 @@ import dspy
 from ..engines.call_context import Deadline
 from ..errors import ConflictError
 from ..memory.incoming_items import utc_now, turns_from_messages
-from ..programs.streaming import ANSWER_LISTENER, AnswerStream
+from ..programs.answer_stream import AnswerStream
+from ..programs.streaming import send_answer_to
 from ..records import Context, Session, Turn, format_time
-from ..records.context_variables import set_context
 from .bodies import ChatRequest, RequestExtension, ResponseExtension
 from .user_memory import UserMemory
 
@@ -100,7 +100,7 @@ class Conversation:
         *said, question = self._said
         shown = self._shown(said)
         recent = [Session(id=self.session, turns=shown)] if shown else []
-        with set_context(ANSWER_LISTENER, words):
+        with send_answer_to(words):
             return self.memory.ask(
                 question.content, recent, asked=[question.id], date=format_time(utc_now()), **self._extension.as_kwargs
             )

@@ -37,6 +37,7 @@ from ..memory.memory import Memory
 from ..memory.store.documents import MemoryChange, Document, ChangeLog
 from ..memory.store.owner import Owner
 from ..memory.store.records import MAX_LEASE, Claim, StoredItem
+from ..programs.retry import retry_failed
 from ..programs.threads import gather
 from ..programs.writing import (
     NO_EXTRACTION,
@@ -44,7 +45,6 @@ from ..programs.writing import (
     extract_item,
     finalize_memory,
     record_step,
-    retry_failed,
     write_item,
 )
 from ..records import Failure, Item

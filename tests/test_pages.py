@@ -48,6 +48,11 @@ def test_the_page_s_method_and_benchmark_keep_the_promises(text: str, folder: Pa
     EXTEND.run(["python checks.py"], folder, folder)
 
 
+def test_a_method_of_ones_own_is_short() -> None:
+    lines = [line for line in EXTEND.files["session_notes.py"].splitlines() if line]
+    assert len(lines) <= 45
+
+
 NAMED = ["evaluate session-notes --benchmark trivia --data trivia.json", "list methods", "list benchmarks"]
 """What works once Mempiler knows the two by their names."""
 

@@ -95,8 +95,8 @@ def test_methods_benchmarks_and_optimizers_are_all_on_their_pages(hooks: Any) ->
     assert [name for name in METHODS if f"`{name}`" not in own] == []
     assert [name for name in POLICIES if f"`{name}+METHOD`" not in own] == []
     for name, entry in {**METHODS, **POLICIES}.items():
-        model = getattr(import_object("method", entry.path), "Settings", None)
-        settings = model and f"<!-- settings: {model.__module__}:{model.__name__} -->"
+        model = import_object("method", entry.path).Settings
+        settings = model.model_fields and f"<!-- settings: {model.__module__}:{model.__name__} -->"
         assert (settings or f"::: {entry.path.replace(':', '.')}\n") in own, name
     for page, names in (("methods/index", METHODS), ("benchmarks", BENCHMARKS), ("optimizers", OPTIMIZERS)):
         shown = hooks.filled((DOCS / f"{page}.md").read_text(encoding="utf-8"))

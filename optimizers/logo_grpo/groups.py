@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from ...programs.recording import Completion, PredictorCall
+from ...programs.call_recorder import Completion, PredictorCall
 from .reward import FLAWLESS, Faults, RewardSettings, faults_of
 from .rollout import Rollout
 

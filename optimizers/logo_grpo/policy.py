@@ -12,8 +12,8 @@ from typing import Any
 
 import dspy
 
+from ...programs.call_recorder import PredictorCall
 from ...programs.program import MemoryProgram
-from ...programs.recording import PredictorCall
 from ...records import History, estimate_tokens
 from .reward import Metric, answer
 from .rollout import Rollout, roll_out, run_parallel, single_attempt

@@ -37,8 +37,9 @@ from pydantic.dataclasses import dataclass as checked
 from ...data.text_metrics import squad_words
 from ...memory.memory import Memory
 from ...memory.word_count import count_memory_words, count_words
+from ...programs.call_recorder import PredictorCall
 from ...programs.program import MemoryProgram
-from ...programs.recording import PredictorCall, failure_of, record_failure
+from ...programs.recording import failure_of, record_failure
 from ...programs.threads import gather
 from ...reading.failures import concerns_prompt
 from ...records import History

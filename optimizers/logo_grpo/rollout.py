@@ -22,18 +22,13 @@ from typing import Any, TypeVar
 import dspy
 
 from ...memory.memory import Memory
+from ...programs.call_recorder import PredictorCall
 from ...programs.identity import rollout
 from ...programs.program import MemoryProgram
-from ...programs.recording import PredictorCall
+from ...programs.retry import without_failed
 from ...programs.threads import gather, in_order
 from ...programs.writer import Writer
-from ...programs.writing import (
-    NO_EXTRACTION,
-    StepResult,
-    extract_item,
-    record_step,
-    without_failed,
-)
+from ...programs.writing import NO_EXTRACTION, StepResult, extract_item, record_step
 from ...records import History, Item
 
 T = TypeVar("T")

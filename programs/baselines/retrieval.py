@@ -29,12 +29,13 @@ from ...memory.search.index_cache import IndexCache
 from ...memory.memory import Memory, MemoryPart, TurnMemory, turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
 from ...signatures.baselines import UpdateLogSummary
+from ..embedders import semantic_embedder
 from ..fallback import FEW, as_fallback
 from ..method import Method, Policy
 from ..reader import ANY_COSINE, EntryReader, Reader
 from ..settings import EntryCount, Settings
 from ..writer import Writer
-from ..predictor import predictor, semantic_embedder
+from ..predictor import predictor
 from ..relative_dates import resolve_item_dates, resolve_line_dates
 from .written import LONGEST_ACCOUNT, SummaryMemory
 
@@ -51,28 +52,46 @@ class TurnWriter(Writer[TurnMemory]):
         return memory.with_session(item)
 
 
+class TurnRAGSettings(Settings):
+    """What can be set of `TurnRAG`."""
+
+    k: EntryCount = Field(default=10, description="turns recalled per query")
+    hybrid: bool = Field(default=True, description="whether an embedding model adds to BM25, or searches alone")
+
+
 class TurnRAG(Method):
-    """Recalls the `k` best-matching turns. Critical path: no LM call.
+    """Recalls the `k` best-matching turns. Critical path: no LM call."""
 
-    Args:
-        k: Turns recalled per query.
-        hybrid: Whether an embedding model adds to BM25, or searches alone.
-        embedder: Adds search by meaning.
-    """
-
+    Settings = TurnRAGSettings
+    embedder_use = "optional"
     presets = _PRESETS
 
-    def __init__(self, k: EntryCount = 10, hybrid: bool = True, embedder: Embedder | None = None) -> None:
-        near = semantic_embedder(embedder)
-        super().__init__(TurnWriter(), EntryReader(k, ANY_COSINE, near, hybrid=hybrid), near)
+    def __init__(self, settings: TurnRAGSettings | None = None, embedder: Embedder | None = None) -> None:
+        settings = settings or TurnRAGSettings()
+        embedder = semantic_embedder(embedder)
+        reader = EntryReader(settings.k, ANY_COSINE, embedder, hybrid=settings.hybrid)
+        super().__init__(TurnWriter(), reader, embedder, settings)
+
+
+class FullContextSettings(Settings):
+    """What can be set of `FullContext`."""
+
+    max_tokens: int = Field(default=100_000, description="most tokens of context, as `records.estimate_tokens` counts them")
+
+
+class TruncationSettings(FullContextSettings):
+    """What can be set of `Truncation`: the same, with a small budget."""
+
+    max_tokens: int = Field(default=8_000, description="most tokens of context, as `records.estimate_tokens` counts them")
 
 
 class NewestReader(EntryReader[TurnMemory]):
     """Recalls the newest turns that fit, for any question; `search` finds single turns as turn RAG does."""
 
-    def __init__(self, max_tokens: int) -> None:
-        super().__init__()
-        self.max_tokens = max_tokens
+    settings: FullContextSettings
+
+    def __init__(self, settings: FullContextSettings) -> None:
+        super().__init__(settings=settings)
 
     def recall(self, memory: TurnMemory, query: Query) -> Context:
         """The newest turns, of the memory and of what came after it, in time order.
@@ -80,7 +99,7 @@ class NewestReader(EntryReader[TurnMemory]):
         What the task shows by itself comes out of the budget first, and is not recalled. Lines are measured as the
         task shows them.
         """
-        room = self.max_tokens
+        room = self.settings.max_tokens
         for item in query.shown_items:
             shown = resolve_item_dates(item) if self.resolve_dates else item
             room -= sum(estimate_tokens(line) + 1 for line in shown.lines())
@@ -101,29 +120,28 @@ class NewestReader(EntryReader[TurnMemory]):
 
 
 class FullContext(Method):
-    """Recalls all turns, the newest ones if not all of them fit. Critical path: no LM call.
+    """Recalls all turns, the newest ones if not all of them fit. Critical path: no LM call."""
 
-    Args:
-        max_tokens: Most tokens of context, as `records.estimate_tokens` counts them.
-    """
-
+    Settings = FullContextSettings
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "omnibehavior": {"max_tokens": 32_000},
         "movielens": {"max_tokens": 32_000},
     }
     """PraMem, section 4.1: the long context is 32K tokens."""
 
-    def __init__(self, max_tokens: int = 100_000) -> None:
-        super().__init__(TurnWriter(), NewestReader(max_tokens))
+    def __init__(self, settings: FullContextSettings | None = None) -> None:
+        settings = settings or FullContextSettings()
+        super().__init__(TurnWriter(), NewestReader(settings), settings=settings)
 
 
 class Truncation(FullContext):
     """The same with a small budget."""
 
+    Settings = TruncationSettings
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
-    def __init__(self, max_tokens: int = 8_000) -> None:
-        super().__init__(max_tokens)
+    def __init__(self, settings: TruncationSettings | None = None) -> None:
+        super().__init__(settings or TruncationSettings())
 
 
 class EmptyMemory(Memory):
@@ -207,28 +225,42 @@ class SessionReader(EntryReader[SessionMemory]):
         return Context(hits=tuple(turn.hit(scores[session.id]) for session in found for turn in session.turns))
 
 
+class SessionRAGSettings(Settings):
+    """What can be set of `SessionRAG`."""
+
+    k: EntryCount = Field(default=3, description="sessions recalled per query")
+    hybrid: bool = Field(default=True, description="whether an embedding model adds to BM25, or searches alone")
+
+
 class SessionRAG(Method):
-    """Recalls the `k` best-matching sessions, turn by turn in time order. Critical path: no LM call.
+    """Recalls the `k` best-matching sessions, turn by turn in time order. Critical path: no LM call."""
 
-    Args:
-        k: Sessions recalled per query.
-        hybrid: Whether an embedding model adds to BM25, or searches alone.
-        embedder: Adds search by meaning.
-    """
-
+    Settings = SessionRAGSettings
+    embedder_use = "optional"
     presets = _PRESETS
 
-    def __init__(self, k: EntryCount = 3, hybrid: bool = True, embedder: Embedder | None = None) -> None:
-        near = semantic_embedder(embedder)
-        super().__init__(SessionWriter(), SessionReader(k, ANY_COSINE, near, hybrid=hybrid), near)
+    def __init__(self, settings: SessionRAGSettings | None = None, embedder: Embedder | None = None) -> None:
+        settings = settings or SessionRAGSettings()
+        embedder = semantic_embedder(embedder)
+        reader = SessionReader(settings.k, ANY_COSINE, embedder, hybrid=settings.hybrid)
+        super().__init__(SessionWriter(), reader, embedder, settings)
 
 
-class LogSettings(Settings):
+class LogReaderSettings(Settings):
+    """What can be set of how logs are recalled."""
+
+    k: EntryCount = Field(default=3, description="log entries of earlier sessions per query; Mem-PAL's number")
+
+
+class LogWriterSettings(Settings):
+    """What can be set of how logs are kept."""
+
+    earlier: Literal["search", "summary", "none"] = Field(default="search", description="what is shown of earlier logs")
+    max_words: int = Field(default=300, ge=1, description="most words of a summary of the logs")
+
+
+class LogSettings(LogWriterSettings, LogReaderSettings):
     """What can be set of `logs+METHOD`."""
-
-    k: EntryCount = Field(3, description="log entries of earlier sessions per query; Mem-PAL's number")
-    earlier: Literal["search", "summary", "none"] = Field("search", description="what is shown of earlier logs")
-    max_words: int = Field(300, ge=1, description="most words of a summary of the logs")
 
 
 class LoggedMemory(Memory):
@@ -280,11 +312,13 @@ class LoggedWriter(Writer[LoggedMemory]):
     needs_extraction: Any = property(lambda self: self.inner.needs_extraction)
     needs_finalizing: Any = property(lambda self: self.inner.needs_finalizing)
 
-    def __init__(self, inner: Writer, earlier: str, max_words: int) -> None:
-        super().__init__()
-        self.inner, self.earlier, self.max_words = inner, earlier, max_words
+    settings: LogWriterSettings
+
+    def __init__(self, inner: Writer, settings: LogWriterSettings) -> None:
+        super().__init__(settings)
+        self.inner = inner
         self.Memory = logged(inner.Memory)
-        if earlier == "summary":
+        if settings.earlier == "summary":
             self.update_logs = predictor(UpdateLogSummary)
 
     def extract(self, item: Item) -> Any:
@@ -292,7 +326,7 @@ class LoggedWriter(Writer[LoggedMemory]):
 
     def update(self, memory: LoggedMemory, item: Item, extraction: Any = None) -> LoggedMemory:
         if isinstance(item, Logs):
-            return self._summed_up(memory.with_logs(item, keep=self.earlier == "search"), item)
+            return self._summed_up(memory.with_logs(item, keep=self.settings.earlier == "search"), item)
         if isinstance(item, Session):
             memory = memory.replace(answered=True)
         return memory.with_parts(inner=self.inner.update(memory.inner, item, extraction))
@@ -308,19 +342,20 @@ class LoggedWriter(Writer[LoggedMemory]):
 
     def _summed_up(self, memory: LoggedMemory, item: Logs) -> LoggedMemory:
         lines = [turn.line(item.time) for turn in item.spoken]
-        if self.earlier != "summary" or not lines:
+        if self.settings.earlier != "summary" or not lines:
             return memory
-        before, asked = memory.log_summary, {"new_logs": "\n".join(lines), "max_words": self.max_words}
+        max_words = self.settings.max_words
+        before, asked = memory.log_summary, {"new_logs": "\n".join(lines), "max_words": max_words}
         found = self.try_call(self.update_logs, logs_known_before=before.summary, **asked)
-        return memory.with_parts(log_summary=before.after(found, "log_summary", "update_logs", item, self.max_words))
+        return memory.with_parts(log_summary=before.after(found, "log_summary", "update_logs", item, max_words))
 
 
 class LoggedReader(Reader[LoggedMemory]):
     """Recalls what the inner reader recalls, and logs after it."""
 
-    def __init__(self, inner: Reader, k: int, embedder: Embedder | None) -> None:
-        super().__init__()
-        self.inner, self.k, self.hybrid = inner, k, inner.hybrid
+    def __init__(self, inner: Reader, settings: LogReaderSettings, embedder: Embedder | None) -> None:
+        super().__init__(settings)
+        self.inner, self.k, self.hybrid = inner, settings.k, inner.hybrid
         self.low = ANY_COSINE if inner.hybrid else 0.0
         self.indexes = IndexCache(embedder, inner.hybrid, lambda memory: (*memory.earlier, *memory.current))
 
@@ -364,9 +399,11 @@ class WithLogs(Policy):
 
     Settings = LogSettings
 
-    def __init__(self, inner: Method, settings: LogSettings) -> None:
-        reader = LoggedReader(inner.reader, settings.k, inner.embedder)
-        super().__init__(inner, reader, LoggedWriter(inner.writer, settings.earlier, settings.max_words))
+    def __init__(self, inner: Method, settings: LogSettings | None = None) -> None:
+        settings = settings or LogSettings()
+        reader = LoggedReader(inner.reader, settings.restrict_to(LogReaderSettings), inner.embedder)
+        writer = LoggedWriter(inner.writer, settings.restrict_to(LogWriterSettings))
+        super().__init__(inner, reader, writer, settings)
 
     @classmethod
     def preset(cls, benchmark: str, beneath: str = "") -> dict[str, Any]:

@@ -37,6 +37,7 @@ from ...signatures.baselines import (
     UpdateSummary,
 )
 from ...text import one_line
+from ..embedders import offline_embedder
 from ..method import Method
 from ..reader import EntryReader
 from ..settings import EntryCount, Settings
@@ -53,7 +54,7 @@ LONGEST_ACCOUNT = 40_000
 class SummarySettings(Settings):
     """What can be set of `RecursiveSummary`."""
 
-    max_words: int = Field(300, ge=1, description="most words of the summary; the last sentences of a longer one go")
+    max_words: int = Field(default=300, ge=1, description="most words of the summary; the last sentences of a longer one go")
 
 
 class SummaryMemory(Memory):
@@ -102,15 +103,16 @@ class SummaryWriter(Writer[SummaryMemory]):
     Memory = SummaryMemory
     longest_text = LONGEST_ACCOUNT
 
-    def __init__(self, max_words: int) -> None:
-        super().__init__()
-        self.max_words = max_words
+    settings: SummarySettings
+
+    def __init__(self, settings: SummarySettings) -> None:
+        super().__init__(settings)
         self.update_summary = predictor(UpdateSummary)
 
     def update(self, memory: SummaryMemory, item: Item, extraction: Any = None) -> SummaryMemory:
         if not item.spoken:
             return memory
-        lines, most = "\n".join(turn.line() for turn in item.spoken), self.max_words
+        lines, most = "\n".join(turn.line() for turn in item.spoken), self.settings.max_words
         about = {"session_date": item.date, "dialogue": lines, "max_words": most}
         found = self.try_call(self.update_summary, known_before=memory.summary, **about)
         return memory.after(found, "summary", "update_summary", item, most)
@@ -131,8 +133,9 @@ class RecursiveSummary(Method):
 
     Settings = SummarySettings
 
-    def __init__(self, settings: SummarySettings) -> None:
-        super().__init__(SummaryWriter(settings.max_words), SummaryReader())
+    def __init__(self, settings: SummarySettings | None = None) -> None:
+        settings = settings or SummarySettings()
+        super().__init__(SummaryWriter(settings), SummaryReader(), settings=settings)
 
 
 def _within(text: str, max_words: int) -> list[str]:
@@ -152,7 +155,7 @@ class RecordSettings(Settings):
 
     deprecated: ClassVar = {"reflection": False}
 
-    k: EntryCount = Field(3, description="records recalled per query; Mem-PAL's number")
+    k: EntryCount = Field(default=3, description="records recalled per query; Mem-PAL's number")
 
 
 class RecordMemory(Memory):
@@ -200,9 +203,12 @@ class ConditionMem(Method):
     """Recalls the `k` records nearest to the query. Critical path: one call for all dialogues, and the answer."""
 
     Settings = RecordSettings
+    embedder_use = "required"
 
-    def __init__(self, embedder: Embedder, settings: RecordSettings) -> None:
-        super().__init__(RecordWriter(), EntryReader(settings.k, embedder=embedder), embedder)
+    def __init__(self, settings: RecordSettings | None = None, embedder: Embedder | None = None) -> None:
+        settings = settings or RecordSettings()
+        embedder = embedder or offline_embedder()
+        super().__init__(RecordWriter(), EntryReader(settings.k, embedder=embedder), embedder, settings)
 
 
 class BankSettings(Settings):
@@ -210,9 +216,9 @@ class BankSettings(Settings):
 
     deprecated: ClassVar = {"seed": 0, "portrait": True}
 
-    k: EntryCount = Field(3, description="pieces recalled per query, and per utterance while dialogues are written")
-    forgetting: bool = Field(True, description="whether pieces fade")
-    days: float = Field(5.0, gt=0, description="days after which a piece of strength 1 is remembered by 1/e")
+    k: EntryCount = Field(default=3, description="pieces recalled per query, and per utterance while dialogues are written")
+    forgetting: bool = Field(default=True, description="whether pieces fade")
+    days: float = Field(default=5.0, gt=0, description="days after which a piece of strength 1 is remembered by 1/e")
 
 
 class Strength(NamedTuple):
@@ -279,9 +285,11 @@ class BankWriter(Writer[BankMemory]):
     Memory = BankMemory
     longest_text = LONGEST_ACCOUNT
 
-    def __init__(self, embedder: Embedder, settings: BankSettings, indexes: IndexCache) -> None:
-        super().__init__()
-        self.embedder, self.settings, self.indexes = embedder, settings, indexes
+    settings: BankSettings
+
+    def __init__(self, settings: BankSettings, embedder: Embedder, indexes: IndexCache) -> None:
+        super().__init__(settings)
+        self.embedder, self.indexes = embedder, indexes
         self.digest, self.infer = predictor(DigestEvents), predictor(InferPersonality)
         self.merge_events, self.merge_personality = predictor(MergeEvents), predictor(MergePersonality)
 
@@ -343,9 +351,10 @@ class BankWriter(Writer[BankMemory]):
 class BankReader(EntryReader[BankMemory]):
     """Finds the nearest pieces that are not forgotten."""
 
+    settings: BankSettings
+
     def __init__(self, settings: BankSettings, indexes: IndexCache) -> None:
-        super().__init__(settings.k, indexes=indexes)
-        self.settings = settings
+        super().__init__(settings.k, indexes=indexes, settings=settings)
 
     def search(
         self, memory: BankMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -388,10 +397,14 @@ class MemoryBank(Method):
     """
 
     Settings = BankSettings
+    embedder_use = "required"
 
-    def __init__(self, embedder: Embedder, settings: BankSettings) -> None:
+    def __init__(self, settings: BankSettings | None = None, embedder: Embedder | None = None) -> None:
+        settings = settings or BankSettings()
+        embedder = embedder or offline_embedder()
         indexes = IndexCache(embedder)
-        super().__init__(BankWriter(embedder, settings, indexes), BankReader(settings, indexes), embedder)
+        writer = BankWriter(settings, embedder, indexes)
+        super().__init__(writer, BankReader(settings, indexes), embedder, settings)
 
 
 def _said(found: Any, name: str) -> str:

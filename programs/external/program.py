@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
-from pydantic import Field
 
 from ...errors import ProgramError, UserError
 from ...memory.entry import Entry
@@ -30,7 +29,7 @@ from ...records.import_object import import_object
 from ...text import one_line
 from ..method import Method
 from ..reader import Reader
-from ..settings import EntryCount, Settings
+from ..settings import Settings
 from ..writer import RecentItems, Writer
 from ..pending import PendingItems, Recalled
 from ..program import MemoryProgram
@@ -38,6 +37,13 @@ from ..recording import ExternalError
 from ..cache import MemoryCache
 from ..tasks.task import Task, split_config
 from ..tasks.task import task as task_class
+from .settings import (
+    AnsweringSettings,
+    EndpointSettings,
+    ExternalSettings,
+    SearchingSettings,
+    with_constructor_arguments,
+)
 from .stores import CallThread, Endpoint, Stores, call_parameters, parameters
 
 WEB = ("http://", "https://")
@@ -50,18 +56,6 @@ LONG = 16
 """Characters that a text must have to be looked for in another: "Yes." is in many."""
 MOST = 1000
 """Most things that are taken of what one search returned."""
-
-
-class _Answering(Settings):
-    timeout: float = Field(600.0, gt=0, lt=1e9, description="seconds that one call may take")
-
-
-class _Searching(_Answering):
-    k: EntryCount = Field(10, description="entries recalled")
-
-
-class _AtEndpoint(_Answering):
-    model: str = Field("", min_length=1, validate_default=True, description="which of its models answers (`--model`)")
 
 
 def load_target(name: str) -> Any | None:
@@ -121,24 +115,12 @@ def build_external_program(
     kind = target_kind(thing)
     if kind is None:
         raise UserError(f"{name}: {UNKNOWN}")
-    at_endpoint: bool = thing is Endpoint
-    form = _AtEndpoint if at_endpoint else _Searching if kind == "search" else _Answering
-    own, of_task = split_config(config or {}, task)
-    known = set(form.model_fields)
-    if kind == "answer" and isinstance(thing, type):
-        form = form.for_class(thing)
-    read = form.from_values(name, own)
-    settings = read.model_dump(include=known | own.keys())
+    own_config, of_task = split_config(config or {}, task)
     if kind == "answer":
-        made = thing(**read.model_dump(include=own.keys() - known)) if isinstance(thing, type) else thing
-        if isinstance(made, dspy.Module):
-            # A program changes its predictors; the user's own object stays as it is.
-            made = made.deepcopy()
-        # Other answers of a file are another program.
-        method = External(name, {**settings, **getattr(made, "version", {})}, thing=made)
+        method = _answering_method(thing, name, own_config)
     else:
-        make = partial(Endpoint, name, **settings) if at_endpoint else _making(thing, name, embedder)
-        method = External(name, settings, Stores(make, name, folder, settings["timeout"]))
+        method = _method_with_stores(thing, name, own_config, embedder, folder)
+
     asked = task_class(task)
     if kind != "search":
         if of_task.reasoning:
@@ -149,6 +131,45 @@ def build_external_program(
             {"prompt": None, "forward": return_precomputed_answer, "__module__": asked.__module__},
         )
     return MemoryProgram(method, asked().configured(of_task), cache, adapter, name)
+
+
+def _answering_method(thing: Any, name: str, config: Mapping[str, Any]) -> External:
+    """Return the method of a function, of a module, or of a class of modules, which is instantiated."""
+    if not isinstance(thing, type):
+        settings = AnsweringSettings.from_values(name, config)
+        return _method_of(thing, name, settings.model_dump())
+
+    settings_class = with_constructor_arguments(AnsweringSettings, thing)
+    settings = settings_class.from_values(name, config)
+    our_names = set(AnsweringSettings.model_fields)
+    # Only what was set: the module has its defaults itself.
+    arguments = settings.model_dump(include=config.keys() - our_names)
+    return _method_of(thing(**arguments), name, settings.model_dump(include=our_names | config.keys()))
+
+
+def _method_of(thing: Any, name: str, config: Mapping[str, Any]) -> External:
+    if isinstance(thing, dspy.Module):
+        # A program changes its predictors; the user's own object stays as it is.
+        thing = thing.deepcopy()
+    # Other answers of a file are another program.
+    version: Mapping[str, Any] = getattr(thing, "version", {})
+    return External(name, ExternalSettings(**{**config, **version}), thing=thing)
+
+
+def _method_with_stores(
+    thing: Any, name: str, config: Mapping[str, Any], embedder: Embedder | None, folder: Path | None
+) -> External:
+    """Return the method of an endpoint, of a store that is copied, or of a class or factory of stores."""
+    settings_class = SearchingSettings if target_kind(thing) == "search" else AnsweringSettings
+    if thing is Endpoint:
+        settings_class = EndpointSettings
+    settings = settings_class.from_values(name, config)
+
+    make_store = _making(thing, name, embedder)
+    if thing is Endpoint:
+        make_store = partial(Endpoint, name, **settings.model_dump())
+    stores = Stores(make_store, name, folder, settings.timeout)
+    return External(name, ExternalSettings(**settings.model_dump()), stores)
 
 
 def _making(thing: Any, name: str, embedder: Embedder | None) -> Callable[..., Any]:
@@ -178,15 +199,22 @@ class HistoryMemory(Memory):
         return tuple(entry for item in self.items for entry in turn_entries(item))
 
 
+class HistoryWriterSettings(Settings):
+    """Which system a history is written for, and what becomes of items after it."""
+
+    system: str
+    recent: RecentItems
+
+
 class HistoryWriter(Writer[HistoryMemory]):
     """Keeps every item; gives a system every session of a history, once, when the memory is finalized."""
 
     Memory = HistoryMemory
 
-    def __init__(self, system: str, stores: Stores | None, recent: RecentItems = "left out") -> None:
-        super().__init__()
+    def __init__(self, settings: HistoryWriterSettings, stores: Stores | None) -> None:
+        super().__init__(settings)
         self.stores = stores
-        self.recent_mode = recent
+        self.recent_mode = settings.recent
 
     def update(self, memory: HistoryMemory, item: Item, extraction: Any = None) -> HistoryMemory:
         return memory.model_copy(update={"items": (*memory.items, item)})
@@ -206,14 +234,22 @@ class HistoryWriter(Writer[HistoryMemory]):
         return False
 
 
+class ExternalReaderSettings(Settings):
+    """The name and the settings of a system."""
+
+    name: str
+    settings: ExternalSettings
+
+
 class ExternalReader(Reader[HistoryMemory]):
     """Recalls what a system finds; its `thing` is what answers instead."""
 
     is_search_free = False
 
-    def __init__(self, name: str, settings: Mapping[str, Any], stores: Stores | None, thing: Any) -> None:
-        super().__init__()
-        self.k, self.stores = settings.get("k", Reader.k), stores
+    def __init__(self, settings: ExternalReaderSettings, stores: Stores | None, thing: Any) -> None:
+        super().__init__(settings)
+        self.k = getattr(settings.settings, "k", Reader.k)
+        self.stores = stores
         # A module is copied with its program; anything else is shared by all copies, as a function is.
         shared = functools.wraps(thing, updated=())(lambda *given, **named: thing(*given, **named)) if thing else None
         self.thing: Any = thing if isinstance(thing, dspy.Module) else shared
@@ -235,18 +271,24 @@ class ExternalReader(Reader[HistoryMemory]):
 class External(Method):
     """What is no method of ours: a system with stores, or a thing that is shown the history with every question."""
 
-    def __init__(self, name: str, settings: Mapping[str, Any], stores: Stores | None = None, thing: Any = None) -> None:
+    Settings = ExternalSettings
+
+    def __init__(
+        self, name: str, settings: ExternalSettings, stores: Stores | None = None, thing: Any = None
+    ) -> None:
         # A module may have a setting `k` of its own, which says nothing about a search.
-        is_searched = stores is not None and "k" in settings
+        is_searched = stores is not None and hasattr(settings, "k")
         # A store cannot go back to what it was before an item, so each question would take one that is written anew.
         # What is no store is shown the newer items with the question; one that answers by itself is not.
-        writer = HistoryWriter(name, stores, recent="searched" if is_searched else "left out")
-        super().__init__(writer, ExternalReader(name, settings, stores, thing))
+        recent = "searched" if is_searched else "left out"
+        writer = HistoryWriter(HistoryWriterSettings(system=name, recent=recent), stores)
+        reader = ExternalReader(ExternalReaderSettings(name=name, settings=settings), stores, thing)
+        super().__init__(writer, reader, settings=settings)
         self.system, self.stores, self.is_searched = name, stores, is_searched
 
-    @property
-    def config(self) -> dict[str, Any]:
-        return dict(self._settings["settings"])
+    @classmethod
+    def check_constructor(cls) -> None:
+        """Nothing: no name stands for this class, so `build` does not call it."""
 
     @property
     def module(self) -> dspy.Module | None:
@@ -279,7 +321,7 @@ class External(Method):
         takes = call_parameters(thing)
         about = {"options": list(query.options), "date": query.when, "query": query}
         named = {name: value for name, value in about.items() if name in takes}
-        with closing(CallThread(self.system, self.config["timeout"])) as thread:
+        with closing(CallThread(self.system, self.settings.timeout)) as thread:
             return thread.call("answer", partial(thing, history, text if "options" in named else whole, **named))
 
     def close(self) -> None:

@@ -49,6 +49,7 @@ from ...signatures.h2memory import (
     UpdateBackground,
 )
 from ...text import one_line
+from ..embedders import offline_embedder
 from ..method import Method
 from ..reader import EntryReader
 from ..writer import ExtractionFailed, Writer
@@ -60,11 +61,23 @@ from .principles import H2WriterSettings, Principles
 from .recall import RecallSettings, entries_of, recalled, searched, whole, with_edits
 
 
+class UserWriterSettings(H2WriterSettings):
+    """What decides the memory: how it is written, and whether dialogues are read at all."""
+
+    dialogues: bool
+
+
 class H2MemorySettings(RecallSettings):
     """What can be set of `H2Memory`."""
 
     deprecated: ClassVar[Mapping[str, Any]] = {"need_summary": True}
     at_least_one_of = ("use_situations", "use_background", "use_topics", "use_principles")
+
+    def for_writer(self) -> UserWriterSettings:
+        """Return the settings that decide what is written."""
+        shared = self.restrict_to(H2WriterSettings)
+        dialogues = self.use_topics or self.use_principles
+        return UserWriterSettings(**shared.model_dump(), dialogues=dialogues)
 
 
 class UserWriter(Writer[HeterogeneousMemory]):
@@ -76,11 +89,13 @@ class UserWriter(Writer[HeterogeneousMemory]):
 
     Memory = HeterogeneousMemory
 
-    def __init__(self, embedder: Embedder, settings: H2WriterSettings, dialogues: bool) -> None:
-        super().__init__()
-        self.embedder, self.settings = embedder, settings
+    settings: UserWriterSettings
+
+    def __init__(self, settings: UserWriterSettings, embedder: Embedder) -> None:
+        super().__init__(settings)
+        self.embedder = embedder
         self._reads_logs = settings.use_situations or settings.use_background
-        self._reads_dialogues = dialogues
+        self._reads_dialogues = settings.dialogues
 
         def prompt(signature: type[dspy.Signature]) -> Predictor:
             return predictor(in_language(signature, settings.language))
@@ -91,9 +106,9 @@ class UserWriter(Writer[HeterogeneousMemory]):
             self.describe = prompt(DescribeSituation)
         if settings.use_background:
             self.update_background = prompt(UpdateBackground)
-        if dialogues:
+        if settings.dialogues:
             self.outline = prompt(OutlineTopics)
-        if dialogues and self._reads_logs:
+        if settings.dialogues and self._reads_logs:
             self.refine = prompt(RefineNeed)
         if settings.use_principles:
             self.abstract_need = prompt(AbstractNeeds)
@@ -157,14 +172,15 @@ class UserWriter(Writer[HeterogeneousMemory]):
 class UserReader(EntryReader[HeterogeneousMemory]):
     """Recalls from all four parts, or what the switches leave of them."""
 
-    def __init__(self, embedder: Embedder, settings: RecallSettings) -> None:
+    settings: RecallSettings
+
+    def __init__(self, settings: RecallSettings, embedder: Embedder) -> None:
         indexes = IndexCache(
             embedder,
             parts=lambda memory: searched(memory, settings),
             part_entries=lambda memory, part: entries_of(part, settings),
         )
-        super().__init__(indexes=indexes)
-        self.settings = settings
+        super().__init__(indexes=indexes, settings=settings)
         self.summarize_need = predictor(in_language(SummarizeNeed, settings.language))
 
     def search(
@@ -206,12 +222,14 @@ class H2Memory(Method):
     """The method; its embedder compares situations, needs and queries."""
 
     Settings = H2MemorySettings
+    embedder_use = "required"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "longmemeval.preference": {"use_situations": False, "use_background": False, "clustered": False}
     }
     """Mem-PAL, appendix C: dialogues without logs, and one principle for every outline."""
 
-    def __init__(self, embedder: Embedder, settings: H2MemorySettings) -> None:
-        dialogues = settings.use_topics or settings.use_principles
-        writer = UserWriter(embedder, settings.restrict_to(H2WriterSettings), dialogues)
-        super().__init__(writer, UserReader(embedder, settings), embedder)
+    def __init__(self, settings: H2MemorySettings | None = None, embedder: Embedder | None = None) -> None:
+        settings = settings or H2MemorySettings()
+        embedder = embedder or offline_embedder()
+        writer = UserWriter(settings.for_writer(), embedder)
+        super().__init__(writer, UserReader(settings, embedder), embedder, settings)

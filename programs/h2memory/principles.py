@@ -17,7 +17,7 @@ from ...memory.search.embedder import Embedder
 from ...signatures.chinese import PromptLanguage
 from ...text import one_line
 from ..settings import Settings
-from ..predictor import CallPredictor
+from ..component import CallPredictor
 from ..threads import gather
 from .memory import HeterogeneousMemory, Principle, Topic
 
@@ -29,21 +29,21 @@ RESTARTS = 10
 class H2WriterSettings(Settings):
     """How the memory is written, and which parts of it there are."""
 
-    clusters: int = Field(8, ge=1, description="most clusters of needs (appendix C)")
-    sample_per_cluster: int = Field(10, ge=1, description="most topics of a cluster that a prompt is shown (code)")
-    seed: int = Field(0, ge=0, description="of clusters and samples")
-    clustered: bool = Field(True, description="if not, there is a principle for every topic (Table 4)")
-    online_month: bool = Field(True, description="whether dialogues of the history's last month join one by one")
+    clusters: int = Field(default=8, ge=1, description="most clusters of needs (appendix C)")
+    sample_per_cluster: int = Field(default=10, ge=1, description="most topics of a cluster that a prompt is shown (code)")
+    seed: int = Field(default=0, ge=0, description="of clusters and samples")
+    clustered: bool = Field(default=True, description="if not, there is a principle for every topic (Table 4)")
+    online_month: bool = Field(default=True, description="whether dialogues of the history's last month join one by one")
     use_situations: bool = Field(
-        True, description="show situations (w/o M_G, Table 2: they still lead to a background)"
+        default=True, description="show situations (w/o M_G, Table 2: they still lead to a background)"
     )
-    use_background: bool = Field(True, description="write and show the background (w/o M_B)")
-    use_principles: bool = Field(True, description="make and show principles (w/o M_P)")
-    situations: int = Field(3, ge=0, description="situations recalled per query, and shown where a need is refined")
+    use_background: bool = Field(default=True, description="write and show the background (w/o M_B)")
+    use_principles: bool = Field(default=True, description="make and show principles (w/o M_P)")
+    situations: int = Field(default=3, ge=0, description="situations recalled per query, and shown where a need is refined")
     language: PromptLanguage = Field(
-        "English", description="of the prompts, English or Chinese; what they write is in the language of the texts"
+        default="English", description="of the prompts, English or Chinese; what they write is in the language of the texts"
     )
-    window: int = Field(10, ge=1, description="logs per call that links them; it sees as many before (appendix C)")
+    window: int = Field(default=10, ge=1, description="logs per call that links them; it sees as many before (appendix C)")
 
 
 class Principles:

@@ -29,8 +29,8 @@ BLOCKS = {
 class RecallSettings(H2WriterSettings):
     """The same, and what can be set of recall alone."""
 
-    use_topics: bool = Field(True, description="show topics (w/o M_T: they still lead to principles)")
-    topics: int = Field(3, ge=0, description="topics recalled per query")
+    use_topics: bool = Field(default=True, description="show topics (w/o M_T: they still lead to principles)")
+    topics: int = Field(default=3, ge=0, description="topics recalled per query")
 
 
 def recalled(

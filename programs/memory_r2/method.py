@@ -43,6 +43,7 @@ from ...signatures.memory_r2_examples import (
     without_context,
 )
 from ...text import one_line
+from ..embedders import offline_embedder
 from ..method import Method
 from ..reader import EntryReader
 from ..settings import EntryCount, SearchSettings, Settings
@@ -60,22 +61,22 @@ FIRST = "first speaker"
 class FactSettings(Settings):
     """How facts are written; defaults are the released code's."""
 
-    related: EntryCount = Field(5, description="nearest memories shown for a new fact")
-    related_total: EntryCount = Field(25, description="most memories shown to the manager at once")
-    min_score: float = Field(0.1, ge=-1, le=1, description="lowest cosine that counts, for writing and reading")
-    parts: int = Field(4, ge=1, description="how many parts a session is cut into")
-    chunk_turns: int | None = Field(None, ge=1, description="turns of a part instead, however many parts that makes")
-    earlier: bool = Field(True, description="whether a part is shown with the parts of its session before it")
-    same_speaker: bool = Field(True, description="whether the memories related to a fact are of its speaker alone")
-    single_agent: bool = Field(False, description="whether one prompt edits the memory from the turns (an ablation)")
-    examples: bool = Field(False, description="whether writing prompts begin with worked examples, as demos")
+    related: EntryCount = Field(default=5, description="nearest memories shown for a new fact")
+    related_total: EntryCount = Field(default=25, description="most memories shown to the manager at once")
+    min_score: float = Field(default=0.1, ge=-1, le=1, description="lowest cosine that counts, for writing and reading")
+    parts: int = Field(default=4, ge=1, description="how many parts a session is cut into")
+    chunk_turns: int | None = Field(default=None, ge=1, description="turns of a part instead, however many parts that makes")
+    earlier: bool = Field(default=True, description="whether a part is shown with the parts of its session before it")
+    same_speaker: bool = Field(default=True, description="whether the memories related to a fact are of its speaker alone")
+    single_agent: bool = Field(default=False, description="whether one prompt edits the memory from the turns (an ablation)")
+    examples: bool = Field(default=False, description="whether writing prompts begin with worked examples, as demos")
 
 
 class MemoryR2Settings(SearchSettings, FactSettings):
     """What can be set of `MemoryR2`."""
 
     deprecated: ClassVar[Mapping[str, Any]] = {"abstain": False}
-    read_top: EntryCount = Field(30, description="memories per speaker that are read (code: 50 from 16 sessions on)")
+    read_top: EntryCount = Field(default=30, description="memories per speaker that are read (code: 50 from 16 sessions on)")
 
 
 class FactWriter(Writer[FactMemory]):
@@ -88,9 +89,11 @@ class FactWriter(Writer[FactMemory]):
     Memory = FactMemory
     shows_entries = True
 
-    def __init__(self, embedder: Embedder, settings: FactSettings, indexes: IndexCache) -> None:
-        super().__init__()
-        self.embedder, self.settings, self.indexes = embedder, settings, indexes
+    settings: FactSettings
+
+    def __init__(self, settings: FactSettings, embedder: Embedder, indexes: IndexCache) -> None:
+        super().__init__(settings)
+        self.embedder, self.indexes = embedder, indexes
         if settings.single_agent:
             self.edit = predictor(EditMemory)
         else:
@@ -241,6 +244,7 @@ class MemoryR2(Method):
     """Writes facts by learned operations, reads the nearest ones per speaker."""
 
     Settings = MemoryR2Settings
+    embedder_use = "required"
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": SpeakerAnswering}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "memory-env": {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False},
@@ -248,12 +252,16 @@ class MemoryR2(Method):
     }
     """Prompts short enough for a model of half a million weights, and the paper's benchmarks, read by cosine."""
 
-    def __init__(self, embedder: Embedder, settings: MemoryR2Settings) -> None:
-        indexes, hybrid = IndexCache(embedder), settings.uses_fusion(embedder)
-        writer = FactWriter(embedder, settings.restrict_to(FactSettings), indexes)
-        read = IndexCache(embedder, hybrid=True) if hybrid else indexes
-        reader = FactReader(settings.read_top, settings.min_score, indexes=read, hybrid=hybrid)
-        super().__init__(writer, reader, embedder)
+    def __init__(self, settings: MemoryR2Settings | None = None, embedder: Embedder | None = None) -> None:
+        settings = settings or MemoryR2Settings()
+        embedder = embedder or offline_embedder()
+        indexes = IndexCache(embedder)
+        writer = FactWriter(settings.restrict_to(FactSettings), embedder, indexes)
+
+        hybrid = settings.uses_fusion(embedder)
+        read_indexes = IndexCache(embedder, hybrid=True) if hybrid else indexes
+        reader = FactReader(settings.read_top, settings.min_score, indexes=read_indexes, hybrid=hybrid)
+        super().__init__(writer, reader, embedder, settings)
 
 
 def _lines(item: Item, chunks: Sequence[Sequence[Turn]]) -> str:

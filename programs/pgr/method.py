@@ -29,6 +29,7 @@ from ...records import Context, Failure, Hit, Item, Query, Turn, format_time
 from ...signatures.pgr import FactChange, KnownFact, MergeFacts, UpdateFacts
 from ...signatures.pgr_examples import update_examples
 from ..fallback import FEW
+from ..embedders import offline_embedder
 from ..method import Method, Policy
 from ..reader import ANY_COSINE, EntryReader, Reader
 from ..settings import EntryCount, SearchSettings, Settings
@@ -43,14 +44,14 @@ from .prospection import Prospection, ProspectionSettings
 class FactSettings(Settings):
     """How facts are written (section 3.2)."""
 
-    every: int = Field(3, ge=1, description="sessions per upsert; those that wait are written where the history ends")
+    every: int = Field(default=3, ge=1, description="sessions per upsert; those that wait are written where the history ends")
     exchanges: int = Field(
-        10, ge=1, description="most exchanges (a turn and its reply) that count as one session; a longer one is cut"
+        default=10, ge=1, description="most exchanges (a turn and its reply) that count as one session; a longer one is cut"
     )
-    merge_after: int = Field(50, ge=1, description="new facts after which the memory is consolidated")
-    merge_score: float = Field(0.8, ge=-1, le=1, description="lowest cosine of facts that may be merged")
-    window_days: int = Field(7, ge=0, description="most days between the latest dates of facts that are merged")
-    related: EntryCount = Field(40, description="most known facts an update is shown, those nearest to what was said")
+    merge_after: int = Field(default=50, ge=1, description="new facts after which the memory is consolidated")
+    merge_score: float = Field(default=0.8, ge=-1, le=1, description="lowest cosine of facts that may be merged")
+    window_days: int = Field(default=7, ge=0, description="most days between the latest dates of facts that are merged")
+    related: EntryCount = Field(default=40, description="most known facts an update is shown, those nearest to what was said")
 
 
 _BENCHMARKS = ("memoryquest", "implexconv", "personamem-v2")
@@ -64,7 +65,7 @@ _PGR_PRESETS = {name: {"hybrid": False, "iterations": 10} for name in _BENCHMARK
 class FactStoreSettings(SearchSettings, FactSettings):
     """What can be set of `FactStore`."""
 
-    k: EntryCount = Field(20, description="facts recalled per query (K, Figure 3)")
+    k: EntryCount = Field(default=20, description="facts recalled per query (K, Figure 3)")
 
 
 class PGRSettings(SearchSettings, ProspectionSettings, FactSettings):
@@ -79,10 +80,11 @@ class PersonalFactWriter(Writer[PersonalMemory]):
     longest_text = 1000
     """A fact is short: a longer text is asked for again, and does not come in."""
 
-    def __init__(self, embedder: Embedder, settings: FactSettings) -> None:
-        super().__init__()
+    settings: FactSettings
+
+    def __init__(self, settings: FactSettings, embedder: Embedder) -> None:
+        super().__init__(settings)
         self.embedder, self.indexes = embedder, IndexCache(embedder)
-        self.settings = settings
         self.update_facts = predictor(UpdateFacts)
         self.update_facts.demos = update_examples()
         self.merge = predictor(MergeFacts)
@@ -221,23 +223,31 @@ class FactStore(Method):
     """PGR's long-term memory (section 3.2), searched with the query alone: the query-only baseline of Figure 3."""
 
     Settings = FactStoreSettings
+    embedder_use = "required"
     presets = _FACT_STORE_PRESETS
 
-    def __init__(self, embedder: Embedder, settings: FactStoreSettings) -> None:
+    def __init__(self, settings: FactStoreSettings | None = None, embedder: Embedder | None = None) -> None:
+        settings = settings or FactStoreSettings()
+        embedder = embedder or offline_embedder()
+        writer = PersonalFactWriter(settings.restrict_to(FactSettings), embedder)
         reader = EntryReader(settings.k, embedder=embedder, hybrid=settings.uses_fusion(embedder))
-        super().__init__(PersonalFactWriter(embedder, settings.restrict_to(FactSettings)), reader, embedder)
+        super().__init__(writer, reader, embedder, settings)
 
 
 class PGR(Method):
     """The paper's method: prospection over its own store of facts."""
 
     Settings = PGRSettings
+    embedder_use = "required"
     presets = _PGR_PRESETS
 
-    def __init__(self, embedder: Embedder, settings: PGRSettings) -> None:
+    def __init__(self, settings: PGRSettings | None = None, embedder: Embedder | None = None) -> None:
+        settings = settings or PGRSettings()
+        embedder = embedder or offline_embedder()
+        writer = PersonalFactWriter(settings.restrict_to(FactSettings), embedder)
+        facts = EntryReader(embedder=embedder, hybrid=settings.uses_fusion(embedder))
         policy = Prospection(settings.restrict_to(ProspectionSettings))
-        reader = ProspectiveReader(EntryReader(embedder=embedder, hybrid=settings.uses_fusion(embedder)), policy)
-        super().__init__(PersonalFactWriter(embedder, settings.restrict_to(FactSettings)), reader, embedder)
+        super().__init__(writer, ProspectiveReader(facts, policy), embedder, settings)
 
 
 class PGROver(Policy):
@@ -246,8 +256,9 @@ class PGROver(Policy):
     Settings = ProspectionSettings
     presets = _POLICY_PRESETS
 
-    def __init__(self, inner: Method, settings: ProspectionSettings) -> None:
-        super().__init__(inner, ProspectiveReader(inner.reader, Prospection(settings)))
+    def __init__(self, inner: Method, settings: ProspectionSettings | None = None) -> None:
+        settings = settings or ProspectionSettings()
+        super().__init__(inner, ProspectiveReader(inner.reader, Prospection(settings)), settings=settings)
 
 
 def _shown(fact: PersonalFact, info: str) -> KnownFact:

@@ -35,8 +35,9 @@ from ...signatures.pgr_examples import (
     tree_examples,
 )
 from ...text import one_line
+from ..component import Component
 from ..settings import EntryCount, Settings
-from ..predictor import Component, predictor
+from ..predictor import predictor
 from ..relative_dates import resolve_line_dates
 
 Search = Callable[[Sequence[str], int, float], list[list[Hit]]]
@@ -48,30 +49,31 @@ NOTE = "prospection"
 class ProspectionSettings(Settings):
     """What can be set of the retrieval policy (section 3.3; defaults of section 5.1, but for `iterations`)."""
 
-    strategy: Literal["tree", "chain"] = Field("tree", description="what is imagined: PGR-TOT or PGR-COT (Table 3)")
-    k: EntryCount = Field(5, description="facts per probe (K)")
-    min_score: float = Field(0.3, description="lowest score of a probe's hit (tau)")
+    strategy: Literal["tree", "chain"] = Field(default="tree", description="what is imagined: PGR-TOT or PGR-COT (Table 3)")
+    k: EntryCount = Field(default=5, description="facts per probe (K)")
+    min_score: float = Field(default=0.3, description="lowest score of a probe's hit (tau)")
     augment: Literal["append", "rewrite", "none"] = Field(
-        "append",
+        default="append",
         description="facts beside the query (Table 7), the query said again with them (Eq. 2), or none",
     )
-    augment_k: EntryCount = Field(5, description="most facts that the query is augmented with; the paper has no number")
-    augment_score: float = Field(0.6, description="lowest score of those facts (tau_o)")
-    min_new: int = Field(5, ge=1, description="the loop ends with a round that finds fewer new facts (delta)")
+    augment_k: EntryCount = Field(default=5, description="most facts that the query is augmented with; the paper has no number")
+    augment_score: float = Field(default=0.6, description="lowest score of those facts (tau_o)")
+    min_new: int = Field(default=5, ge=1, description="the loop ends with a round that finds fewer new facts (delta)")
     iterations: int = Field(
-        3,
+        default=3,
         ge=0,
         description="most rounds of refinement (I_max; 10 on the paper's benchmarks); 0 is the base of Table 4",
     )
-    summary: bool = Field(True, description="whether the context ends with a prospection summary (Table 5)")
+    summary: bool = Field(default=True, description="whether the context ends with a prospection summary (Table 5)")
 
 
 class Prospection(Component):
     """The retrieval policy; it works over any search."""
 
+    settings: ProspectionSettings
+
     def __init__(self, settings: ProspectionSettings) -> None:
-        super().__init__()
-        self.settings = settings
+        super().__init__(settings)
         tree = settings.strategy == "tree"
         self._field = "tree" if tree else "steps"
         # Only what the settings use, so that an optimizer does not tune unused prompts.

@@ -39,6 +39,7 @@ from ...signatures.pramem import (
 )
 from ..method import Method
 from ..reader import EntryReader
+from ..settings import Settings
 from ..writer import Writer
 from ..predictor import predictor
 from ..tasks.behavior import BehaviorPrediction, unseen
@@ -50,13 +51,19 @@ from .practice import Practice, PracticeResult
 from .samples import PracticeSettings, Sample, draw, sample_of
 
 
+class ExperienceReaderSettings(Settings):
+    """What can be set of how experience is read."""
+
+    at_round: int | None = None
+
+
 class PraMemSettings(PracticeSettings):
     """What can be set of `PraMem`."""
 
-    predict_tokens: int = Field(8_000, ge=0, description="most tokens of the newest records beside the question")
-    two_step: bool = Field(False, description="whether the answer takes Figure 7's steps, with a prompt of its own")
+    predict_tokens: int = Field(default=8_000, ge=0, description="most tokens of the newest records beside the question")
+    two_step: bool = Field(default=False, description="whether the answer takes Figure 7's steps, with a prompt of its own")
     at_round: int | None = Field(
-        None, ge=0, description="read the experience as it was after so many rounds (Figure 4); needs `keep_rounds`"
+        default=None, ge=0, description="read the experience as it was after so many rounds (Figure 4); needs `keep_rounds`"
     )
 
     @model_validator(mode="after")
@@ -73,9 +80,10 @@ class PracticeWriter(Writer[ExperienceMemory]):
     recent_mode = "left out"
     """As in the released evaluator, experience is what practice before the first question gave."""
 
+    settings: PracticeSettings
+
     def __init__(self, settings: PracticeSettings) -> None:
-        super().__init__()
-        self.settings = settings
+        super().__init__(settings)
         # Only what the settings use, so that an optimizer does not tune unused prompts.
         self.trial = predictor(PractiseWithExperience if settings.deep_thinking else PractiseAtOnce)
         self.reflect = predictor(ReflectOnPractice if settings.reflection else ProposeAtOnce)
@@ -149,15 +157,12 @@ BLOCKS = {
 
 
 class ExperienceReader(EntryReader[ExperienceMemory]):
-    """Recalls all patterns, then all alerts, what shares words with the query first; proposals are not shown.
+    """Recalls all patterns, then all alerts, what shares words with the query first; proposals are not shown."""
 
-    Args:
-        at_round: Reads the experience as it was after so many rounds; the newest if None.
-    """
+    settings: ExperienceReaderSettings
 
-    def __init__(self, at_round: int | None = None) -> None:
-        super().__init__()
-        self.at_round = at_round
+    def __init__(self, settings: ExperienceReaderSettings) -> None:
+        super().__init__(settings=settings)
 
     def search(
         self, memory: ExperienceMemory, queries: Sequence[str], k: int = 10, min_score: float | None = None
@@ -191,8 +196,9 @@ class ExperienceReader(EntryReader[ExperienceMemory]):
         return super().with_edits(memory, edits).replace(kept_rounds=kept_rounds)
 
     def _as_read(self, memory: ExperienceMemory) -> ExperienceMemory:
-        """Return the memory with the experience that `at_round` asks for."""
-        return memory if self.at_round is None else memory.at_round(self.at_round)
+        """Return the memory with the experience that `at_round` asks for, the newest if None."""
+        at_round = self.settings.at_round
+        return memory if at_round is None else memory.at_round(at_round)
 
 
 class ExperiencedPrediction(BehaviorPrediction):
@@ -220,10 +226,15 @@ class PraMem(Method):
     Settings = PraMemSettings
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"behavior-prediction": BehaviorPrediction}
 
-    def __init__(self, settings: PraMemSettings) -> None:
-        self.predict_tokens, self.two_step = settings.predict_tokens, settings.two_step
-        super().__init__(PracticeWriter(settings.restrict_to(PracticeSettings)), ExperienceReader(settings.at_round))
+    settings: PraMemSettings
+
+    def __init__(self, settings: PraMemSettings | None = None) -> None:
+        settings = settings or PraMemSettings()
+        writer = PracticeWriter(settings.restrict_to(PracticeSettings))
+        reader = ExperienceReader(settings.restrict_to(ExperienceReaderSettings))
+        super().__init__(writer, reader, settings=settings)
 
     def make_task(self, task: str) -> dspy.Module:
         """The task with its budget of newest records, by the prompt of all methods (section 4.1) or in two steps."""
-        return (ExperiencedPrediction if self.two_step else BehaviorPrediction)(self.predict_tokens)
+        prediction = ExperiencedPrediction if self.settings.two_step else BehaviorPrediction
+        return prediction(self.settings.predict_tokens)

@@ -32,34 +32,34 @@ class PracticeSettings(Settings):
 
     deprecated: ClassVar = {"start": "profile", "parallel": True}
     at_least_one_of = ("patterns", "alerts")
-    rounds: int = Field(20, ge=1, description="most practice rounds of a run (section 4.1: 80)")
-    samples: int = Field(1, ge=1, description="samples of a round (q), each tried and reviewed on its own")
-    adjust_every: int = Field(5, ge=1, description="rounds between two adjustments (T), and at most before the last")
-    proposals: int = Field(10, ge=1, description="most proposals of one reflection (n)")
-    virtual_scenes: int = Field(7, ge=1, description="scenes beside the true one (m)")
+    rounds: int = Field(default=20, ge=1, description="most practice rounds of a run (section 4.1: 80)")
+    samples: int = Field(default=1, ge=1, description="samples of a round (q), each tried and reviewed on its own")
+    adjust_every: int = Field(default=5, ge=1, description="rounds between two adjustments (T), and at most before the last")
+    proposals: int = Field(default=10, ge=1, description="most proposals of one reflection (n)")
+    virtual_scenes: int = Field(default=7, ge=1, description="scenes beside the true one (m)")
     blind: bool = Field(
-        True, description="the generality review is not told which of the shuffled scenes is true (Figure 11: it is)"
+        default=True, description="the generality review is not told which of the shuffled scenes is true (Figure 11: it is)"
     )
-    scene_chars: int = Field(128, ge=1, description="most characters of a scene that others are written for (code)")
-    perturbations: int = Field(1, ge=1, description="perturbations of a sample")
-    practice_tokens: int = Field(12_000, ge=0, description="most tokens of records before a practised one (code)")
+    scene_chars: int = Field(default=128, ge=1, description="most characters of a scene that others are written for (code)")
+    perturbations: int = Field(default=1, ge=1, description="perturbations of a sample")
+    practice_tokens: int = Field(default=12_000, ge=0, description="most tokens of records before a practised one (code)")
     weighting: Literal["uniform", "recency"] = Field(
-        "uniform", description="all records alike and each once, or the later the likelier (code: quadratic, repeating)"
+        default="uniform", description="all records alike and each once, or the later the likelier (code: quadratic, repeating)"
     )
-    min_history: int = Field(10, ge=1, description="records that come before any practised one (code)")
-    groundedness: bool = Field(True, description="review proposals for groundedness (Figure 6)")
-    generalizability: bool = Field(True, description="review proposals for generality (Figure 6)")
-    patterns: bool = Field(True, description="keep patterns (Figure 5)")
-    alerts: bool = Field(True, description="keep alerts (Figure 5)")
-    deep_thinking: bool = Field(True, description="trials name what bears on them, and reason, first (Table 2)")
-    reflection: bool = Field(True, description="proposals come from thinking and outcome, not outcome alone (Table 2)")
-    consensus: bool = Field(True, description="only what several proposals support is adopted, not all (Table 2)")
-    needed: int = Field(3, ge=1, description="proposals that a change needs (Figure 9)")
+    min_history: int = Field(default=10, ge=1, description="records that come before any practised one (code)")
+    groundedness: bool = Field(default=True, description="review proposals for groundedness (Figure 6)")
+    generalizability: bool = Field(default=True, description="review proposals for generality (Figure 6)")
+    patterns: bool = Field(default=True, description="keep patterns (Figure 5)")
+    alerts: bool = Field(default=True, description="keep alerts (Figure 5)")
+    deep_thinking: bool = Field(default=True, description="trials name what bears on them, and reason, first (Table 2)")
+    reflection: bool = Field(default=True, description="proposals come from thinking and outcome, not outcome alone (Table 2)")
+    consensus: bool = Field(default=True, description="only what several proposals support is adopted, not all (Table 2)")
+    needed: int = Field(default=3, ge=1, description="proposals that a change needs (Figure 9)")
     distinct_records: bool = Field(
-        True, description="proposals of one practised record support a change once (Figure 9: each counts)"
+        default=True, description="proposals of one practised record support a change once (Figure 9: each counts)"
     )
-    keep_rounds: bool = Field(False, description="keep the experience after every adjustment, for `at_round`")
-    seed: int = Field(42, description="what samples are drawn with (code)")
+    keep_rounds: bool = Field(default=False, description="keep the experience after every adjustment, for `at_round`")
+    seed: int = Field(default=42, description="what samples are drawn with (code)")
 
     @property
     def off(self) -> tuple[Kind, ...]:

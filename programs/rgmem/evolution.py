@@ -10,7 +10,7 @@ from typing import Any
 
 from ...records import Failure, format_time
 from ...signatures.rgmem import SubSummary
-from ..predictor import CallPredictor
+from ..component import CallPredictor
 from ..recording import record_failure
 from ..threads import gather
 from .extraction import conclusion_line

@@ -22,7 +22,7 @@ from ...records import Item, Turn, format_time
 from ...signatures.rgmem import DrawnConclusion, EntityPath, PathSegment, SegmentLabel
 from ...text import one_line
 from ..writer import ExtractionFailed
-from ..predictor import CallPredictor
+from ..component import CallPredictor
 from .memory import USER, ClassEdge, Conclusion, Evidence, GraphMemory, Mention, Node, Relation, Tier, new_graph
 
 _DIGITS = re.compile(r"\d+")

@@ -44,6 +44,7 @@ from ...signatures.rgmem import (
     SynthesizeEvidence,
 )
 from ..fallback import FEW
+from ..embedders import offline_embedder
 from ..method import Method
 from ..reader import ANY_COSINE, EntryReader
 from ..settings import Settings
@@ -63,14 +64,14 @@ Unit = tuple[Evidence, tuple[GraphPath, ...]]
 class GraphSettings(Settings):
     """How evidence and graph are written."""
 
-    theta_inf: int = Field(3, ge=1, description="mentions of an event edge at which R_K1 fires (Eq. 6, Figure 4)")
-    theta_sum: int = Field(6, ge=1, description="score of a concept at which R_K2 fires; twice theta_inf in the paper")
-    use_l1: bool = Field(True, description="whether there is a graph (w/o L1, Tables 3 and 4)")
-    use_rg: bool = Field(True, description="whether the operators evolve it (w/o RG: one flat summary per concept)")
-    merge_cosine: float = Field(0.85, ge=-1, le=1, description="lowest cosine of two names that are one node; ours")
-    segment_turns: int = Field(8, ge=1, description="most turns of a segment; ours")
-    linked: bool = Field(True, description="whether operators see an edge's own conclusions alone (off: its unit's)")
-    merged_graph: bool = Field(False, description="whether people who talk share one graph (off: a graph for each)")
+    theta_inf: int = Field(default=3, ge=1, description="mentions of an event edge at which R_K1 fires (Eq. 6, Figure 4)")
+    theta_sum: int = Field(default=6, ge=1, description="score of a concept at which R_K2 fires; twice theta_inf in the paper")
+    use_l1: bool = Field(default=True, description="whether there is a graph (w/o L1, Tables 3 and 4)")
+    use_rg: bool = Field(default=True, description="whether the operators evolve it (w/o RG: one flat summary per concept)")
+    merge_cosine: float = Field(default=0.85, ge=-1, le=1, description="lowest cosine of two names that are one node; ours")
+    segment_turns: int = Field(default=8, ge=1, description="most turns of a segment; ours")
+    linked: bool = Field(default=True, description="whether operators see an edge's own conclusions alone (off: its unit's)")
+    merged_graph: bool = Field(default=False, description="whether people who talk share one graph (off: a graph for each)")
 
 
 class RGMemSettings(RecallSettings, GraphSettings):
@@ -84,9 +85,11 @@ class GraphWriter(Writer[GraphMemory]):
 
     Memory = GraphMemory
 
-    def __init__(self, embedder: Embedder, settings: GraphSettings) -> None:
-        super().__init__()
-        self.embedder, self.settings = embedder, settings
+    settings: GraphSettings
+
+    def __init__(self, settings: GraphSettings, embedder: Embedder) -> None:
+        super().__init__(settings)
+        self.embedder = embedder
         # Only what the settings use, so that an optimizer does not tune unused prompts.
         self.synthesize = predictor(SynthesizeEvidence)
         if settings.use_l1:
@@ -163,7 +166,9 @@ class GraphReader(EntryReader[GraphMemory]):
     `search` finds evidence and theories of all scales by BM25 (without L0 theories alone).
     """
 
-    def __init__(self, embedder: Embedder, settings: RGMemSettings) -> None:
+    settings: RGMemSettings
+
+    def __init__(self, settings: RGMemSettings, embedder: Embedder) -> None:
         hybrid = settings.uses_fusion(embedder)
         indexes = IndexCache(
             embedder if hybrid else None,
@@ -171,8 +176,7 @@ class GraphReader(EntryReader[GraphMemory]):
             parts=lambda memory: searched(memory, settings.use_l0),
             part_entries=lambda memory, part: entries_of(part),
         )
-        super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=hybrid)
-        self.settings = settings
+        super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=hybrid, settings=settings)
         self.names = IndexCache(embedder, parts=name_entries)
         self.plan = predictor(PlanRetrieval)
 
@@ -214,10 +218,13 @@ class RGMem(Method):
     """The method; its embedder compares names of nodes with one another, and keywords with them."""
 
     Settings = RGMemSettings
+    embedder_use = "required"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"hybrid": False} for name in ("locomo", "personamem")}
     """The benchmarks of the paper, which finds texts by BM25."""
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": ScaleAnswering}
 
-    def __init__(self, embedder: Embedder, settings: RGMemSettings) -> None:
-        writer = GraphWriter(embedder, settings.restrict_to(GraphSettings))
-        super().__init__(writer, GraphReader(embedder, settings), embedder)
+    def __init__(self, settings: RGMemSettings | None = None, embedder: Embedder | None = None) -> None:
+        settings = settings or RGMemSettings()
+        embedder = embedder or offline_embedder()
+        writer = GraphWriter(settings.restrict_to(GraphSettings), embedder)
+        super().__init__(writer, GraphReader(settings, embedder), embedder, settings)

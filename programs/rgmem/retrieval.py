@@ -37,11 +37,11 @@ BLOCKS = {
 class RecallSettings(SearchSettings):
     """What can be set of recall (section 3.4)."""
 
-    use_l0: bool = Field(True, description="whether evidence is recalled (w/o L0, Tables 3 and 4)")
-    facts: int = Field(5, ge=0, description="facts recalled per question (Figure 8a)")
-    conclusions: int = Field(30, ge=0, description="conclusions recalled per question (Figure 8b)")
-    nodes: int = Field(3, ge=0, description="concepts recalled per question, and events (Figure 8c)")
-    node_cosine: float = Field(0.5, ge=-1, le=1, description="lowest cosine of a keyword and a node's name (C.7)")
+    use_l0: bool = Field(default=True, description="whether evidence is recalled (w/o L0, Tables 3 and 4)")
+    facts: int = Field(default=5, ge=0, description="facts recalled per question (Figure 8a)")
+    conclusions: int = Field(default=30, ge=0, description="conclusions recalled per question (Figure 8b)")
+    nodes: int = Field(default=3, ge=0, description="concepts recalled per question, and events (Figure 8c)")
+    node_cosine: float = Field(default=0.5, ge=-1, le=1, description="lowest cosine of a keyword and a node's name (C.7)")
 
 
 def recalled(

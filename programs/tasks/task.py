@@ -21,7 +21,6 @@ from pydantic import Field
 from ...async_bridge import run_bridged
 from ...errors import UnknownNameError, UserError
 from ...records import Context, Hit, Item, Query, comparable
-from ...records.context_variables import set_context
 from ...records.query import About, Modality
 from ...signatures import pal
 from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFromContext, RespondPersonally
@@ -29,7 +28,7 @@ from ...signatures.chinese import PromptLanguage, action_meaning, has_chinese, i
 from ..settings import Settings
 from ..predictor import predictor
 from ..relative_dates import resolve_item_dates, resolve_line_dates
-from ..streaming import ANSWER_LISTENER, PREDICTOR_LISTENER
+from ..streaming import predictor_writes_answer
 
 
 class TaskSettings(Settings):
@@ -152,9 +151,7 @@ class Task(dspy.Module):
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
         """Answers a query, with the raw items that it shows, from what the memory recalled."""
-        with set_context(
-            PREDICTOR_LISTENER, ANSWER_LISTENER.get() if type(self).build_outputs is Task.build_outputs else None
-        ):
+        with predictor_writes_answer(is_unchanged=type(self).build_outputs is Task.build_outputs):
             found = self.answer(**self.prompt_inputs(context, query))
         return self.build_outputs(found, query)
 

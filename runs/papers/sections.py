@@ -11,7 +11,7 @@ from ...data.catalog import benchmark_class
 from ...engines.models import OFFLINE, is_local, is_offline
 from ...errors import UnknownNameError, UserError
 from ...optimizers.compile import CompileConfig
-from ...programs.catalog import method_class, settings_model
+from ...programs.catalog import method_class
 from ...systems.catalog import shipped
 from ..experiment import Part
 from ..external import SYSTEM, plannable
@@ -319,7 +319,7 @@ def _draws(variant: Variant, setup: RunConfig) -> bool:
 
 
 def _has_seed(program: str) -> bool:
-    return not program.startswith(SYSTEM) and "seed" in settings_model(method_class(program)).model_fields
+    return not program.startswith(SYSTEM) and "seed" in method_class(program).Settings.model_fields
 
 
 def _takes(benchmark: str, option: str, value: Any) -> bool:

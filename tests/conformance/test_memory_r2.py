@@ -32,7 +32,7 @@ from mempiler.optimizers.logo_grpo.rollout import Rollout, SessionRun, single_at
 from mempiler.optimizers.logo_grpo.settings import TrainingSettings
 from mempiler.programs.catalog import build
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
-from mempiler.programs.recording import Completion, PredictorCall
+from mempiler.programs.call_recorder import Completion, PredictorCall
 from mempiler.reading.answer import read_answer
 from mempiler.reading.repairs import UnreadableError
 from mempiler.signatures.memory_r2 import AnswerFromMemories, ManageMemory

@@ -341,7 +341,7 @@ SETTINGS: dict[str, Any] = dict(MemoryR2.preset("memory-env"))
 
 def written(env: MemoryEnv, user: str) -> tuple[FactMemory, list[bool]]:
     """A user's memory by a perfect writer, and whether each entry to be changed was among the related ones."""
-    method, memory, found = MemoryR2(embedder(), MemoryR2Settings(**SETTINGS)), FactMemory(), []
+    method, memory, found = MemoryR2(MemoryR2Settings(**SETTINGS)), FactMemory(), []
     for event in env.talks[user].events:
         about = f"{event.speaker} {event.key}"
         fact = Fact(speaker=event.speaker, turn_id=event.turn_id, fact=f"{about} {event.value or 'none'}")
@@ -381,7 +381,7 @@ def test_the_oldest_matching_entry_answers(entries: list[tuple[str, str]], answe
 
 def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> None:
     """A model that answers by the demonstrations knows every prompt it meets when the method writes the same user."""
-    method = MemoryR2(embedder(), MemoryR2Settings(**SETTINGS))
+    method = MemoryR2(MemoryR2Settings(**SETTINGS))
     shown = demonstrate(method, CompactAdapter(), 1, seed=0)
     known = {messages[-1]["content"]: answer for messages, answer in shown}
     lm = scripted(lambda kind, asked, n: next(known[prompt] for prompt in known if prompt in asked))

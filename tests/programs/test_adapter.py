@@ -1,5 +1,6 @@
 """Adapters: what "auto" tries and remembers, what is asked for again, what prompts and demos show; the compact one."""
 
+import asyncio
 import copy
 import time
 from contextlib import suppress
@@ -12,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.programs.adapter import ADAPTERS, AutoAdapter, JsonAdapter, adapter, output_schema, outputs_name
+from mempiler.programs.adapter import ADAPTERS, adapter
+from mempiler.programs.auto_adapter import AutoAdapter
 from mempiler.programs.catalog import build
 from mempiler.programs.compact_adapter import CompactAdapter
+from mempiler.programs.json_adapter import SchemaAdapter
+from mempiler.programs.output_schema import output_schema, outputs_name
 from mempiler.programs.state import signature_of
 from mempiler.programs.tasks.task import TASKS
 from mempiler.reading.cut_texts import CutText
@@ -52,6 +56,24 @@ def test_a_schema_is_tried_once_over_questions_and_copies(stub: Any, schemas: st
     assert chosen.output_modes() == {server.model: {OUTPUTS: kind}}
     assert sum(found is not None for found in server.formats) == (1 if kind == "chat" else 6)
     assert len(server.texts) == (7 if kind == "chat" else 6)
+
+
+@pytest.mark.parametrize(("schemas", "kind"), [("honour", "schema"), ("refuse", "chat")])
+def test_asyncio_tries_a_schema_and_asks_again_like_any(stub: Any, schemas: str, kind: str) -> None:
+    server, chosen = stub(schemas=schemas), AutoAdapter()
+
+    async def ask(question: str) -> Any:
+        with dspy.context(lm=_model(server), adapter=chosen):
+            return await dspy.Predict(ASKED).acall(question=question)
+
+    assert all(asyncio.run(ask(f"Question {n}?")).answer for n in range(2))
+    assert chosen.output_modes() == {server.model: {OUTPUTS: kind}}
+    assert [found is not None for found in server.formats] == [True, True] if kind == "schema" else [True, False, False]
+
+    lm = Replying("no number", '{"number": 3}')
+    signature = dspy.Signature("question -> number: int")
+    answer = asyncio.run(SchemaAdapter({"type": "object"}).acall(lm, {}, signature, [], {"question": "?"}))
+    assert (answer, len(lm.asked)) == ([{"number": 3}], 2)
 
 
 def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
@@ -106,9 +128,12 @@ class Replying(dspy.utils.DummyLM):
         self.settings.append(kwargs)
         return [self.replies.pop(0)]
 
+    async def acall(self, *asked: Any, **named: Any) -> Any:
+        return self(*asked, **named)
+
 
 def _under_schema(lm: Replying, outputs: str, **settings: Any) -> Any:
-    return JsonAdapter({"type": "object"})(
+    return SchemaAdapter({"type": "object"})(
         lm, settings, dspy.Signature(f"question -> {outputs}"), [], {"question": "?"}
     )
 
@@ -196,7 +221,7 @@ def values(signature: Any, n: int) -> dict[str, Any]:
 
 
 def _adapter(name: str, signature: Any) -> dspy.Adapter:
-    return JsonAdapter(output_schema(signature) or {}) if name == "schema" else adapter(name)
+    return SchemaAdapter(output_schema(signature) or {}) if name == "schema" else adapter(name)
 
 
 @pytest.mark.parametrize("task", SIGNATURES)

@@ -34,7 +34,7 @@ def test_examples_of_writer_reader_and_method_make_a_method_that_keeps_its_promi
     names: dict[str, Any] = {"__name__": "example"}
     for module in (writer, reader, method):
         run_example(module, names)
-    check_method(names["SentenceNotes"](k=3))
+    check_method(names["SentenceNotes"](names["NoteSettings"](k=3)))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from mempiler import Entry, Session, Store, Turn, build
 from mempiler.engines.embedders import embedder
 from mempiler.memory.edits import Amendment, Amendments, amendment_scope
-from mempiler.programs.adapter import JsonAdapter, adapter, output_schema
+from mempiler.programs.adapter import adapter
+from mempiler.programs.json_adapter import SchemaAdapter
+from mempiler.programs.output_schema import output_schema
 from mempiler.programs.baselines.written import SummaryMemory
 from mempiler.programs.catalog import needs_embedder
 from mempiler.programs.h2memory.memory import Background, HeterogeneousMemory, Situation
@@ -266,7 +268,7 @@ SIGNATURES = suite()
 
 
 def _adapter(layout: str, signature: Any) -> Any:
-    made: Any = JsonAdapter(output_schema(signature) or {}) if layout == "schema" else adapter(layout)
+    made: Any = SchemaAdapter(output_schema(signature) or {}) if layout == "schema" else adapter(layout)
     made.corrections = 0
     return made
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import dspy
 import pytest
@@ -16,6 +16,7 @@ from mempiler import (
     MemoryProgram,
     Method,
     Session,
+    Settings,
     Turn,
     UserError,
     Writer,
@@ -125,6 +126,78 @@ def test_a_policy_takes_the_embedder_of_the_method_beneath(name: str, kind: str)
     assert build(name.replace("turn-rag", "memory-r2"), embedder=vectors).method.embedder is vectors
 
 
+class PageSettings(Settings):
+    k: int = 3
+
+
+class Paged(Method):
+    """A method whose settings are kept."""
+
+    Settings: ClassVar = PageSettings
+
+    def __init__(self, settings: PageSettings | None = None) -> None:
+        settings = settings or PageSettings()
+        super().__init__(KeepTurns(), EntryReader(settings.k), settings=settings)
+
+
+class TakesANumber(Method):
+    def __init__(self, k: int = 10) -> None:
+        super().__init__(KeepTurns(), EntryReader(k))
+
+
+class TakesAnything(Method):
+    def __init__(self, **more: Any) -> None:
+        super().__init__(KeepTurns(), EntryReader())
+
+
+class HidesItsEmbedder(Method):
+    def __init__(self, embedder: Any = None) -> None:
+        super().__init__(KeepTurns(), EntryReader(embedder=embedder), embedder)
+
+
+class LosesItsSettings(Paged):
+    def __init__(self, settings: PageSettings | None = None) -> None:
+        Method.__init__(self, KeepTurns(), EntryReader())
+
+
+class NamesNoClass(Method):
+    def __init__(self, settings: PageSettings | None = None) -> None:
+        super().__init__(KeepTurns(), EntryReader(), settings=settings or PageSettings())
+
+
+class CutsTurns(KeepTurns):
+    def __init__(self, max_words=300) -> None:
+        super().__init__()
+
+
+class LosesANumber(Method):
+    def __init__(self) -> None:
+        super().__init__(CutsTurns(20), EntryReader())
+
+
+def test_a_method_of_ones_own_is_built_with_its_settings() -> None:
+    assert build(f"{__name__}:Paged", k=5).method.config == {"k": 5}
+    assert Paged().config == {"k": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (TakesANumber, "the constructor takes k; make k a field of its Settings class and take `settings` alone"),
+        (TakesAnything, "the constructor takes more; make more a field of its Settings class"),
+        (HidesItsEmbedder, 'the constructor takes embedder; set embedder_use = "optional" or "required"'),
+        (LosesItsSettings, "give its settings to super().__init__, as settings=settings"),
+        (NamesNoClass, "names no class of its settings; set Settings = PageSettings"),
+        (LosesANumber, "the constructor takes max_words, which no settings hold; make max_words a field"),
+    ],
+)
+def test_a_constructor_whose_settings_would_be_lost_is_refused(kind: type[Method], message: str) -> None:
+    for make in (lambda: build(f"{__name__}:{kind.__name__}"), lambda: MemoryProgram(kind(), QuestionAnswering())):  # pyright: ignore[reportCallIssue]
+        with pytest.raises(UserError) as caught:
+            make()
+        assert str(caught.value).partition(": ")[2].startswith(message)
+
+
 SMALL = {"chunk_turns": 1, "related": 2, "earlier": False, "same_speaker": False}
 
 
@@ -193,7 +266,7 @@ def test_every_method_keeps_the_promises_of_one(name):
     ("name", "settings", "message"),
     [
         ("turn-rag", {"kk": 3}, "'turn-rag' has no setting 'kk'"),
-        ("pgr+turn-rag", {"inner_k": "many"}, "k = 'many': input should be a valid integer .default 10"),
+        ("pgr+turn-rag", {"inner_k": "many"}, "k = 'many': input should be a valid integer .turns recalled per query; default 10"),
         ("memory-r2", {"parts": 0}, "parts = 0: input should be greater than or equal to 1 .how many parts"),
         ("memory-bank", {"days": float("nan")}, "days"),
         ("logs+turn-rag", {"earlier": "all"}, "earlier = 'all': input should be 'search', 'summary' or 'none'"),

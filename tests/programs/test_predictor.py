@@ -3,7 +3,7 @@
 import asyncio
 import copy
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 import numpy as np
@@ -14,16 +14,17 @@ from mempiler import Store, UserError, build, predictor
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.errors import AnswerChangedError
-from mempiler.memory.search.index_cache import IndexCache
-from mempiler.programs.adapter import CorrectingAdapter
-from mempiler.programs.predictor import Component
+from mempiler.programs.answer_stream import AnswerStream
+from mempiler.programs.component import Component
+from mempiler.programs.correcting_adapter import CorrectingAdapter
+from mempiler.programs.predictor import Predictor, predictors_of, replace_predictors
 from mempiler.programs.recording import record_failure, record_rejected, recording
+from mempiler.programs.settings import Settings
 from mempiler.programs.state import dump_predictor, prompts_text
-from mempiler.programs.streaming import ANSWER_LISTENER, AnswerStream
+from mempiler.programs.streaming import send_answer_to
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.programs.threads import gather
 from mempiler.records import Failure
-from mempiler.records.context_variables import set_context
 from mempiler.signatures.answering import AnswerFromContext
 
 from tests.stub_server import StubServer
@@ -92,37 +93,40 @@ def test_every_predictor_has_its_instructions_fields_and_demos_in_the_text():
     assert "question: Who?\nWhere?\nanswer: Ada" in said
 
 
+class Volume(Settings):
+    loud: bool = True
+    words: Any = "hey"
+
+
 class Shouting(Component):
-    def __init__(self, loud: bool = True, words: Any = "hey", *, times: int = 1) -> None:
-        super().__init__()
-        self.loud = loud
+    settings: Volume
 
-
-class Searching(Component):
-    def __init__(self, embedder: Any = None, indexes: IndexCache | None = None, inner: Any = None, k: int = 3) -> None:
-        super().__init__()
+    def __init__(self, settings: Volume | None = None, embedder: Any = None) -> None:
+        super().__init__(settings or Volume())
+        self.embedder = embedder
 
 
 class Bare(Component):
     pass
 
 
-def test_settings_are_taken_down_without_what_a_part_is_made_of() -> None:
-    assert Shouting().config == {"loud": True, "words": "hey", "times": 1}
+def test_the_config_of_a_component_is_its_settings() -> None:
     words = ["a", {"b": None}]
-    assert Shouting(False, words, times=2).config == {"loud": False, "words": words, "times": 2}
-    part = Searching(embedder(), IndexCache(), Shouting(), k=7)
-    part.embedder = embedder()  # pyright: ignore[reportAttributeAccessIssue]
+    assert Shouting().config == {"loud": True, "words": "hey"}
+    assert Shouting(Volume(loud=False, words=words)).config == {"loud": False, "words": words}
+    assert Bare().config == {}
+
+
+def test_a_copy_of_a_component_shares_its_embedder() -> None:
+    part = Shouting(Volume(loud=False), embedder())
     twin = copy.deepcopy(part)
-    assert twin.config == part.config == {"k": 7}
-    assert twin.embedder is part.embedder  # pyright: ignore[reportAttributeAccessIssue]
+    assert twin.config == part.config
+    assert twin.embedder is part.embedder
 
 
-def test_every_setting_is_named_and_can_be_saved() -> None:
-    with pytest.raises(UserError, match=r"^Shouting: the setting words = .* cannot be saved; use numbers, texts"):
-        Shouting(words=object())
-    with pytest.raises(UserError, match=r"^Loose: the constructor takes \*more; name every setting$"):
-        type("Loose", (Component,), {"__init__": lambda self, **more: None})
+def test_a_setting_that_has_no_json_form_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^Volume: the setting words = .* cannot be saved; use numbers, texts"):
+        Volume(words=object())
 
 
 class Asking(Component):
@@ -142,6 +146,36 @@ def test_output_that_cannot_be_read_is_a_failure_of_its_predictor(scripted: Any,
         assert part.try_call(asked, context="", question="Who?") is None
     assert [(failure.kind, failure.where) for failure in record.failures] == [("parse", where)]
     assert "\n" not in record.failures[0].message
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def test_plain_predictors_are_replaced_wherever_dspy_finds_them_and_one_stays_one() -> None:
+    shared = dspy.Predict(AnswerFromContext, temperature=0.5)
+    shared.demos, shared.lm = [POOL[0]], DummyLM([])
+    module, frozen = Bare(), predictor(AnswerFromContext)
+    parts: Any = module
+    parts.shared, parts.steps, parts.by_name = shared, [shared, dspy.ChainOfThought(AnswerFromContext)], {"b": shared}
+    parts.pair, parts.ours, parts.numbers = Pair(shared, 1), frozen, (1, 2)
+    parts.itself = module  # a circle
+    numbers, paths = parts.numbers, list(predictors_of(module))
+    replace_predictors(module)
+
+    new = parts.shared
+    assert type(new) is Predictor
+    assert parts.steps[0] is parts.by_name["b"] is parts.pair.first is new
+    assert type(parts.pair) is Pair
+    assert (parts.ours, parts.numbers) == (frozen, numbers)
+    assert type(parts.steps[1].predict) is Predictor
+    assert list(predictors_of(module)) == paths
+    assert (new.demos, new.lm, new.config, new.stage) == ([POOL[0]], shared.lm, {"temperature": 0.5}, shared.stage)
+    # Its signature is its own: InferRules edits instructions on the class.
+    assert new.signature.equals(AnswerFromContext)
+    assert new.signature is not shared.signature
+    assert type(shared) is dspy.Predict
 
 
 class Name(dspy.Signature):
@@ -217,7 +251,7 @@ def test_only_the_predictor_of_the_task_is_heard(store: Store, method: str, task
         memory = build(method, task).memory(store, "ada", lm=named(server))
         memory.add(SAID, remember=False)
         sent: list[str] = []
-        with set_context(ANSWER_LISTENER, AnswerStream(sent.append)):
+        with send_answer_to(AnswerStream(sent.append)):
             memory.remember()
             written = len(server.requests)
             answer = memory.ask("Where did I move?").answer
@@ -251,7 +285,7 @@ def test_answers_that_are_not_given_as_written_are_not_sent(store, task, adapter
         program.task = task if isinstance(task, QuestionAnswering) else program.task
         memory, sent = program.memory(store, "ada", lm=named(server)), list[str]()
         memory.add(SAID, remember=False)
-        with set_context(ANSWER_LISTENER, AnswerStream(sent.append)):
+        with send_answer_to(AnswerStream(sent.append)):
             assert memory.ask("Where did I move?", **query).answer
         assert sent == []
         assert [bool(body.get("stream")) for _, _, body in server.requests] == [False]
@@ -290,7 +324,7 @@ def test_attempts_go_on_where_they_say_the_same(attempts: list[str], sent: list[
     found: list[str] = []
     words = AnswerStream(found.append)
     for attempt in attempts:
-        words.begin("headers")(f"[[ ## answer ## ]]\n{attempt}")
+        words.begin_attempt("headers")(f"[[ ## answer ## ]]\n{attempt}")
     assert found == sent
     assert words.remainder("To Lisbon, she said.") == "To Lisbon, she said.".removeprefix("".join(sent))
     with pytest.raises(AnswerChangedError, match="another one"):

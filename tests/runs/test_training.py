@@ -9,7 +9,6 @@ from pathlib import Path
 import mempiler
 import pytest
 from mempiler.cli import main
-from mempiler.engines.embedders import embedder
 from mempiler.engines.local.settings import Reinforcement
 from mempiler.optimizers import demonstrations
 from mempiler.optimizers.logo_grpo.training_config import OBJECTIVES, TrainingConfig
@@ -149,7 +148,7 @@ def test_the_configurations_of_the_manual_are_taken():
 
 
 def test_every_session_is_shown() -> None:
-    method = MemoryR2(embedder(), MemoryR2Settings(**MemoryR2.preset("memory-env")))
+    method = MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
     shown = demonstrations.demonstrate(method, CompactAdapter(), 4)
     ids = {int(id) for messages, _ in shown for id in re.findall(r"D(\d+):", messages[-1]["content"])}
     assert ids == set(range(1, 9))

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.engines.embedders import embedder
 from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.tiny import create, make_tokenizer
 from mempiler.optimizers.demonstrations import demonstrate
@@ -17,7 +16,7 @@ from tests.engines.local.groups import sample
 @pytest.fixture(scope="module")
 def examples() -> Any:
     return demonstrate(
-        MemoryR2(embedder(), MemoryR2Settings(**MemoryR2.preset("memory-env"))), CompactAdapter(), 12, seed=0
+        MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env"))), CompactAdapter(), 12, seed=0
     )
 
 

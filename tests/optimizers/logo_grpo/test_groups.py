@@ -13,7 +13,7 @@ from mempiler.optimizers.logo_grpo.policy import by_history
 from mempiler.optimizers.logo_grpo.reward import Faults, RewardSettings
 from mempiler.optimizers.logo_grpo.rollout import single_attempt
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
-from mempiler.programs.recording import Completion
+from mempiler.programs.call_recorder import Completion
 
 from tests.optimizers.logo_grpo.conftest import diligent, fields
 

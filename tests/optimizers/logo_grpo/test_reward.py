@@ -23,8 +23,9 @@ from mempiler.optimizers.logo_grpo.reward import (
 )
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 from mempiler.optimizers.logo_grpo.training_config import TrainingConfig
+from mempiler.programs.call_recorder import PredictorCall
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
-from mempiler.programs.recording import PredictorCall, recording
+from mempiler.programs.recording import recording
 from mempiler.runs.setup import RunConfig
 from mempiler.runs.train import _Job, run_train
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.engines.usage import Usage
-from mempiler.programs.recording import Completion, PredictorCall
+from mempiler.programs.call_recorder import Completion, PredictorCall
 from mempiler.programs.state import PredictorState
 from mempiler.records import Failure
 from mempiler.runs.folder import RunFolder

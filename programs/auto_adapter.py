@@ -1,0 +1,199 @@
+"""The adapter `auto`: it asks under a JSON schema where the endpoint takes one, else for headers.
+
+The schema of the outputs is tried at the first request. What came of it is remembered for the
+endpoint, the model and the outputs:
+
+    adapter = AutoAdapter()
+    program(history=history, question="Where does Ada live?")
+    adapter.output_modes()      # {"openai/gpt-4.1-mini": {"answer 3f2a9c01": "schema"}}
+
+Outputs that no strict schema describes are asked for in the chat layout, and so are all outputs of
+models that run in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import dspy
+from dspy.utils.exceptions import (
+    LMInvalidRequestError,
+    LMUnsupportedFeatureError,
+    LMUnsupportedModelError,
+)
+
+from ..reading.failures import failure_kind
+from .correcting_adapter import CorrectingAdapter
+from .json_adapter import SchemaAdapter
+from .output_schema import output_schema, outputs_name
+
+SCHEMA = "schema"
+"""The output mode of an endpoint that takes the schema."""
+CHAT = "chat"
+"""The output mode of an endpoint that refused the schema."""
+
+
+class SchemaUse(NamedTuple):
+    """What an endpoint takes or refuses."""
+
+    model: str
+    address: str
+    """The URL of the endpoint; "" for any, and for the provider's own."""
+    outputs: str
+    """The outputs by `outputs_name`."""
+
+
+class SchemaTrial:
+    """One request under a schema, and what came of it.
+
+    Args:
+        adapter: Makes the request.
+        use: Which schema is sent where.
+        accepted: Whether schemas are accepted, by use; shared by all trials of an adapter.
+        is_known: Whether the endpoint is known to take the schema.
+    """
+
+    def __init__(
+        self,
+        adapter: SchemaAdapter,
+        use: SchemaUse,
+        accepted: dict[SchemaUse, bool],
+        is_known: bool,
+    ) -> None:
+        self.adapter = adapter
+        self._use = use
+        self._accepted = accepted
+        self._is_known = is_known
+
+    def check_refusal(self, error: dspy.LMError) -> None:
+        """Re-raise the error of a request unless it may be a refusal of the schema."""
+        # Another thread may have learned in the meantime that the endpoint takes the schema.
+        is_taken = self._accepted.get(self._use, self._is_known)
+        is_unknown_model = isinstance(error, LMUnsupportedModelError)
+        if is_taken or is_unknown_model or failure_kind(error) == "too-long":
+            raise error
+
+    def record_accepted(self) -> None:
+        """Remember that the endpoint takes the schema."""
+        self._accepted[self._use] = True
+
+    def record_refused(self) -> None:
+        """Remember that the endpoint refuses the schema.
+
+        The same prompt must have been answered without the schema: it was not the prompt that was
+        refused.
+        """
+        self._accepted.setdefault(self._use, False)
+
+
+class AutoAdapter(CorrectingAdapter):
+    """Ask under a JSON schema of the outputs where the endpoint takes it, else in the chat layout.
+
+    Threads and copies share what was found out about endpoints.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._accepted: dict[SchemaUse, bool] = {}
+
+    def output_modes(self) -> dict[str, dict[str, str]]:
+        """Return what was found out: by model and outputs, "schema" or "chat"."""
+        modes: dict[str, dict[str, str]] = {}
+        for use, is_accepted in sorted(self._accepted.items()):
+            modes_of_model = modes.setdefault(use.model, {})
+            modes_of_model[use.outputs] = SCHEMA if is_accepted else CHAT
+        return modes
+
+    def add_output_modes(self, modes: Mapping[str, Mapping[str, str]]) -> None:
+        """Add what was found out before or elsewhere; it holds for any address of a model.
+
+        Args:
+            modes: What `output_modes` returned.
+        """
+        for model, modes_of_model in modes.items():
+            for outputs, mode in modes_of_model.items():
+                self._accepted[SchemaUse(model, "", outputs)] = mode == SCHEMA
+
+    def __call__(
+        self,
+        lm: dspy.BaseLM,
+        lm_kwargs: dict[str, Any],
+        signature: type[dspy.Signature],
+        demos: list[dict[str, Any]],
+        inputs: dict[str, Any],
+    ) -> list[dict[str, Any]]:
+        trial = self._schema_trial(lm, signature)
+        if trial is None:
+            return super().__call__(lm, lm_kwargs, signature, demos, inputs)
+
+        try:
+            outputs = trial.adapter(lm, lm_kwargs, signature, demos, inputs)
+        except (LMInvalidRequestError, LMUnsupportedFeatureError) as error:
+            trial.check_refusal(error)
+        else:
+            trial.record_accepted()
+            return outputs
+
+        outputs = super().__call__(lm, lm_kwargs, signature, demos, inputs)
+        trial.record_refused()
+        return outputs
+
+    async def acall(
+        self,
+        lm: dspy.BaseLM,
+        lm_kwargs: dict[str, Any],
+        signature: type[dspy.Signature],
+        demos: list[dict[str, Any]],
+        inputs: dict[str, Any],
+    ) -> list[dict[str, Any]]:
+        trial = self._schema_trial(lm, signature)
+        if trial is None:
+            return await super().acall(lm, lm_kwargs, signature, demos, inputs)
+
+        try:
+            outputs = await trial.adapter.acall(lm, lm_kwargs, signature, demos, inputs)
+        except (LMInvalidRequestError, LMUnsupportedFeatureError) as error:
+            trial.check_refusal(error)
+        else:
+            trial.record_accepted()
+            return outputs
+
+        outputs = await super().acall(lm, lm_kwargs, signature, demos, inputs)
+        trial.record_refused()
+        return outputs
+
+    def _schema_trial(self, lm: dspy.BaseLM, signature: type[dspy.Signature]) -> SchemaTrial | None:
+        """Return a request under the schema of the outputs; None if the schema cannot be used."""
+        if not _is_remote(lm):
+            return None
+        # Type checkers take signature classes for unhashable, and cached functions want a key.
+        cache_key: Any = signature
+        schema = output_schema(cache_key)
+        if schema is None:
+            return None
+
+        use = SchemaUse(lm.model, _address(lm), outputs_name(schema))
+        at_any_address = use._replace(address="")
+        is_accepted = self._accepted.get(use, self._accepted.get(at_any_address))
+        # It was refused before.
+        if is_accepted is False:
+            return None
+
+        adapter = SchemaAdapter(schema, self._system_messages)
+        adapter.corrections = self.corrections
+        return SchemaTrial(adapter, use, self._accepted, is_known=is_accepted is True)
+
+
+def _is_remote(lm: dspy.BaseLM) -> bool:
+    """Return whether a model runs elsewhere, and not in this process."""
+    engine = getattr(lm, "engine", None)
+    # The engine of a remote model is the name of its provider, or has an address.
+    return isinstance(engine, str) or hasattr(engine, "address")
+
+
+def _address(lm: dspy.BaseLM) -> str:
+    """Return the URL at which a model is asked; "" for the provider's own."""
+    engine = getattr(lm, "engine", None)
+    address = getattr(engine, "address", None)
+    return str(address or lm.kwargs.get("api_base") or lm.kwargs.get("base_url") or "")

@@ -1,0 +1,140 @@
+"""Components: the modules that a method is made of, each with its settings.
+
+Writers, readers and methods are components. A component with settings gives them to
+`super().__init__`. They are saved with a program, and the settings of a writer are part of the key
+of its memories:
+
+    class DigestSettings(Settings):
+        max_words: int = Field(default=300, ge=1, description="most words of a digest")
+
+    class DigestWriter(Writer[Digest]):
+        settings: DigestSettings
+
+        def __init__(self, settings: DigestSettings) -> None:
+            super().__init__(settings)
+            self.write = predictor(WriteDigest)
+
+    DigestWriter(DigestSettings(max_words=100)).config      # {"max_words": 100}
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import dspy
+
+from ..errors import UserError
+from ..reading.failures import concerns_prompt
+from ._context import program_context
+from .adapter import adapter as make_adapter
+from .predictor import predictors_of
+from .recording import failure_of, record_failure
+from .settings import Settings
+
+CallPredictor = Callable[..., dspy.Prediction | None]
+"""Calls a predictor by its name, with its inputs; None where its output stays unreadable."""
+
+_PLAIN_TYPES = (bool, int, float, str)
+_PLAIN_TYPE_NAMES = tuple(plain_type.__name__ for plain_type in _PLAIN_TYPES)
+
+
+class Component(dspy.Module):
+    """A module that knows its settings.
+
+    Args:
+        settings: What can be set of it; None if there is nothing to set.
+    """
+
+    settings: Any = None
+    """The settings; a subclass that reads them declares their class: `settings: NoteSettings`."""
+    longest_text: int | None = None
+    """Most characters of a text that is taken from a model; a longer one is no answer."""
+    resolve_dates: bool = False
+    """Whether models are shown the date beside each relative date; the program sets it."""
+    predictors_below = predictors_of
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__()
+        self.settings = settings
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings by name, as JSON has them."""
+        if self.settings is None:
+            return {}
+        return self.settings.model_dump(mode="json")
+
+    def try_call(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
+        """Call a predictor, or a module made of predictors.
+
+        Returns:
+            The prediction. None if the answer stays unreadable, or if the endpoint refuses the
+            prompt for its content or length; the failure is recorded.
+        """
+        adapter = dspy.settings.adapter or make_adapter()
+        try:
+            limits = program_context(max_text_length=self.longest_text)
+            with limits, dspy.context(adapter=adapter):
+                return predictor(**inputs)
+        except Exception as error:
+            if not concerns_prompt(error):
+                raise
+            record_failure(failure_of(self._name_of(predictor), error))
+            return None
+
+    def call_predictor(self, name: str, **inputs: Any) -> dspy.Prediction | None:
+        """Call the predictor of a name, as `try_call` does."""
+        return self.try_call(getattr(self, name), **inputs)
+
+    def check_settings(self) -> None:
+        """Raise a UserError if a constructor argument is plain data that no settings hold.
+
+        Two writers that differ in such an argument would have one key, so that each would take the
+        memories of the other for its own.
+        """
+        if self.settings is not None:
+            return
+        for name, parameter in constructor_parameters(type(self)).items():
+            if _is_plain(parameter):
+                raise UserError(
+                    f"{type(self).__name__}: the constructor takes {name}, which no settings hold; "
+                    f"make {name} a field of a Settings class, "
+                    "and give super().__init__ an object of it"
+                )
+
+    def _name_of(self, module: dspy.Module) -> str:
+        """Return the path of a module below this one, or the name of its class."""
+        for path, submodule in self.named_sub_modules():
+            if submodule is module:
+                return path.removeprefix("self.")
+        return type(module).__name__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy that shares its embedders."""
+        new = self.__class__.__new__(self.__class__)
+        memo[id(self)] = new
+        for name, value in self.__dict__.items():
+            is_embedder = hasattr(value, "embed")
+            setattr(new, name, value if is_embedder else copy.deepcopy(value, memo))
+        return new
+
+
+def constructor_parameters(component_class: type) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a class's constructor by name, without `self`."""
+    # Not the signature of the class: DSPy's metaclass calls it with anything.
+    signature = inspect.signature(component_class.__init__)
+    _, *parameters = signature.parameters.values()
+    return {parameter.name: parameter for parameter in parameters}
+
+
+def _is_plain(parameter: inspect.Parameter) -> bool:
+    """Return whether a parameter is a number, text or truth value, by its default or its type."""
+    if isinstance(parameter.default, _PLAIN_TYPES):
+        return True
+    # With postponed evaluation of annotations, the annotation is a text.
+    annotation = parameter.annotation
+    type_name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return type_name in _PLAIN_TYPE_NAMES

@@ -1,0 +1,87 @@
+"""Settings of systems that are no methods of ours.
+
+All have a `timeout`; what else there is depends on how a system is asked. A `dspy.Module` of the
+user's keeps no contract of ours: its settings are the arguments of its constructor.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
+
+from pydantic import ConfigDict, Field, create_model
+
+from ..component import constructor_parameters
+from ..settings import EntryCount, Settings
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
+
+_EMBEDDER = "embedder"
+"""A constructor argument that is no setting."""
+
+
+class AnsweringSettings(Settings):
+    """What can be set of a system that answers questions."""
+
+    timeout: float = Field(
+        default=600.0, gt=0, lt=1e9, description="seconds that one call may take"
+    )
+
+
+class SearchingSettings(AnsweringSettings):
+    """What can be set of a system that is searched."""
+
+    k: EntryCount = Field(default=10, description="entries recalled")
+
+
+class EndpointSettings(AnsweringSettings):
+    """What can be set of a system behind an URL."""
+
+    model: str = Field(
+        default="",
+        min_length=1,
+        validate_default=True,
+        description="which of its models answers (`--model`)",
+    )
+
+
+class ExternalSettings(Settings):
+    """All that a program has to save of an external system.
+
+    Beside the timeout these are the system's own settings, and the version of what is called.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    timeout: float
+
+
+def with_constructor_arguments(base: type[SettingsT], owner: type) -> type[SettingsT]:
+    """Return settings that have those of `base`, and one for each constructor argument of `owner`.
+
+    An argument `embedder` is left out. The range of an argument is the one in its `Annotated` type.
+    """
+    annotated_types = _annotated_arguments(owner)
+    fields: dict[str, Any] = {}
+    for name, parameter in constructor_parameters(owner).items():
+        is_variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if is_variadic or name == _EMBEDDER or name in base.model_fields:
+            continue
+
+        default = parameter.default
+        if default is inspect.Parameter.empty:
+            default = ...
+        is_plain = isinstance(default, bool | int | float | str)
+        setting_type = type(default) if is_plain else Any
+        fields[name] = (annotated_types.get(name, setting_type), default)
+    return create_model(owner.__name__, __base__=base, **fields)
+
+
+def _annotated_arguments(owner: type) -> dict[str, Any]:
+    """Return the types of those constructor arguments that are `Annotated`, by name."""
+    try:
+        hints = get_type_hints(owner.__init__, include_extras=True)
+    except NameError:
+        # A user's class may import the names of its hints for type checkers alone.
+        return {}
+    return {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}
