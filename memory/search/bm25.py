@@ -39,7 +39,7 @@ K1 = 1.5
 B = 0.75
 """How much longer texts are marked down, from 0 to 1."""
 EPSILON = 0.25
-"""Weight of a term that is in half of the texts or more, as a share of the mean weight of all terms."""
+"""Weight of a term in at least half of the texts, as a share of the mean weight of all terms."""
 FLOOR = 0.01
 """The least weight of such a term. In a memory of one or two texts every term is one, and without a
 floor no text would be found."""
@@ -58,9 +58,10 @@ class BM25Index:
         self._text_count = 0
         """How many rows have a text."""
         self._terms_by_frequency: array[int] = array("q", [0])
-        """At place n: how many terms are in exactly n texts. The number at place 0 means nothing."""
+        """At place n: how many terms are in exactly n texts. Place 0 means nothing."""
 
-        # What follows from all texts is computed when a query needs it, and dropped at every change.
+        # What follows from all texts is computed when a query needs it, and dropped at every
+        # change.
         self._term_scores: dict[str, np.ndarray] = {}
         """What each term adds to the scores of the rows of its posting."""
         self._common_weight: float | None = None
@@ -156,7 +157,7 @@ class BM25Index:
         self._terms_by_frequency[frequency] += 1
 
     def _scores_of_term(self, term: str, posting: _Posting) -> np.ndarray:
-        """Return what a term adds to the score of each row of its posting; see the module's formula."""
+        """Return what a term adds to the scores of its rows; the module has the formula."""
         if term not in self._term_scores:
             counts = posting.count_array()
             lengths = np.frombuffer(self._lengths)[posting.row_array()]
@@ -221,8 +222,8 @@ class _Posting:
             del self.rows[position]
             del self.counts[position]
 
-    # An array cannot grow while a numpy array shares its memory. So the arrays that these two return
-    # must be gone before the next change.
+    # An array cannot grow while a numpy array shares its memory. So the arrays that these two
+    # return must be gone before the next change.
     def row_array(self) -> np.ndarray:
         """Return `rows` without copying them."""
         return np.frombuffer(self.rows, np.int64)

@@ -178,8 +178,8 @@ class Index:
     def semantic_queries(self, queries: Sequence[str]) -> list[str]:
         """Return the text of each query that is embedded: its first `MAX_QUERY_CHARS` characters.
 
-        Where words count as well, names of speakers are left out: the vector of a name is similar to
-        those of all turns by its speaker, whatever they are about.
+        Where words count as well, names of speakers are left out: the vector of a name is similar
+        to those of all turns by its speaker, whatever they are about.
         """
         searched_texts = [query[:MAX_QUERY_CHARS] for query in queries]
         if not self._combines_words_and_vectors:

@@ -39,8 +39,8 @@ holds it twice:
 3. with the lock, update the index again and score all entries;
 4. without it, let a reranker order the first hits again.
 
-So the slow steps 2 and 4 of several searches, which may wait for an endpoint, run side by side. Step
-3 updates again because other threads may have searched other versions during step 2.
+So the slow steps 2 and 4 of several searches, which may wait for an endpoint, run side by side.
+Step 3 updates again because other threads may have searched other versions during step 2.
 """
 
 from __future__ import annotations
@@ -165,14 +165,15 @@ class IndexCache(SharedByCopies):
         if vectors is None and queries and k > 0:
             vectors = self._query_vectors(shared, memory, queries)
 
-        # Whatever reads the index needs the lock. Waiting for it and updating the index do not count
-        # as time of the search.
+        # Whatever reads the index needs the lock. Waiting for it and updating the index do not
+        # count as time of the search.
         with shared.lock:
             index = self._updated_index(shared, memory)
             with timed_search():
                 searches = index.search_deferred(queries, k, min_score, where, vectors)
 
-        # The rest does not read the index. A reranker may take seconds, so it runs without the lock.
+        # The rest does not read the index. A reranker may take seconds, so it runs without the
+        # lock.
         with timed_search():
             return [search.hits() for search in searches]
 

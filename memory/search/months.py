@@ -46,7 +46,7 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _VERB = re.compile("may|march|^March|^May")
-"""Matches that are verbs rather than months: without a number, and in small letters or at the start."""
+"""Matches that are verbs, not months: without a number, in small letters or at the start."""
 
 
 class _Date(NamedTuple):

@@ -1,7 +1,7 @@
 """Turns of one dialogue share their scores with their neighbours.
 
-An answer often lacks the words of the question before it ("Where did you go?" - "To Lisbon."). So each
-turn gets a share of what the turns around it score by themselves:
+An answer often lacks the words of the question before it ("Where did you go?" - "To Lisbon."). So
+each turn gets a share of what the turns around it score by themselves:
 
     >>> import numpy as np
     >>> from mempiler.memory.search.neighbours import Neighbours
@@ -27,11 +27,11 @@ _NO_DIALOGUE = -1
 
 
 class Neighbours:
-    """Keeps of which dialogue each row of an index is a turn. Not safe under threads without a lock.
+    """Keeps of which dialogue each row of an index is a turn; threads need a lock.
 
     Args:
-        shares: The share of its score that a turn gives to another, by how many turns later that one
-            comes in the dialogue: {1: 0.5} gives half of it to the next turn, {-1: 0.2} a fifth to
+        shares: The share of its score that a turn gives to another one, by how many turns later
+            the other one comes: {1: 0.5} gives half of it to the next turn, {-1: 0.2} a fifth to
             the one before. 0 is no distance.
     """
 
@@ -49,7 +49,8 @@ class Neighbours:
 
         Args:
             row: A row that exists, or the next one.
-            dialogue: The name of the dialogue; "" for none. Its turns are in the order of their rows.
+            dialogue: The name of the dialogue; "" for none. Its turns are in the order of their
+            rows.
         """
         if row == len(self._dialogues):
             self._dialogues.append(_NO_DIALOGUE)

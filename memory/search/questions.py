@@ -38,8 +38,8 @@ _CHINESE_QUESTION = re.compile("哪|谁|什么|怎么|多少|[吗呢]$")
 def is_question(text: str) -> bool:
     """Return whether all sentences of a text are questions.
 
-    They have question marks; a text of one sentence may also have the words of an English or Chinese
-    question.
+    They have question marks; a text of one sentence may also have the words of an English or
+    Chinese question.
     """
     sentences = _sentences(text)
     if not sentences:

@@ -1,7 +1,7 @@
 """Tells turns that say something new from those that only ask again, or say the same again.
 
-After a question was asked ten times, there are ten stored turns that are more similar to it than any
-answer. So in a ranking such repeats come after all other hits:
+After a question was asked ten times, there are ten stored turns that are more similar to it than
+any answer. So in a ranking such repeats come after all other hits:
 
     >>> from mempiler.memory.entry import Entry
     >>> from mempiler.memory.search.repeats import RepeatFilter
@@ -15,9 +15,9 @@ answer. So in a ranking such repeats come after all other hits:
     >>> [repeats.register(Entry(id="t", kind="turn", text=text)) for text in texts]
     [False, True, True, False]
 
-A question is a repeat if all its words are in the query or in questions before it. Any other turn is
-one if the same speaker said the same on the same day. What people say again on another day ("I ran
-today") is news; what an assistant says again is not.
+A question is a repeat if all its words are in the query or in questions before it. Any other turn
+is one if the same speaker said the same on the same day. What people say again on another day ("I
+ran today") is news; what an assistant says again is not.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def _statement(turn: TurnLike, text: str, is_asking: bool) -> _Statement:
     """
     day = turn.time.date() if turn.time else None
     if is_asking or is_assistant(turn.speaker):
-        # The same question on another day is still a repeat, and so is what an assistant says again:
-        # unlike a user, it does not tell what it did on that day.
+        # The same question on another day is still a repeat, and so is what an assistant says
+        # again: unlike a user, it does not tell what it did on that day.
         day = None
     return _Statement(turn.speaker, _plain_words(text), day)
 

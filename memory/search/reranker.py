@@ -95,7 +95,7 @@ class Reranking:
         return Ranking(best, ranking.repeats)
 
     def _reranker_scores(self) -> np.ndarray:
-        """Return the reranker's scores with shares of neighbours' scores, in standard deviations."""
+        """Return the reranker's scores, smoothed over neighbours, in standard deviations."""
         raw_scores = self.reranker.scores(self.query, self.texts, self.word_rarities)
 
         # In deviations, only scores above the mean raise those of their neighbours.

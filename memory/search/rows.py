@@ -94,7 +94,7 @@ class EntryRows:
                 self._neighbours.set_dialogue(row, "")
 
     def is_mostly_empty(self) -> bool:
-        """Return whether so many rows or vectors belong to no entry that `compacted` is worth it."""
+        """Return whether so many rows or vectors are without an entry that `compacted` pays."""
         empty_count = len(self.entries) - len(self)
         unused_count = max(empty_count, self.vectors.removed_count)
         return unused_count > len(self) + SPARE_ROWS

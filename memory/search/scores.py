@@ -43,8 +43,9 @@ def best_rows(scores: np.ndarray, lowest: float, limit: int) -> np.ndarray:
 def _lower_bound_of_best(scores: np.ndarray, limit: int) -> float:
     """Return a number that at least `limit` scores reach, without sorting all scores.
 
-    Scores are laid out in columns, and only the best score of each column is looked at. These belong
-    to different rows. So if the third best of them is 0.8, at least three rows score 0.8 or more.
+    Scores are laid out in columns, and only the best score of each column is looked at. These
+    belong to different rows. So if the third best of them is 0.8, at least three rows score 0.8 or
+    more.
 
     Returns:
         The bound; -inf if there are too few scores for more than `limit` columns.

@@ -20,7 +20,7 @@ import re
 from ...records.normalize import normalize_text
 
 MAX_SEARCHED_CHARS = 2000
-"""Most characters of a query in which to look for names: with thousands of speakers it takes long."""
+"""Most characters of a query that are searched for names, which takes time in a long one."""
 USER_NAMES = frozenset(("user", "human", "用户"))
 """Names, normalized, of speakers that a query means by "I"."""
 ASSISTANT_NAMES = frozenset(("assistant", "ai", "bot", "助手", "助理"))
@@ -54,8 +54,8 @@ class Speakers:
     def target_speakers(self, query: str) -> list[int]:
         """Return the numbers of the speakers whose turns a query asks for.
 
-        They are the one speaker that it names, or, if it names nobody and says "I", the users. A query
-        that names two speakers may ask for the turns of either, so it asks for nobody's.
+        They are the one speaker that it names, or, if it names nobody and says "I", the users. A
+        query that names two speakers may ask for the turns of either, so it asks for nobody's.
         """
         text = normalize_text(query[:MAX_SEARCHED_CHARS])
         named_speakers: set[int] = set()
@@ -72,8 +72,8 @@ class Speakers:
     def without_names(self, query: str) -> str:
         """Return a query without the names of speakers; unchanged if nothing else is in it.
 
-        The vector of a name is similar to those of all turns by or about a speaker, whatever they are
-        about. A first name that several speakers share stays.
+        The vector of a name is similar to those of all turns by or about a speaker, whatever they
+        are about. A first name that several speakers share stays.
         """
         searched_part = query[:MAX_SEARCHED_CHARS]
         remainder = searched_part

@@ -6,8 +6,8 @@
     >>> tokens("我喜欢在周末打篮球")
     ['喜欢', '周末', '篮球', '打篮球']
 
-Case does not count, and function words such as "the" are left out. Words of other languages are terms
-as they are.
+Case does not count, and function words such as "the" are left out. Words of other languages are
+terms as they are.
 
 Texts may be hostile: jieba takes quadratic time for long runs of Chinese, and the stemmer for long
 words. So only so much of a text is split and stemmed; the limits stand below.
@@ -25,7 +25,7 @@ from ...records.normalize import normalize_text
 from ..text_slots import text_slot
 
 MAX_QUERY_CHARS = 10_000
-"""Most characters of a query that are searched for, by words and by vectors; the rest is ignored."""
+"""Most characters of a query that count, for words and for vectors; the rest is ignored."""
 MAX_STEMMED_WORDS = 5_000
 """Most distinct words of a text to stem, which takes 20 microseconds each."""
 MAX_STEMMED_LENGTH = 64
@@ -34,11 +34,13 @@ MAX_SPLIT_CHARS = 10_000
 """Most Chinese characters of a text to split with jieba, which takes up to 30 ms per thousand."""
 
 _FUNCTION_WORDS = """
-a an the and or but if so of to in on at for from with by as about into than then that this these those there
+a an the and or but if so of to in on at for from with by as about into than then
+that this these those there
 i me my we us our you your he him his she her hers it its they them their
 am is are was were be been being do does did has have had can could will would should may
 what when where which who whom whose why how not no just too very also
-的 了 吗 呢 吧 啊 着 过 地 得 和 与 在 是 有 我 你 他 她 它 我们 你们 他们 她们 这 那 也 都 就 很 什么
+的 了 吗 呢 吧 啊 着 过 地 得 和 与 在 是 有 我 你 他 她 它 我们 你们
+他们 她们 这 那 也 都 就 很 什么
 """
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 """Words that say nothing about what a text is about, in English and Chinese."""

@@ -1,7 +1,7 @@
 """The vectors of an index, and how similar each of its entries is to a query.
 
-An entry has one vector for each of its passages. Its similarity to a query is the cosine of the most
-similar passage.
+An entry has one vector for each of its passages. Its similarity to a query is the cosine of the
+most similar passage.
 
 Vectors of length 1 are expected, so that cosines are inner products.
 """
@@ -17,8 +17,8 @@ import numpy as np
 _NO_ROW = -1
 """Stands in for the row of a passage that was removed."""
 _BLOCK_SIZE = 1024
-"""How many vectors to compare with all queries before the next ones: so many fit into the cache of a
-processor."""
+"""How many vectors to compare with all queries before the next ones: so many fit into the cache of
+a processor."""
 
 
 class PassageVectors(NamedTuple):
@@ -31,7 +31,7 @@ class PassageVectors(NamedTuple):
 
 
 class VectorTable:
-    """The vectors of the passages in each row of an index. Not safe under threads without a lock."""
+    """The vectors of the passages in each row of an index; threads need a lock."""
 
     def __init__(self) -> None:
         self._buffer = np.empty((0, 0), np.float32)
@@ -45,7 +45,7 @@ class VectorTable:
 
     @property
     def vectors(self) -> np.ndarray:
-        """All vectors, removed ones too, of shape [passages, dimension]. Valid until the next change."""
+        """All vectors, also removed ones, [passages, dimension]. Valid until the next change."""
         return self._buffer[: len(self._row_of_passage)]
 
     @property
@@ -76,7 +76,7 @@ class VectorTable:
             self._row_of_passage.extend([row] * passage_count)
 
     def remove(self, row: int) -> None:
-        """Remove the vectors of a row, if it has any. Their room in the buffer is not used again."""
+        """Remove the vectors of a row, if any. Their room in the buffer is not used again."""
         passages = self._passages_of_row.pop(row, range(0))
         for passage in passages:
             self._row_of_passage[passage] = _NO_ROW
