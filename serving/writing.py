@@ -314,10 +314,22 @@ class _QueueWriter:
         if self.document is not None:
             position = max(position, self.document.position)
         speakers = [turn.speaker for turn in stored.item.turns]
-        if self.writer.needs_finalizing:
-            return self._next_version(memory, self.finalized, speakers, position=position)
+        if not self.writer.needs_finalizing:
+            return self._next_version(
+                memory, memory, speakers, position=position, finalized_position=position
+            )
+
+        # A failed item that was queued again lies before items that are finalized already. It is in
+        # no finalized memory yet, so from its position on all is to be finalized anew.
+        finalized_position = stored.position - 1
+        if self.document is not None:
+            finalized_position = min(finalized_position, self.document.finalized_position)
         return self._next_version(
-            memory, memory, speakers, position=position, finalized_position=position
+            memory,
+            self.finalized,
+            speakers,
+            position=position,
+            finalized_position=finalized_position,
         )
 
     def _commit_item(self, stored: StoredItem, written: StepResult[_Version]) -> bool:

@@ -74,11 +74,14 @@ class OpenSessions:
             forget_count = read_forget_count(self._database)
 
         with self._database.write_transaction() as transaction:
+            is_known = True
             if may_begin:
                 lock_or_create_user(transaction, owner)
             else:
-                lock_user(transaction, owner)
+                is_known = lock_user(transaction, owner) is not None
             check_not_forgotten(transaction, owner, forget_count)
+            if not is_known:
+                raise _no_open_session(owner, session_id)
 
             last_number = _last_number(transaction, owner, session_id, may_begin)
             new_turns = insert_open_turns(transaction, owner, session_id, turns, last_number)
@@ -136,10 +139,14 @@ def _last_number(transaction: Transaction, owner: Owner, session_id: str, may_be
     if stored.last_open_number is not None:
         return stored.last_open_number
     if not may_begin:
-        raise ConflictError(
-            f"user {owner.user!r} has no open session {session_id!r}; it was forgotten"
-        )
+        raise _no_open_session(owner, session_id)
     return 0
+
+
+def _no_open_session(owner: Owner, session_id: str) -> ConflictError:
+    return ConflictError(
+        f"user {owner.user!r} has no open session {session_id!r}; it was forgotten"
+    )
 
 
 def _add_metadata(

@@ -174,10 +174,12 @@ WHERE tenant = :tenant AND "user" = :user
 ORDER BY began, position
 
 -- name: set_item_aside
--- Give up an item whose row is damaged, so that the other items of its user are written. Not if its
--- state has changed since it was read.
+-- Give up an item whose row is damaged, so that the other items of its user are written. Not if the
+-- row is another one by now: its state may have changed, or the user was forgotten, and another item
+-- has the position.
 UPDATE mempiler_items SET state = 'failed', error = 'the row is damaged'
 WHERE tenant = :tenant AND "user" = :user AND position = :position AND state = :state
+    AND digest = :digest
 
 -- Open sessions -----------------------------------------------------------------------------------
 

@@ -100,7 +100,13 @@ class Snapshots:
         if not self._database.writable:
             return
         with self._database.write_transaction() as transaction:
-            transaction.execute("set_item_aside", owner, position=row.position, state=row.state)
+            transaction.execute(
+                "set_item_aside",
+                owner,
+                position=row.position,
+                state=row.state,
+                digest=row.digest,
+            )
 
 
 class _RowParser:

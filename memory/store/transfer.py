@@ -19,7 +19,7 @@ from .owner import Owner
 from .records import UserDump
 from .session_metadata import read_metadata, write_metadata
 from .turns import insert_open_turns, read_open_sessions
-from .user_rows import lock_or_create_user, lock_user
+from .user_rows import lock_or_create_user, lock_user, void_claim
 
 
 class Transfer:
@@ -117,6 +117,9 @@ def _insert_user(transaction: Transaction, dump: UserDump, forget_count: int) ->
     """
     owner = dump.owner
     lock_or_create_user(transaction, owner)
+    # In PostgreSQL another process may have created the user a moment ago, and a worker may have
+    # claimed the user since. What it commits must not take the place of the restored memory.
+    void_claim(transaction, owner)
     check_not_forgotten(transaction, owner, forget_count)
 
     metadata = dict(dump.open_metadata)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from mempiler import Store, StoreError, Turn, build
+from mempiler import ConflictError, Store, StoreError, Turn, build
 from mempiler.engines.models import language_model
 from mempiler.memory.store import database, queue_scan
 from mempiler.memory.store.documents import Document
@@ -110,6 +110,38 @@ def test_a_retry_that_is_stopped_after_the_first_item_is_continued_with_the_seco
     write_user_queue(memories, ADA)
     entries = memories.read(ADA).memory.entries()
     assert sorted(entry.text for entry in entries) == ["Ada: text 1", "Ada: text 2", "Ada: text 3"]
+
+
+def test_a_retried_item_is_searched_and_finalized_though_later_items_are_finalized_already(
+    store: Any,
+) -> None:
+    """Here the writer stops before it finalizes, as one that is killed does."""
+    memories = Memories(build("fact-store"), store, language_model("offline"))
+    for number in range(1, 4):
+        store.items.add(ADA, session(f"I moved to town {number}.", id=f"s{number}"))
+    (claim,) = store.queue.claim("worker", 60, memories.writer_fingerprint)
+    store.queue.fail(claim, 1, "refused", is_given_up=True)
+    store.queue.fail(claim, 2, "refused", is_given_up=True)
+    store.queue.release(claim)
+    write_user_queue(memories, ADA)
+    assert states(store) == ["failed", "failed", "remembered"]
+
+    store.queue.requeue_failed(ADA)
+    write_user_queue(memories, ADA, stop=lambda: states(store)[0] == "remembered")
+    assert states(store) == ["remembered", "queued", "remembered"]
+    pending_ids = [stored.item.id for stored in store.read(ADA).pending_items]
+    assert pending_ids[:2] == ["s1", "s2"]
+
+    write_user_queue(memories, ADA)
+    snapshot = store.read(ADA)
+    assert snapshot.document is not None
+    assert snapshot.document.finalized_position == snapshot.document.position
+    assert snapshot.pending_items == ()
+
+
+def test_turns_of_an_unknown_user_do_not_begin_a_session_that_must_be_there(store: Any) -> None:
+    with pytest.raises(ConflictError, match="has no open session 'chat'"):
+        store.open_sessions.append(ADA, "chat", session("hello").turns, may_begin=False)
 
 
 def test_a_user_with_two_things_to_do_is_claimed_once(
