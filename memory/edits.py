@@ -236,16 +236,18 @@ class Amendments(EntryEdits):
         return entry_id in self._by_entry or not self._by_turn.keys().isdisjoint(sources)
 
     def edited_entry(self, entry: Entry) -> Entry | None:
+        """Return an entry with the text of its last amendment, or None if one deletes it."""
         for amendment in self._candidates(entry):
             if not amendment.applies_to(entry):
                 continue
             if amendment.new_text is None:
                 return None
-            # A later amendment may be about the text that this one gave.
+            # Later amendments are compared with the new text: the user may have changed that again.
             entry = _entry_with_text(entry, amendment.new_text)
         return entry
 
     def visible_entry(self, entry: Entry) -> Entry | None:
+        """Return an entry as its user sees it, or None if it or all of its turns were deleted."""
         edited_entry = self.edited_entry(entry)
         is_changed = edited_entry is not entry
         if is_changed:
@@ -258,6 +260,7 @@ class Amendments(EntryEdits):
         return entry
 
     def amended_turn(self, turn: Turn) -> Turn | None:
+        """Return a raw turn with the words of its last amendment, or None if one deletes it."""
         for amendment in self._by_entry.get(turn.id, ()):
             if not amendment.is_of_turn:
                 continue
@@ -285,7 +288,10 @@ class Amendments(EntryEdits):
         return frozenset(_normalized(amendment.old_text) for amendment in self.active)
 
     def _candidates(self, entry: Entry) -> list[Amendment]:
-        """Return the amendments of the entry's id and of its turns, oldest first."""
+        """Return all amendments that may apply to an entry, oldest first.
+
+        Those are the ones of its id and of its turns, whatever its text is.
+        """
         by_number = {amendment.number: amendment for amendment in self._by_entry.get(entry.id, ())}
         for turn_id in entry.sources:
             for amendment in self._by_turn.get(turn_id, ()):

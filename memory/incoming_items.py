@@ -114,10 +114,12 @@ def storable_item(item: ItemT) -> ItemT:
 
 
 def check_turns(turns: Sequence[Turn]) -> None:
-    """Refuse turns whose id or speaker would not stay on its line of a prompt.
+    """Refuse turns whose id or speaker cannot be stored, or would break a line of a prompt.
+
+    A turn may come without an id: it is given one when it is stored.
 
     Raises:
-        UserError: See `check_id`.
+        UserError: An id or a speaker is one that `check_id` refuses, e.g. for a line break.
     """
     for turn in turns:
         if turn.id:

@@ -105,14 +105,17 @@ class FailedItem(MemoryPart):
     """How often the writer has failed."""
 
     def halves(self) -> list[Item]:
-        """Return the item in two halves, whose prompts may fit; one of a single turn as it is."""
-        turns = self.item.turns
-        middle = (len(turns) + 1) // 2
-        halves: list[Item] = []
-        for half in (turns[:middle], turns[middle:]):
-            if half:
-                halves.append(self.item.select_turns([turn.id for turn in half]))
-        return halves
+        """Return the item in two halves: its prompt may have been too long for the model.
+
+        An item of a single turn cannot be divided, and is returned alone.
+        """
+        turn_ids = [turn.id for turn in self.item.turns]
+        middle = (len(turn_ids) + 1) // 2
+        first_half = self.item.select_turns(turn_ids[:middle])
+        second_half = self.item.select_turns(turn_ids[middle:])
+
+        # The second half of a single turn is empty.
+        return [half for half in (first_half, second_half) if half.turns]
 
 
 class Memory(Frozen, Generic[PartT]):
