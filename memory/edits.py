@@ -111,7 +111,8 @@ class Amendment:
         """Return whether an entry is the one that was changed, by its id or by its words.
 
         Ids change when a memory is written anew, so an entry of the same kind with the same words
-        counts as well. In both cases it must share a turn with the entry that was changed.
+        counts as well. In both cases it must come from one of the turns of the entry that was
+        changed, if that came from any.
         """
         if self.sources and set(self.sources).isdisjoint(entry.sources):
             return False

@@ -73,7 +73,7 @@ class Transaction:
     """Runs the named statements of `queries.sql` on one connection.
 
     Args:
-        connection: An open connection, on which a transaction has begun.
+        connection: An open connection.
         is_server: True for PostgreSQL, False for SQLite.
     """
 

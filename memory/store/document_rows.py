@@ -108,11 +108,14 @@ def read_document(
         if has_known_text:
             new_changes = changes
             log_before = known_log
-            # The document holds the new changes (`since`) in place of the text.
+            since = tuple(new_changes)
+            # The document holds the new changes in place of the texts.
             memory, finalized = "", None
         else:
+            # Without any row this is a ValueError: the memory is damaged.
             text, *new_changes = changes
             log_before = ChangeLog(base=head.base, text=_characters([text]))
+            since = None
             memory, finalized = _replay_changes(text, new_changes)
 
     log = ChangeLog(
@@ -128,7 +131,7 @@ def read_document(
         finalized_position=head.finalized_position,
         speakers=speakers,
         stamp=head.stamp,
-        since=tuple(new_changes) if has_known_text else None,
+        since=since,
         log=log,
     )
 
@@ -136,7 +139,7 @@ def read_document(
 def check_text(document: Document, owner: Owner) -> None:
     """Check that the whole text of a memory is valid JSON, e.g. before it is exported.
 
-    Whether the JSON is a memory is not checked: only the program that wrote it knows that.
+    Whether the JSON fits the program's class of memory is not checked here.
 
     Raises:
         StoreError: A row of the memory is damaged.
@@ -166,7 +169,8 @@ def _damage_as_store_error(owner: Owner) -> Generator[None]:
 def _replay_changes(text: MemoryChange, changes: Sequence[MemoryChange]) -> tuple[str, str | None]:
     """Return the JSON of a memory, and of its finalized form, after all changes.
 
-    The finalized form is the memory that questions are answered from. None if it is the memory.
+    The finalized form is the memory from which questions are answered; None if that is the memory
+    itself.
 
     Every `change.memory` is a difference from the memory before that change. A `change.finalized`
     is a difference from the memory *after* that change to its finalized form. It does not build on
@@ -184,9 +188,9 @@ def _replay_changes(text: MemoryChange, changes: Sequence[MemoryChange]) -> tupl
     last_finalizing = _last_finalizing(changes)
     for number, change in enumerate(changes):
         memory = apply_changes(memory, json.loads(change.memory))
-        if number == last_finalizing:
+        if number == last_finalizing and change.finalized is not None:
             # Now `memory` is the memory after this change, from which the difference was taken.
-            difference = json.loads(change.finalized or "{}")
+            difference = json.loads(change.finalized)
             finalized = _compact_json(apply_changes(memory, difference))
     return _compact_json(memory), finalized
 

@@ -271,7 +271,7 @@ class _Candidate(NamedTuple):
     """A user who can be claimed."""
 
     rank: int
-    """How many users of the tenant would be claimed at once, if this one is claimed as the next."""
+    """The number of the tenant's claimed users, if this one and those before it are claimed too."""
     claimed_until: float
     """When the last claim of the user ended; 0 for a user who was never claimed."""
     owner: Owner
@@ -291,9 +291,9 @@ def _claim_some(
 ) -> list[Claim]:
     """Claim as many of these users as the request asks for, so that tenants take turns.
 
-    A user's rank says how many users of its tenant would be claimed at once, if this one is claimed
-    as the next. The lowest ranks come first, so a tenant with few claimed users is preferred. Of
-    users with the same rank, the one whose last claim ended first is preferred.
+    Users of a tenant are ranked, counting those that are claimed already: if 2 are claimed now, the
+    next one has rank 3, then 4, and so on. Low ranks come first, so a tenant with few claimed users
+    is preferred. Of users with the same rank, the one whose last claim ended first is preferred.
 
     Args:
         transaction: The transaction that claims.
@@ -330,8 +330,9 @@ def _find_candidates(
 ) -> list[_Candidate]:
     """Return the users of a tenant who can be claimed, with their ranks; at most `request.limit`.
 
-    A user's rank says how many users of the tenant would be claimed at once, if users are claimed
-    one by one. The user whose last claim ended first comes first.
+    Users are ranked in the order in which they would be claimed, counting those that are claimed
+    already: if 2 users of the tenant are claimed now, the next one has rank 3, then 4, and so on.
+    The user whose last claim ended first is the next one.
 
     Args:
         transaction: The transaction that claims.
