@@ -104,11 +104,16 @@ class Amendment:
 
     @property
     def is_of_turn(self) -> bool:
-        """Whether the entry is a turn as it was said."""
+        """Whether the entry is a raw turn: its only source is itself."""
         return self.sources == (self.entry,)
 
     def applies_to(self, entry: Entry) -> bool:
-        """Return whether an entry is the one that was changed, by its id or by its words."""
+        """Return whether an entry is the one that was changed, by its id or by its words.
+
+        Ids change when a memory is written anew, so an entry of the same kind with the same words
+        counts as well. In both cases it must come from one of the turns of the entry that was
+        changed, if that came from any.
+        """
         if self.sources and set(self.sources).isdisjoint(entry.sources):
             return False
         if self.entry == entry.id:
@@ -117,7 +122,10 @@ class Amendment:
 
 
 def active_amendments(amendments: Iterable[Amendment]) -> tuple[Amendment, ...]:
-    """Return the amendments that are in force: neither an undo nor undone. Their order stays."""
+    """Return the amendments that are still in force, in the same order.
+
+    Left out are undos, and amendments that an undo has taken back.
+    """
     amendments = tuple(amendments)
     undone_numbers = {amendment.undoes for amendment in amendments}
     return tuple(
@@ -135,31 +143,44 @@ class EntryEdits:
     """
 
     def touches(self, entry_id: str, sources: Sequence[str]) -> bool:
-        """Return whether an entry may change, by its id and its turns. Cheap; True if in doubt."""
+        """Return whether these edits may change or hide an entry.
+
+        This is a cheap check before the others; it may be True for an entry that stays as it is.
+
+        Args:
+            entry_id: The id of the entry.
+            sources: Ids of the turns that the entry comes from.
+        """
         return True
 
     def edited_entry(self, entry: Entry) -> Entry | None:
-        """Return an entry after its own edits, or None if they hide it.
+        """Return an entry as the user's edits of this very entry leave it, or None if hidden.
 
-        What became of other entries does not count. An entry that does not change is returned as
-        the same object.
+        Edits of other entries, e.g. of the turns it comes from, do not count here. An entry that
+        does not change is returned as the same object.
         """
         raise NotImplementedError
 
     def visible_entry(self, entry: Entry) -> Entry | None:
-        """Return what `edited_entry` returns; None if the entry rests on hidden entries alone."""
+        """Return an entry as its user sees it, or None if it is hidden.
+
+        A subclass may also hide an entry because all turns that it comes from are hidden.
+        """
         return self.edited_entry(entry)
 
     def amended_turn(self, turn: Turn) -> Turn | None:
-        """Return a raw turn as it is now, or None if it is hidden."""
+        """Return a raw turn as its user sees it, or None if it is hidden."""
         return turn
 
     def amended_items(self, items: Iterable[Item]) -> tuple[Item, ...]:
-        """Return what `amended_item` makes of each item."""
+        """Return raw items as their user sees them: without hidden turns."""
         return tuple(self.amended_item(item) for item in items)
 
     def amended_item(self, item: Item) -> Item:
-        """Return a raw item without hidden turns; the same object if nothing changes."""
+        """Return a raw item as its user sees it: without hidden turns, others perhaps reworded.
+
+        An item that does not change is returned as the same object.
+        """
         if not any(self.touches(turn.id, (turn.id,)) for turn in item.turns):
             return item
 
@@ -169,7 +190,7 @@ class EntryEdits:
             if visible_turn is not None:
                 visible_turns[turn.id] = visible_turn
 
-        # The item keeps the visible turns, which may have another text now.
+        # First leave out the hidden turns, then put in the turns with another text.
         if len(visible_turns) < len(item.turns):
             item = item.select_turns(visible_turns.keys())
         if all(visible_turns[turn.id] is turn for turn in item.turns):
@@ -182,12 +203,15 @@ class EntryEdits:
         entry: Callable[[PartT], Entry],
         with_text: Callable[[PartT, str], PartT],
     ) -> tuple[PartT, ...]:
-        """Return the visible parts of a memory; those that do not change are the same objects.
+        """Return the parts of a memory as their user sees them, without hidden ones.
+
+        A part is what an entry is made from, e.g. a fact. Parts that do not change are returned as
+        the same objects.
 
         Args:
-            parts: As `Memory.parts` returns them.
-            entry: Makes the entry of a part, as `Memory.entry`.
-            with_text: Gives a part another text, as `Memory.with_text`.
+            parts: What `Memory.parts` returned.
+            entry: `Memory.entry`, which makes the entry of a part.
+            with_text: `Memory.with_text`, which gives a part another text.
         """
         visible_parts: list[PartT] = []
         for part in parts:
@@ -206,7 +230,11 @@ class EntryEdits:
         return tuple(visible_parts)
 
     def amended_entries(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
-        """Return the visible entries; those that do not change are the same objects."""
+        """Return entries as their user sees them, without hidden ones.
+
+        Entries that do not change are returned as the same objects.
+        """
+        # An entry is its own part.
         return self.amended_parts(entries, _entry_itself, _entry_with_text)
 
 
@@ -233,19 +261,25 @@ class Amendments(EntryEdits):
         }
 
     def touches(self, entry_id: str, sources: Sequence[str]) -> bool:
+        """Return whether an amendment names the entry, or one of the turns that it comes from."""
         return entry_id in self._by_entry or not self._by_turn.keys().isdisjoint(sources)
 
     def edited_entry(self, entry: Entry) -> Entry | None:
+        """Return an entry with the text of its last amendment, or None if one deletes it."""
         for amendment in self._candidates(entry):
             if not amendment.applies_to(entry):
                 continue
             if amendment.new_text is None:
                 return None
-            # A later amendment may be about the text that this one gave.
+            # The user may have changed the new text again: later amendments are compared with it.
             entry = _entry_with_text(entry, amendment.new_text)
         return entry
 
     def visible_entry(self, entry: Entry) -> Entry | None:
+        """Return an entry as its user sees it, or None if the user deleted it.
+
+        An entry that the user left alone is also hidden if the user deleted all of its turns.
+        """
         edited_entry = self.edited_entry(entry)
         is_changed = edited_entry is not entry
         if is_changed:
@@ -258,9 +292,17 @@ class Amendments(EntryEdits):
         return entry
 
     def amended_turn(self, turn: Turn) -> Turn | None:
+        """Return a raw turn with the words that its user gave it last, or None if it was deleted.
+
+        An entry of a turn has one text, `speaker: words [image caption]`, which the user edits as a
+        whole. So the new text of an amendment replaces both the words and the caption.
+        """
+        # Amendments come oldest first, so the words of the last one stay.
         for amendment in self._by_entry.get(turn.id, ()):
+            # Another entry, e.g. a fact, may have the same id as the turn.
             if not amendment.is_of_turn:
                 continue
+            # None stands for a deletion. Undone deletions are not among these amendments.
             if amendment.new_text is None:
                 return None
             words = amendment.new_text.removeprefix(f"{turn.speaker}: ")
@@ -268,12 +310,15 @@ class Amendments(EntryEdits):
         return turn
 
     def is_deleted_text(self, text: str) -> bool:
-        """Return whether a text is the one that some entry had before a change."""
+        """Return whether a text is what some entry said before its user changed or deleted it."""
         return _normalized(text) in self._former_texts
 
     @cached_property
     def hidden_turn_ids(self) -> frozenset[str]:
-        """Ids of turns that are no evidence: those of deleted entries, and changed turns."""
+        """Ids of turns that must not be shown as evidence any more.
+
+        These are the turns of deleted entries, and turns whose own words were changed.
+        """
         turn_ids: set[str] = set()
         for amendment in self.active:
             if amendment.new_text is None or amendment.is_of_turn:
@@ -282,10 +327,15 @@ class Amendments(EntryEdits):
 
     @cached_property
     def _former_texts(self) -> frozenset[str]:
+        """The texts that entries had before they were changed or deleted, normalized."""
         return frozenset(_normalized(amendment.old_text) for amendment in self.active)
 
     def _candidates(self, entry: Entry) -> list[Amendment]:
-        """Return the amendments of the entry's id and of its turns, oldest first."""
+        """Return the amendments that may be about an entry, oldest first.
+
+        They name the id of the entry, or a turn that it comes from. `Amendment.applies_to` decides.
+        """
+        # By number, because an amendment may be found both by the id and by a turn.
         by_number = {amendment.number: amendment for amendment in self._by_entry.get(entry.id, ())}
         for turn_id in entry.sources:
             for amendment in self._by_turn.get(turn_id, ()):
@@ -294,19 +344,21 @@ class Amendments(EntryEdits):
 
 
 _writer_edits: ContextVar[EntryEdits | None] = ContextVar("mempiler_writer_edits", default=None)
-"""The edits that a writer, somewhere in the running block, is to see; None for a bare memory."""
+"""The user's edits, for a writer that runs inside of `amendment_scope`; None outside of it."""
 
 
 def amendment_scope(edits: EntryEdits) -> AbstractContextManager[None]:
-    """Let writers in the block see entries as the edits leave them."""
+    """Let writers that run in the `with` block see entries as the user's edits leave them."""
     return set_context(_writer_edits, edits)
 
 
 def amended_entry(part: PartT, entry: Callable[[PartT], Entry]) -> Entry | None:
-    """Return the entry of a part as its user sees it, or None if it is hidden. For writers.
+    """Return the entry of a part as its user sees it, or None if it is hidden.
+
+    Writers call it; the user's edits come from the `amendment_scope` in which they run.
 
     Args:
-        part: One part of the memory.
+        part: What the entry is made from, e.g. a fact.
         entry: `Memory.entry` of that memory.
     """
     edits = _writer_edits.get()
@@ -317,7 +369,14 @@ def amended_entry(part: PartT, entry: Callable[[PartT], Entry]) -> Entry | None:
 
 
 def is_as_written(part: PartT, entry: Callable[[PartT], Entry]) -> bool:
-    """Return whether the user left the entry of a part as it was written. For writers."""
+    """Return whether the user neither changed nor deleted the entry of a part.
+
+    Writers call it; the user's edits come from the `amendment_scope` in which they run.
+
+    Args:
+        part: What the entry is made from, e.g. a fact.
+        entry: `Memory.entry` of that memory.
+    """
     if _writer_edits.get() is None:
         return True
     visible_entry = amended_entry(part, entry)
@@ -325,13 +384,15 @@ def is_as_written(part: PartT, entry: Callable[[PartT], Entry]) -> bool:
 
 
 def _entry_itself(entry: Entry) -> Entry:
+    """Stand in for `Memory.entry` where the parts are entries."""
     return entry
 
 
 def _entry_with_text(entry: Entry, text: str) -> Entry:
+    """Return a copy of an entry with another text."""
     return entry.model_copy(update={"text": text})
 
 
 def _normalized(text: str) -> str:
-    """Return a text without differences of case, of spaces, and of full stops at its end."""
+    """Return a text for comparisons: lower case, single spaces, no full stops at the end."""
     return " ".join(text.casefold().split()).rstrip(".")

@@ -45,13 +45,13 @@ def read_incoming_item(
     session_id: str | None = None,
     metadata: Mapping[str, Scalar] | None = None,
 ) -> IncomingItem:
-    """Return what a caller adds as an item.
+    """Return what a caller wants to store as a checked item, with a digest that identifies it.
 
     Args:
         session: An item, or messages, which become a session. If no message has a time, the session
             gets the current one.
-        session_id: The id of the item; its own if None.
-        metadata: What the caller says of the session.
+        session_id: The id of the item; if None, the item keeps the id that it has.
+        metadata: A few plain values by name, e.g. `{"channel": "phone"}`.
 
     Raises:
         DataError: It is neither an item nor a list of messages, or a message is malformed.
@@ -66,7 +66,8 @@ def read_incoming_item(
     first_time = next((turn.time for turn in turns if turn.time is not None), None)
     item = _with_id(Session(id="", time=first_time, turns=tuple(turns)), session_id)
 
-    # The digest comes before the time: the same messages, added again later, are the same session.
+    # The digest leaves out the current time: the same messages, added again later, must have the
+    # same digest.
     digest = item_digest(item, values)
     if item.time is None:
         item = item.model_copy(update={"time": utc_now()})
@@ -79,14 +80,16 @@ def turns_from_messages(messages: Messages) -> list[Turn]:
     Raises:
         DataError: They are no list, or a message is malformed.
     """
-    # Callers without type checks may pass anything. A text and a dictionary can be iterated too.
+    # Callers without type checks may pass anything. A text or a dictionary could be iterated as
+    # well, but is no list of messages.
     is_list = isinstance(messages, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
     if isinstance(messages, str | Mapping) or not is_list:
         raise DataError(f"expected a session or a list of messages, got {type(messages).__name__}")
 
     turns: list[Turn] = []
     for message in messages:
-        # The time of a message becomes that of a session, so every message is read as one.
+        # `session_from_messages` reads a single time for all messages. Each message may have a time
+        # of its own, so each is read as a session by itself.
         session = session_from_messages([message], 1)
         for turn in session.turns:
             turns.append(turn.model_copy(update={"id": "", "time": utc(session.time)}))
@@ -94,12 +97,14 @@ def turns_from_messages(messages: Messages) -> list[Turn]:
 
 
 def utc_now() -> datetime:
-    """Return the current time in UTC without a zone, to the second, as undated messages get it."""
+    """Return the current time in UTC, without a zone and without fractions of a second."""
     return datetime.now(UTC).replace(tzinfo=None, microsecond=0)
 
 
 def storable_item(item: ItemT) -> ItemT:
-    """Return an item as it is stored: with its id in Unicode's form NFC, and its times in UTC.
+    """Return an item in the form in which it is stored, after checking it.
+
+    Its id is in Unicode's form NFC, and its times are in UTC.
 
     Raises:
         UserError: It has no turns, or an id or a speaker that cannot be stored.
@@ -114,10 +119,12 @@ def storable_item(item: ItemT) -> ItemT:
 
 
 def check_turns(turns: Sequence[Turn]) -> None:
-    """Refuse turns whose id or speaker would not stay on its line of a prompt.
+    """Refuse turns whose id or speaker cannot be stored, or does not fit on one line of a prompt.
+
+    A turn without an id is fine: it gets one when it is stored.
 
     Raises:
-        UserError: See `check_id`.
+        UserError: An id or a speaker is one that `check_id` refuses, e.g. for a line break.
     """
     for turn in turns:
         if turn.id:
@@ -126,7 +133,7 @@ def check_turns(turns: Sequence[Turn]) -> None:
 
 
 def item_digest(item: Item, metadata: Mapping[str, Scalar]) -> str:
-    """Return the SHA-256 of an item's JSON and its metadata, in hexadecimal digits.
+    """Return a digest (SHA-256) of an item and its metadata, by which a repetition is recognized.
 
     Raises:
         UserError: See `record_json`.
@@ -138,10 +145,10 @@ def item_digest(item: Item, metadata: Mapping[str, Scalar]) -> str:
 
 
 def record_json(record: Item | Turn) -> str:
-    """Return the JSON of a record.
+    """Return the JSON of an item or a turn.
 
     Raises:
-        UserError: A text holds half a character.
+        UserError: A text holds half of a character (a lone surrogate), which UTF-8 cannot encode.
     """
     try:
         return record.model_dump_json()
@@ -152,7 +159,7 @@ def record_json(record: Item | Turn) -> str:
 
 
 def _with_id(item: Item, session_id: str | None) -> Item:
-    """Return an item with another id, or with its own one, perhaps none, if that is None.
+    """Return an item with this id; if it is None, the item keeps its own id, which may be "".
 
     Raises:
         UserError: The id is no name.
@@ -165,6 +172,7 @@ def _with_id(item: Item, session_id: str | None) -> Item:
 
 
 def _with_utc_time(turn: Turn) -> Turn:
+    """Return a turn whose time is in UTC; a time without a zone is taken to be UTC already."""
     if turn.time is None or turn.time.tzinfo is None:
         return turn
     return turn.model_copy(update={"time": utc(turn.time)})

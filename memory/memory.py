@@ -105,14 +105,18 @@ class FailedItem(MemoryPart):
     """How often the writer has failed."""
 
     def halves(self) -> list[Item]:
-        """Return the item in two halves, whose prompts may fit; one of a single turn as it is."""
-        turns = self.item.turns
-        middle = (len(turns) + 1) // 2
-        halves: list[Item] = []
-        for half in (turns[:middle], turns[middle:]):
-            if half:
-                halves.append(self.item.select_turns([turn.id for turn in half]))
-        return halves
+        """Return the item as two items, each with half of its turns, for another attempt.
+
+        The item may have failed because its prompt was too long for the model. An item of a single
+        turn cannot be divided, and is returned alone.
+        """
+        turn_ids = [turn.id for turn in self.item.turns]
+        middle = (len(turn_ids) + 1) // 2
+        first_half = self.item.select_turns(turn_ids[:middle])
+        second_half = self.item.select_turns(turn_ids[middle:])
+
+        # The second half of a single turn is empty.
+        return [half for half in (first_half, second_half) if half.turns]
 
 
 class Memory(Frozen, Generic[PartT]):
@@ -139,10 +143,12 @@ class Memory(Frozen, Generic[PartT]):
         return self.model_copy(update=fields)
 
     def mark_failed(self, item: Item, turns: Collection[str] | None = None) -> Self:
-        """Return the memory with a note that an item could not be written.
+        """Return the memory with a note that an item, or some of its turns, could not be written.
+
+        The note keeps these turns in `failed_items`, so that they are written later.
 
         Args:
-            item: The item that the writer was given.
+            item: The item that the writer was to write.
             turns: Ids of the turns that could not be written; all of the item if None.
         """
         failed_turns = [turn.id for turn in item.spoken if turns is None or turn.id in turns]
@@ -154,43 +160,51 @@ class Memory(Frozen, Generic[PartT]):
 
     @property
     def lineage(self) -> Lineage:
-        """The search indexes that this memory shares with its copies; no part of its JSON."""
+        """The search indexes that this memory shares with its later versions.
+
+        It is neither stored nor compared with the memory.
+        """
         return self._lineage
 
     def with_new_lineage(self) -> Self:
-        """Return an equal memory that shares no search index with this one."""
+        """Return an equal memory, but with search indexes of its own."""
         separate = copy.copy(self)
         separate._lineage = Lineage()
         return separate
 
     @property
     def operations(self) -> Mapping[str, int]:
-        """How often the writer changed it, by outcome, e.g. `{"inserted": 3, "refused": 1}`."""
+        """How often the writer tried to change the memory, by outcome.
+
+        An example is `{"inserted": 3, "refused": 1}`.
+        """
         return {}
 
     @classmethod
     def lists_entries(cls) -> bool:
-        """Return whether a subclass says what its entries are, by `entries` or by `parts`."""
+        """Return whether this class can list entries: it overrides `entries` or `parts`."""
         base = Memory[Any]
         return cls.entries is not base.entries or cls.parts is not base.parts
 
     def entries(self) -> Sequence[Entry]:
-        """Return what can be searched, in a fixed order and with unique ids."""
+        """Return all that can be searched in the memory, in a fixed order and with unique ids."""
+        # By default, `entries` calls `parts` and `parts` calls `entries`: a subclass overrides one
+        # of them. A memory that overrides neither has no entries.
         overrides_parts = type(self).parts is not Memory[Any].parts
         if not overrides_parts:
             return ()
         return tuple(self.entry(part) for part in self.parts())
 
     def parts(self) -> Sequence[PartT]:
-        """Return what the entries are made of, one part for each entry and in the same order.
+        """Return what the entries are made from, e.g. facts: one part for each entry, in order.
 
-        A memory and the next version share the parts that did not change, as the same objects:
-        the search index is updated by those that are new.
+        Parts that did not change must be the same objects in the next version of the memory: the
+        search index adds only the new objects.
         """
         return cast("Sequence[PartT]", self.entries())
 
     def entry(self, part: PartT) -> Entry:
-        """Return the entry of one part; always an equal one for the same part."""
+        """Return the entry to search for a part. The same part must always give an equal entry."""
         if not isinstance(part, Entry):
             raise NotImplementedError(
                 f"{type(self).__name__} has parts that are no entries; override `entry` too"
@@ -198,18 +212,19 @@ class Memory(Frozen, Generic[PartT]):
         return part
 
     def with_text(self, part: PartT, text: str) -> PartT:
-        """Return one part with the text that its user gave it in place of the writer's."""
+        """Return a part with another text, which its user wrote to correct the writer's."""
         return part.model_copy(update={"text": text})
 
     def continue_from(self, finalized: Any) -> Self:
-        """Return the memory that further items are written into.
+        """Return the memory into which the next item is written: this one, or its finalized form.
 
-        By default writing goes on with this memory, so that it does not matter how often it was
-        finalized in between. A memory that must not repeat the work of finalizing returns
-        `finalized`.
+        `Writer.finalize` turns a memory into one that answers questions. By default the next item
+        is written into the memory as it was before that, so that it does not matter how often a
+        memory is finalized. Override this to return `finalized` if finalizing costs work that must
+        not be repeated after every item.
 
         Args:
-            finalized: What `Writer.finalize` made of this memory, and of the same class.
+            finalized: What `Writer.finalize` returned for this memory; of the same class.
         """
         return self
 
@@ -221,25 +236,27 @@ class TurnMemory(Memory[Entry]):
     """One entry for each turn: with the id of the turn, and `speaker: words [image caption]`."""
 
     def with_session(self, item: Item) -> TurnMemory:
-        """Return the memory with the turns of one more item; turns without words are left out."""
+        """Return the memory with the turns of another item; turns without words are left out."""
         return self.replace(turns=(*self.turns, *turn_entries(item)))
 
     def entries(self) -> tuple[Entry, ...]:
+        """Return the turns, which are stored as entries."""
         return self.turns
 
 
 def turn_entries(item: Item) -> tuple[Entry, ...]:
-    """Return an entry for every turn of an item that has words.
+    """Return an entry to search for every turn of an item, except turns without words.
 
-    The turns of a session are tagged as one dialogue, so that a hit can bring its neighbours along.
+    The turns of a session are tagged as one dialogue, so that a search that finds one of them can
+    also return the turns around it.
     """
     item_kind = getattr(item, "kind", "")
     hit_kind = _HIT_KINDS.get(item_kind, "turn")
 
     tags: dict[str, str] = {}
     if isinstance(item, Session) and item.turns:
-        # The first turn names the dialogue. Two sessions may have one id, while ids of turns are
-        # unique; and a session that is still open keeps its first turn.
+        # A dialogue is named after its first turn, because ids of turns are unique, while two
+        # sessions may have the same id. An open session may get more turns, but the first stays.
         tags[DIALOGUE] = item.turns[0].id
 
     entries: list[Entry] = []
@@ -258,9 +275,10 @@ def turn_entries(item: Item) -> tuple[Entry, ...]:
 
 
 def stored_sources(memory: BaseModel) -> frozenset[str]:
-    """Return the ids of all turns that the JSON of a memory names in fields called `sources`.
+    """Return the ids of all turns that a memory was made from.
 
-    What stands in a field called `removed` does not count: it is no longer in the memory.
+    They are found by going through the JSON of the memory: every field called `sources` is a list
+    of such ids. Fields called `removed` are left out: they hold what is no longer in the memory.
     """
     turn_ids: set[str] = set()
     remaining: list[JsonValue] = [memory.model_dump(mode="json")]

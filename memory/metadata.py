@@ -52,6 +52,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
 def _check_name(name: str) -> str:
+    """Return the name of a value if it is allowed; raise a `ValueError` otherwise."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"the name {name!a:.80} must be 1 to 64 letters, digits and _ . -, "
@@ -61,12 +62,13 @@ def _check_name(name: str) -> str:
 
 
 def _check_scalar(value: object) -> Scalar:
+    """Return a value of metadata if it is allowed; raise a `ValueError` otherwise."""
     if isinstance(value, str):
         if len(value) > MAX_TEXT_LENGTH:
             raise ValueError(f"the text has {len(value)} characters; use at most {MAX_TEXT_LENGTH}")
         return storable_text(value)
 
-    # A truth value is an `int` as well.
+    # True and False pass too: in Python they are of type `int`.
     if not isinstance(value, int | float):
         raise ValueError(
             f"{type(value).__name__} is no plain value; use a text, a number, true or false"
@@ -105,6 +107,7 @@ class MetadataRange(BaseModel):
 
     @model_validator(mode="after")
     def _check_ends(self) -> Self:
+        """Refuse a condition without any field, and a range of truth values."""
         ends = [end for end in (self.gt, self.gte, self.lt, self.lte) if end is not None]
         if self.in_ is None and not ends:
             raise ValueError("is empty; give a value, or in, gt, gte, lt or lte")
@@ -113,7 +116,7 @@ class MetadataRange(BaseModel):
         return self
 
     def accepts(self, value: Scalar) -> bool:
-        """Return whether a value of a session fulfils the condition."""
+        """Return whether a value of a session fulfils this condition: all fields that are set."""
         if self.in_ is not None and not any(_are_equal(value, option) for option in self.in_):
             return False
         if self.gt is not None and not _is_less(self.gt, value):
@@ -126,12 +129,15 @@ class MetadataRange(BaseModel):
 
 
 def _are_equal(first: Scalar, second: Scalar) -> bool:
-    """Return whether two values are equal; in Python alone, `True` would be equal to 1."""
+    """Return whether two values are equal. Unlike in Python, `True` is not equal to 1."""
     return isinstance(first, bool) == isinstance(second, bool) and first == second
 
 
 def _is_less(first: Scalar, second: Scalar) -> bool:
-    """Return whether both values are texts, or both are numbers, and the first one is less."""
+    """Return whether the first value is less than the second one.
+
+    Texts are compared with texts, and numbers with numbers. For any other pair it is False.
+    """
     if isinstance(first, bool) or isinstance(second, bool):
         return False
     if isinstance(first, str) and isinstance(second, str):
@@ -147,7 +153,7 @@ def _is_at_most(first: Scalar, second: Scalar) -> bool:
 
 
 def _range_of(condition: object) -> object:
-    """Return a condition that is a single value as `{"in": [value]}`, and any other as it is."""
+    """Return the long form of a condition: a single value is short for `{"in": [value]}`."""
     if isinstance(condition, dict | MetadataRange):
         return cast("object", condition)
     return {"in": [condition]}
@@ -168,31 +174,42 @@ _FILTER: TypeAdapter[dict[str, MetadataRange]] = TypeAdapter(MetadataFilter)
 
 
 def validate_metadata(metadata: object) -> dict[str, Scalar]:
-    """Return what a caller says of a session, as it is stored.
+    """Check the metadata of a session: a dictionary from names to plain values.
+
+    Returns:
+        The metadata as they are stored.
 
     Raises:
-        UserError: It is no dictionary of plain values by name.
+        UserError: It is no such dictionary, or a name or a value is not allowed.
     """
     try:
         return _METADATA.validate_python(metadata)
     except ValidationError as error:
+        # `!a:.200` keeps the error on one short line: escapes in place of special characters.
         raise UserError(f"metadata: {validation_message(error)!a:.200}") from None
 
 
 def validate_filter(conditions: object) -> dict[str, MetadataRange]:
-    """Return conditions that come from outside, by the name of the value that they are about.
+    """Check the conditions of a search: a dictionary from names to values or ranges.
+
+    Returns:
+        The conditions, by the name of the value that they are about.
 
     Raises:
-        UserError: They are no dictionary of values and ranges by name.
+        UserError: It is no such dictionary, or a name or a condition is not allowed.
     """
     try:
         return _FILTER.validate_python(conditions)
     except ValidationError as error:
+        # `!a:.200` keeps the error on one short line: escapes in place of special characters.
         raise UserError(f"where: {validation_message(error)!a:.200}") from None
 
 
 def meets(metadata: Mapping[str, Scalar], conditions: Mapping[str, MetadataRange]) -> bool:
-    """Return whether the metadata of a session meet all conditions; without any, they do."""
+    """Return whether the metadata of a session meet all conditions; True without conditions.
+
+    A condition of a value that the session does not have is not met.
+    """
     for name, condition in conditions.items():
         if name not in metadata or not condition.accepts(metadata[name]):
             return False

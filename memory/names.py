@@ -44,15 +44,17 @@ _UNSTORABLE_CHARACTER = re.compile("[\0\ud800-\udfff]")
 
 
 def valid_name(kind: str, name: object) -> str:
-    """Return a tenant, user or session id in Unicode's form NFC: two spellings are one name.
+    """Check the name of a tenant, a user or a session.
+
+    It is returned in Unicode's form NFC, in which an accented letter has only one spelling.
 
     Args:
         kind: What is named, for the message, e.g. "user".
         name: The name.
 
     Raises:
-        UserError: `check_id` refuses it, or it holds a character that cannot be seen, so that two
-            names would look the same.
+        UserError: `check_id` refuses it, or it holds an invisible character, with which two
+            different names would look the same.
     """
     if isinstance(name, str):
         name = unicodedata.normalize("NFC", name)
@@ -70,7 +72,7 @@ def valid_name(kind: str, name: object) -> str:
 
 
 def check_id(kind: str, value: object) -> None:
-    """Refuse an id that a database or a line of a prompt cannot hold. Everything else is data.
+    """Refuse an id that a database cannot hold, or that does not fit on one line of a prompt.
 
     Args:
         kind: What the id names, for the message, e.g. "turn".
@@ -78,12 +80,12 @@ def check_id(kind: str, value: object) -> None:
 
     Raises:
         UserError: It is empty, longer than `MAX_ID_LENGTH` or `MAX_ID_BYTES`, or holds a control
-            character or half a character.
+            character or half of a character (a lone surrogate).
     """
     if not isinstance(value, str) or not value:
         raise UserError(f"{kind} {value!r:.100} must be a text that is not empty")
 
-    # Of a text that is too long, only the beginning is looked at.
+    # A text that is too long is refused anyway, so only its beginning is looked at.
     for character in value[: MAX_ID_LENGTH + 1]:
         if unicodedata.category(character) in _UNPRINTABLE_CATEGORIES:
             raise UserError(
@@ -99,10 +101,10 @@ def check_id(kind: str, value: object) -> None:
 
 
 def storable_text(text: str) -> str:
-    """Return a text that a store can hold, as it is.
+    """Return a text unchanged if a store can hold it.
 
     Raises:
-        UserError: It holds NUL or half a character.
+        UserError: It holds NUL or half of a character (a lone surrogate).
     """
     if _UNSTORABLE_CHARACTER.search(text):
         raise UserError(f"the text {text!a:.60} holds NUL or half a character; use plain text")
@@ -114,7 +116,7 @@ StorableText = Annotated[str, AfterValidator(storable_text)]
 
 
 def plain_line(kind: str, value: object, max_length: int) -> str:
-    """Return a text on one line, as a store and a prompt can hold it.
+    """Check a text from outside, and return it on one line, with single spaces.
 
     Args:
         kind: What the text is, for the message, e.g. "author".

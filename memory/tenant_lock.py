@@ -43,7 +43,7 @@ class TenantLock:
 
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Hold the lock in the block, for the tenant of the running work."""
+        """Wait for the lock and hold it in the `with` block, for the tenant of the running work."""
         self._acquire(CURRENT_TENANT.get())
         try:
             yield
@@ -51,6 +51,7 @@ class TenantLock:
             self._release()
 
     def _acquire(self, tenant: str) -> None:
+        """Take the lock if it is free; otherwise wait in the queue of the tenant."""
         with self._state_lock:
             if not self._is_held:
                 self._is_held = True
@@ -60,14 +61,17 @@ class TenantLock:
             self._queues.setdefault(tenant, deque()).append(handover)
 
         try:
-            # The lock stays held while it is handed over, so that no newcomer gets in between.
+            # Whoever has the lock hands it over without freeing it, so no newcomer gets in between.
             handover.wait()
         except BaseException:
             self._stop_waiting(tenant, handover)
             raise
 
     def _release(self) -> None:
-        """Hand the lock to the next tenant's longest waiting thread; without one, it is free."""
+        """Hand the lock to the thread of the next tenant that has waited longest.
+
+        If no thread waits, the lock is free.
+        """
         with self._state_lock:
             if not self._queues:
                 self._is_held = False
@@ -76,12 +80,16 @@ class TenantLock:
             tenant, queue = self._queues.popitem(last=False)
             handover = queue.popleft()
             if queue:
-                # Its other threads wait until all other tenants have had the lock.
+                # The tenant goes to the end of the line: before its next thread, every other tenant
+                # gets the lock once.
                 self._queues[tenant] = queue
         handover.set()
 
     def _stop_waiting(self, tenant: str, handover: threading.Event) -> None:
-        """Leave the queue after an interruption, or pass on a lock that was handed over already."""
+        """Stop waiting for the lock after an interruption such as Ctrl-C.
+
+        If the lock was handed to this thread in the same moment, it is passed on.
+        """
         with self._state_lock:
             queue = self._queues.get(tenant, deque())
             is_in_queue = handover in queue

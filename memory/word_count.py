@@ -13,9 +13,9 @@ _WORD = re.compile(r"\b\w+\b")
 
 
 def count_memory_words(memory: Memory[Any]) -> int:
-    """Return the number of words in a memory's entries.
+    """Return the number of words in all entries of a memory.
 
-    If a memory does not list its entries, all texts in its JSON count.
+    If the class of the memory does not list entries, all texts in its JSON count.
     """
     if memory.lists_entries():
         texts = [entry.text for entry in memory.entries()]
@@ -30,7 +30,7 @@ def count_words(text: str) -> int:
 
 
 def _texts_in(value: JsonValue) -> list[str]:
-    """Return all texts in a JSON value; the names of fields are none."""
+    """Return all texts in a JSON value, at any depth, without the names of fields."""
     if isinstance(value, str):
         return [value]
 

@@ -40,7 +40,9 @@ class AmendmentLog:
         self._database = database
 
     def list_all(self, owner: Owner) -> list[Amendment]:
-        """Return all amendments of a user, oldest first; undone ones and undos included.
+        """Return all corrections that a user made to entries of the memory, oldest first.
+
+        Corrections that were undone are included, and so are the undos themselves.
 
         Raises:
             StoreError: A row is damaged.
@@ -49,17 +51,20 @@ class AmendmentLog:
             return read_amendments(transaction, owner)
 
     def append(self, owner: Owner, amendment: Amendment, forget_count: int | None = None) -> bool:
-        """Store an amendment, if its number follows the number of the user's last one.
+        """Store a user's correction of an entry, unless another one came first.
+
+        Amendments of a user are numbered 1, 2, 3, ... The caller numbers its amendment after the
+        last one that it has seen, and nothing is stored if that number is not the next one.
 
         Args:
-            owner: The user who amends.
-            amendment: What is amended; the caller has numbered it after the last one it has seen.
-            forget_count: What `Forgetting.count` was when the caller began; by default what it is
-                now.
+            owner: The user.
+            amendment: The correction.
+            forget_count: `Forgetting.count()` when the caller began: the write is refused if the
+                user was forgotten since. By default the count as it is now.
 
         Returns:
-            False if the number does not follow, and nothing was stored: another amendment came
-            first, and the caller should look at the entry again. False for an unknown user too.
+            Whether it was stored. If not, the user is unknown, or another amendment came first, and
+            the caller should look at the entry again.
 
         Raises:
             ConflictError: The user was forgotten since the caller began.
@@ -97,7 +102,7 @@ def read_amendments(transaction: Transaction, owner: Owner) -> list[Amendment]:
 def insert_amendments(
     transaction: Transaction, owner: Owner, amendments: Sequence[Amendment]
 ) -> None:
-    """Store amendments under the numbers that they have. The user's row must be locked."""
+    """Store amendments without a check of their numbers. The user's row must be locked."""
     rows: list[dict[str, object]] = []
     for amendment in amendments:
         row = dict(vars(amendment))
@@ -108,7 +113,9 @@ def insert_amendments(
 
 
 def delete_unfounded_amendments(transaction: Transaction, owner: Owner) -> None:
-    """Delete the amendments of entries that rest on a turn which is not stored any more.
+    """Delete amendments of entries that came from a turn which is not stored any more.
+
+    Such an amendment quotes the text of the entry, and so what was said in the deleted turn.
 
     Raises:
         StoreError: A row is damaged.
@@ -129,6 +136,7 @@ def delete_unfounded_amendments(transaction: Transaction, owner: Owner) -> None:
 
 
 def _parse_amendment(row: Row[Any]) -> Amendment:
+    """Return the amendment of a row; a damaged row raises a `ValueError` or the like."""
     return _AMENDMENT.validate_python(
         {
             "number": row.number,

@@ -29,7 +29,7 @@ from .owner import Owner
 from .postgresql import PostgreSQL
 from .queries import load_queries
 from .records import Erasure
-from .schema import check_version, create_tables
+from .schema import check_read_only_tables, create_tables
 from .sqlite import SQLite
 
 T = TypeVar("T")
@@ -70,7 +70,12 @@ class Backend(Protocol):
 
 
 class Transaction:
-    """Runs the named statements of `queries.sql` on one connection."""
+    """Runs the named statements of `queries.sql` on one connection.
+
+    Args:
+        connection: An open connection.
+        is_server: True for PostgreSQL, False for SQLite.
+    """
 
     def __init__(self, connection: Connection, is_server: bool) -> None:
         self.connection = connection
@@ -80,7 +85,7 @@ class Transaction:
     def execute(
         self, query: str, owner: Owner | None = None, /, **values: object
     ) -> CursorResult[Any]:
-        """Run a statement.
+        """Run a statement of `queries.sql`.
 
         Args:
             query: Its name.
@@ -101,19 +106,23 @@ class Transaction:
     def select_in_batches(
         self, query: str, owner: Owner, values: Sequence[object], **more: object
     ) -> list[Row[Any]]:
-        """Return the rows of a statement with `IN :values`, for any number of values."""
+        """Return the rows that a statement with `IN :values` selects, for any number of values.
+
+        The values are passed in several batches, because a statement takes a limited number.
+        """
         rows: list[Row[Any]] = []
         for batch in batches(values):
             rows.extend(self.execute(query, owner, values=batch, **more))
         return rows
 
     def _parameters(self, owner: Owner | None, values: Mapping[str, object]) -> dict[str, object]:
+        """Return the parameters of a statement: the caller's values, the user and the time."""
         parameters = dict(values)
         if owner is not None:
             parameters["tenant"] = owner.tenant
             parameters["user"] = owner.user
         if not self.is_server:
-            # PostgreSQL's statements have its own clock in this place.
+            # For SQLite. In the SQL for PostgreSQL a call of the server's clock replaces `:now`.
             parameters["now"] = time.time()
         return parameters
 
@@ -169,7 +178,7 @@ class Database(SharedByCopies):
 
     @contextmanager
     def single_read(self) -> Generator[Transaction]:
-        """Run one statement that reads; it needs no transaction."""
+        """Let the block run one statement that reads; no transaction is begun for it."""
         self._ensure_tables()
         with self._errors_as_store_errors(), self._backend.read_once() as connection:
             yield Transaction(connection, self.is_server)
@@ -181,11 +190,15 @@ class Database(SharedByCopies):
             return self._backend.erase_deleted_bytes()
 
     def _ensure_tables(self) -> None:
-        """Make the tables, once; a failure is tried again with the next transaction."""
+        """Create the tables before the first transaction; if that fails, before the next one.
+
+        In a store that can only be read, the tables are checked instead.
+        """
         if self._has_tables:
             return
 
         with self._table_creation:
+            # Another thread may have created them while this one waited.
             if self._has_tables:
                 return
             with self._errors_as_store_errors():
@@ -194,7 +207,7 @@ class Database(SharedByCopies):
                         create_tables(connection, self.url)
                 else:
                     with self._backend.read() as connection:
-                        check_version(connection, self.url)
+                        check_read_only_tables(connection, self.url)
             self._has_tables = True
 
     @contextmanager
@@ -213,7 +226,11 @@ class Database(SharedByCopies):
             ) from error
 
     def _advice(self, reason: str) -> str:
-        """Return what somebody can do about an error of the database."""
+        """Return what a user can do about an error of the database.
+
+        Args:
+            reason: The message of the database.
+        """
         for words, fix in _FIXES.items():
             if words in reason:
                 folder = Path(self.engine.url.database or ".").resolve().parent
@@ -222,10 +239,16 @@ class Database(SharedByCopies):
 
 
 def _backend(url: str | Path, timeout: float) -> Backend:
-    """Return the database at an address; nothing connects to it yet."""
+    """Return the SQLite file or PostgreSQL server at an address; nothing connects to it yet.
+
+    Raises:
+        UserError: The address is malformed, or of another kind of database.
+    """
     address = str(url)
-    if "://" not in address:
+    is_path = "://" not in address
+    if is_path:
         address = f"sqlite:///{Path(address).expanduser()}"
+    # An address may hold a password, which must not get into an error message.
     shown_address = Secrets(secrets_of_address(address)).hide(address)
 
     try:
@@ -259,17 +282,17 @@ def read_row(
     read: Callable[[Row[Any]], T],
     key: str = "position",
 ) -> T:
-    """Return what `read` makes of a row of a user.
+    """Parse a row of a user; if that fails, raise an error that names the row.
 
     Args:
-        table: Its name, without `mempiler_`.
-        owner: The user.
-        row: What is read.
-        read: Reads it.
-        key: The column that names the row in the error.
+        table: The table of the row, without `mempiler_`, for the error.
+        owner: The user, for the error.
+        row: The row.
+        read: Parses the row.
+        key: The column that identifies the row in the error.
 
     Raises:
-        StoreError: The row is damaged. The message does not say what it holds.
+        StoreError: The row is damaged. The message does not quote it: it holds texts of the user.
     """
     try:
         return read(row)

@@ -46,7 +46,11 @@ class MemoryHead:
 
 
 def read_head(transaction: Transaction, owner: Owner) -> MemoryHead:
-    """Return what is stored of a user's memory beside its text."""
+    """Return what is known of a user's memory without its text: version, position, writer, ...
+
+    For an unknown user all of it is empty.
+    """
+    # There is always one row, with NULL for what is not stored.
     row = transaction.execute("select_memory_head", owner).one()
     return MemoryHead(
         version=row.version or "",
@@ -61,7 +65,11 @@ def read_head(transaction: Transaction, owner: Owner) -> MemoryHead:
 
 
 def read_stamp(row: Row[Any]) -> Stamp | None:
-    """Return what wrote the memory of a row; None if the row has no memory."""
+    """Return which program and embedder wrote a memory; None if the row has no memory.
+
+    Args:
+        row: A row with the columns of the memory; they are NULL where there is no memory.
+    """
     if not row.writer:
         return None
     return Stamp(row.writer, row.program, row.embedder, row.schema)
@@ -72,12 +80,15 @@ def read_document(
 ) -> Document | None:
     """Return the memory of a user; None if there is none.
 
+    A memory is stored as a whole text, and one change for each commit since. A caller that has this
+    text gets only the changes that it does not have. Any other caller gets the text after all
+    changes.
+
     Args:
         transaction: The transaction in which `head` was read.
         owner: The user.
-        head: What there is beside the text.
-        known_log: How far the caller has the memory. If the store has the changes since, the
-            document holds these in place of the text.
+        head: What `read_head` returned.
+        known_log: Which text the caller has (`base` is its name), and how many of the changes.
 
     Raises:
         StoreError: A row of the memory is damaged.
@@ -85,7 +96,9 @@ def read_document(
     if head.stamp is None:
         return None
 
+    # The caller may have no text at all: then its name is "".
     has_known_text = known_log.base != "" and known_log.base == head.base
+    # Changes count from 1. Number 0 is the text, so -1 selects the text as well.
     last_known = known_log.count if has_known_text else -1
     rows = transaction.execute("select_changes", owner, after_number=last_known)
     changes = [MemoryChange(row.memory, row.finalized) for row in rows]
@@ -94,18 +107,22 @@ def read_document(
         speakers = tuple(json.loads(head.speakers))
         if has_known_text:
             new_changes = changes
-            before = known_log
+            log_before = known_log
+            since = tuple(new_changes)
+            # The document holds the new changes in place of the texts.
             memory, finalized = "", None
         else:
+            # Without any row this is a ValueError: the memory is damaged.
             text, *new_changes = changes
-            before = ChangeLog(base=head.base, text=_characters([text]))
-            memory, finalized = _text_after(text, new_changes)
+            log_before = ChangeLog(base=head.base, text=_characters([text]))
+            since = None
+            memory, finalized = _replay_changes(text, new_changes)
 
     log = ChangeLog(
-        base=before.base,
-        text=before.text,
-        changes=before.changes + _characters(new_changes),
-        count=before.count + len(new_changes),
+        base=log_before.base,
+        text=log_before.text,
+        changes=log_before.changes + _characters(new_changes),
+        count=log_before.count + len(new_changes),
     )
     return Document(
         memory=memory,
@@ -114,13 +131,15 @@ def read_document(
         finalized_position=head.finalized_position,
         speakers=speakers,
         stamp=head.stamp,
-        since=tuple(new_changes) if has_known_text else None,
+        since=since,
         log=log,
     )
 
 
 def check_text(document: Document, owner: Owner) -> None:
-    """Check that the whole text of a memory is JSON; what it says does not matter here.
+    """Check that the whole text of a memory is valid JSON, e.g. before it is exported.
+
+    Whether the JSON fits the program's class of memory is not checked here.
 
     Raises:
         StoreError: A row of the memory is damaged.
@@ -133,7 +152,10 @@ def check_text(document: Document, owner: Owner) -> None:
 
 @contextmanager
 def _damage_as_store_error(owner: Owner) -> Generator[None]:
-    """Turn an error in the block into a `StoreError` that does not say what the memory holds."""
+    """Turn an error about a damaged memory in the block into a `StoreError` with the fix.
+
+    Its message leaves out the original error, which may quote what the memory says of the user.
+    """
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -144,12 +166,19 @@ def _damage_as_store_error(owner: Owner) -> Generator[None]:
         ) from None
 
 
-def _text_after(text: MemoryChange, changes: Sequence[MemoryChange]) -> tuple[str, str | None]:
+def _replay_changes(text: MemoryChange, changes: Sequence[MemoryChange]) -> tuple[str, str | None]:
     """Return the JSON of a memory, and of its finalized form, after all changes.
 
+    The finalized form is the memory from which questions are answered; None if that is the memory
+    itself.
+
+    Every `change.memory` is a difference from the memory before that change. A `change.finalized`
+    is a difference from the memory *after* that change to its finalized form. It does not build on
+    earlier finalized forms, so only the last one matters.
+
     Args:
-        text: The whole text of both, as they once were.
-        changes: What changed since, oldest first.
+        text: The first row of the log, with whole texts instead of differences.
+        changes: The rows after it, oldest first.
     """
     if not changes:
         return text.memory, text.finalized
@@ -159,14 +188,15 @@ def _text_after(text: MemoryChange, changes: Sequence[MemoryChange]) -> tuple[st
     last_finalizing = _last_finalizing(changes)
     for number, change in enumerate(changes):
         memory = apply_changes(memory, json.loads(change.memory))
-        # What a change says of the finalized memory leads there from the memory of that change.
-        if number == last_finalizing:
-            finalized = _compact_json(apply_changes(memory, json.loads(change.finalized or "{}")))
+        if number == last_finalizing and change.finalized is not None:
+            # Now `memory` is the memory after this change, from which the difference was taken.
+            difference = json.loads(change.finalized)
+            finalized = _compact_json(apply_changes(memory, difference))
     return _compact_json(memory), finalized
 
 
 def _last_finalizing(changes: Sequence[MemoryChange]) -> int | None:
-    """Return the index of the last change that says what the finalized memory became."""
+    """Return the index of the last change with a new finalized form; None if no change has one."""
     last = None
     for number, change in enumerate(changes):
         if change.finalized is not None:
@@ -175,6 +205,7 @@ def _last_finalizing(changes: Sequence[MemoryChange]) -> int | None:
 
 
 def _characters(changes: Sequence[MemoryChange]) -> int:
+    """Return the length of all changes together, in characters."""
     return sum(len(change.memory) + len(change.finalized or "") for change in changes)
 
 

@@ -25,19 +25,23 @@ class Stamp:
     """Version of `Document`."""
 
     def writes_like(self, other: Stamp) -> bool:
-        """Return whether both would have written the same memory."""
+        """Return whether two writers would have written the same memory.
+
+        `program` does not count: it also changes with prompts that only read the memory.
+        """
         own_identity = (self.writer, self.embedder, self.schema)
         return own_identity == (other.writer, other.embedder, other.schema)
 
 
 @dataclass(frozen=True)
 class MemoryChange:
-    """The difference between two versions of a stored memory, as JSON of `memory.changes`."""
+    """What one commit changed in a stored memory: differences as JSON of `memory.changes`."""
 
     memory: str
-    """Leads from `Document.memory` of the version before to that of this one."""
+    """The difference from the memory before the commit to the memory after it."""
     finalized: str | None = None
-    """Leads from this memory to the one that questions are answered from; None if that stayed."""
+    """The difference from the memory after the commit to its finalized form, from which questions
+    are answered. None if the finalized form stayed as it was."""
 
 
 @dataclass(frozen=True)

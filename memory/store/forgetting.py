@@ -84,27 +84,27 @@ class Forgetting:
         self._database = database
 
     def count(self) -> int:
-        """Return how often anybody was forgotten in this store.
+        """Return how often a user or session was forgotten in this store.
 
-        Read it when work for a user begins, and pass it as `forget_count` to what stores the
-        result: the write is refused if its user was forgotten since.
+        Whoever begins work for a user reads this number first, and passes it as `forget_count` when
+        the result is stored. If the user was forgotten in between, the write is refused.
         """
         return read_forget_count(self._database)
 
     def forget_user(self, owner: Owner) -> Receipt:
-        """Delete everything of a user in one transaction, then erase its bytes.
+        """Delete everything of a user in one transaction, then erase its bytes from the file.
 
-        Whatever is under way for the user, in any process, is refused from now on.
+        Writes for the user that have already begun, in any process, are refused from now on.
 
         Returns:
             What was deleted, and whether its bytes are gone. `known` is False for an unknown user,
-            unless bytes of an earlier user of that name were still to be erased.
+            except while the file may still hold bytes of a user of that name.
         """
         with self._database.write_transaction() as transaction:
             is_stored = lock_user(transaction, owner) is not None
             is_known = is_stored or is_erasure_pending(transaction, user_key(owner))
-            # The first write of a new user may be under way in another process, where nobody can
-            # see it yet. Creating the same row waits until that write is committed.
+            # Another process may be storing the first item of this user, in a transaction that
+            # nobody else sees yet. Creating the same row waits until it is committed.
             lock_or_create_user(transaction, owner)
 
             sizes = _count_rows(transaction, owner)
@@ -115,13 +115,14 @@ class Forgetting:
         return self._erase_and_confirm(owner.user, is_known, sizes.sessions, sizes.turns)
 
     def forget_session(self, owner: Owner, session_id: str) -> Receipt:
-        """Delete one item or open session of a user in one transaction, then erase its bytes.
+        """Delete one session of a user, ended or open, then erase its bytes from the file.
 
-        If the memory holds something of it, the memory is dropped, and all other items are queued.
+        `delete_session_rows` also deletes the memory if it holds something of the session; the
+        other items are queued, so that it is written anew without that session.
 
         Returns:
             What was deleted, and whether its bytes are gone. `known` is False for an unknown
-            session, unless bytes of an earlier session of that id were still to be erased.
+            session, except while the file may still hold bytes of a session of that id.
         """
         session_id = valid_name("session", session_id)
         with self._database.write_transaction() as transaction:
@@ -130,14 +131,16 @@ class Forgetting:
             is_known = delete_session_rows(transaction, owner, session_id)
             deleted_turns = turns_before - _count_rows(transaction, owner).turns
 
-        # Sessions without turns cannot be stored.
+        # A stored session has at least one turn, so there was a session if turns were deleted.
         deleted_sessions = 1 if deleted_turns > 0 else 0
         return self._erase_and_confirm(session_id, is_known, deleted_sessions, deleted_turns)
 
     def erase(self) -> Erasure:
-        """Remove the bytes of what was forgotten from an SQLite file.
+        """Remove the bytes of forgotten users and sessions from an SQLite file.
 
-        It raises nothing: the result names what prevents it. Then call it again later.
+        Their rows are deleted already, but copies of the bytes may be left in the file or its
+        write-ahead log. If they cannot be removed now, no error is raised: `held_by` of the result
+        says why, and the caller tries again later. PostgreSQL removes such bytes by itself.
         """
         try:
             return self._erase()
@@ -145,16 +148,19 @@ class Forgetting:
             return Erasure(erased=False, held_by=str(error))
 
     def _erase(self) -> Erasure:
+        """Erase as `erase` does, but raise a `StoreError` if the database fails."""
         if self._database.is_server:
             return self._database.erase_deleted_bytes()
 
         with self._database.read_transaction() as transaction:
+            # Forgotten users and sessions are numbered. Those up to this number are erased now.
             last_number = last_unerased_number(transaction)
         if last_number is None:
             return Erasure(erased=True, held_by="")
 
         erasure = self._database.erase_deleted_bytes()
-        # A file that is too large stays so; its owner is told once, and it is not tried again.
+        # A file that is too large stays too large. The caller learns it from this result, and
+        # it is not tried again.
         if erasure.erased or erasure.held_by == TOO_LARGE:
             with self._database.write_transaction() as transaction:
                 record_erased(transaction, last_number)
@@ -164,8 +170,8 @@ class Forgetting:
         """Erase the bytes of what was deleted, and return the receipt.
 
         Args:
-            name: Of the user or session.
-            is_known: Whether there was something of that name.
+            name: The name of the user, or the id of the session.
+            is_known: Whether there was such a user or session.
             sessions: How many sessions were deleted.
             turns: How many turns were deleted.
         """
@@ -181,19 +187,19 @@ class Forgetting:
 
 
 def delete_user_rows(transaction: Transaction, owner: Owner) -> None:
-    """Delete every row of a user, without a record that the user was forgotten."""
+    """Delete every row of a user, in all tables; the user is not logged as forgotten."""
     for query in _DELETIONS_OF_A_USER:
         transaction.execute(query, owner)
 
 
 def delete_session_rows(transaction: Transaction, owner: Owner, session_id: str) -> bool:
-    """Delete a session, with whatever was made of it, and log that it was forgotten.
+    """Delete a session and everything that was made from it, and log that it was forgotten.
 
-    If the memory holds something of it, the memory is dropped, and all other items are queued. The
-    user's row must be locked. The bytes are still to be erased.
+    A memory that holds something of the session is deleted too, and all other items are queued, so
+    that it is written anew. The user's row must be locked. Afterwards the caller erases the bytes.
 
     Returns:
-        False if there is no such session, and no bytes of an earlier one are still to be erased.
+        False if there is no such session, and the file holds no bytes of one that had this id.
 
     Raises:
         StoreError: A row of the session, or an amendment of the user, is damaged.
@@ -205,6 +211,7 @@ def delete_session_rows(transaction: Transaction, owner: Owner, session_id: str)
     if not is_deleted and not is_erasure_pending(transaction, key):
         return False
 
+    # Nobody knows which vectors belong to texts of this session, so all of them go.
     transaction.execute("delete_vectors", owner)
     transaction.execute("delete_metadata_of_session", owner, session=session_id)
     delete_unfounded_amendments(transaction, owner)
@@ -213,7 +220,11 @@ def delete_session_rows(transaction: Transaction, owner: Owner, session_id: str)
 
 
 def _delete_item(transaction: Transaction, owner: Owner, item_id: str) -> bool:
-    """Delete an item, and the memory if it holds something of the item; False if there is none."""
+    """Delete an item; if the memory holds something of it, delete the memory as well.
+
+    Returns:
+        False if there is no such item.
+    """
     item = transaction.execute("delete_item", owner, id=item_id).first()
     if item is None:
         return False
@@ -223,7 +234,7 @@ def _delete_item(transaction: Transaction, owner: Owner, item_id: str) -> bool:
     if is_in_memory:
         reset_memory(transaction, owner)
     else:
-        # A worker may be writing the item at this moment.
+        # A worker may be writing the item into the memory at this moment: refuse its result.
         void_claim(transaction, owner)
     return True
 
@@ -237,5 +248,6 @@ class _RowCounts(NamedTuple):
 
 
 def _count_rows(transaction: Transaction, owner: Owner) -> _RowCounts:
+    """Count the sessions and the turns that are stored of a user."""
     row = transaction.execute("count_sessions_and_turns", owner).one()
     return _RowCounts(row.sessions, row.turns)

@@ -80,10 +80,10 @@ class Items:
             owner: The user who said it; a new user is stored too.
             item: A session, logs, ...; an item without an id gets one: `D4` at position 4, or the
                 next number that is free. Turns without an id get the item's and a number.
-            digest: Tells whether an item with the same id is the same item; by default the digest
-                of the item's content and its metadata.
-            forget_count: What `Forgetting.count` was when the caller began; by default what it is
-                now.
+            digest: Identifies the content, so that the same item added again is recognized; by
+                default a digest of the item and its metadata.
+            forget_count: `Forgetting.count()` when the caller began: the write is refused if the
+                user was forgotten since. By default the count as it is now.
             metadata: A few plain values by name, by which searches can choose.
 
         Returns:
@@ -114,11 +114,11 @@ class Items:
         forget_count: int | None = None,
         metadata: Mapping[str, Scalar] | None = None,
     ) -> Added:
-        """Store an item in the place of the session with its id, and queue it for a worker.
+        """Store an item in place of the session that has the same id, and queue it for a worker.
 
-        This is one transaction: whoever is killed on the way leaves the old session or the new one.
-        The old session is forgotten as `Forgetting.forget_session` forgets it, with its bytes. If
-        there is none, the item is added. The arguments are those of `add`.
+        The old session is forgotten, as by `Forgetting.forget_session`, and its bytes are erased.
+        If there is none, the item is added. Both happen in one transaction: a crash leaves either
+        the old session or the new one. The arguments are those of `add`.
 
         Returns:
             The id and the position of the item; `new` is False if the stored one is the same.
@@ -142,15 +142,15 @@ class Items:
             position = lock_or_create_user(transaction, owner)
             check_not_forgotten(transaction, owner, forget_count)
             stored = find_session(transaction, owner, item.id)
-            # The same item stays as it is: workers need not write it again.
+            # Nothing changes if the stored item is the same: `queue_item` leaves it alone.
             is_same = stored.digest == digest
             is_replaced = False
             if not is_same:
                 is_replaced = delete_session_rows(transaction, owner, item.id)
             added = queue_item(transaction, owner, item, position, digest, values)
 
-        # If the same item is there already, whoever wrote it may have been killed after the commit
-        # and before the bytes of the old session were erased.
+        # Why also for the same item? An earlier call may have stored it and been killed before it
+        # erased the bytes of the old session. Then this call is its repetition.
         if is_replaced or is_same:
             self._forgetting.erase()
         return added
@@ -165,7 +165,9 @@ class Items:
             return select_items(transaction, owner)
 
     def turns(self, owner: Owner, turn_ids: Sequence[str]) -> dict[str, StoredTurn]:
-        """Return turns by id, each with its item. Unknown ids, and open sessions, are left out.
+        """Return turns by id, together with their items.
+
+        Unknown ids are left out, and so are turns of open sessions, which are not items yet.
 
         Raises:
             StoreError: The row of an item is damaged.
@@ -216,18 +218,20 @@ def queue_item(
     digest: str,
     metadata: Mapping[str, Scalar],
 ) -> Added:
-    """Put an item at the end of a user's queue. The user's row must be locked.
+    """Store an item as the last one in a user's queue, unless the same item is stored already.
+
+    The user's row must be locked.
 
     Args:
         transaction: The transaction that stores the item.
         owner: The user who has the queue.
         item: An item that `storable_item` has checked.
         position: The user's next position, as `lock_or_create_user` returned it.
-        digest: Tells whether an item with the same id is the same item.
+        digest: Identifies the content: an item with the same id and digest is the same item.
         metadata: Stored beside the item unless empty.
 
     Returns:
-        As `Items.add`.
+        The id and the position of the item; `new` is False if it was stored before.
 
     Raises:
         ConflictError: The id of the item, or of one of its turns, is taken.
@@ -252,7 +256,7 @@ def queue_item(
 
 
 def insert_item(transaction: Transaction, owner: Owner, stored: StoredItem) -> None:
-    """Store an item at its position, and take the ids of its turns.
+    """Store an item at its position, and reserve the ids of its turns for it.
 
     The user's row must be locked.
 
@@ -272,6 +276,7 @@ def insert_item(transaction: Transaction, owner: Owner, stored: StoredItem) -> N
         attempts=stored.attempts,
         error=stored.error,
     )
+    # Imported items may leave positions out, so this is not always one more than before.
     next_position = stored.position + 1
     transaction.execute("raise_next_position", owner, next_position=next_position)
 
@@ -309,11 +314,12 @@ def parse_item(row: Row[Any], item: AnyItem | None = None) -> StoredItem:
 
 
 def _parse_json(row: Row[Any]) -> AnyItem:
+    """Return the session, logs, ... that a row of items holds as JSON."""
     return _ITEM.validate_json(row.json)
 
 
 def _free_id(transaction: Transaction, owner: Owner, position: int) -> str:
-    """Return the first id `D<number>` that no session has, counted from the item's position."""
+    """Return an id for an item that came without one: `D4` at position 4, or the next free one."""
     number = position
     while find_session(transaction, owner, f"D{number}").is_taken:
         number += 1

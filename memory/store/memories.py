@@ -34,32 +34,38 @@ class StoredMemories:
 
 
 def reset_memory(transaction: Transaction, owner: Owner) -> None:
-    """Drop the memory of a user, queue all items, and refuse what a worker wrote of them.
+    """Delete the memory of a user and queue all items, so that workers write it anew.
 
-    The user's row must be locked. Vectors go with the memory: they may be of its texts.
+    A worker that is writing the memory at this moment cannot store it any more. The user's row must
+    be locked.
     """
     transaction.execute("delete_memory", owner)
     transaction.execute("delete_changes", owner)
+    # Some of the vectors may belong to texts of the memory.
     transaction.execute("delete_vectors", owner)
     transaction.execute("queue_all_items", owner)
     void_claim(transaction, owner)
 
 
 def write_document(transaction: Transaction, owner: Owner, document: Document) -> None:
-    """Store a memory as the next row of its change log.
+    """Store a memory, either what changed in it or its whole text.
 
-    If the document says what changed, that is the next row. If it holds the whole text, the log
-    begins anew: the text becomes row 0, and all earlier rows go. The user's row must be locked.
+    A memory is stored as a log. Row 0 is its whole text, and every further row is what one commit
+    changed. A document with a `change` adds one row. A document without holds the whole text: all
+    rows are deleted, and the text becomes the new row 0. The user's row must be locked.
     """
-    change = document.change
     text_name = document.log.base
-    change_number = document.log.count
-    if change is None:
+    if document.change is not None:
+        row = document.change
+        # The log of the document counts this change already.
+        row_number = document.log.count
+    else:
         transaction.execute("delete_changes", owner)
-        change = MemoryChange(document.memory, document.finalized)
-        change_number = 0
-        # A new text gets a new name. A process that has the old text in its cache sees by the name
-        # that the rows to come are no changes of the text it has.
+        # Row 0 holds two whole texts: the memory, and the finalized memory that answers questions.
+        row = MemoryChange(document.memory, document.finalized)
+        row_number = 0
+        # Every text has a name, by which caches see whether later rows are changes of the text that
+        # they hold. Writers usually choose the name; without one the text is named here.
         if not text_name:
             text_name = uuid4().hex
 
@@ -78,7 +84,7 @@ def write_document(transaction: Transaction, owner: Owner, document: Document) -
     transaction.execute(
         "insert_change",
         owner,
-        number=change_number,
-        memory=change.memory,
-        finalized=change.finalized,
+        number=row_number,
+        memory=row.memory,
+        finalized=row.finalized,
     )

@@ -29,6 +29,9 @@ from .session_metadata import read_metadata, write_metadata
 from .turns import delete_open_session, insert_open_turns, read_open_sessions
 from .user_rows import lock_or_create_user, lock_user
 
+_MAX_CLOCK_LEAD = MAX_LEASE
+"""Seconds that a turn may be dated in the future; a clock that dates it later is wrong."""
+
 
 class OpenSessions:
     """Appends turns to open sessions, and ends them.
@@ -49,15 +52,15 @@ class OpenSessions:
         forget_count: int | None = None,
         metadata: Mapping[str, Scalar] | None = None,
     ) -> tuple[Turn, ...]:
-        """Store turns at the end of an open session, in one transaction.
+        """Store turns at the end of a session that has not ended, in one transaction.
 
         Args:
             owner: The user who has the session.
             session_id: The session.
             turns: What was said; turns without an id get the session's and a number.
-            may_begin: Whether the session begins with these turns if it is not there.
-            forget_count: What `Forgetting.count` was when the caller began; by default what it is
-                now.
+            may_begin: Whether these turns may begin the session, if there is none with this id.
+            forget_count: `Forgetting.count()` when the caller began: the write is refused if the
+                user was forgotten since. By default the count as it is now.
             metadata: Added to the metadata that the session has.
 
         Returns:
@@ -108,27 +111,30 @@ class OpenSessions:
 
             metadata = read_metadata(transaction, owner, [session_id]).get(session_id, {})
             digest = item_digest(session, metadata)
-            # The item takes the ids of the turns, so the open session gives them back first.
+            # Ids of turns are unique, so they are freed here before the item can take them.
             delete_open_session(transaction, owner, session_id)
-            # The metadata are stored by the id of the session, and stay as they are.
+            # The item keeps the id, and so the metadata that are stored for it already.
             return queue_item(transaction, owner, session, position, digest, metadata={})
 
     def idle(self, seconds: float) -> list[IdleSession]:
-        """Return the open sessions without a turn for so many seconds, oldest first.
+        """Return the open sessions without a new turn for some seconds, oldest first.
 
-        A last turn in the future was dated by a wrong clock. Its session is idle as well, or it
-        would never end.
+        A session also counts as idle if its last turn is dated more than `_MAX_CLOCK_LEAD` seconds
+        in the future. A wrong clock has dated it, and otherwise the session would not end until
+        that date.
         """
         with self._database.read_transaction() as transaction:
-            rows = transaction.execute("select_idle_sessions", seconds=seconds, max_lead=MAX_LEASE)
+            rows = transaction.execute(
+                "select_idle_sessions", seconds=seconds, max_lead=_MAX_CLOCK_LEAD
+            )
             return [IdleSession(Owner.stored(row.user, row.tenant), row.session) for row in rows]
 
 
 def _last_number(transaction: Transaction, owner: Owner, session_id: str, may_begin: bool) -> int:
-    """Return the number of the last turn of an open session; 0 if it begins now.
+    """Return the number of the last turn of an open session; 0 if the session begins now.
 
     Raises:
-        ConflictError: The session has ended, or is not there and may not begin.
+        ConflictError: The session has ended, or there is none and it may not begin.
     """
     stored = find_session(transaction, owner, session_id)
     has_ended = stored.position is not None
@@ -152,16 +158,17 @@ def _no_open_session(owner: Owner, session_id: str) -> ConflictError:
 def _add_metadata(
     transaction: Transaction, owner: Owner, session_id: str, new_values: Mapping[str, Scalar]
 ) -> None:
-    """Add metadata to those that a session has; of two values with one name the new one counts."""
+    """Add metadata to those of a session; a new value replaces an old one of the same name."""
     if not new_values:
         return
     stored_values = read_metadata(transaction, owner, [session_id]).get(session_id, {})
-    # Together they may be too many.
+    # Old and new values together may be more than a session may have.
     values = validate_metadata({**stored_values, **new_values})
     write_metadata(transaction, owner, {session_id: values})
 
 
 def _find_open_session(transaction: Transaction, owner: Owner, session_id: str) -> Session | None:
+    """Return an open session with its turns so far; None if no open session has this id."""
     for session in read_open_sessions(transaction, owner):
         if session.id == session_id:
             return session

@@ -9,9 +9,10 @@ from ..names import valid_name
 
 @dataclass(frozen=True, order=True)
 class Owner:
-    """The user of a tenant whose memory it is.
+    """A user of a tenant: the one to whom a memory belongs.
 
-    Both are names (`valid_name`) and plain data: no path, table or query is ever made from them.
+    Both names are checked (`valid_name`). They are plain data: no path, table or query is ever made
+    from them.
 
     Raises:
         UserError: One of them is no valid name.
@@ -26,7 +27,12 @@ class Owner:
 
     @classmethod
     def stored(cls, user: str, tenant: str) -> Owner:
-        """Return an owner that a store has, without a check: an old name must not hide a store."""
+        """Return an owner whose names come from a store, without checking them.
+
+        A store may hold names that today's check would refuse. They must not prevent that its users
+        are read.
+        """
+        # This skips `__init__`, and with it the checks of `__post_init__`.
         owner = object.__new__(cls)
         owner.__dict__.update(user=user, tenant=tenant)
         return owner

@@ -37,11 +37,11 @@ class PostgreSQL:
             "connect_timeout": max(2, round(timeout)),
             "options": f"-c lock_timeout={milliseconds} -c statement_timeout={milliseconds}",
             "tcp_user_timeout": milliseconds,
-            # A server that is gone is noticed after ten seconds of silence and three questions.
+            # After 10 silent seconds the server is probed 3 times; without an answer it is gone.
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
-            # What the address itself says counts more.
+            # Options in the address of the store, as in `?connect_timeout=5`, override all these.
             **url.query,
         }
         try:
@@ -84,5 +84,9 @@ class PostgreSQL:
             connection.commit()
 
     def erase_deleted_bytes(self) -> Erasure:
-        """Return that the server decides when the bytes of deleted rows go."""
+        """Erase nothing: the server decides by itself when the bytes of deleted rows go.
+
+        Returns:
+            `erased` is None, which stands for "unknown", and `held_by` tells the user why.
+        """
         return Erasure(erased=None, held_by=_KEPT_BY_SERVER)

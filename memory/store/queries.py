@@ -41,7 +41,7 @@ class Query(NamedTuple):
 
 @cache
 def load_queries(database: DatabaseName) -> dict[str, TextClause]:
-    """Return the statements for one of the two databases, by name."""
+    """Return the SQL statements for SQLite or for PostgreSQL, by name."""
     statements: dict[str, TextClause] = {}
     for query in read_queries():
         if query.database not in ("", database):
@@ -53,7 +53,7 @@ def load_queries(database: DatabaseName) -> dict[str, TextClause]:
             sql = _NOW.sub(_POSTGRESQL_NOW, sql)
         statement = text(sql)
         for name in set(_LIST_PARAMETER.findall(sql)):
-            # SQLAlchemy puts as many parameters in its place as the list has values.
+            # `IN :values` becomes `IN (?, ?, ...)`, with one parameter for each value of a list.
             parameter: BindParameter[Any] = bindparam(name, expanding=True)
             statement = statement.bindparams(parameter)
         statements[query.name] = statement
@@ -61,13 +61,13 @@ def load_queries(database: DatabaseName) -> dict[str, TextClause]:
 
 
 def read_queries() -> list[Query]:
-    """Return all statements, in their order."""
+    """Return all statements of `queries.sql`, in their order."""
     content = Path(__file__).with_name("queries.sql").read_text(encoding="utf-8")
     return parse_queries(content)
 
 
 def parse_queries(content: str) -> list[Query]:
-    """Return the statements in the text of a file.
+    """Split the text of an SQL file into its named statements.
 
     Each statement has a heading, a comment and SQL:
 
@@ -77,20 +77,22 @@ def parse_queries(content: str) -> list[Query]:
 
     Comments after the SQL belong to the file, e.g. as headings of its sections, and are dropped.
     """
-    # What stands before the first heading is the introduction. Then headings and bodies alternate,
-    # since `re.split` keeps what the group of the pattern matched.
+    # `re.split` also returns what the group in the pattern matched, here the names. So the list is
+    # the introduction of the file, then name, body, name, body, ...
     _, *sections = _HEADING.split(content)
     headings = sections[::2]
     bodies = sections[1::2]
 
     queries: list[Query] = []
     for heading, body in zip(headings, bodies, strict=True):
+        # `claim_user.sqlite` is for SQLite only; without a dot a statement is for both databases.
         name, _, database = heading.partition(".")
         comment_lines: list[str] = []
         sql_lines: list[str] = []
         for line in body.strip().splitlines():
             if not line.startswith("--"):
                 sql_lines.append(line)
+            # A comment after the SQL does not belong to the statement.
             elif not sql_lines:
                 comment_lines.append(line.removeprefix("--").strip())
         query = Query(name, database, " ".join(comment_lines), "\n".join(sql_lines).strip())

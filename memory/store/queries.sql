@@ -3,9 +3,9 @@
 -- The tables. Rows of a user have the user's `tenant` and `user` in front.
 --
 --   mempiler_users       one row for each user: the position of the next item, the version of the
---                        memory, and which worker writes the next version, until when
+--                        memory, and which worker has claimed the user, and until when
 --   mempiler_items       what users said, one row for each item: its JSON and its state
---   mempiler_turns       the ids that turns have taken, and which item has the turn
+--   mempiler_turns       the ids of all turns, and the item to which each turn belongs
 --   mempiler_open_turns  the turns of sessions that have not ended, in the order of their numbers
 --   mempiler_metadata    values by which searches can choose a session, as JSON
 --   mempiler_memories    which items are in the memory of a user, and which program wrote it
@@ -29,35 +29,37 @@
 -- Users -------------------------------------------------------------------------------------------
 
 -- name: lock_user
--- Lock the row of a user until the transaction ends: an update that changes nothing.
+-- Lock the row of a user until the transaction ends, by an update that changes nothing. Return the
+-- position of the user's next item.
 UPDATE mempiler_users SET next_position = next_position
 WHERE tenant = :tenant AND "user" = :user
 RETURNING next_position
 
 -- name: lock_or_create_user
--- Lock the row of a user, and make it for a new user. If another process makes the same row at this
--- moment, the database waits for its transaction to end.
+-- Lock the row of a user until the transaction ends; a new user gets a row. If another process
+-- creates the same row at this moment, the database waits until that process has committed.
 INSERT INTO mempiler_users (tenant, "user", next_position, version, worker, claimed_until)
 VALUES (:tenant, :user, 1, :version, '', 0)
 ON CONFLICT (tenant, "user") DO UPDATE SET next_position = mempiler_users.next_position
 RETURNING next_position
 
 -- name: raise_next_position
--- Let positions go on behind an item. Imported items may leave positions out, so that it is not
--- simply the next one.
+-- Set the position that the user's next item gets, after an item was stored. Imported items may
+-- leave positions out, so this is not always one more than before.
 UPDATE mempiler_users SET next_position = :next_position
 WHERE tenant = :tenant AND "user" = :user AND next_position < :next_position
 
 -- name: void_claim
--- Give a memory another version, and take its user from the worker. What the worker commits
--- afterwards is refused, because its claim names the old version.
+-- Take a user from the worker that is writing the user's memory. The memory gets a new version, so
+-- the worker's commit is refused: its claim names the old version.
 UPDATE mempiler_users SET version = :version, worker = '', claimed_until = 0
 WHERE tenant = :tenant AND "user" = :user
 
 -- Items and turns ---------------------------------------------------------------------------------
 
 -- name: find_session
--- What is stored under the id of a session: NULL for the item or open session that there is not.
+-- What is stored under the id of a session: an item (a session that has ended), an open session, or
+-- nothing. Columns of what does not exist are NULL.
 SELECT
     (SELECT position FROM mempiler_items
         WHERE tenant = :tenant AND "user" = :user AND id = :session) AS position,
@@ -67,7 +69,7 @@ SELECT
         WHERE tenant = :tenant AND "user" = :user AND session = :session) AS last_open_number
 
 -- name: insert_item
--- Store an item. Its state puts it into the queue in the same row.
+-- Store an item. There is no separate queue: an item whose state is 'queued' is in the queue.
 INSERT INTO mempiler_items
     (tenant, "user", position, id, digest, json, state, attempts, error, added)
 VALUES (:tenant, :user, :position, :id, :digest, :json, :state, :attempts, :error, :now)
@@ -79,14 +81,15 @@ WHERE tenant = :tenant AND "user" = :user
 ORDER BY position
 
 -- name: select_items_of_turns
--- The items that have one of some turns.
+-- The items to which some turns belong.
 SELECT position, json FROM mempiler_items
 WHERE tenant = :tenant AND "user" = :user AND position IN
     (SELECT position FROM mempiler_turns
         WHERE tenant = :tenant AND "user" = :user AND turn IN :values)
 
 -- name: delete_item
--- Delete an item, and return by what its turns are found, and whether the memory holds it.
+-- Delete an item. Return its position, by which its turns are found, and its state, which tells
+-- whether the memory holds it.
 DELETE FROM mempiler_items WHERE tenant = :tenant AND "user" = :user AND id = :id
 RETURNING position, state
 
@@ -102,9 +105,10 @@ WHERE tenant = :tenant AND "user" = :user AND position IN
         WHERE tenant = :tenant AND "user" = :user AND id IN :values)
 
 -- name: reserve_turn_ids.sqlite
--- Take the ids in a JSON list, except those that other turns have, and return the ids that were
--- taken. It is one statement however many turns an item has. The position is 0 for turns of an open
--- session. Without WHERE, SQLite would take ON for the condition of a join.
+-- Reserve the ids in a JSON list for new turns. Return the ids that were free; ids that other turns
+-- have are skipped. It is one statement however many turns an item has. The position is that of
+-- the item, or 0 for turns of an open session. WHERE true is there because SQLite would otherwise
+-- read ON as the condition of a join.
 INSERT INTO mempiler_turns (tenant, "user", turn, position)
 SELECT :tenant, :user, value, :position FROM json_each(:turn_ids) WHERE true
 ON CONFLICT DO NOTHING
@@ -136,11 +140,12 @@ SELECT
     (SELECT count(*) FROM mempiler_turns WHERE tenant = :tenant AND "user" = :user) AS turns
 
 -- name: select_pending_rows.sqlite
--- All that is not in the finalized memory: items behind its position; items before it that are
--- queued again or failed; and turns of open sessions, in the order of `select_open_turns`. It is
--- one statement, since it runs for every question. Rows of items have no session.
--- Left alone, SQLite would look for queued and failed items among all items of the user, so it is
--- told which index has them by their state.
+-- What users said that is not in the finalized memory, from which questions are answered. The three
+-- parts are: items after its last position; earlier items that are queued again or failed; and
+-- turns of open sessions, in the order of `select_open_turns`. Rows of items have '' as their
+-- session. It is one statement, since it runs for every question.
+-- INDEXED BY names the index by state: without it, SQLite would look for queued and failed items
+-- among all items of the user.
 SELECT position, json, state, attempts, error, digest, '' AS session, 0.0 AS began
 FROM mempiler_items
 WHERE tenant = :tenant AND "user" = :user AND position > :finalized_position
@@ -174,9 +179,9 @@ WHERE tenant = :tenant AND "user" = :user
 ORDER BY began, position
 
 -- name: set_item_aside
--- Give up an item whose row is damaged, so that the other items of its user are written. Not if the
--- row is another one by now: its state may have changed, or the user was forgotten, and another item
--- has the position.
+-- Give up an item whose row is damaged, so that workers write the other items of its user. Nothing
+-- happens if the row is another one by now: its state may have changed; or the user was forgotten,
+-- and another item has the position.
 UPDATE mempiler_items SET state = 'failed', error = 'the row is damaged'
 WHERE tenant = :tenant AND "user" = :user AND position = :position AND state = :state
     AND digest = :digest
@@ -184,8 +189,8 @@ WHERE tenant = :tenant AND "user" = :user AND position = :position AND state = :
 -- Open sessions -----------------------------------------------------------------------------------
 
 -- name: select_open_turns
--- All turns of open sessions. The session that began first comes first; turns of a session come in
--- the order of their numbers alone, because the clock may have been set back between two of them.
+-- All turns of open sessions. The session that began first comes first. The turns of a session are
+-- sorted by number and not by time, because the clock may have been set back between two of them.
 SELECT session, json FROM mempiler_open_turns
 WHERE tenant = :tenant AND "user" = :user
 ORDER BY first_value(added) OVER (PARTITION BY session ORDER BY number), number
@@ -207,7 +212,8 @@ DELETE FROM mempiler_open_turns
 WHERE tenant = :tenant AND "user" = :user AND session = :session
 
 -- name: select_idle_sessions
--- Open sessions whose last turn is old, or so far in the future that a wrong clock dated it.
+-- Open sessions whose last turn is older than some seconds. Also those whose last turn is dated too
+-- far in the future (`max_lead`): that was a wrong clock, and they would not end until then.
 SELECT tenant, "user", session FROM mempiler_open_turns
 GROUP BY tenant, "user", session
 HAVING max(added) < :now - :seconds OR max(added) > :now + :max_lead
@@ -225,7 +231,8 @@ SELECT session, json FROM mempiler_metadata
 WHERE tenant = :tenant AND "user" = :user AND session IN :values
 
 -- name: select_sessions_of_turns
--- The sessions that have some turns, and their metadata: NULL where there are none.
+-- The sessions to which some turns belong, with their metadata; NULL for a session without
+-- metadata.
 SELECT t.turn, i.id AS session, m.json
 FROM mempiler_turns t
 JOIN mempiler_items i
@@ -235,7 +242,7 @@ LEFT JOIN mempiler_metadata m
 WHERE t.tenant = :tenant AND t."user" = :user AND t.turn IN :values
 
 -- name: upsert_metadata
--- Store the metadata of a session in the place of its former ones.
+-- Store the metadata of a session; they replace its earlier metadata.
 INSERT INTO mempiler_metadata (tenant, "user", session, json)
 VALUES (:tenant, :user, :session, :json)
 ON CONFLICT (tenant, "user", session) DO UPDATE SET json = excluded.json
@@ -248,12 +255,13 @@ WHERE tenant = :tenant AND "user" = :user AND session = :session
 -- The queue ---------------------------------------------------------------------------------------
 
 -- name: select_users_to_finalize
--- Users whose memory holds items that its finalized form does not; an index has these alone.
+-- Users whose memory has items that its finalized form lacks, so that a worker has to finalize it.
+-- The index `mempiler_memories_unfinalized` holds exactly these rows.
 SELECT tenant, "user" FROM mempiler_memories WHERE finalized_position < position
 
 -- name: select_tenants_with_state
--- Tenants with items in a state. The index on states gives the tenant behind the last one in one
--- step, however many items each has; DISTINCT would read all of them.
+-- Tenants that have items in a state. The recursion goes from each tenant to the next one by a
+-- single step in the index on states. DISTINCT would read all items of every tenant.
 WITH RECURSIVE tenants(name) AS (
     SELECT min(tenant) FROM mempiler_items WHERE state = :state
     UNION ALL
@@ -263,8 +271,8 @@ WITH RECURSIVE tenants(name) AS (
 SELECT name FROM tenants WHERE name IS NOT NULL
 
 -- name: select_users_with_state
--- The next users of a tenant with items in a state, by name; found as `select_tenants_with_state`
--- finds tenants.
+-- The next users of a tenant, after `last_user`, who have items in a state. The recursion works as
+-- in `select_tenants_with_state`.
 WITH RECURSIVE users(name) AS (
     SELECT min("user") FROM mempiler_items
     WHERE state = :state AND tenant = :tenant AND "user" > :last_user
@@ -276,15 +284,17 @@ WITH RECURSIVE users(name) AS (
 SELECT name FROM users WHERE name IS NOT NULL LIMIT :limit
 
 -- name: count_claimed_users
--- How many users of each tenant are claimed now. Paused users have no worker. A claim that ends
--- later than any lease does was dated by a wrong clock.
+-- How many users of each tenant workers have claimed now. Paused users do not count: they have no
+-- worker. A claim that ends later than the longest lease was dated by a wrong clock, and is void.
 SELECT tenant, count(*) AS users FROM mempiler_users
 WHERE worker <> '' AND claimed_until > :now AND claimed_until <= :now + :max_lease
 GROUP BY tenant
 
 -- name: select_claimable_users
--- Those of some users who can be claimed: nobody else holds them, they have queued items or a
--- memory to finalize, and no other program wrote their memory. Those who wait longest come first.
+-- Which of some users a worker may claim. The three conditions are: no other worker has a valid
+-- claim of the user; there are items in the wanted states, or a memory to finalize; and the memory,
+-- if there is one, was written by the same program and embedder. A user without a worker whose
+-- `claimed_until` is in the future is paused. Those whose last claim ended first come first.
 SELECT "user", claimed_until FROM mempiler_users u
 WHERE tenant = :tenant AND "user" IN :users
     AND (worker = :worker
@@ -302,8 +312,8 @@ ORDER BY claimed_until
 LIMIT :limit
 
 -- name: claim_user.sqlite
--- Give a user to a worker for the time of a lease, if nobody else holds the user. Return the
--- version of the memory, which the worker's commit must name.
+-- Reserve a user for a worker for some seconds (the lease), if no other worker has a valid claim of
+-- the user. Return the version of the memory, which the worker's commit must name.
 UPDATE mempiler_users SET worker = :worker, claimed_until = :now + :lease
 WHERE tenant = :tenant AND "user" = :user
     AND (worker = :worker
@@ -313,8 +323,8 @@ WHERE tenant = :tenant AND "user" = :user
 RETURNING version
 
 -- name: claim_user.postgresql
--- As for SQLite. A row that another worker has locked, because it claims the same user, is passed
--- over.
+-- As for SQLite. If another worker is claiming the same user at this moment, its lock is not waited
+-- for: the row is skipped, and nothing is returned.
 UPDATE mempiler_users SET worker = :worker, claimed_until = :now + :lease
 WHERE tenant = :tenant AND "user" = :user AND "user" IN
     (SELECT "user" FROM mempiler_users
@@ -327,30 +337,30 @@ WHERE tenant = :tenant AND "user" = :user AND "user" IN
 RETURNING version
 
 -- name: advance_version_and_renew_claim
--- Give a memory its next version, if it still has the version that the worker began with. If another
--- worker has taken the user over meanwhile, its name stays: it gives the user back when its own
--- commit is refused.
+-- Give a memory its next version, if it still has the version that the worker began with, and renew
+-- the lease. If another worker has claimed the user meanwhile, that worker's name stays in the row:
+-- it gives the user back when its own commit is refused.
 UPDATE mempiler_users SET version = :next_version, claimed_until = :now + :lease
 WHERE tenant = :tenant AND "user" = :user AND version = :old_version
 
 -- name: advance_version_and_release
--- Give a memory its next version, and give the user back, unless another worker holds the user by
--- now. Whether the version is still the old one decides about both.
+-- Give a memory its next version, if it still has the version that the worker began with. Also give
+-- the user back, unless another worker has claimed the user meanwhile.
 UPDATE mempiler_users SET version = :next_version,
     claimed_until = CASE worker WHEN :worker THEN :now ELSE claimed_until END,
     worker = CASE worker WHEN :worker THEN '' ELSE worker END
 WHERE tenant = :tenant AND "user" = :user AND version = :old_version
 
 -- name: mark_remembered
--- Mark the items that a commit wrote, and no others. One that another worker has given up meanwhile
--- is marked too: the memory has it now.
+-- Mark exactly the items that a worker wrote into the memory. An item that another worker has given
+-- up meanwhile ('failed') is marked too, because it is in the memory now.
 UPDATE mempiler_items SET state = 'remembered', error = :note
 WHERE tenant = :tenant AND "user" = :user AND position IN :item_positions
     AND state IN ('queued', 'failed')
 
 -- name: mark_no_longer_partial.sqlite
--- Mark all partial items as remembered; those that are still partial become so again by
--- `mark_partial`. Without INDEXED BY, SQLite would look at all items of the user.
+-- Mark all partial items as remembered; afterwards `mark_partial` marks those that are still
+-- partial. Without INDEXED BY, SQLite would look at all items of the user.
 UPDATE mempiler_items SET state = 'remembered'
 WHERE tenant = :tenant AND "user" = :user AND position IN
     (SELECT position FROM mempiler_items INDEXED BY mempiler_items_state
@@ -362,31 +372,32 @@ UPDATE mempiler_items SET state = 'remembered'
 WHERE tenant = :tenant AND "user" = :user AND state = 'partial'
 
 -- name: mark_partial
--- Mark items that the memory holds but for some turns.
+-- Mark items of which some turns could not be written into the memory.
 UPDATE mempiler_items SET state = 'partial'
 WHERE tenant = :tenant AND "user" = :user AND state = 'remembered' AND id IN :item_ids
 
 -- name: record_failure
--- Count an attempt on an item, which stays queued or becomes failed; not if the memory has another
--- version than the worker began with. The memory does not change, so its version stays: a slower
--- worker may still commit the item, and `mark_remembered` marks it although it is failed.
+-- Count a failed attempt to write an item, which stays queued or becomes failed. Nothing happens if
+-- the memory has another version than the worker began with. The version stays, because the memory
+-- does not change. So a slower worker may still write and commit the item; then `mark_remembered`
+-- marks it although it is failed.
 UPDATE mempiler_items SET state = :state, attempts = attempts + 1, error = :error
 WHERE tenant = :tenant AND "user" = :user AND position = :position AND state = 'queued'
     AND EXISTS (SELECT 1 FROM mempiler_users
         WHERE tenant = :tenant AND "user" = :user AND version = :version)
 
 -- name: release_user
--- Give a user back, if the worker still holds the user.
+-- Give a user back, so that other workers may claim the user; only if this worker still has it.
 UPDATE mempiler_users SET worker = '', claimed_until = :now
 WHERE tenant = :tenant AND "user" = :user AND worker = :worker
 
 -- name: pause_user
--- Let nobody claim a user for a while; one whom a worker holds is left alone.
+-- Keep workers from claiming a user for some seconds. Nothing happens if a worker has the user.
 UPDATE mempiler_users SET claimed_until = :now + :seconds
 WHERE tenant = :tenant AND "user" = :user AND worker = ''
 
 -- name: requeue_failed
--- Queue failed items again.
+-- Queue the items of a user that were given up.
 UPDATE mempiler_items SET state = 'queued', attempts = 0
 WHERE tenant = :tenant AND "user" = :user AND state = 'failed'
 
@@ -398,8 +409,8 @@ WHERE tenant = :tenant AND "user" = :user
 -- Memories ----------------------------------------------------------------------------------------
 
 -- name: select_memory_head
--- What there is to know of a user's memory beside its text. It is always one row, with NULL for
--- what is not there: the one row on the left is joined with the user's memory, if there is one.
+-- What is known of a user's memory without its text. This is always one row, with NULL for what is
+-- not stored, because the join begins with a made-up row (`one_row`).
 SELECT
     memories.base,
     memories.position,
@@ -420,14 +431,15 @@ FROM (SELECT 1 AS always) one_row
 LEFT JOIN mempiler_memories memories ON memories.tenant = :tenant AND memories."user" = :user
 
 -- name: select_changes
--- The changes of a memory after a number, oldest first. Number 0 is the whole text that they start
--- from, so -1 selects the text as well.
+-- The changes of a memory after a given number, oldest first. Number 0 is the whole text to which
+-- the changes apply, so -1 selects the text as well.
 SELECT memory, finalized FROM mempiler_changes
 WHERE tenant = :tenant AND "user" = :user AND number > :after_number
 ORDER BY number
 
 -- name: upsert_memory
--- Store what wrote a memory, and which items it holds, in the place of what was stored.
+-- Store which program wrote a memory, and up to which position it holds items. A row that the user
+-- has already is replaced.
 INSERT INTO mempiler_memories
     (tenant, "user", base, position, finalized_position, speakers,
     writer, program, embedder, schema, updated)
@@ -446,19 +458,19 @@ ON CONFLICT (tenant, "user") DO UPDATE SET
     updated = excluded.updated
 
 -- name: insert_change
--- Store what a commit changed in a memory; number 0 is the whole text.
+-- Store what one commit changed in a memory. Number 0 is the whole text instead of a change.
 INSERT INTO mempiler_changes (tenant, "user", number, memory, finalized)
 VALUES (:tenant, :user, :number, :memory, :finalized)
 
 -- Vectors -----------------------------------------------------------------------------------------
 
 -- name: select_vectors
--- Which of some vectors are stored.
+-- The vectors under some keys; a key without a stored vector has no row.
 SELECT key, vector FROM mempiler_vectors
 WHERE tenant = :tenant AND "user" = :user AND key IN :values
 
 -- name: upsert_vector
--- Store a vector in the place of the one that has its key.
+-- Store a vector under a key; it replaces a vector that has the same key.
 INSERT INTO mempiler_vectors (tenant, "user", key, vector)
 VALUES (:tenant, :user, :key, :vector)
 ON CONFLICT (tenant, "user", key) DO UPDATE SET vector = excluded.vector
@@ -485,7 +497,7 @@ VALUES
     :undoes)
 
 -- name: delete_amendment
--- Delete one amendment, whose entry rests on a turn that is gone.
+-- Delete one amendment, e.g. because a turn that its entry came from was forgotten.
 DELETE FROM mempiler_amendments
 WHERE tenant = :tenant AND "user" = :user AND number = :number
 
@@ -496,37 +508,42 @@ WHERE tenant = :tenant AND "user" = :user AND number = :number
 SELECT value FROM mempiler_meta WHERE name = 'forgets'
 
 -- name: increase_forget_count
--- Count one more, and return the new number. The values of this table are texts.
+-- Count one more forgotten user or session, and return the new count. The column holds texts, so
+-- the count is converted to a number and back.
 INSERT INTO mempiler_meta (name, value) VALUES ('forgets', '1')
 ON CONFLICT (name) DO UPDATE
     SET value = CAST(CAST(mempiler_meta.value AS INTEGER) + 1 AS VARCHAR)
 RETURNING value
 
 -- name: log_forgotten
--- Note under which number a user or session was forgotten the last time.
+-- Log that a user or session was forgotten, and under which number. The name is a digest. If it was
+-- forgotten before, the entry is replaced.
 INSERT INTO mempiler_forgotten (name, number, at, erased) VALUES (:name, :number, :now, :erased)
 ON CONFLICT (name) DO UPDATE
     SET number = excluded.number, at = excluded.at, erased = excluded.erased
 
 -- name: delete_old_log_entries
--- Drop entries that are older than any write that may be under way, unless their bytes are still to
--- be erased.
+-- Delete old entries of the log: those that no running write can have begun before, and whose bytes
+-- are erased.
 DELETE FROM mempiler_forgotten WHERE at < :now - :kept_seconds AND erased = 1
 
 -- name: select_forgotten_since
--- The entries of users or sessions that were forgotten after the count that a writer began with.
+-- Which of some users or sessions were forgotten after a write began. `forget_count` is the count
+-- that the writer read when it began; later entries have higher numbers.
 SELECT number FROM mempiler_forgotten WHERE name IN :names AND number > :forget_count
 
 -- name: select_unerased_log_entry
--- The entry of a user or session whose bytes may still be in the file.
+-- The log entry of a user or session, if its bytes may still be in the database file.
 SELECT name FROM mempiler_forgotten WHERE name = :name AND erased = 0
 
 -- name: select_last_unerased_number
--- The highest number whose bytes may still be in the file; NULL if all are erased.
+-- The number of the last forgotten user or session whose bytes may still be in the database file;
+-- NULL if all are erased.
 SELECT max(number) FROM mempiler_forgotten WHERE erased = 0
 
 -- name: mark_erased
--- Note that bytes are erased. What was forgotten meanwhile has a higher number.
+-- Note that the bytes of what was forgotten up to a number are erased. What was forgotten while
+-- they were being erased has a higher number.
 UPDATE mempiler_forgotten SET erased = 1 WHERE number <= :last_number AND erased = 0
 
 -- Deleting everything of a user -------------------------------------------------------------------
@@ -548,11 +565,11 @@ DELETE FROM mempiler_open_turns WHERE tenant = :tenant AND "user" = :user
 DELETE FROM mempiler_metadata WHERE tenant = :tenant AND "user" = :user
 
 -- name: delete_memory
--- Delete what is known of the memory of a user; its text stands in the changes.
+-- Delete the row about the memory of a user; its text is deleted by `delete_changes`.
 DELETE FROM mempiler_memories WHERE tenant = :tenant AND "user" = :user
 
 -- name: delete_changes
--- Delete the text of the memory of a user.
+-- Delete the text of the memory of a user, and its changes.
 DELETE FROM mempiler_changes WHERE tenant = :tenant AND "user" = :user
 
 -- name: delete_vectors
@@ -564,7 +581,8 @@ DELETE FROM mempiler_vectors WHERE tenant = :tenant AND "user" = :user
 DELETE FROM mempiler_amendments WHERE tenant = :tenant AND "user" = :user
 
 -- name: delete_user
--- Delete the row of a user, and with it the version that a worker's claim names.
+-- Delete the row of a user. A worker that is writing the memory cannot commit any more: the version
+-- that its claim names is gone.
 DELETE FROM mempiler_users WHERE tenant = :tenant AND "user" = :user
 
 -- Listing and counting users ----------------------------------------------------------------------
@@ -592,9 +610,9 @@ WHERE tenant = :tenant AND "user" > :after
 ORDER BY "user" LIMIT :limit
 
 -- name: select_statuses
--- What is stored of some users of one tenant: the counts of their items, and what wrote the memory.
--- Items and open turns are counted for these users before they are joined, since a join of both
--- would count each item once for every open turn. What a user has none of is NULL.
+-- Of some users of one tenant: the counts of their items and open turns, and which program wrote
+-- the memory. Items and open turns are counted in subqueries before the join: a join of both tables
+-- would count each item once for every open turn. A count is NULL for a user without such rows.
 SELECT
     users.tenant,
     users."user",
@@ -637,12 +655,12 @@ SELECT count(*) FROM mempiler_users
 SELECT state, count(*) AS items FROM mempiler_items GROUP BY state
 
 -- name: count_failed_items
--- How many items of all users are given up; the index of states finds them without the others.
+-- How many items of all users are given up. The index by state finds them without the other items.
 SELECT count(*) FROM mempiler_items WHERE state = 'failed'
 
 -- The store ---------------------------------------------------------------------------------------
 
 -- name: write_check
--- Write a row that means nothing, to see whether the store can be written.
+-- Write a row without a meaning, to find out whether the store can be written.
 INSERT INTO mempiler_meta (name, value) VALUES ('checked', :value)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value

@@ -110,18 +110,21 @@ class Queue:
         limit: int = 1,
         limit_per_tenant: int | None = None,
     ) -> list[Claim]:
-        """Claim users who have queued items, or a memory that is not finalized.
+        """Reserve users for a worker that will write their memories.
 
-        It is one transaction: of workers that ask at once, one gets a user. Users whom others hold
-        are left out, and so are users whose memory another program or embedder wrote.
+        Users can be claimed if they have queued items, or a memory that is still to be finalized.
+        Left out are users whom another worker has claimed, and users whose memory was written by
+        another program or embedder. If several workers ask at once, only one of them gets a user.
 
         Args:
             worker: Names the caller; no other worker may have this name.
-            lease: Seconds until others may take over, at most `MAX_LEASE`; every commit renews it.
+            lease: Seconds until other workers may claim the user, at most `MAX_LEASE`. Every commit
+                renews it.
             stamp: Identifies the program and the embedder that will write.
             owner: The only user to claim, paused or not. If None, tenants take turns, and the users
                 who wait longest come first.
-            includes_partial: Whether to claim users with turns that could not be written, too.
+            includes_partial: Whether to claim also users who have nothing but `partial` items, of
+                which some turns could not be written.
             limit: The most users to claim. There may be fewer.
             limit_per_tenant: The most users of one tenant that may be claimed at a time, by all
                 workers together; any number if None. Workers that claim at the same moment in
@@ -163,23 +166,21 @@ class Queue:
         note: str = "",
         item_positions: Sequence[int] = (),
     ) -> Claim | None:
-        """Store a memory, and mark the items that were written as remembered, in one transaction.
+        """Store the memory that a worker wrote, and mark the items in it as remembered.
 
-        An item is *partial* if the memory holds it but for some turns, which are tried again later.
-        `document.partial` names all such items, so every commit marks the partial items anew.
+        This is one transaction. Nothing is stored if the memory has changed since it was claimed,
+        for example because another worker took over.
 
         Args:
-            claim: The user, and the version of the memory that this one was made from.
-            document: The memory.
-            lease: Seconds for which the claim is renewed; 0 gives it back, as `release` does.
-            note: What went wrong with a part of the item that was written.
-            item_positions: The positions of the items that were written, of one as a rule. A
-                position may lie before that of the stored memory, if the item had failed and was
-                queued again.
+            claim: The user, and the version of the memory that the worker began with.
+            document: The new memory. Its `partial` names the items of which some turns could not be
+                written; these are tried again later.
+            lease: Seconds for which the worker keeps the user; 0 gives the user back.
+            note: What went wrong with a part of the items; "" for nothing.
+            item_positions: The positions of the items that were written, mostly of a single one.
 
         Returns:
-            The claim of the new version. None if the stored memory is not the version of the claim
-            any more, for example because another worker took over; nothing was stored then.
+            The claim of the new version, to go on with. None if nothing was stored.
         """
         owner = claim.owner
         next_version = new_version()
@@ -190,16 +191,20 @@ class Queue:
             write_document(transaction, owner, document)
             for positions in batches(item_positions):
                 transaction.execute("mark_remembered", owner, item_positions=positions, note=note)
+
+            # `document.partial` is complete: an item that is not in it is partial no longer.
             transaction.execute("mark_no_longer_partial", owner)
             for item_ids in batches(document.partial):
                 transaction.execute("mark_partial", owner, item_ids=item_ids)
         return Claim(owner, claim.worker, next_version)
 
     def fail(self, claim: Claim, position: int, error: str, is_given_up: bool) -> None:
-        """Record that an item could not be written; nothing if the memory is of another version.
+        """Record that an item could not be written.
+
+        Nothing is recorded if the memory has changed since it was claimed.
 
         Args:
-            claim: The user, and the version of the memory that the item was to be written into.
+            claim: The user, and the version of the memory that the worker began with.
             position: The position of the item.
             error: What went wrong.
             is_given_up: Whether the item is set aside as `failed`. Otherwise it stays queued for
@@ -217,14 +222,18 @@ class Queue:
             )
 
     def release(self, claim: Claim) -> None:
-        """Give a user back. A user whom another worker holds by now stays with that worker."""
+        """Give a user back, so that other workers may claim the user.
+
+        Nothing happens if another worker has claimed the user meanwhile.
+        """
         with self._database.write_transaction() as transaction:
             transaction.execute("release_user", claim.owner, worker=claim.worker)
 
     def pause(self, owner: Owner, seconds: float) -> None:
-        """Let no worker claim a user for some time, except one that asks for this user by name.
+        """Keep workers from claiming a user for some time, e.g. after a failure.
 
-        Nothing happens if a worker holds the user.
+        A worker that asks for this user by name may still claim it. Nothing happens if a worker has
+        claimed the user already.
 
         Args:
             owner: The user.
@@ -234,7 +243,7 @@ class Queue:
             transaction.execute("pause_user", owner, seconds=min(seconds, MAX_LEASE))
 
     def requeue_failed(self, owner: Owner) -> int:
-        """Queue all failed items of a user again, as if they had never been tried.
+        """Queue all items of a user that were given up, as if they had never been tried.
 
         Returns:
             How many items there were.
@@ -246,13 +255,13 @@ class Queue:
 
 @dataclass(frozen=True)
 class _ClaimRequest:
-    """Who wants to claim users, and which; see `Queue.claim`."""
+    """The arguments of `Queue.claim`: who wants to claim users, and which users."""
 
     worker: str
     lease: float
     stamp: Stamp
     states: list[str]
-    """The states of items that are something to do."""
+    """A user with an item in one of these states can be claimed."""
     includes_paused: bool
     limit: int
     limit_per_tenant: int | None
@@ -262,14 +271,14 @@ class _Candidate(NamedTuple):
     """A user who can be claimed."""
 
     rank: int
-    """How many users of the tenant would be claimed then, this one included."""
+    """The number of the tenant's claimed users, if this one and those before it are claimed too."""
     claimed_until: float
     """When the last claim of the user ended; 0 for a user who was never claimed."""
     owner: Owner
 
 
 def _count_claimed_users(transaction: Transaction) -> dict[str, int]:
-    """Return how many users of each tenant are claimed now; paused users are not."""
+    """Return how many users of each tenant workers have claimed now; paused users do not count."""
     rows = transaction.execute("count_claimed_users", max_lease=MAX_LEASE)
     return {row.tenant: row.users for row in rows}
 
@@ -280,7 +289,11 @@ def _claim_some(
     users_by_tenant: Mapping[str, Sequence[str]],
     claimed_counts: Mapping[str, int],
 ) -> list[Claim]:
-    """Claim as many of these users as are wanted, in the order of their ranks.
+    """Claim as many of these users as the request asks for, so that tenants take turns.
+
+    Users of a tenant are ranked, counting those that are claimed already: if 2 are claimed now, the
+    next one has rank 3, then 4, and so on. Low ranks come first, so a tenant with few claimed users
+    is preferred. Of users with the same rank, the one whose last claim ended first is preferred.
 
     Args:
         transaction: The transaction that claims.
@@ -298,10 +311,11 @@ def _claim_some(
     for candidate in candidates:
         if len(claims) == request.limit:
             break
-        # All later candidates have this rank or a higher one.
+        # Candidates are sorted by rank, so all later ones are beyond the limit as well.
         if request.limit_per_tenant is not None and candidate.rank > request.limit_per_tenant:
             break
         claim = _claim_user(transaction, request, candidate.owner)
+        # None if another worker has claimed the user in this very moment.
         if claim is not None:
             claims.append(claim)
     return claims
@@ -314,7 +328,11 @@ def _find_candidates(
     users: Sequence[str],
     claimed_count: int,
 ) -> list[_Candidate]:
-    """Return the users of a tenant who can be claimed, at most as many as are wanted.
+    """Return the users of a tenant who can be claimed, with their ranks; at most `request.limit`.
+
+    Users are ranked in the order in which they would be claimed, counting those that are claimed
+    already: if 2 users of the tenant are claimed now, the next one has rank 3, then 4, and so on.
+    The user whose last claim ended first is the next one.
 
     Args:
         transaction: The transaction that claims.
@@ -340,6 +358,7 @@ def _find_candidates(
             limit=request.limit,
         )
         rows.extend(claimable_users)
+    # Each batch is sorted by this time, but not all of them together.
     rows.sort(key=attrgetter("claimed_until"))
 
     candidates: list[_Candidate] = []
@@ -349,10 +368,10 @@ def _find_candidates(
 
 
 def _claim_user(transaction: Transaction, request: _ClaimRequest, owner: Owner) -> Claim | None:
-    """Claim a user, or return None if another worker was faster.
+    """Reserve one user for the worker; return None if another worker was faster.
 
-    In PostgreSQL another worker may be claiming the same user at this moment. The query does not
-    wait for the row that the other one has locked, but passes it over.
+    In PostgreSQL another worker may be claiming the same user at this moment. The statement does
+    not wait for the locked row, but skips it.
     """
     version: str | None = transaction.execute(
         "claim_user",
@@ -370,15 +389,16 @@ def _claim_user(transaction: Transaction, request: _ClaimRequest, owner: Owner) 
 def _advance_version(
     transaction: Transaction, claim: Claim, next_version: str, lease: float
 ) -> bool:
-    """Give a memory a new version, if it still has the version of a claim.
+    """Give a user's memory a new version, if it still has the version that a worker began with.
 
-    This decides which of two workers may store what it wrote. It also locks the user's row, so a
-    second worker waits here until the first has committed, and then finds another version.
+    Two workers may have begun with the same version. The first one to get here may store what it
+    wrote. It also locks the user's row, so the second one waits until the first has committed, then
+    finds another version, and may store nothing.
 
     Args:
         transaction: The transaction that commits the memory.
         claim: The user, and the version that the memory must have.
-        next_version: The version that it gets.
+        next_version: The new version.
         lease: Seconds for which the claim is renewed; 0 gives the user back.
 
     Returns:

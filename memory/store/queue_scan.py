@@ -38,14 +38,15 @@ class QueueScan:
     def parts(
         self, transaction: Transaction, states: Sequence[str]
     ) -> Iterator[dict[str, list[str]]]:
-        """Yield users who may have something to do, by tenant, until all queues are gone through.
+        """Yield users who wait for a worker, by tenant, a part at a time.
 
-        The first part also holds all users whose memory is still to be finalized. A user may come
-        more than once.
+        A user waits with an item in one of the states, or with a memory that is still to be
+        finalized (all of these are in the first part). Each part has the next `PART_SIZE` users of
+        every queue. The parts end when all queues were gone through. A user may come twice.
 
         Args:
-            transaction: The transaction that claims.
-            states: The states of items that are something to do.
+            transaction: The transaction that claims users.
+            states: The states of items that a worker can do something about, e.g. `queued`.
         """
         users_by_tenant = _users_to_finalize(transaction)
         passes_left = self._count_passes(transaction, states)
@@ -66,10 +67,10 @@ class QueueScan:
     def _count_passes(
         self, transaction: Transaction, states: Sequence[str]
     ) -> dict[_QueueKey, int]:
-        """Return how often the end of each queue is to be reached until all of it was seen.
+        """Return how often each queue must be read to its end until all of its users were seen.
 
-        A queue in whose middle the last scan stopped is read to its end, and then once more from
-        its beginning.
+        This is once for a queue that is read from its beginning. If the last scan stopped in the
+        middle of a queue, it is read from there to the end, and then once more from its beginning.
         """
         passes: dict[_QueueKey, int] = {}
         for state in states:
@@ -79,10 +80,10 @@ class QueueScan:
         return passes
 
     def _next_users(self, transaction: Transaction, queue: _QueueKey) -> Sequence[str]:
-        """Return the next users of a queue, in the order of their names.
+        """Return the next `PART_SIZE` users of a queue, in the order of their names.
 
-        They come after the last user of the call before. At the end of the queue there are fewer
-        than `PART_SIZE`, and the next call begins with the first user again.
+        Each call goes on where the last one stopped. There are fewer users at the end of the queue;
+        then the next call begins with the first user again.
         """
         last_user = self._last_users.pop(queue, "")
         rows = transaction.execute(
@@ -100,7 +101,10 @@ class QueueScan:
 
 
 def _users_to_finalize(transaction: Transaction) -> dict[str, list[str]]:
-    """Return the users whose memory holds items that its finalized form does not, by tenant."""
+    """Return the users whose memory has items that its finalized form lacks, by tenant.
+
+    Questions are answered from the finalized form, so a worker has to finalize these memories.
+    """
     users_by_tenant: dict[str, list[str]] = {}
     for row in transaction.execute("select_users_to_finalize"):
         users_by_tenant.setdefault(row.tenant, []).append(row.user)

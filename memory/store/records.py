@@ -34,7 +34,10 @@ from .documents import Document, Stamp
 from .owner import Owner
 
 MAX_LEASE = 600.0
-"""Most seconds for which a user is claimed; a later end was dated by a wrong clock: ignored."""
+"""The longest time for which a worker may claim a user, in seconds.
+
+A claim that ends later than that from now was dated by a wrong clock, and counts for nothing.
+"""
 
 Number = Annotated[int, Field(ge=0, lt=2**31 - 1)]
 """What an integer column of a database holds."""
@@ -68,7 +71,7 @@ class StoredItem:
 
 @dataclass(frozen=True)
 class ParsedRows:
-    """What was parsed of the rows of a user's items and open sessions, for the next snapshot."""
+    """What a snapshot has parsed, by its JSON: the next snapshot need not parse it again."""
 
     items: dict[str, AnyItem] = field(default_factory=dict[str, AnyItem])
     """By the JSON of the item."""
@@ -121,13 +124,14 @@ class UserDump:
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to write one user's memory for a while; `Queue.commit` needs it."""
+    """The right of a worker to write one user's memory for a while; `Queue.commit` needs it."""
 
     owner: Owner
     worker: str
-    """Names who holds it."""
+    """The name of the worker."""
     version: str
-    """The version of the memory that it was given for; void when the memory has another one."""
+    """The version of the memory when it was claimed. When the memory has another version, e.g.
+    because another worker took over, the claim is void."""
 
 
 class StoredTurn(NamedTuple):
@@ -153,9 +157,9 @@ class IdleSession(NamedTuple):
 
 
 class Erasure(NamedTuple):
-    """Whether the bytes of what was forgotten are gone."""
+    """Whether the bytes of deleted rows are gone from the database file."""
 
     erased: bool | None
     """None where a database server decides that."""
     held_by: str
-    """What still holds them, and when they go; "" if nothing does."""
+    """For the user: why the bytes are still there, and when they go; "" if they are gone."""

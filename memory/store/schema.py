@@ -24,13 +24,13 @@ _alembic_lock = threading.Lock()
 
 
 def create_tables(connection: Connection, url: str) -> None:
-    """Make the tables if they are not there, in the transaction of a connection.
+    """Create the tables of a new store; check the version of those that exist.
 
-    Processes that open the store at the same time wait for one another, and one of them makes the
-    tables. One that is killed has changed nothing.
+    If several processes open a new store at the same time, one creates the tables and the others
+    wait. A process that is killed meanwhile has changed nothing: it is all one transaction.
 
     Args:
-        connection: A transaction that writes.
+        connection: A connection in a transaction that writes.
         url: The address of the store, for the error.
 
     Raises:
@@ -47,14 +47,15 @@ def create_tables(connection: Connection, url: str) -> None:
         _refuse_other_version(version, url)
 
 
-def check_version(connection: Connection, url: str) -> None:
-    """Refuse a store that cannot be written if its tables are not those of this version.
+def check_read_only_tables(connection: Connection, url: str) -> None:
+    """Check the tables of a store that can only be read: they must exist and be of this version.
 
     Raises:
         StoreError: There are no tables, or another version made them.
     """
     version = _stored_version(connection)
     if version is None:
+        # In a store that can be written, they would be created now.
         raise StoreError(
             f"store {url}: there are no memories in it, and it cannot be written; "
             "give another --store"
@@ -70,6 +71,7 @@ def _stored_version(connection: Connection) -> str | None:
 
 
 def _refuse_other_version(version: str, url: str) -> None:
+    """Raise a `StoreError` if the tables are of another version than this code reads."""
     if version != SCHEMA_VERSION:
         raise StoreError(
             f"store {url}: its tables are of version {version}, "
@@ -79,12 +81,13 @@ def _refuse_other_version(version: str, url: str) -> None:
 
 
 def _run_migrations(connection: Connection) -> None:
-    """Run all of Alembic's revisions in the transaction of a connection."""
+    """Create all tables, by running Alembic's revisions in the transaction of a connection."""
     # Only a new store needs Alembic, which takes a while to import.
     from alembic import command
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+    # Alembic works with globals of the process, so only one thread may run it.
     with _alembic_lock:
         command.upgrade(config, "head")

@@ -33,9 +33,9 @@ class SessionMetadata:
         self._database = database
 
     def turns_where(self, owner: Owner, conditions: Mapping[str, MetadataRange]) -> frozenset[str]:
-        """Return the ids of all turns whose session meets the conditions; open sessions included.
+        """Return the ids of all turns in sessions whose metadata meet all conditions.
 
-        A session without metadata meets none.
+        Sessions that have not ended count as well. A session without metadata is never chosen.
         """
         with self._database.read_transaction() as transaction:
             matching_ids: set[str] = set()
@@ -54,9 +54,9 @@ class SessionMetadata:
         return frozenset(turn_ids)
 
     def sessions_of_turns(self, owner: Owner, turn_ids: Sequence[str]) -> dict[str, SessionInfo]:
-        """Return the session of each turn, by the id of the turn.
+        """Return the id and metadata of each turn's session, by the id of the turn.
 
-        Unknown turns are left out, and so are those of open sessions without metadata.
+        Unknown turns are left out, and so are turns of open sessions without metadata.
 
         Raises:
             StoreError: A row is damaged.
@@ -83,7 +83,7 @@ class SessionMetadata:
 def read_metadata(
     transaction: Transaction, owner: Owner, session_ids: Sequence[str] | None = None
 ) -> dict[str, dict[str, Scalar]]:
-    """Return the metadata of sessions by their ids, without sessions that have none.
+    """Return the metadata of sessions, by id; sessions without metadata are left out.
 
     Args:
         transaction: The transaction that reads.
@@ -108,9 +108,9 @@ def read_metadata(
 def write_metadata(
     transaction: Transaction, owner: Owner, metadata_by_session: Mapping[str, Mapping[str, Scalar]]
 ) -> None:
-    """Store metadata of sessions, in the place of what is stored of them.
+    """Store the metadata of sessions; they replace what is stored for these sessions.
 
-    A session whose metadata are empty is passed over: what is stored of it stays.
+    Empty metadata replace nothing: what is stored for that session stays.
     """
     rows: list[dict[str, object]] = []
     for session_id, metadata in metadata_by_session.items():
@@ -120,5 +120,6 @@ def write_metadata(
 
 
 def _parse_metadata(row: Row[Any]) -> dict[str, Scalar]:
-    # A session without metadata has NULL here, where its turns are joined with the metadata.
+    """Return the metadata in the column `json` of a row."""
+    # `select_sessions_of_turns` also returns sessions without metadata, with NULL in this column.
     return dict(json.loads(row.json or "{}"))

@@ -38,15 +38,19 @@ class Snapshots:
         parsed: ParsedRows | None = None,
         known_log: ChangeLog = NO_LOG,
     ) -> Snapshot:
-        """Return what the store holds of a user at this moment, read in one transaction.
+        """Return the memory of a user, and the items that are not in it yet, as they are now.
+
+        All of it is read in one transaction. What the caller knows from an earlier call is not
+        read or parsed again, because a snapshot is read for every question.
 
         Args:
             owner: The user.
-            is_known: Tells of a version whether the caller has its memory, so that it is not read.
-            parsed: `Snapshot.parsed` of the last snapshot. Items that still wait stay the same
-                objects.
-            known_log: How far the caller has the memory. If the store has the changes since, it
-                reads these alone.
+            is_known: Returns whether the caller has the memory of a version already. Then the
+                snapshot comes without the memory.
+            parsed: `Snapshot.parsed` of the last snapshot. Items that were in it already come as
+                the same objects.
+            known_log: The version of the memory that the caller has, as a text and a number of
+                changes. If possible, only later changes are read.
 
         Raises:
             StoreError: The store cannot be reached, or a row of the memory is damaged. An item
@@ -61,6 +65,7 @@ class Snapshots:
             if not is_known(head.version):
                 document = read_document(transaction, owner, head, known_log)
 
+        # The rows are items, without a session, and turns of sessions that have not ended.
         item_rows = [row for row in pending_rows if not row.session]
         turn_rows = [row for row in pending_rows if row.session]
         parser = _RowParser(owner, parsed or ParsedRows())
@@ -77,7 +82,7 @@ class Snapshots:
         )
 
     def _pending_items(self, rows: Sequence[Row[Any]], parser: _RowParser) -> list[StoredItem]:
-        """Return the items of rows, and set aside those that are damaged.
+        """Return the items of rows; set damaged ones aside as `failed` and leave them out.
 
         Raises:
             StoreError: A damaged item is in the memory already, so that setting it aside would
@@ -88,14 +93,16 @@ class Snapshots:
             try:
                 pending_items.append(parser.item(row))
             except StoreError as error:
-                if row.state in ("remembered", "partial"):
+                is_in_memory = row.state in ("remembered", "partial")
+                if is_in_memory:
                     raise
-                if row.state != "failed":
+                is_set_aside = row.state == "failed"
+                if not is_set_aside:
                     self._set_aside(parser.owner, row, error)
         return pending_items
 
     def _set_aside(self, owner: Owner, row: Row[Any], error: StoreError) -> None:
-        """Keep a damaged item as failed, so that the other items of the user are written."""
+        """Mark a damaged item as `failed`, so that workers write the other items of the user."""
         _log.warning("%s: it is set aside", error)
         if not self._database.writable:
             return
@@ -110,7 +117,9 @@ class Snapshots:
 
 
 class _RowParser:
-    """Parses the rows of a user's items and open sessions, each only once.
+    """Parses the rows of a user's items and open sessions.
+
+    What was parsed for the last snapshot is not parsed again, but taken from there.
 
     Args:
         owner: The user.
@@ -121,16 +130,21 @@ class _RowParser:
         self.owner = owner
         self._earlier = earlier
         self.parsed = ParsedRows()
-        """What was parsed for this snapshot."""
+        """What this snapshot holds, for the next one."""
 
     def item(self, row: Row[Any]) -> StoredItem:
+        """Return the item of a row, with its state; its JSON is parsed only if it is new."""
+        # The JSON itself is the key: the same JSON is the same item.
         known_item = self._earlier.items.get(row.json)
         stored_item = read_row("items", self.owner, row, lambda row: parse_item(row, known_item))
         self.parsed.items[row.json] = stored_item.item
         return stored_item
 
     def session(self, session_id: str, rows: Sequence[Row[Any]]) -> Session:
-        """Return the session of an id, whose turns are in rows, the first turn first."""
+        """Return an open session with the turns of these rows, which are in order.
+
+        A session that has not changed since the last snapshot is the same object.
+        """
         key = (session_id, *(row.json for row in rows))
         session = self._earlier.sessions.get(key)
         turns = [self._turn(row) for row in rows]
@@ -140,6 +154,7 @@ class _RowParser:
         return session
 
     def _turn(self, row: Row[Any]) -> Turn:
+        """Return the turn of a row; its JSON is parsed only if it is new."""
         turn = self._earlier.turns.get(row.json)
         if turn is None:
             turn = read_row("open_turns", self.owner, row, parse_turn, "session")
@@ -148,7 +163,7 @@ class _RowParser:
 
 
 def _open_sessions(rows: Sequence[Row[Any]], parser: _RowParser) -> list[Session]:
-    """Return the open sessions of rows of turns, in the order of their first turns."""
+    """Group rows of turns into their open sessions; the session that began first comes first."""
     rows_by_session: dict[str, list[Row[Any]]] = {}
     for row in rows:
         rows_by_session.setdefault(row.session, []).append(row)

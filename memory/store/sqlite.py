@@ -86,6 +86,7 @@ class SQLite:
     def write(self) -> Generator[Connection]:
         """Run a transaction that writes; it is committed, and on the disk, when the block ends."""
         with self._write_lock(), self.engine.connect() as connection:
+            # IMMEDIATE takes SQLite's own write lock now, not at the first statement that writes.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             yield connection
             connection.commit()
@@ -107,11 +108,14 @@ class SQLite:
 
     @contextmanager
     def _write_lock(self) -> Generator[None]:
-        """Hold the turn to write, among all threads of all processes, in the block."""
+        """Let only this thread, of all threads and processes, write the file in the block.
+
+        A lock of this process comes first, then a lock on the file `FILE-lock` for all processes.
+        """
         with self._thread_lock.hold():
             lock_file: int | None = None
             try:
-                # Without a lock file there is still SQLite's own lock.
+                # If the lock file cannot be made or locked, SQLite's own lock has to do.
                 with suppress(OSError):
                     path = self._path.with_name(f"{self._path.name}-lock")
                     lock_file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
@@ -119,17 +123,19 @@ class SQLite:
                 yield
             finally:
                 if lock_file is not None:
+                    # Closing the file also unlocks it.
                     os.close(lock_file)
 
     def erase_deleted_bytes(self) -> Erasure:
-        """Remove what was deleted from the file and its log, unless somebody reads them.
+        """Remove the bytes of deleted rows from the file and its write-ahead log.
 
-        `secure_delete` overwrites deleted rows, but not what rows that were moved left behind. So
-        the log is emptied, the file rewritten, and the log emptied again. A reader would hold that
-        up, and with it every writer; then nothing is done, and the result names the reader.
+        SQLite overwrites deleted rows (`secure_delete`), but copies are left in the log and where
+        rows were moved. So the log is emptied, the file rewritten, and the log emptied again. While
+        somebody reads the store this would hold up every writer: then it is given up, and the
+        result says so in `held_by`.
         """
         with self._write_lock(), self.engine.connect() as connection:
-            # What is set on this connection must not come to another call from the pool.
+            # `_rewrite` changes settings of the connection, so it must not go back to the pool.
             connection.detach()
             try:
                 held_by = self._rewrite(connection)
@@ -139,24 +145,33 @@ class SQLite:
         return Erasure(erased=not held_by, held_by=held_by)
 
     def _rewrite(self, connection: Connection) -> str:
-        """Empty the log, rewrite the file, and return what holds deleted bytes; "" for nothing."""
+        """Empty the write-ahead log and rewrite the file, so that no deleted bytes are left.
+
+        Returns:
+            Why deleted bytes are left, for the user; "" if none are.
+        """
         if not _empty_log(connection):
             return HELD_BY_READER
         if self._path.stat().st_size > MAX_REWRITTEN_BYTES:
             return TOO_LARGE
 
-        # Waits as every writer does, and holds up nobody until it is its turn.
+        # While VACUUM waits for other programs that write, it holds up nobody.
         connection.exec_driver_sql(f"PRAGMA busy_timeout={_REWRITE_WAIT_MILLISECONDS}")
         connection.exec_driver_sql("VACUUM")
         return "" if _empty_log(connection) else HELD_BY_READER
 
 
 def _empty_log(connection: Connection) -> bool:
-    """Move the log into the file and truncate it; return whether no reader prevented that."""
+    """Move the write-ahead log into the file and truncate it.
+
+    Returns:
+        False if a reader prevented it, in every attempt.
+    """
     connection.exec_driver_sql(f"PRAGMA busy_timeout={_READER_WAIT_MILLISECONDS}")
     for _ in range(_READER_ATTEMPTS):
         with suppress(OperationalError):
             checkpoint = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
+            # The first column of the answer is 1 if somebody used the log.
             is_blocked = checkpoint[0]
             if not is_blocked:
                 return True
@@ -165,56 +180,62 @@ def _empty_log(connection: Connection) -> bool:
 
 
 def _writing_engine(url: URL, timeout: float) -> Engine:
-    """Return what opens connections to a file that can be written."""
+    """Return an engine of SQLAlchemy for a file that can be written: a pool of connections."""
     engine = create_engine(
         url,
         max_overflow=64,
         pool_timeout=timeout,
-        # The connection used last knows best what is in the file: each reads anew what another
-        # one wrote.
+        # A connection caches pages of the file, and reads them anew after another one has written.
+        # The connection that was used last has most of them, so it is used first.
         pool_use_lifo=True,
         connect_args={"timeout": timeout, "check_same_thread": False},
     )
-    # A write-ahead log, flushed at every commit.
+    # Write to a write-ahead log, flush it to the disk at every commit, and overwrite deleted rows.
     _prepare_connections(engine, ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"))
     return engine
 
 
 def _reading_engine(url: URL, path: Path, timeout: float) -> Engine:
-    """Return what opens connections to a file that cannot be written."""
+    """Return an engine of SQLAlchemy for a file that this process cannot write."""
 
     def connect() -> sqlite3.Connection:
-        return sqlite3.connect(
-            _read_only_address(path), uri=True, timeout=timeout, check_same_thread=False
-        )
+        # The address depends on whether the file has a write-ahead log (`-wal`) at this moment.
+        address = _read_only_address(path)
+        return sqlite3.connect(address, uri=True, timeout=timeout, check_same_thread=False)
 
-    # A connection for each transaction: one that was told that the file does not change would
-    # never see a log that somebody with the right to write begins.
+    # Without a log the address says `immutable=1`: SQLite takes it that the file never changes, and
+    # would not see a log that another process begins later. Therefore connections are not kept:
+    # NullPool opens a new one, by the address of that moment, for every transaction.
     engine = create_engine(url, creator=connect, poolclass=NullPool)
     _prepare_connections(engine, ("query_only=ON",))
     return engine
 
 
 def _prepare_connections(engine: Engine, pragmas: Sequence[str]) -> None:
-    """Set up every connection that an engine opens."""
+    """Give every connection that an engine opens the settings of a store, and these pragmas."""
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, record: Any) -> None:
-        # Nothing but a statement of ours begins a transaction.
+        # Python's driver begins no transactions by itself: the store runs BEGIN where it wants one.
         connection.isolation_level = None
-        # Bytes that are no text fail nothing but what reads them: `\\xff` stands in no JSON.
+        # Damaged bytes come out as `\\xff`, so that queries of other rows still work. JSON knows no
+        # such escape: whoever parses the damaged row gets an error.
         connection.text_factory = partial(str, encoding="utf-8", errors="backslashreplace")
         for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
 
 
 def _make_private(path: Path) -> None:
-    """Make the file, and allow only its owner to read it and those beside it."""
+    """Create the file if it is missing, and let nobody but its owner read it.
+
+    The same holds for the files beside it, such as its write-ahead log.
+    """
+    # That is an address in SQLite's own form, not a path.
     if path.name.startswith("file:"):
         return
 
-    # What is wrong with the path SQLite says in a moment. A file that is there is not opened here:
-    # to close it would take away the locks that this process has on it.
+    # If the path is wrong, SQLite says so in a moment. O_EXCL opens no file that exists: closing
+    # such a file would drop the locks that this process holds on it.
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     files = [path, *(path.with_name(f"{path.name}{ending}") for ending in _SIDE_FILES)]
@@ -225,7 +246,9 @@ def _make_private(path: Path) -> None:
 
 
 def _refuse_irregular_file(path: Path) -> None:
-    """Refuse what no database can be; whatever else is wrong, SQLite says when it opens the file.
+    """Refuse a path that no database can have.
+
+    SQLite reports all other mistakes when it opens the file.
 
     Raises:
         UserError: It is a folder, a pipe, a socket or a device.
@@ -238,7 +261,7 @@ def _refuse_irregular_file(path: Path) -> None:
 
 
 def _is_read_only(path: Path) -> bool:
-    """Return whether a file is there and cannot be written.
+    """Return whether a database file exists and cannot be written by this process.
 
     To write it, SQLite also needs two files beside it: the write-ahead log (`-wal`) and the index
     of the log (`-shm`). Either both exist and can be written, or SQLite makes them in the folder.
@@ -260,16 +283,18 @@ def _may_write(path: Path) -> bool:
 
     False for a file that does not exist.
     """
-    # As the system decides when a file is opened, where Python can ask for that.
-    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+    # The system decides by the effective user of the process, which not every system lets us ask
+    # for. Without that, the real user is asked for.
+    can_ask_for_effective_user = os.access in os.supports_effective_ids
+    return os.access(path, os.W_OK, effective_ids=can_ask_for_effective_user)
 
 
 def _read_only_address(path: Path) -> str:
-    """Return the address of a file that is read and not written.
+    """Return an address by which SQLite reads a file and makes no files beside it.
 
-    A reader of a log needs its index, which cannot be made here. Without a log nobody has the file
-    open, and it holds everything: SQLite is told that it does not change while this connection is
-    open.
+    If there is a write-ahead log (`-wal`), `mode=ro` reads the file and the log. Without a log this
+    would fail, because SQLite could not make the index (`-shm`) that it wants to have for one. But
+    then nobody has the file open, and `immutable=1` tells SQLite that it does not change.
     """
     has_log = path.with_name(f"{path.name}-wal").exists()
     mode = "mode=ro" if has_log else "mode=ro&immutable=1"

@@ -110,11 +110,16 @@ class Store(SharedByCopies):
         parsed: ParsedRows | None = None,
         known_log: ChangeLog = NO_LOG,
     ) -> Snapshot:
-        """Return what the store holds of a user at this moment; see `Snapshots.read`."""
+        """Return the memory of a user, and the items that are not in it yet, as they are now.
+
+        `Snapshots.read` explains the arguments.
+        """
         return self._snapshots.read(owner, is_known, parsed, known_log)
 
     def check(self) -> None:
-        """Write a row that means nothing: that a disk is full shows in writes only.
+        """Write a row without a meaning, to find out whether the store can be written.
+
+        Reading alone would not show that the disk is full, for example.
 
         Raises:
             StoreError: The store cannot be written.

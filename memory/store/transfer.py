@@ -6,11 +6,13 @@ Export files hold what `dump` returns, one user a line; `serving/transfer.py` re
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ...errors import ConflictError
 from .amendments import insert_amendments, read_amendments
 from .database import Database, Transaction
 from .document_rows import check_text, read_document, read_head
+from .documents import ChangeLog
 from .forget_log import check_not_forgotten, record_forgotten, user_key
 from .forgetting import Forgetting, delete_user_rows
 from .items import insert_item, select_items
@@ -35,7 +37,7 @@ class Transfer:
         self._forgetting = forgetting
 
     def dump(self, owner: Owner) -> UserDump:
-        """Return everything that is stored of a user, read in one transaction.
+        """Return everything that is stored of a user, for an export; read in one transaction.
 
         Raises:
             StoreError: A row is damaged.
@@ -50,6 +52,7 @@ class Transfer:
 
         if document is not None:
             check_text(document, owner)
+        # Metadata are stored by the id of their session, which may have ended (an item) or not.
         item_metadata = {
             stored.position: metadata[stored.item.id]
             for stored in items
@@ -69,17 +72,20 @@ class Transfer:
         )
 
     def restore(self, users: Iterable[UserDump], replace: bool = False) -> int:
-        """Store users that `dump` returned, all in one transaction, and return how many.
+        """Store users that `dump` returned, all in one transaction.
 
-        An error on the way, also one that `users` raises, leaves the store as it was.
+        If an error occurs, also while the caller's `users` are iterated, nothing is stored at all.
 
         Args:
-            users: What to store.
-            replace: Whether a user who is there already is deleted first.
+            users: What to store, one dump for each user.
+            replace: Whether a user who is in this store already is deleted first.
+
+        Returns:
+            The number of users that were stored.
 
         Raises:
-            ConflictError: The user is there already, and is not to be replaced.
-            UserError: Something of them cannot be stored.
+            ConflictError: A user is in this store already, and is not to be replaced.
+            UserError: Something of a user cannot be stored.
         """
         restored = 0
         replaced: list[Owner] = []
@@ -99,10 +105,12 @@ class Transfer:
                 _insert_user(transaction, dump, forget_count)
                 restored += 1
 
-            # Not before all users are stored: those in the log are refused.
+            # A replaced user counts as forgotten, so that writes from before are refused. This is
+            # logged last: otherwise `_insert_user` above would refuse the user as well.
             for owner in replaced:
                 record_forgotten(transaction, [user_key(owner)])
 
+        # Remove the bytes of deleted rows from the file.
         if replaced:
             self._forgetting.erase()
         return restored
@@ -111,8 +119,13 @@ class Transfer:
 def _insert_user(transaction: Transaction, dump: UserDump, forget_count: int) -> None:
     """Store everything of a user who has no rows yet.
 
+    Args:
+        transaction: The transaction that restores.
+        dump: What to store.
+        forget_count: How often anybody had been forgotten in this store when restoring began.
+
     Raises:
-        ConflictError: The user was forgotten since the store's count was `forget_count`.
+        ConflictError: The user was forgotten since.
         UserError: Something of the user cannot be stored.
     """
     owner = dump.owner
@@ -131,5 +144,7 @@ def _insert_user(transaction: Transaction, dump: UserDump, forget_count: int) ->
     write_metadata(transaction, owner, metadata)
 
     if dump.document is not None:
-        write_document(transaction, owner, dump.document)
+        # The text gets a new name: caches may hold another text by the name in the dump.
+        renamed_document = replace(dump.document, log=ChangeLog())
+        write_document(transaction, owner, renamed_document)
     insert_amendments(transaction, owner, dump.amendments)

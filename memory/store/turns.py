@@ -24,7 +24,9 @@ OPEN_POSITION = 0
 
 
 def with_turn_ids(turns: Sequence[Turn], session_id: str, last_number: int = 0) -> tuple[Turn, ...]:
-    """Give turns without an id the id of their session and a number, e.g. `chat:3`.
+    """Return turns that all have an id: a turn without one gets an id such as `chat:3`.
+
+    That is the id of the session, and the number of the turn in it.
 
     Args:
         turns: What was said.
@@ -43,13 +45,15 @@ def with_turn_ids(turns: Sequence[Turn], session_id: str, last_number: int = 0) 
 def reserve_turn_ids(
     transaction: Transaction, owner: Owner, turns: Sequence[Turn], position: int
 ) -> None:
-    """Take the ids of turns for an item, or for an open session. The user's row must be locked.
+    """Reserve the ids of turns, so that no other turn of the user can have them.
+
+    The user's row must be locked.
 
     Args:
         transaction: The transaction that stores the turns.
         owner: The user who has the turns.
         turns: Turns that all have an id.
-        position: The position of their item, or `OPEN_POSITION`.
+        position: The position of the turns' item; `OPEN_POSITION` for an open session.
 
     Raises:
         ConflictError: Another turn of the user, or another one of these, has one of the ids.
@@ -58,6 +62,7 @@ def reserve_turn_ids(
     new_rows = transaction.execute(
         "reserve_turn_ids", owner, turn_ids=json.dumps(turn_ids), position=position
     )
+    # The statement inserts, and returns, only ids that no other turn had.
     free_ids = set(new_rows.scalars())
 
     for turn_id in turn_ids:
@@ -66,12 +71,12 @@ def reserve_turn_ids(
                 f"user {owner.user!r} has another turn {turn_id!r}; "
                 "give turns ids that no other turn of the user has, or none at all"
             )
-        # A second turn with the same id is refused as well.
+        # Two of these turns with the same id are refused as well.
         free_ids.remove(turn_id)
 
 
 def read_open_sessions(transaction: Transaction, owner: Owner) -> list[Session]:
-    """Return the open sessions of a user with their turns so far, the one that began first first.
+    """Return the open sessions of a user with their turns so far, in the order of their beginning.
 
     Raises:
         StoreError: A row is damaged.
@@ -100,14 +105,14 @@ def insert_open_turns(
         transaction: The transaction that stores the turns.
         owner: The user who has the session.
         session_id: The open session; it begins with its first turn.
-        turns: What was said; turns without an id get the session's and a number.
+        turns: What was said; a turn without an id gets one such as `chat:3`.
         last_number: The number of the session's last turn; 0 for a new session.
 
     Returns:
         The turns with their ids.
 
     Raises:
-        ConflictError: Another turn of the user has the id of one.
+        ConflictError: Another turn of the user has the same id.
         UserError: An id or a text cannot be stored.
     """
     numbered_turns = with_turn_ids(turns, session_id, last_number)
@@ -122,10 +127,13 @@ def insert_open_turns(
 
 
 def delete_open_session(transaction: Transaction, owner: Owner, session_id: str) -> bool:
-    """Delete the turns of an open session, and free their ids. Return False if it has none.
+    """Delete an open session: its turns, and the reservation of their ids.
+
+    Returns:
+        False if there is no such open session.
 
     Raises:
-        StoreError: A row is damaged, so that the id which it has taken is not known.
+        StoreError: A row is damaged, so that the id of its turn is not known.
     """
     turn_ids: list[str] = []
     for row in transaction.execute("select_turns_of_open_session", owner, session=session_id).all():
@@ -139,5 +147,5 @@ def delete_open_session(transaction: Transaction, owner: Owner, session_id: str)
 
 
 def parse_turn(row: Row[Any]) -> Turn:
-    """Return the turn of a row of open turns."""
+    """Return the turn that a row of an open session holds as JSON."""
     return Turn.model_validate_json(row.json)

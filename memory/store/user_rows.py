@@ -15,7 +15,7 @@ from .owner import Owner
 
 
 def lock_user(transaction: Transaction, owner: Owner) -> int | None:
-    """Lock the row of a user until the transaction ends.
+    """Lock the row of a user until the transaction ends, so that nobody else writes for this user.
 
     Returns:
         The position of the user's next item; None for an unknown user, where nothing is locked.
@@ -25,9 +25,10 @@ def lock_user(transaction: Transaction, owner: Owner) -> int | None:
 
 
 def lock_or_create_user(transaction: Transaction, owner: Owner) -> int:
-    """Lock the row of a user until the transaction ends; an unknown user gets a row.
+    """Lock the row of a user until the transaction ends, so that nobody else writes for this user.
 
-    Positions follow the order in which items are committed, because they are read under this lock.
+    A new user gets a row. Items get their positions under this lock, so that positions follow the
+    order in which items are stored.
 
     Returns:
         The position of the user's next item.
@@ -40,13 +41,13 @@ def lock_or_create_user(transaction: Transaction, owner: Owner) -> int:
 
 
 def void_claim(transaction: Transaction, owner: Owner) -> None:
-    """Give a user's memory a new version, and take the user from the worker that holds the claim.
+    """Take a user from the worker that is writing the user's memory, if there is one.
 
-    What that worker commits afterwards is refused, because its claim names the old version.
+    The memory gets a new version. The worker's claim names the old one, so its commit is refused.
     """
     transaction.execute("void_claim", owner, version=new_version())
 
 
 def new_version() -> str:
-    """Return a name for a version of a memory that no other version has."""
+    """Return a new, unique name for a version of a memory."""
     return uuid4().hex

@@ -21,7 +21,7 @@ class Users:
         self._database = database
 
     def list_all(self, tenant: str | None = None, user: str | None = None) -> list[MemoryStatus]:
-        """Return what is stored of users, in the order of their tenants and names.
+        """Return counts of items and the state of the memory of users, by tenant and name.
 
         Args:
             tenant: The users of this tenant; of all tenants if None.
@@ -32,12 +32,14 @@ class Users:
             return _statuses(transaction, owners)
 
     def page(self, tenant: str, after: str, limit: int) -> list[MemoryStatus]:
-        """Return what is stored of users of a tenant, in the order of their names.
+        """Return the next users of a tenant, with counts of items and the state of the memory.
+
+        Users come in the order of their names.
 
         Args:
             tenant: The tenant.
-            after: Only users whose names come after this one; "" for the first page.
-            limit: Most users.
+            after: The last name on the page before; "" for the first page.
+            limit: The most users on the page.
         """
         with self._database.read_transaction() as transaction:
             owners = transaction.execute(
@@ -71,7 +73,13 @@ class Users:
 def _select_owners(
     transaction: Transaction, tenant: str | None, user: str | None
 ) -> Sequence[Row[Any]]:
-    """Return the rows of users, in order, of one tenant or of all, of one name or of all."""
+    """Return `tenant` and `user` of users, sorted.
+
+    Args:
+        transaction: The transaction that reads.
+        tenant: Only users of this tenant; of all tenants if None.
+        user: Only users of this name; of all names if None.
+    """
     if tenant is not None and user is not None:
         return transaction.execute(
             "select_owner", tenant=_stored_form(tenant), user=_stored_form(user)
@@ -84,16 +92,19 @@ def _select_owners(
 
 
 def _stored_form(name: str) -> str:
-    """Return a name as owners have it; a name that no owner could have is only not found."""
+    """Return a name in Unicode's form NFC, in which names are stored.
+
+    Unlike `valid_name` it refuses nothing: an impossible name is simply not found.
+    """
     return unicodedata.normalize("NFC", name)
 
 
 def _statuses(transaction: Transaction, owners: Sequence[Row[Any]]) -> list[MemoryStatus]:
-    """Return what is stored of users.
+    """Return counts of items and the state of the memory of some users.
 
     Args:
         transaction: The transaction that reads.
-        owners: Rows of `tenant` and `user`, ordered by both; the result has the same order.
+        owners: Rows of `tenant` and `user`, sorted by both; the result has the same order.
     """
     names_by_tenant: dict[str, list[str]] = {}
     for owner in owners:
@@ -108,6 +119,7 @@ def _statuses(transaction: Transaction, owners: Sequence[Row[Any]]) -> list[Memo
 
 
 def _read_status(row: Row[Any]) -> MemoryStatus:
+    """Return the status in a row of `select_statuses`, where a user without items has NULL."""
     return MemoryStatus(
         user=row.user,
         tenant=row.tenant,

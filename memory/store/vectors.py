@@ -21,21 +21,24 @@ class StoredVectors:
         self._database = database
 
     def get(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the vectors that are stored, by key; the other keys are left out."""
+        """Return those vectors that are stored, by key; keys without a vector are left out."""
         with self._database.single_read() as transaction:
             rows = transaction.select_in_batches("select_vectors", owner, keys)
             return {bytes(row.key): bytes(row.vector) for row in rows}
 
     def put(self, owner: Owner, vectors: Mapping[bytes, bytes], forget_count: int) -> bool:
-        """Store vectors of a user's texts, and return whether they were stored.
+        """Store vectors of a user's texts, unless something of the user was forgotten meanwhile.
 
-        They are not if the user is unknown, or if the user or any of the user's sessions was
-        forgotten: nobody knows from which session the text of a vector comes.
+        Nobody knows from which session the text of a vector comes. So if the user, or any session
+        of the user, was forgotten since the texts were read, no vector is stored.
 
         Args:
             owner: The user who has the texts.
             vectors: The vectors by key.
-            forget_count: What `Forgetting.count` was when the texts were read.
+            forget_count: `Forgetting.count()` when the texts were read.
+
+        Returns:
+            Whether they were stored; False also for an unknown user.
         """
         rows = [{"key": key, "vector": vector} for key, vector in vectors.items()]
         log_keys = [user_key(owner), any_session_key(owner)]

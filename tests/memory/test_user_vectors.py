@@ -1,12 +1,14 @@
-"""Vectors of a user's texts lie in the store: a new process computes none, and forgetting leaves none."""
+"""The vectors of a user's texts are stored beside the memory.
+
+A new process computes none of them again, and forgetting leaves none behind.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from mempiler import MemoryProgram, Store, build
+from mempiler import MemoryProgram, Store, UserMemory, build
 from mempiler.engines.embedders import TextEmbedder, hashed
 from mempiler.engines.models import language_model
 from mempiler.engines.vectors import CachedVectors, VectorFile
@@ -14,75 +16,161 @@ from mempiler.memory.store.owner import Owner
 
 from .conftest import ADA, BOB, session
 
-METHODS = ["turn-rag", "memory-r2", "h2memory"]
-SAID = ["I moved to Lisbon with my dog Rex.", "My sister Carla likes old boats.", "I sold the green bicycle in May."]
+METHOD_NAMES = ["turn-rag", "memory-r2", "h2memory"]
+TEXTS = [
+    "I moved to Lisbon with my dog Rex.",
+    "My sister Carla likes old boats.",
+    "I sold the green bicycle in May.",
+]
 
 
 class Process:
-    """What a new process has: a store that is opened anew, a program, and an embedder that counts its texts."""
+    """What a new process has: a store that it opens, a program, and an embedder."""
 
-    def __init__(self, method: str, store: Store, folder: Path) -> None:
-        self.store, self.texts = store, list[str]()
-        kept = CachedVectors("counted", VectorFile(folder / "vectors.sqlite"))
-        told = {"query": "query: ", "passage": "passage: "}
-        self.embedder = TextEmbedder("counted", self._compute, kept=kept, **told)
-        self.program: MemoryProgram = build(method, embedder=self.embedder)
+    def __init__(self, method_name: str, store: Store, folder: Path) -> None:
+        self.store = store
+        self.computed_texts: list[str] = []
+        """The texts whose vectors the process computed, with the prefix of their kind."""
+        embedder = TextEmbedder(
+            "counted",
+            self._compute,
+            kept=CachedVectors("counted", VectorFile(folder / "vectors.sqlite")),
+            query="query: ",
+            passage="passage: ",
+        )
+        self.program: MemoryProgram = build(method_name, embedder=embedder)
 
-    def _compute(self, texts: Sequence[str]) -> np.ndarray:
-        self.texts += texts
-        return hashed(texts)
-
-    def memory(self, owner: Owner = ADA) -> Any:
+    def memory(self, owner: Owner = ADA) -> UserMemory:
         return self.program.memory(self.store, owner.user, lm=language_model("offline"))
 
-    def say(self, *texts: str, owner: Owner = ADA, remember: bool = True) -> None:
-        for text in texts:
-            self.memory(owner).add([{"role": "user", "name": "Ada", "content": text}], remember=remember)
+    def add(self, text: str, owner: Owner = ADA, remember: bool = True) -> None:
+        message = {"role": "user", "name": "Ada", "content": text}
+        self.memory(owner).add([message], remember=remember)
+
+    def _compute(self, texts: Sequence[str]) -> np.ndarray:
+        self.computed_texts.extend(texts)
+        return hashed(texts)
+
+
+StartProcess = Callable[[str], Process]
 
 
 @pytest.fixture
-def start(open_store: Callable[..., Store], tmp_path: Path) -> Callable[..., Process]:
-    return lambda method="turn-rag": Process(method, open_store(), tmp_path)
+def start_process(open_store: Callable[[], Store], tmp_path: Path) -> StartProcess:
+    def start(method_name: str) -> Process:
+        return Process(method_name, open_store(), tmp_path)
+
+    return start
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_new_process_computes_what_is_asked_alone(start: Callable[..., Process], method: str, tmp_path: Path) -> None:
-    first = start(method)
-    first.say(*SAID)
-    first.memory().ask("Where does Ada live?")
-    # An index is made with the first search of what is in it: one that waits is no reason to embed twice.
-    first.say("The harbour is loud at night.", remember=False)
-    asked = first.memory().ask("What is loud?").answer
-    assert len(first.texts) > 3
+@pytest.mark.parametrize("method_name", METHOD_NAMES)
+def test_new_process_computes_vectors_of_queries_alone(
+    start_process: StartProcess, method_name: str
+) -> None:
+    first_process = start_process(method_name)
+    for text in TEXTS:
+        first_process.add(text)
+    first_process.memory().ask("Where does Ada live?")
+    # The vectors are stored with the first search of a text, also of one that is not in the
+    # memory yet.
+    first_process.add("The harbour is loud at night.", remember=False)
+    first_answer = first_process.memory().ask("What is loud?").answer
+    assert len(first_process.computed_texts) > len(TEXTS)
 
-    second = start(method)
-    assert second.memory().ask("What is loud?").answer == asked
-    assert all(text.startswith("query: ") for text in second.texts)
+    second_process = start_process(method_name)
+    second_answer = second_process.memory().ask("What is loud?").answer
+
+    assert second_answer == first_answer
+    for text in second_process.computed_texts:
+        assert text.startswith("query: ")
+
+
+@pytest.mark.parametrize("method_name", METHOD_NAMES)
+def test_vectors_of_users_are_not_written_to_the_file_of_vectors(
+    start_process: StartProcess, method_name: str, tmp_path: Path
+) -> None:
+    first_process = start_process(method_name)
+    first_process.add(TEXTS[0])
+    first_process.memory().ask("Where does Ada live?")
+    second_process = start_process(method_name)
+    second_process.memory().ask("Where does Ada live?")
+
+    assert first_process.computed_texts != []
     assert not (tmp_path / "vectors.sqlite").exists()
 
 
-def test_a_text_that_two_users_said_is_kept_with_each(start: Callable[..., Process]) -> None:
-    first = start()
+def test_text_of_two_users_is_computed_once_and_stored_with_both(
+    start_process: StartProcess,
+) -> None:
+    first_process = start_process("turn-rag")
     for owner in (ADA, BOB):
-        first.say("Okay, thanks!", owner=owner)
-        first.memory(owner).ask("Who said thanks?")
-    assert first.texts.count("passage: Okay, thanks!") == 1
-    first.memory(ADA).forget()
-    second = start()
-    second.memory(BOB).ask("Who said thanks?")
-    assert second.texts == ["query: Who said thanks?"]
+        first_process.add("Okay, thanks!", owner)
+        first_process.memory(owner).ask("Who said thanks?")
+    assert first_process.computed_texts.count("passage: Okay, thanks!") == 1
+
+    first_process.memory(ADA).forget()
+    second_process = start_process("turn-rag")
+    second_process.memory(BOB).ask("Who said thanks?")
+
+    assert second_process.computed_texts == ["query: Who said thanks?"]
 
 
-@pytest.mark.parametrize("what", ["user", "session", "open session"])
-def test_what_began_before_a_forgetting_keeps_no_vector(store: Store, what: str) -> None:
+FORGET_ADA: dict[str, Callable[[Store], object]] = {
+    "user": lambda store: store.forgetting.forget_user(ADA),
+    "session": lambda store: store.forgetting.forget_session(ADA, "session"),
+    "open session": lambda store: store.forgetting.forget_session(ADA, "open session"),
+}
+
+
+@pytest.fixture
+def store_of_two(store: Store) -> Store:
+    """A store in which two users have a session and an open session each."""
     for owner in (ADA, BOB):
-        store.items.add(owner, session(SAID[0], id="session"))
-        store.open_sessions.append(owner, "open session", session(SAID[1]).turns)
-    since = store.forgetting.count()
-    assert store.vectors.put(ADA, {b"1": bytes(4)}, since)
-    assert store.forgetting.forget_user(ADA) if what == "user" else store.forgetting.forget_session(ADA, what)
-    assert not store.vectors.put(ADA, {b"2": bytes(4)}, since)
-    assert store.vectors.put(BOB, {b"2": bytes(4)}, since)
-    assert store.vectors.get(ADA, [b"1", b"2"]) == {}
-    # What begins now is another matter, unless there is no such user any more.
-    assert store.vectors.put(ADA, {b"3": bytes(4)}, store.forgetting.count()) == (what != "user")
+        store.items.add(owner, session(TEXTS[0], id="session"))
+        store.open_sessions.append(owner, "open session", session(TEXTS[1]).turns)
+    return store
+
+
+VECTOR = bytes(4)
+
+
+@pytest.mark.parametrize("forgotten", FORGET_ADA)
+def test_work_that_began_before_a_forgetting_stores_no_vector(
+    store_of_two: Store, forgotten: str
+) -> None:
+    store = store_of_two
+    count_before = store.forgetting.count()
+    assert store.vectors.put(ADA, {b"early": VECTOR}, count_before)
+    assert FORGET_ADA[forgotten](store)
+
+    assert not store.vectors.put(ADA, {b"late": VECTOR}, count_before)
+
+    assert store.vectors.get(ADA, [b"early", b"late"]) == {}
+
+
+@pytest.mark.parametrize("forgotten", FORGET_ADA)
+def test_forgetting_of_one_user_lets_work_for_another_go_on(
+    store_of_two: Store, forgotten: str
+) -> None:
+    store = store_of_two
+    count_before = store.forgetting.count()
+    assert FORGET_ADA[forgotten](store)
+
+    assert store.vectors.put(BOB, {b"late": VECTOR}, count_before)
+
+
+@pytest.mark.parametrize("forgotten", ["session", "open session"])
+def test_work_that_begins_after_a_session_was_forgotten_stores_vectors(
+    store_of_two: Store, forgotten: str
+) -> None:
+    store = store_of_two
+    assert FORGET_ADA[forgotten](store)
+
+    assert store.vectors.put(ADA, {b"new": VECTOR}, store.forgetting.count())
+
+
+def test_no_vector_is_stored_of_a_user_who_was_forgotten(store_of_two: Store) -> None:
+    store = store_of_two
+    assert FORGET_ADA["user"](store)
+
+    assert not store.vectors.put(ADA, {b"new": VECTOR}, store.forgetting.count())
