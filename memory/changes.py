@@ -50,7 +50,7 @@ _SCALAR_TYPES = (str, int, float, bool, date, type(None))
 
 @dataclass(frozen=True)
 class _Splice:
-    """The replacement of consecutive items in a sequence."""
+    """A change of a sequence: some items in a row are removed, others take their place."""
 
     start: int
     """Position of the first removed item, counted before any change."""
@@ -58,11 +58,15 @@ class _Splice:
     new_items: Sequence[object]
 
     def to_json(self) -> list[JsonValue]:
+        """Return it as `[start, removed_count, new_items]`, with the new items as JSON."""
         return [self.start, self.removed_count, to_jsonable_python(list(self.new_items))]
 
 
 def diff(before: BaseModel, after: BaseModel) -> dict[str, Change]:
-    """Return the changed fields of a record by name, each with its change."""
+    """Return what changed between two versions of a record, as JSON by the name of the field.
+
+    `apply_changes` makes the later version of the earlier one again. Equal fields are left out.
+    """
     changes: dict[str, Change] = {}
     for name in type(after).model_fields:
         change = _diff_values(getattr(before, name), getattr(after, name))
@@ -80,11 +84,15 @@ def apply_changes(
 def apply_changes(
     before: BaseModel | dict[str, JsonValue], changes: Mapping[str, Change]
 ) -> BaseModel | dict[str, JsonValue]:
-    """Return the next version of a record, or of its JSON, which shares what did not change.
+    """Return the next version of a record: the version `before` with what `diff` returned.
+
+    The record is an object or its JSON, and the result is of the same kind. What did not change is
+    not copied: both versions share it.
 
     Args:
-        before: The version before the changes, as an object or as JSON. It stays as it is.
-        changes: What `diff` returned, by field name. For an object they must be read from JSON.
+        before: The version before the changes. It stays as it is.
+        changes: What `diff` returned, by field name. If `before` is an object, it must have been
+            written as JSON text and read again.
 
     Raises:
         KeyError, IndexError, TypeError, ValueError: The changes do not fit this version.
@@ -96,7 +104,7 @@ def apply_changes(
 
 def common_prefix_length(first: Sequence[object], second: Sequence[object]) -> int:
     """Return the number of items at the start that are equal in both sequences."""
-    # Only sequences of the same type compare as equal.
+    # A list never equals a tuple, so make both tuples.
     first_items = tuple(first)
     second_items = tuple(second)
     shorter_length = min(len(first_items), len(second_items))
@@ -120,11 +128,15 @@ def common_prefix_length(first: Sequence[object], second: Sequence[object]) -> i
 
 
 def _diff_values(before: object, after: object) -> Change | None:
-    """Return the change from one value to another, or None if they are the same."""
+    """Return the change from one value to another as JSON, or None if there is none.
+
+    The smallest change is found: some fields of a record, some items of a sequence, some keys of a
+    mapping. All other values are replaced.
+    """
     if before is after:
         return None
 
-    # Values of different types are never the same: 1 == True == 1.0, but their JSON differs.
+    # Equal values of different types are changes, too: 1 == True == 1.0, but their JSON differs.
     if type(before) is type(after):
         if isinstance(after, _SCALAR_TYPES) and before == after:
             return None
@@ -143,15 +155,21 @@ def _diff_values(before: object, after: object) -> Change | None:
 
 
 def _is_sequence(value: object) -> TypeGuard[tuple[Any, ...] | list[Any]]:
+    """Return whether a value is a tuple or a list; a text does not count as a sequence."""
     return isinstance(value, (tuple, list))
 
 
 def _is_mapping(value: object) -> TypeGuard[dict[Any, Any]]:
+    """Return whether a value is a dict, e.g. a mapping or a record within a JSON document."""
     return isinstance(value, dict)
 
 
 def _diff_sequences(before: Sequence[object], after: Sequence[object]) -> list[_Splice]:
-    """Return the splices that turn one sequence into another."""
+    """Return the splices that turn one sequence into another.
+
+    A splice replaces some items in a row. Items that did not change are the same objects in both
+    sequences, so they are recognized by `id`.
+    """
     # Set aside what both have in common at the start and at the end.
     prefix_length = common_prefix_length(before, after)
     old_items = before[prefix_length:]
@@ -160,14 +178,15 @@ def _diff_sequences(before: Sequence[object], after: Sequence[object]) -> list[_
     old_items = old_items[: len(old_items) - suffix_length]
     new_items = new_items[: len(new_items) - suffix_length]
 
-    # Find the objects that stayed. If their order changed, replace everything in between.
+    # Find the objects that stayed. If their order changed, replace all that was not set aside.
     kept_ids = set(map(id, old_items)) & set(map(id, new_items))
     kept_in_old = [id(item) for item in old_items if id(item) in kept_ids]
     kept_in_new = [id(item) for item in new_items if id(item) in kept_ids]
     if kept_in_old != kept_in_new:
         return [_Splice(prefix_length, len(old_items), new_items)]
 
-    # Both sequences hold the same kept objects in the same order. Compare the gaps between them.
+    # Both sequences hold the same kept objects in the same order, with other items in the gaps
+    # between these. Where a gap holds items, in either sequence, it needs a splice.
     old_gaps = _split_at_ids(old_items, kept_ids)
     new_gaps = _split_at_ids(new_items, kept_ids)
     splices: list[_Splice] = []
@@ -175,13 +194,16 @@ def _diff_sequences(before: Sequence[object], after: Sequence[object]) -> list[_
     for old_gap, new_gap in zip(old_gaps, new_gaps, strict=True):
         if old_gap or new_gap:
             splices.append(_Splice(position, len(old_gap), new_gap))
-        # Step over the gap and the kept object behind it.
+        # Step over the gap and the kept object that follows.
         position += len(old_gap) + 1
     return splices
 
 
 def _split_at_ids(items: Sequence[object], separator_ids: set[int]) -> list[list[object]]:
-    """Split a sequence at the objects with these ids, as `str.split` does at a separator."""
+    """Split a sequence at the objects with these ids, as `str.split` does at a separator.
+
+    If b is a separator, [a, b, c] becomes [[a], [c]], and [b] becomes [[], []].
+    """
     parts: list[list[object]] = [[]]
     for item in items:
         if id(item) in separator_ids:
@@ -192,9 +214,14 @@ def _split_at_ids(items: Sequence[object], separator_ids: set[int]) -> list[list
 
 
 def _diff_mappings(before: dict[Any, Any], after: dict[Any, Any]) -> Change | None:
-    """Return the change from one mapping to another, or None if they are the same."""
-    # JSON turns every key into text, so another key could not be found again.
+    """Return the change from one mapping to another as JSON, or None if there is none.
+
+    It says which keys are gone, which are new, and how the values of other keys changed. If this
+    could not be replayed exactly, the change replaces the whole mapping.
+    """
+    # JSON turns every key into text, so a key that is no text would come back as another one.
     has_only_text_keys = all(isinstance(key, str) for key in (*before, *after))
+
     # `_patch_mapping` keeps the order of the old keys and adds the new ones at the end.
     common_keys = [key for key in before if key in after]
     added_keys = [key for key in after if key not in before]
@@ -222,7 +249,7 @@ def _diff_mappings(before: dict[Any, Any], after: dict[Any, Any]) -> Change | No
 
 
 def _patch_record(record: RecordT, changes: Mapping[str, Change]) -> RecordT:
-    """Return a copy of a record with the changes."""
+    """Return a copy of a record with changes to some of its fields, which `diff` returned."""
     fields = {name: getattr(record, name) for name in type(record).model_fields}
     for name, change in changes.items():
         fields[name] = _patch_value(fields[name], change)
@@ -238,7 +265,7 @@ def _patch_record(record: RecordT, changes: Mapping[str, Change]) -> RecordT:
 def _patch_document(
     document: dict[str, JsonValue], changes: Mapping[str, Change]
 ) -> dict[str, JsonValue]:
-    """Return a copy of a record's JSON with the changes."""
+    """Return a copy of a record's JSON with changes to some of its fields, as from `diff`."""
     patched = dict(document)
     for name, change in changes.items():
         # A field that the document lacks counts as None.
@@ -247,8 +274,12 @@ def _patch_document(
 
 
 def _patch_value(value: Any, change: Change) -> Any:
-    """Return the value after a change."""
-    # A change has exactly one key. Any other number raises a ValueError.
+    """Return the value after a change.
+
+    Raises:
+        ValueError: The change has not exactly one key, or one of an unknown kind.
+    """
+    # The only key of a change names its kind, e.g. {"value": 5} replaces the value.
     [(kind, details)] = change.items()
 
     if kind == "value":
@@ -266,7 +297,10 @@ def _patch_value(value: Any, change: Change) -> Any:
 
 
 def _patch_sequence(sequence: Sequence[Any], splices: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the sequence after splices of the form `[start, removed_count, new_items]`."""
+    """Return the sequence after some changes of the form `[start, removed_count, new_items]`.
+
+    Each replaces `removed_count` items. `start` is counted in the sequence before all changes.
+    """
     patched = list(sequence)
     # Start at the end: a splice moves all items behind it, but not those before it.
     for start, removed_count, new_items in reversed(splices):
@@ -275,7 +309,10 @@ def _patch_sequence(sequence: Sequence[Any], splices: Sequence[Sequence[Any]]) -
 
 
 def _patch_mapping(mapping: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping after a change of the form `{"gone": ..., "put": ..., "in": ...}`."""
+    """Return the mapping after a change of the form `{"gone": ..., "put": ..., "in": ...}`.
+
+    "gone" lists the removed keys, "put" holds new keys with their values, "in" changes of values.
+    """
     remaining = dict(mapping)
     for key in change["gone"]:
         del remaining[key]

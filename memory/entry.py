@@ -47,7 +47,7 @@ class Entry(Record):
     """Free labels that filters look at, e.g. {"layer": "concept"}; see `DIALOGUE` and `LABEL`."""
 
     def hit(self, score: float = 0.0) -> Hit:
-        """Return the entry as a search result."""
+        """Return the entry as a result of a search, which scored it with `score`."""
         return Hit(
             id=self.id,
             text=self.text,
@@ -62,19 +62,21 @@ class Entry(Record):
 
 @dataclass(frozen=True)
 class SpeakerIs:
-    """A filter that passes the entries of one speaker, or those of everybody else."""
+    """A filter for searches that passes the entries of one speaker, or those of all others."""
 
     speaker: str
     same: bool = True
-    """False passes the entries of everybody else, and those without a speaker."""
+    """True passes the entries of this speaker; False all others, also those without a speaker."""
 
     def __call__(self, entry: Entry) -> bool:
+        """Return whether the entry passes."""
         is_by_speaker = entry.speaker == self.speaker
         return is_by_speaker if self.same else not is_by_speaker
 
 
 def hit_as_entry(hit: Hit) -> Entry:
-    """Return an entry with the id, the text and the other fields of a hit."""
+    """Turn the result of a search into an entry that can be searched again; the score is lost."""
+    # The label, e.g. the type of a fact, is a field of a hit, but a tag of an entry.
     tags = {LABEL: hit.label} if hit.label else {}
     return Entry(
         id=hit.id,

@@ -50,7 +50,7 @@ class BM25Index:
 
     def __init__(self) -> None:
         self._postings: dict[str, _Posting] = {}
-        """The rows that have each term; no term without rows."""
+        """For each term the rows with texts that have it; no term without rows."""
         self._lengths: array[float] = array("d")
         """The number of terms in each row; 0 for a row without a text."""
         self._total_length = 0
@@ -58,7 +58,10 @@ class BM25Index:
         self._text_count = 0
         """How many rows have a text."""
         self._terms_by_frequency: array[int] = array("q", [0])
-        """At place n: how many terms are in exactly n texts. Place 0 means nothing."""
+        """How many terms have each document frequency: at index 3, how many are in 3 texts.
+
+        Index 0 means nothing.
+        """
 
         # What follows from all texts is computed when a query needs it, and dropped at every
         # change.
@@ -68,10 +71,10 @@ class BM25Index:
         """The weight of terms that are in half of the texts or more."""
 
     def set_text(self, row: int, text: str | None, old_text: str | None = None) -> None:
-        """Give a row another text.
+        """Store the text of a row, in place of the old one, so that queries can find its words.
 
-        A row without a text, None, does not count as a text. A row with the empty text "" does, and
-        makes the mean length smaller.
+        A row is the number of an entry. A row without a text, None, does not count as a text. A row
+        with the empty text "" does, and makes the mean length smaller.
 
         Args:
             row: A row that exists, or the next one.
@@ -96,18 +99,19 @@ class BM25Index:
         if text is not None:
             self._text_count += 1
 
-        # Both depend on all texts, so they are outdated now.
+        # These two depend on all texts, so they are outdated now.
         self._term_scores = {}
         self._common_weight = None
 
     def scores(self, query: str) -> np.ndarray:
-        """Return the score of every row, float64 of shape [rows].
+        """Return how well the text of every row matches the words of a query.
 
-        Rows that share no word with the query score 0.
+        Returns:
+            The BM25 scores, float64 of shape [rows]; 0 for rows that share no word with the query.
         """
         scores = np.zeros(len(self._lengths))
-        # Terms are added in the order of the query, and twice if they are there twice: in another
-        # order sums would be rounded in another way.
+        # A term that the query has twice is added twice. The order of the terms matters too: in
+        # another order sums would be rounded in another way.
         for term in query_terms(query):
             posting = self._postings.get(term)
             if posting is not None:
@@ -115,9 +119,10 @@ class BM25Index:
         return scores
 
     def rarity(self, text: str) -> float:
-        """Return how rare the rarest term of a text is; 0 for a text without terms.
+        """Return how rare the rarest term of a text is in this index; 0 for a text without terms.
 
-        It is log(1 + (texts - frequency + 0.5) / (frequency + 0.5)), which is never negative.
+        The rarity of a term is log(1 + (texts - frequency + 0.5) / (frequency + 0.5)). It is never
+        negative.
         """
         rarity = 0.0
         for term in tokens(text):
@@ -127,18 +132,23 @@ class BM25Index:
         return rarity
 
     def _frequency(self, term: str) -> int:
-        """Return how many texts have a term."""
+        """Return the document frequency of a term: how many texts have it."""
         posting = self._postings.get(term)
         return len(posting.rows) if posting is not None else 0
 
     def _set_count(self, term: str, row: int, count: int) -> None:
-        """Set how often the text of a row has a term.
+        """Store how often a term stands in the text of a row, and update the statistics of terms.
+
+        The document frequency of a term is the number of texts that have it. `_terms_by_frequency`
+        counts terms by it: if 5 terms are in 3 texts each, the number at index 3 is 5.
 
         Args:
-            term: The term.
+            term: The term, a stemmed word.
             row: The row.
-            count: How often; 0 only if the row has had the term so far.
+            count: How often the term stands in the text now. 0 removes the term from the row, which
+                must have it.
         """
+        # A posting lists the rows whose texts have the term.
         posting = self._postings.get(term)
         if posting is None:
             posting = _Posting()
@@ -150,14 +160,23 @@ class BM25Index:
         if frequency == 0:
             del self._postings[term]
 
-        # The term moves from the terms in `old_frequency` texts to those in `frequency` texts.
+        # A frequency rises by at most 1 in one call, so one more place is enough. A new term takes
+        # 1 off the number at index 0, which nobody reads.
         if frequency == len(self._terms_by_frequency):
             self._terms_by_frequency.append(0)
         self._terms_by_frequency[old_frequency] -= 1
         self._terms_by_frequency[frequency] += 1
 
     def _scores_of_term(self, term: str, posting: _Posting) -> np.ndarray:
-        """Return what a term adds to the scores of its rows; the module has the formula."""
+        """Return what a term of a query adds to the BM25 score of each text that has the term.
+
+        Longer texts get less. The docstring of the module has the formula.
+
+        Args:
+            term: The term.
+            posting: The rows that have the term, and how often.
+        """
+        # Computed once, and kept until a text of the index changes.
         if term not in self._term_scores:
             counts = posting.count_array()
             lengths = np.frombuffer(self._lengths)[posting.row_array()]
@@ -171,18 +190,27 @@ class BM25Index:
         return self._term_scores[term]
 
     def _weight(self, frequency: int) -> float:
-        """Return the weight of a term that is in so many texts."""
+        """Return how much a term counts in a query; rare terms count more.
+
+        Args:
+            frequency: In how many texts the term is.
+        """
         if 2 * frequency < self._text_count:
             return math.log(self._text_count - frequency + 0.5) - math.log(frequency + 0.5)
 
-        # By the formula it would be 0 or less: a text would lose by having a word of the query.
+        # A term in half of the texts or more would get 0 or less by this formula, and a text would
+        # lose by having a word of the query. So all such terms get the same small weight.
         if self._common_weight is None:
             self._common_weight = max(EPSILON * self._mean_weight(), FLOOR)
         return self._common_weight
 
     def _mean_weight(self) -> float:
-        """Return the mean weight of all terms by the formula, which may be negative."""
+        """Return the mean of log(texts - frequency + 0.5) - log(frequency + 0.5) over all terms.
+
+        The frequency of a term is the number of texts that have it. The mean may be negative.
+        """
         # Terms of the same frequency have the same weight, so it is computed once for all of them.
+        # At index 3 of this array stands how many terms are in 3 texts; index 0 means nothing.
         terms_by_frequency = np.frombuffer(self._terms_by_frequency, np.int64)
         frequencies = np.flatnonzero(terms_by_frequency[1:]) + 1
         term_counts = terms_by_frequency[frequencies]
@@ -200,14 +228,14 @@ class _Posting:
     """How often the text of each of these rows has the term; never 0."""
 
     def set_count(self, row: int, count: int) -> None:
-        """Set how often the text of a row has the term.
+        """Store how often the text of a row has the term. `rows` stay sorted.
 
         Args:
             row: The row.
-            count: How often; 0 removes the row, which must be among `rows` then.
+            count: How often. 0 removes the row, and is allowed only if the row is among `rows`.
         """
         if not self.rows or row > self.rows[-1]:
-            # The usual case: a new text of an index has its last row.
+            # The usual case: a new text of an index has the highest row.
             self.rows.append(row)
             self.counts.append(count)
             return
@@ -222,17 +250,18 @@ class _Posting:
             del self.rows[position]
             del self.counts[position]
 
-    # An array cannot grow while a numpy array shares its memory. So the arrays that these two
-    # return must be gone before the next change.
     def row_array(self) -> np.ndarray:
-        """Return `rows` without copying them."""
+        """Return `rows` as a numpy array that shares their memory.
+
+        Drop it before the next change: `rows` cannot grow while a numpy array shares their memory.
+        """
         return np.frombuffer(self.rows, np.int64)
 
     def count_array(self) -> np.ndarray:
-        """Return `counts` without copying them."""
+        """Return `counts` as a numpy array that shares their memory; drop it as `row_array`."""
         return np.frombuffer(self.counts, np.uint32)
 
 
 def _term_counts(text: str | None) -> Counter[str]:
-    """Return how often a text has each of its terms; None has none."""
+    """Return how often a text has each of its terms (stemmed words); None has no terms."""
     return Counter(tokens(text)) if text else Counter()

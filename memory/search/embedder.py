@@ -18,12 +18,12 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """Names the vectors: two embedders of one name return the same ones."""
+        """The name of the embedder; two with the same name return the same vectors."""
         ...
 
     @property
     def dimension(self) -> int:
-        """The length of a vector; 0 until the endpoint has returned one."""
+        """The number of numbers in a vector; 0 until the endpoint has returned one."""
         ...
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -36,10 +36,10 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class QueryEmbedder(Protocol):
-    """An embedder that makes other vectors of a text that is searched for."""
+    """An embedder that makes different vectors of queries than of the texts to be searched."""
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """Return one vector for each query; as `Embedder.embed`."""
+        """Return one vector for each query, in the form of `Embedder.embed`."""
         ...
 
 
@@ -52,14 +52,20 @@ class EmbedderWithReranker(Protocol):
 
 
 def query_vectors(embedder: Embedder, queries: Sequence[str]) -> np.ndarray:
-    """Return one vector for each query, float32 of shape [queries, dimension]."""
+    """Turn queries into vectors, one for each, float32 of shape [queries, dimension].
+
+    Some embedders make different vectors of queries than of the texts to be searched.
+    """
     if isinstance(embedder, QueryEmbedder):
         return embedder.embed_queries(queries)
     return embedder.embed(queries)
 
 
 def reranker_of(embedder: Embedder | None) -> Reranker | None:
-    """Return the reranker that comes with an embedder, if there is one."""
+    """Return the reranker that comes with an embedder; None if there is none.
+
+    A reranker is a model that puts the best hits of a search in a better order.
+    """
     if isinstance(embedder, EmbedderWithReranker):
         return embedder.reranker
     return None

@@ -32,13 +32,15 @@ from .scores import standard_scores
 from .weights import SignalWeights
 
 EXCLUDED = -math.inf
-"""The score of a row that cannot be a hit, e.g. of one without an entry."""
+"""The score of a row that must never be a hit, e.g. of one without an entry."""
+
+# Values for `QueryScores.lowest_hit_score`, the least score of a hit.
 ANY_SCORE = float(np.finfo(np.float32).min)
-"""As the lowest score of a hit: every row is a hit, except those that are `EXCLUDED`."""
+"""The lowest finite number: every row is a hit, except those that are `EXCLUDED`."""
 POSITIVE_SCORE = float(np.finfo(np.float64).smallest_subnormal)
-"""As the lowest score of a hit: every row that scores more than 0 is a hit."""
+"""The smallest number above 0: every row that scores more than 0 is a hit."""
 NO_HITS = math.inf
-"""As the lowest score of a hit: no row is a hit."""
+"""No score reaches infinity, so no row is a hit."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,10 @@ class QueryScores:
     """
 
     def masked(self, passes: np.ndarray | None) -> QueryScores:
-        """Return scores by which only the rows that pass can be hits.
+        """Return the same scores, but with the rows that do not pass a filter excluded.
 
         Args:
-            passes: Whether each row passes; None passes all.
+            passes: Whether each row passes, shape [rows]; None if there is no filter.
         """
         if passes is None:
             return self
@@ -69,7 +71,10 @@ class QueryScores:
 def question_bonus(
     is_speaker: np.ndarray | None, month_nearness: np.ndarray | None, weights: SignalWeights
 ) -> np.ndarray | None:
-    """Return what each row gains because a question asks for a speaker or a month, in deviations.
+    """Return what each row gains by its speaker and its month, if a question asks for these.
+
+    A row is an entry of the index. For "What did Ann say in May?" entries by Ann gain, and entries
+    of May.
 
     Args:
         is_speaker: Whether each row is by a speaker that the question asks for; None if it asks for
@@ -79,7 +84,7 @@ def question_bonus(
         weights: The weights of the index.
 
     Returns:
-        Shape [rows]; None if the question asks for neither.
+        The gains in standard deviations of a score, shape [rows]; None if nothing is asked for.
     """
     bonus: np.ndarray | None = None
     if is_speaker is not None:
@@ -93,32 +98,39 @@ def question_bonus(
 def score_by_words(
     word_scores: np.ndarray, bonus: np.ndarray | None, min_score: float
 ) -> QueryScores:
-    """Score rows by words alone; only rows whose word score is above 0 are hits.
+    """Score the rows of an index by the words that they share with a query, not by vectors.
 
     Args:
-        word_scores: BM25 of each row, with the shares of its neighbours.
-        bonus: What `question_bonus` returned.
-        min_score: What a hit scores at least, without the bonus.
+        word_scores: How well the words of each row match (BM25), with the shares of its neighbours.
+        bonus: What each row gains by its speaker and month, from `question_bonus`; None if nothing.
+        min_score: The least score of a hit, without the bonus.
     """
+    # A row that scores 0 has no word of the query, so it is no hit even if `min_score` is 0.
     lowest_hit_score = max(min_score, POSITIVE_SCORE)
     if bonus is None:
         return QueryScores(word_scores, lowest_hit_score)
 
-    # The bonus is in deviations. It orders the hits by words, and makes no further hits.
+    # The bonus only changes the order of the hits. Rows that are no hits by their words score 0.
+    # The bonus is in standard deviations, so it is multiplied with that of the word scores.
     is_hit = word_scores >= lowest_hit_score
     scores = word_scores + bonus * word_scores.std()
     return QueryScores(np.where(is_hit, scores, 0), lowest_hit_score)
 
 
 def score_by_cosines(cosines: np.ndarray, has_vector: bool, min_score: float) -> QueryScores:
-    """Score rows by cosines alone.
+    """Score the rows of an index by the similarity of their vectors to that of a query.
 
     Args:
-        cosines: The cosine of each row; -inf for a row without an entry.
-        has_vector: Whether the query has a vector, which a blank one has not.
-        min_score: What a hit scores at least.
+        cosines: The similarity of each row, from -1 to 1; -inf for a row without an entry.
+        has_vector: Whether the query has a vector; a query without words has none.
+        min_score: The least score of a hit; -inf if every score will do.
     """
-    lowest_hit_score = max(min_score, ANY_SCORE) if has_vector else NO_HITS
+    if not has_vector:
+        return QueryScores(cosines, NO_HITS)
+
+    # A row without an entry scores -inf. It must not be a hit even if `min_score` is -inf, so let
+    # the least score of a hit be a finite number.
+    lowest_hit_score = max(min_score, ANY_SCORE)
     return QueryScores(cosines, lowest_hit_score)
 
 
@@ -132,15 +144,19 @@ def score_by_words_and_cosines(
     min_score: float,
     weights: SignalWeights,
 ) -> QueryScores:
-    """Score rows by the sum of all signals; see the formula at the top of the module.
+    """Score the rows of an index by words and vectors together, and by speaker and month.
+
+    Words and cosines are each counted in standard deviations from their mean, and added; see the
+    formula at the top of the module.
 
     Args:
-        word_scores: BM25 of each row, with the shares of its neighbours.
-        cosines: The cosine of each row, without shares; -inf for a row without an entry.
-        has_vector: Whether the query has a vector, which a blank one has not.
-        bonus: What `question_bonus` returned.
-        smoothing: Adds to cosines the shares of neighbours.
-        min_score: Rows with a lower cosine of their own are no hits.
+        word_scores: How well the words of each row match (BM25), with the shares of its neighbours.
+        cosines: The similarity of the vectors of each row and the query, without shares of
+            neighbours; -inf for a row without an entry.
+        has_vector: Whether the query has a vector; a query without words has none.
+        bonus: What each row gains by its speaker and month, from `question_bonus`; None if nothing.
+        smoothing: Gives each turn of a dialogue a share of the cosines of the turns around it.
+        min_score: Rows with a lower value in `cosines` are no hits.
         weights: The weights of the index.
     """
     has_entry = cosines > -math.inf
@@ -153,6 +169,7 @@ def score_by_words_and_cosines(
     similarity[cosines < min_score] = EXCLUDED
     scores = similarity if bonus is None else similarity + bonus
 
+    # A query without words is similar to nothing.
     has_hits = has_vector or word_scores.any()
     return QueryScores(
         scores=scores,
@@ -164,9 +181,10 @@ def score_by_words_and_cosines(
 def _sum_of_standard_scores(
     word_scores: np.ndarray, cosines: np.ndarray, has_entry: np.ndarray
 ) -> np.ndarray:
-    """Return the sum of words and cosine of each row, each in standard deviations from its mean.
+    """Add the word score and the cosine of each row, each in standard deviations from its mean.
 
-    A row without an entry is `EXCLUDED`, and counts for no mean.
+    BM25 and cosines have no common unit, so they cannot be added as they are. Rows without an entry
+    get the score `EXCLUDED`, and count for no mean.
     """
     if has_entry.all():
         # The usual case, in which no rows need to be picked out.

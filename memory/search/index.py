@@ -79,7 +79,7 @@ class Index:
         return len(self._rows)
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Add entries, in place of those of the same ids; errors as of `update`."""
+        """Add entries; an entry replaces the one with the same id. Errors are those of `update`."""
         self.update(entries)
 
     def remove(self, ids: Iterable[str]) -> None:
@@ -90,13 +90,14 @@ class Index:
         """Remove entries and add others, with one call of the embedder.
 
         Args:
-            entries: The entries to add, in place of those of the same ids.
-            removed_ids: Ids of entries to remove before. Unknown ids are ignored.
+            entries: The entries to add; an entry replaces the one with the same id.
+            removed_ids: Ids of entries to remove first. Unknown ids are ignored.
 
         Raises:
             ProgramError: The embedder's vectors have another length than those in the index.
             EndpointError: The embedder cannot be reached.
         """
+        # If an id comes twice, the last entry counts.
         latest_entries = {entry.id: entry for entry in entries}
         new_entries = list(latest_entries.values())
         texts_by_entry = [self._embedded_texts(entry) for entry in new_entries]
@@ -106,6 +107,8 @@ class Index:
 
         self._rows.remove(removed_ids)
         self._rows.put(new_entries, [len(texts) for texts in texts_by_entry], vectors)
+
+        # Removed entries leave empty rows behind. Get rid of these when they are many.
         if self._rows.is_mostly_empty():
             self._rows = self._rows.compacted()
 
@@ -146,10 +149,14 @@ class Index:
         where: EntryFilter | None = None,
         vectors: np.ndarray | None = None,
     ) -> list[DeferredSearch]:
-        """Do the part of `search` that reads the index; arguments and errors are those of `search`.
+        """Do the part of `search` that reads the index, and leave slow work for later.
+
+        The slow work is that of a reranker, a model that puts the first hits in a better order. It
+        can then be done without the lock of the index. Arguments and errors are those of `search`.
 
         Returns:
-            The rest of the search of each query. It may be done when the index has changed.
+            One object for each query. Its method `hits` does the rest of the search, and stays
+            valid when the index changes.
         """
         check_queries(queries)
         if len(self) == 0 or not queries or k <= 0:
@@ -161,7 +168,7 @@ class Index:
             speaker_filter = self._rows.speaker_filter(where)
             where = None
 
-        # After reranking the first hits may be any of those that the reranker reads.
+        # A reranker may put any of the hits that it reads first, so find all of these.
         reranker = self._reranker()
         limit = k if reranker is None else max(k, self.weights.reranked_hits)
 
@@ -169,17 +176,18 @@ class Index:
         all_scores = self._score_queries(queries, min_score, vectors)
         for query, query_scores in zip(queries, all_scores, strict=True):
             visible_scores = query_scores.masked(speaker_filter)
+            # Turns that only repeat the query or another hit stand behind all other hits.
             repeat_filter = RepeatFilter(query) if self.hybrid else None
             ranking = rank_rows(self._rows.entries, visible_scores, limit, where, repeat_filter)
-            reranking = self._reranking(reranker, query, ranking, query_scores.similarity)
+            reranking = self._prepare_reranking(reranker, query, ranking, query_scores.similarity)
             searches.append(DeferredSearch(ranking, k, reranking))
         return searches
 
     def semantic_queries(self, queries: Sequence[str]) -> list[str]:
-        """Return the text of each query that is embedded: its first `MAX_QUERY_CHARS` characters.
+        """Return the texts of queries that are turned into vectors: the first `MAX_QUERY_CHARS`.
 
         Where words count as well, names of speakers are left out: the vector of a name is similar
-        to those of all turns by its speaker, whatever they are about.
+        to all turns by this speaker, whatever they are about.
         """
         searched_texts = [query[:MAX_QUERY_CHARS] for query in queries]
         if not self._combines_words_and_vectors:
@@ -187,7 +195,7 @@ class Index:
         return [self._rows.speakers.without_names(text) for text in searched_texts]
 
     def _embedded_texts(self, entry: Entry) -> list[str]:
-        """Return the texts of an entry that are embedded, each into a vector of its own."""
+        """Return the parts of an entry's text that each get a vector; none without an embedder."""
         if self.embedder is None:
             return []
         if not self._combines_words_and_vectors:
@@ -198,18 +206,23 @@ class Index:
         return passages(entry.text, entry.speaker)
 
     def _embed(self, texts_by_entry: Sequence[Sequence[str]]) -> np.ndarray | None:
-        """Return the vectors of all texts, one entry after the other; None if there are none."""
+        """Return the vectors of the texts of entries, shape [texts, dimension].
+
+        The vectors of the first entry come first, then those of the second, and so on. None if
+        there is no embedder or no text.
+        """
         texts = [text for entry_texts in texts_by_entry for text in entry_texts]
         if self.embedder is None or not texts:
             return None
         return self._comparable_vectors(self.embedder.embed(texts))
 
     def _comparable_vectors(self, vectors: np.ndarray) -> np.ndarray:
-        """Return vectors in the form in which they are compared, rounded where words count as well.
+        """Check the length of vectors, and round them where words count as well.
 
         Raises:
-            ProgramError: They have another length than those in the index.
+            ProgramError: The vectors have another length than those in the index.
         """
+        # The index has the dimension 0 until it gets the first vector.
         dimension = self._rows.vectors.dimension
         if dimension not in (0, vectors.shape[1]):
             name = self.embedder.name if self.embedder else None
@@ -220,13 +233,17 @@ class Index:
         if not self._combines_words_and_vectors:
             return vectors
 
-        # Equal vectors must get equal cosines; see `VECTOR_STEPS`.
+        # Equal vectors must get exactly equal cosines. With numbers that are multiples of
+        # 1 / VECTOR_STEPS, products add up without rounding.
         return np.round(vectors * VECTOR_STEPS).astype(np.float32) / np.float32(VECTOR_STEPS)
 
     def _score_queries(
         self, queries: Sequence[str], min_score: float, vectors: np.ndarray | None
     ) -> Iterator[QueryScores]:
-        """Yield the scores of all rows, for one query after the other; arguments as of `search`."""
+        """Yield how well all entries fit a query, for one query after the other.
+
+        What counts depends on the index: words, vectors or both. Arguments are those of `search`.
+        """
         if self.embedder is None:
             for query in queries:
                 bonus = self._question_bonus(query) if self.hybrid else None
@@ -256,49 +273,63 @@ class Index:
             )
 
     def _question_bonus(self, query: str) -> np.ndarray | None:
-        """Return what each row gains by its speaker and its month; None if nothing does."""
+        """Return what each row gains by its speaker and its month, if the question asks for these.
+
+        None if it asks for neither.
+        """
         is_speaker = self._rows.is_wanted_speaker(query)
         month_nearness = self._rows.month_nearness(query)
         return question_bonus(is_speaker, month_nearness, self.weights)
 
     def _reranker(self) -> Reranker | None:
-        """Return the reranker that orders the first hits again; None if they stay as they are."""
+        """Return the model that puts the first hits in a better order; None if none is used."""
         if not self._combines_words_and_vectors or self.weights.reranked_hits == 0:
             return None
         return reranker_of(self.embedder)
 
-    def _reranking(
+    def _prepare_reranking(
         self,
         reranker: Reranker | None,
         query: str,
         ranking: Ranking,
         similarity: np.ndarray | None,
     ) -> Reranking | None:
-        """Return how a reranker will order the first hits again; None if they stay as they are.
+        """Collect all that a reranker needs of the index, so that it can be called later.
 
-        The reranker is not called yet, but all that it needs is read from the index.
+        A reranker is a slow model that puts the first hits in a better order. It is called when the
+        index is no longer locked, and may have changed.
 
         Args:
             reranker: The reranker, if there is one.
             query: The query.
-            ranking: The ranking of the query.
-            similarity: What words and cosines add to the score of each row; see `QueryScores`.
+            ranking: The hits of the query.
+            similarity: What words and cosines add to the score of each row; None if not both count,
+                and then there is no reranker either.
+
+        Returns:
+            None if the hits stay in their order.
         """
         if reranker is None or similarity is None or not ranking.best:
             return None
 
+        # The reranker chooses the words that count more if they are rare. Only the index knows how
+        # rare they are.
         [semantic_query] = self.semantic_queries([query])
         words = reranker.words(semantic_query)
+        word_rarities = {word: self._rows.word_rarity(word) for word in words}
+
+        # It reads the first hits only.
         texts = texts_to_read(ranking.best, self.weights)
         rows = np.array([candidate.row for candidate in ranking.best[: len(texts)]])
         return Reranking(
             reranker=reranker,
             query=semantic_query,
-            word_rarities={word: self._rows.word_rarity(word) for word in words},
+            word_rarities=word_rarities,
             texts=texts,
             rows=rows,
             similarity=similarity[rows],
             similarity_weight=self.weights.similarity_beside_reranker,
+            # Gives each turn of a dialogue a share of the scores of the turns around it.
             smoothing=self._rows.smoothing(),
         )
 

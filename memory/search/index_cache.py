@@ -70,9 +70,9 @@ PartEntries = tuple[Entry, ...]
 
 
 class Lineage(SharedByCopies):
-    """The indexes that all versions of one memory share; it lives as long as any version.
+    """Holds the indexes that all versions of one memory share, and lives as long as any version.
 
-    Any two lineages are equal, so that memories are equal if their fields are.
+    Any two lineages are equal, so that memories are equal if their other fields are.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Lineage(SharedByCopies):
         return isinstance(other, Lineage)
 
     def __reduce__(self) -> tuple[type[Lineage], tuple[()]]:
-        # A memory that comes out of a pickle gets an index of its own with its first search.
+        # Indexes are not pickled: the memory that is loaded gets a new index at its first search.
         return Lineage, ()
 
 
@@ -91,7 +91,7 @@ class SearchedMemory(Protocol):
 
     @property
     def lineage(self) -> Lineage:
-        """The lineage that it shares with its other versions."""
+        """Holds the indexes that this version of a memory shares with its other versions."""
         ...
 
 
@@ -134,7 +134,8 @@ class IndexCache(SharedByCopies):
     ) -> list[list[Hit]]:
         """Find the best entries of a memory for each query.
 
-        In bridged code a thread searches: it may hold a lock while it waits for an embedder.
+        Called from code that runs in an event loop, it searches in a thread: a search may wait for
+        a lock and for an embedder, and would hold up the loop.
 
         Args:
             memory: Any version of a memory.
@@ -157,11 +158,11 @@ class IndexCache(SharedByCopies):
         where: EntryFilter | None,
         vectors: np.ndarray | None,
     ) -> list[list[Hit]]:
-        """Search in the running thread."""
+        """Do the work of `search`, in the thread that calls this."""
         shared = self._shared_index(memory)
 
-        # Embed before the lock is held: an embedder may wait for an endpoint, and other threads
-        # would have to wait with it.
+        # Turn queries into vectors before the lock is held: an embedder may wait for an endpoint,
+        # and other threads would have to wait with it.
         if vectors is None and queries and k > 0:
             vectors = self._query_vectors(shared, memory, queries)
 
@@ -172,20 +173,23 @@ class IndexCache(SharedByCopies):
             with timed_search():
                 searches = index.search_deferred(queries, k, min_score, where, vectors)
 
-        # The rest does not read the index. A reranker may take seconds, so it runs without the
-        # lock.
+        # The rest does not read the index. It may call a reranker, which takes seconds, so do it
+        # without the lock.
         with timed_search():
             return [search.hits() for search in searches]
 
     def entries(self, memory: SearchedMemory) -> list[Entry]:
-        """Return the entries that are searched in a memory, in their order, without an index."""
+        """Return all entries of a memory that a search looks at, in their order.
+
+        It needs no index, so none is built.
+        """
         entries: list[Entry] = []
         for part in self._parts(memory):
             entries.extend(self._part_entries(memory, part))
         return entries
 
     def _shared_index(self, memory: SearchedMemory) -> _SharedIndex:
-        """Return the index that all versions of a memory share; at first an empty one."""
+        """Return the index that all versions of a memory share; an empty one before any search."""
         indexes = memory.lineage.indexes
         shared = indexes.get(self)
         if shared is None:
@@ -194,12 +198,19 @@ class IndexCache(SharedByCopies):
         return shared
 
     def _new_index(self) -> Index:
+        """Return an empty index with the settings of this cache."""
         return Index(self.embedder, self.hybrid, self.weights)
 
     def _query_vectors(
         self, shared: _SharedIndex, memory: SearchedMemory, queries: Sequence[str]
     ) -> np.ndarray | None:
-        """Return the vectors of queries; None if there is no embedder or nothing to search."""
+        """Turn queries into vectors; None if there is no embedder or nothing to search.
+
+        Args:
+            shared: The index of the memory, with its lock.
+            memory: The version of the memory that is searched.
+            queries: The queries.
+        """
         if self.embedder is None:
             return None
 
@@ -210,40 +221,49 @@ class IndexCache(SharedByCopies):
                 return None
             semantic_queries = index.semantic_queries(queries)
 
-        # The lock is released on purpose: an embedder may wait for an endpoint.
+        # The lock is released here on purpose: an embedder may wait for an endpoint.
         with timed_search():
             return query_vectors(self.embedder, semantic_queries)
 
     def _updated_index(self, shared: _SharedIndex, memory: SearchedMemory) -> Index:
-        """Return the index after updating it to a version of its memory.
+        """Make the index hold the entries of a version of its memory, and return it.
 
-        The caller holds the lock of the index until it has used the index.
+        The caller must hold `shared.lock` until it has used the index: other threads may update it
+        to other versions.
         """
         if shared.holds_version(memory):
             return shared.index
 
-        # An index without parts is new, or its last update failed: build it anew.
-        if not shared.parts or not self._update(shared, memory):
-            shared.reset(self._new_index())
-            self._update(shared, memory)
+        # Change only what differs from the version that the index holds. If it has no parts, it is
+        # new or its last update failed.
+        if shared.parts and self._update(shared, memory):
+            return shared.index
+
+        # Build it anew.
+        shared.reset(self._new_index())
+        self._update(shared, memory)
         return shared.index
 
     def _update(self, shared: _SharedIndex, memory: SearchedMemory) -> bool:
-        """Update an index to another version of its memory.
+        """Change an index so that it holds the entries of another version of its memory.
+
+        A memory consists of parts, e.g. facts, and entries are made of these. Parts never change: a
+        part that both versions have is the same object in both, and its entries need no update.
 
         Returns:
-            Whether it holds every entry then. It may not if two entries of a version have one id:
-            they share a row of the index, so that both are gone when one of them is removed.
+            Whether the index now holds all entries. If not, it must be built anew.
         """
         old_parts = shared.parts
         new_parts = self._parts(memory)
+
+        # If anything below fails, the index is half updated and must not pass for any version.
         shared.forget_version()
 
-        # Parts at the beginning that both versions share need no update.
+        # Skip the parts that both versions begin with. The tail is all that comes after them.
         prefix_length = common_prefix_length(old_parts, new_parts)
         old_tail = shared.entries_by_part[prefix_length:]
 
-        # Of the parts behind, those that did not change keep their entries.
+        # In the tail, make entries of new parts only.
         known_entries = _entries_by_identity(old_parts[prefix_length:], old_tail)
         new_tail: list[PartEntries] = []
         for part in new_parts[prefix_length:]:
@@ -252,6 +272,8 @@ class IndexCache(SharedByCopies):
                 entries = tuple(self._part_entries(memory, part))
             new_tail.append(entries)
 
+        # Two entries of a version may have the same id. They share a row of the index, so both are
+        # gone when one of them is removed. Then the index is shorter than expected.
         expected_length = len(shared.index) + _count_entries(new_tail) - _count_entries(old_tail)
         changes = _EntryChanges.between(old_tail, new_tail)
         shared.index.update(changes.added, changes.removed_ids)
@@ -262,9 +284,9 @@ class IndexCache(SharedByCopies):
 
 
 class _SharedIndex:
-    """An index, and the version of a memory whose entries it holds.
+    """An index, with a note which version of a memory has its entries in the index now.
 
-    Whoever reads or changes anything of it holds `lock`.
+    Hold `lock` to read or to change anything in here.
     """
 
     def __init__(self, index: Index) -> None:
@@ -272,28 +294,28 @@ class _SharedIndex:
         self.lock = threading.RLock()
         self.index = index
         self.parts: Sequence[Any] = ()
-        """The parts of the version; () if the index holds no version, or an empty one."""
+        """The parts of this version, e.g. its facts; () for no version, or an empty one."""
         self.entries_by_part: list[PartEntries] = []
         """The entries of each of these parts."""
         self._memory: weakref.ref[SearchedMemory] | None = None
-        """The version; None if the index holds none."""
+        """A weak reference to this version; None if the index holds no version."""
 
     def holds_version(self, memory: SearchedMemory) -> bool:
         """Return whether the index holds exactly the entries of this version."""
         return self._memory is not None and self._memory() is memory
 
     def set_version(self, memory: SearchedMemory, parts: Sequence[Any]) -> None:
-        """Note that the index holds a version. The reference to it is weak: it may be freed."""
+        """Note which version the index holds now. A weak reference lets the version be freed."""
         self.parts = parts
         self._memory = weakref.ref(memory)
 
     def forget_version(self) -> None:
-        """Note that the index is about to change: if that fails, it holds no version."""
+        """Note that the index holds no version, because it is about to be changed."""
         self.parts = ()
         self._memory = None
 
     def reset(self, empty_index: Index) -> None:
-        """Begin again with an empty index."""
+        """Begin anew with an empty index."""
         self.forget_version()
         self.index = empty_index
         self.entries_by_part = []
@@ -306,27 +328,33 @@ class _EntryChanges:
     added: list[Entry]
     """Entries to add after the removal, in their order."""
     removed_ids: set[str]
-    """Ids to remove first. Entries that only change their place in the order are added again."""
+    """Ids to remove first, also of entries that are in `added` because their order changed."""
 
     @classmethod
     def between(
         cls, old_tail: Iterable[PartEntries], new_tail: Iterable[PartEntries]
     ) -> _EntryChanges:
-        """Return the changes between the entries of two versions, by parts.
+        """Return which entries to remove from an index and which to add, to get the new version.
+
+        Both versions of the memory begin with the same entries, which are left out here.
 
         Args:
-            old_tail: The entries of the old version behind those that both versions begin with.
-            new_tail: The entries of the new version behind these.
+            old_tail: The other entries of the old version, grouped by parts of the memory.
+            new_tail: The other entries of the new version.
         """
         old_entries = {entry.id: entry for entry in _flat(old_tail)}
         new_entries = {entry.id: entry for entry in _flat(new_tail)}
+
+        # The order of equal hits is that in which their entries were added. So an entry that is
+        # out of order is removed, and added again at the end.
         reordered_ids = _reordered_ids(old_entries, new_entries)
 
         added: list[Entry] = []
         for entry_id, entry in new_entries.items():
             old_entry = old_entries.get(entry_id)
-            # Entries of parts that stayed are the same objects and need not be compared.
+            # "is" saves comparing the texts of entries that are the same object.
             is_unchanged = old_entry is entry or old_entry == entry
+            # Adding a changed entry replaces the old one, so its id need not be removed.
             if entry_id in reordered_ids or not is_unchanged:
                 added.append(entry)
 
@@ -335,15 +363,20 @@ class _EntryChanges:
 
 
 def _reordered_ids(old_entries: Mapping[str, Entry], new_entries: Mapping[str, Entry]) -> set[str]:
-    """Return the ids in both versions that must be removed and added again.
+    """Return the ids of entries that must be removed and added again to get into the new order.
 
     An index finds entries of equal scores in the order in which they were added. So an entry may
-    stay only if all that come before it in the new version stay, too, and in their order. From
+    stay only if all that come before it in the new version stay too, in the same order. From
     a, b, c to a, x, b, c, only a may stay: b and c are added again after x.
+
+    Args:
+        old_entries: The entries of the old version by id, in their order.
+        new_entries: The entries of the new version by id, in their order.
     """
     ids_in_both = [entry_id for entry_id in old_entries if entry_id in new_entries]
 
-    # Compared with all ids of the new version, so that a new id ends what may stay.
+    # Count how many ids at the beginning may stay. In the example, a is equal in both lists, but
+    # then b meets x.
     kept_count = 0
     for old_id, new_id in zip(ids_in_both, new_entries, strict=False):
         if old_id != new_id:
@@ -355,21 +388,23 @@ def _reordered_ids(old_entries: Mapping[str, Entry], new_entries: Mapping[str, E
 def _entries_by_identity(
     parts: Sequence[Any], entries_by_part: Sequence[PartEntries]
 ) -> dict[int, PartEntries]:
-    """Return the entries of each part by `id(part)`: only the same object is the same part.
+    """Return a dict from `id(part)` to the entries of the part.
 
-    The ids are valid as long as the parts are referenced.
+    The key is the identity, not the value: a part that did not change between two versions of a
+    memory is the same object. An identity is valid as long as the part is referenced.
     """
     pairs = zip(parts, entries_by_part, strict=True)
     return {id(part): entries for part, entries in pairs}
 
 
 def _flat(entries_by_part: Iterable[PartEntries]) -> Iterator[Entry]:
-    """Yield the entries of all parts, one part after the other."""
+    """Yield the entries of all parts of a memory, one part after the other."""
     for entries in entries_by_part:
         yield from entries
 
 
 def _count_entries(entries_by_part: Iterable[PartEntries]) -> int:
+    """Return the number of entries in all parts together."""
     return sum(len(entries) for entries in entries_by_part)
 
 

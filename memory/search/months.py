@@ -5,7 +5,10 @@
     >>> from mempiler.memory.search.months import month_nearness, month_number
     >>> times = [datetime(2023, 5, 7), datetime(2023, 6, 1), datetime(2022, 5, 1), None]
     >>> months = np.array([month_number(time) for time in times])
-    >>> month_nearness("What did Ann do in May 2023?", months, next_month=0.4, year=0.3).tolist()
+    >>> question = "What did Ann do in May 2023?"
+    >>> month_nearness(
+    ...     question, months, next_month_nearness=0.4, same_year_nearness=0.3
+    ... ).tolist()
     [1.0, 0.4, 0.0, 0.0]
 
 Queries are in English or Chinese.
@@ -53,7 +56,8 @@ class _Date(NamedTuple):
     """A date as a query names it."""
 
     month: int
-    """A `month_number`."""
+    """12 * year + month, as `month_number` returns it. Without a year in the query, only the month
+    counts: the year is whatever dateparser filled in."""
     is_year: bool
     """Whether only a year was named; then `month` is some month of it."""
     has_year: bool
@@ -61,30 +65,37 @@ class _Date(NamedTuple):
 
 
 def month_number(time: datetime | None) -> int:
-    """Return a number that grows by one from month to month; 0 for no time."""
+    """Return the month of a time as one number, 12 * year + month; 0 for no time.
+
+    The number grows by one from month to month, also from December to January.
+    """
     return 12 * time.year + time.month if time else 0
 
 
 def month_nearness(
-    query: str, months: np.ndarray, *, next_month: float, year: float
+    query: str, months: np.ndarray, *, next_month_nearness: float, same_year_nearness: float
 ) -> np.ndarray | None:
-    """Return how near each of some months is to those that a query names, from 0 to 1.
+    """Return how near some months are to the dates in a query, as numbers from 0 to 1.
+
+    A search prefers entries of a month that is near. A month that the query names has nearness 1.
 
     Args:
         query: The query.
-        months: Numbers by `month_number`. The nearness of a 0, an unknown month, is 0.
-        next_month: How near the month after a named one is.
-        year: How near all months of a year are that is named without a month.
+        months: The months, each as a `month_number`. 0, an unknown month, has nearness 0.
+        next_month_nearness: The nearness of the month after one that the query names.
+        same_year_nearness: The nearness of all months of a year, if the query names the year alone.
 
     Returns:
-        An array of the shape of `months`; None if the query names no month and no year.
+        The nearness of each month, in the shape of `months`; None if the query names no date.
     """
     nearest: np.ndarray | None = None
     for text in islice(_date_texts(query[:MAX_SEARCHED_CHARS]), MAX_DATES):
         date = _read_date(text)
         if date is None:
             continue
-        nearness = _nearness(date, months, next_month, year)
+
+        # Of several dates in the query, the one that is nearest to a month counts.
+        nearness = _nearness_to_date(date, months, next_month_nearness, same_year_nearness)
         nearest = nearness if nearest is None else np.maximum(nearest, nearness)
 
     if nearest is None:
@@ -93,46 +104,56 @@ def month_nearness(
 
 
 def _date_texts(query: str) -> Iterator[str]:
-    """Yield the parts of a query that are dates."""
+    """Yield the parts of a query that are dates, e.g. "May 2023" and "2022"."""
     for match in _DATE.finditer(query):
-        # Matched within the query, so that "^" means the start of the query.
+        # "May" and "march" may also be verbs: "May I come?". The pattern is matched at its place in
+        # the query, so that its "^" means the start of the query.
         is_verb = _VERB.fullmatch(query, match.start(), match.end())
         if not is_verb:
             yield match[0]
 
 
-def _nearness(date: _Date, months: np.ndarray, next_month: float, year: float) -> np.ndarray:
-    """Return how near each of some months is to one date; see `month_nearness`."""
+def _nearness_to_date(
+    date: _Date, months: np.ndarray, next_month_nearness: float, same_year_nearness: float
+) -> np.ndarray:
+    """Return how near some months are to one date of a query, as numbers from 0 to 1.
+
+    Months are numbers, 12 * year + month. The arguments are those of `month_nearness`.
+    """
     if date.is_year:
-        # 12 * 2023 + 12 is December 2023: take 1 off, or it would count as a month of 2024.
+        # The query names a year alone. December 2023 is 12 * 2023 + 12, which is 12 * 2024: take 1
+        # off before the division, or it would count as a month of 2024.
         is_same_year = (months - 1) // 12 == (date.month - 1) // 12
-        return np.where(is_same_year, year, 0.0)
+        return np.where(is_same_year, same_year_nearness, 0.0)
 
     months_later = months - date.month
     if not date.has_year:
-        # "In May" means May of any year.
+        # "In May" means May of any year, so drop whole years from the difference: 25 months later
+        # count as 1 month later.
         months_later = months_later % 12
 
     nearness = np.zeros(months.shape)
     nearness[months_later == 0] = 1.0
-    nearness[months_later == 1] = next_month
+    nearness[months_later == 1] = next_month_nearness
     return nearness
 
 
 @functools.lru_cache(maxsize=4096)
 def _read_date(text: str) -> _Date | None:
-    """Read a date of a query; None if there is no such day, e.g. on "31 June"."""
+    """Read a date in words or digits, e.g. "5 May 2023"; None if no such day exists ("31 June")."""
     date = _date_parser().get_date_data(text)
     if not date.date_obj:
         return None
 
+    # The period is what the text names: a year, a month or a day.
+    is_year = date.period == "year"
     has_year = re.search(r"\d{4}", text) is not None
-    return _Date(month_number(date.date_obj), date.period == "year", has_year)
+    return _Date(month_number(date.date_obj), is_year, has_year)
 
 
 @functools.cache
 def _date_parser() -> Any:
-    """Return dateparser's parser, which takes long to import and to make."""
+    """Return dateparser's parser. It takes long to import and to create, so it is kept."""
     from dateparser.date import DateDataParser
 
     return DateDataParser(languages=["en", "zh"], settings={"PREFER_DAY_OF_MONTH": "first"})

@@ -1,4 +1,4 @@
-"""Turns of one dialogue share their scores with their neighbours.
+"""Turns of one dialogue give shares of their scores to the turns around them (smoothing).
 
 An answer often lacks the words of the question before it ("Where did you go?" - "To Lisbon."). So
 each turn gets a share of what the turns around it score by themselves:
@@ -27,7 +27,7 @@ _NO_DIALOGUE = -1
 
 
 class Neighbours:
-    """Keeps of which dialogue each row of an index is a turn; threads need a lock.
+    """Knows to which dialogue each row of an index belongs; threads need a lock.
 
     Args:
         shares: The share of its score that a turn gives to another one, by how many turns later
@@ -45,12 +45,14 @@ class Neighbours:
         """The last smoothing that was returned; None if a row has changed since."""
 
     def set_dialogue(self, row: int, dialogue: str) -> None:
-        """Set of which dialogue a row is a turn.
+        """Note to which dialogue a row belongs, so that it shares scores with the turns around it.
+
+        A row is the number of an entry in an index. Rows of one dialogue are turns, in the order of
+        these numbers.
 
         Args:
             row: A row that exists, or the next one.
-            dialogue: The name of the dialogue; "" for none. Its turns are in the order of their
-            rows.
+            dialogue: The name of the dialogue; "" if the row belongs to none.
         """
         if row == len(self._dialogues):
             self._dialogues.append(_NO_DIALOGUE)
@@ -62,7 +64,11 @@ class Neighbours:
         self._smoothing = None
 
     def smoothing(self) -> NeighbourSmoothing:
-        """Return a smoothing for the rows as they are now; later changes do not affect it."""
+        """Return an object that gives each turn shares of the scores of the turns around it.
+
+        It is for the rows as they are now; later changes do not affect it.
+        """
+        # It is computed once, and kept until a row changes.
         if not self._numbers:
             return _NO_SMOOTHING
         if self._smoothing is None:
@@ -78,10 +84,10 @@ class _Step(NamedTuple):
     """
 
     receivers: slice
-    """Slices scores that are sorted by dialogue, like `givers`."""
+    """Selects from scores that are sorted by dialogue, like `givers`."""
     givers: slice
     shares: np.ndarray
-    """The share for each pair; 0 if the two turns are not of one dialogue."""
+    """The share for each pair; 0 if the two turns belong to different dialogues."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,25 +102,36 @@ class NeighbourSmoothing:
     def smoothed(
         self, scores: np.ndarray, rows: np.ndarray | None = None, factor: float = 1.0
     ) -> np.ndarray:
-        """Return scores with the shares that neighbours give them, in an array of the same type.
+        """Return scores to which each turn of a dialogue adds shares of the scores around it.
+
+        The answer to a question often lacks the words of the question. With a share of the score of
+        the question it is found as well.
 
         Args:
             scores: One score for each of `rows`.
             rows: The rows that share scores among one another; None for all rows.
-            factor: What shares are multiplied with.
+            factor: Every share is multiplied with this number.
+
+        Returns:
+            The new scores, in the type and the order of `scores`.
         """
+        # Without steps no row belongs to a dialogue.
         if not self.steps:
             return scores
 
-        # Sort the scores by dialogue. Rows that are not among `rows` have nothing to share.
+        # Sort the scores by dialogue, so that neighbours stand side by side. Rows that are not
+        # among `rows` score 0, and so have nothing to share.
         positions = self.positions if rows is None else self.positions[rows]
         own_scores = np.zeros(len(self.positions))
         own_scores[positions] = scores
 
-        # Shares are shares of the own scores: what a turn gets is not passed on to a third one.
+        # Each step is a distance, e.g. from a turn to the next one. Shares are taken of the scores
+        # before smoothing, so that what a turn gets is not passed on to a third turn.
         smoothed_scores = own_scores.copy()
         for step in self.steps:
             smoothed_scores[step.receivers] += factor * step.shares * own_scores[step.givers]
+
+        # Back to the order of `scores`.
         return smoothed_scores[positions].astype(scores.dtype, copy=False)
 
 
@@ -122,27 +139,33 @@ _NO_SMOOTHING = NeighbourSmoothing(np.empty(0, np.int64), ())
 
 
 def _smoothing(dialogues: np.ndarray, shares: Mapping[int, float]) -> NeighbourSmoothing:
-    """Return the smoothing for rows of these dialogues.
+    """Prepare the arrays by which each turn of a dialogue gets shares of the scores around it.
 
     Args:
-        dialogues: The number of the dialogue of each row, or `_NO_DIALOGUE`.
-        shares: See `Neighbours`.
+        dialogues: The number of the dialogue to which each row belongs, or `_NO_DIALOGUE`.
+        shares: The share of its score that a turn gives to another one, by how many turns later the
+            other one comes: {1: 0.5, -1: 0.2} gives half to the next turn, a fifth back.
     """
-    # A row of no dialogue gets a negative number of its own, so that it has no neighbours.
+    # Rows without a dialogue must not be neighbours of one another. So each of them gets a dialogue
+    # of its own: -1, -2, -3 and so on.
     unique_numbers = _NO_DIALOGUE - np.arange(len(dialogues))
     dialogues = np.where(dialogues == _NO_DIALOGUE, unique_numbers, dialogues)
 
     # A stable sort keeps the turns of a dialogue in the order of their rows.
     rows_by_dialogue = np.argsort(dialogues, kind="stable")
+    # The position of each row in this order: argsort of an order inverts it.
     positions = np.argsort(rows_by_dialogue)
     sorted_dialogues = dialogues[rows_by_dialogue]
 
     steps: list[_Step] = []
     for distance, share in shares.items():
         if distance > 0:
+            # From each turn to a later one. For distance 1, the row at position 1 receives from the
+            # one at 0, that at 2 from the one at 1, and so on.
             receivers = slice(distance, None)
             givers = slice(None, -distance)
         else:
+            # From each turn to an earlier one.
             receivers = slice(None, distance)
             givers = slice(-distance, None)
         is_same_dialogue = sorted_dialogues[receivers] == sorted_dialogues[givers]

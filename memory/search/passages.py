@@ -15,9 +15,10 @@ MIN_LENGTH = 300
 
 
 def passages(text: str, speaker: str | None) -> list[str]:
-    """Return each line of a text as a passage; a line above `MAX_LENGTH` is cut into several.
+    """Divide a text into passages, each of which gets a vector, so that each topic can be found.
 
-    The name of the speaker at the beginning is left out. A text without lines has one passage, "".
+    Each line is a passage, and a line longer than `MAX_LENGTH` is cut into several. The name of the
+    speaker at the beginning ("Ann: ") is left out. An empty text has one passage, "".
     """
     text_passages: list[str] = []
     for line in text.removeprefix(f"{speaker}: ").splitlines():
@@ -26,15 +27,16 @@ def passages(text: str, speaker: str | None) -> list[str]:
 
 
 def _cut_line(line: str) -> list[str]:
-    """Cut a line into passages, each as long as it can be.
+    """Cut a line into pieces of at most `MAX_LENGTH` characters, each as long as possible.
 
-    A passage ends at a blank. It ends within a word only if that word would leave it shorter than
+    A piece ends at a blank. It ends within a word only where a blank would leave it shorter than
     `MIN_LENGTH`.
     """
     pieces: list[str] = []
     while len(line) > MAX_LENGTH:
         end = line.rfind(" ", MIN_LENGTH, MAX_LENGTH)
         if end == -1:
+            # There is no blank to cut at.
             end = MAX_LENGTH
         pieces.append(line[:end])
         line = line[end:].lstrip()

@@ -36,10 +36,10 @@ _CHINESE_QUESTION = re.compile("哪|谁|什么|怎么|多少|[吗呢]$")
 
 
 def is_question(text: str) -> bool:
-    """Return whether all sentences of a text are questions.
+    """Return whether a text consists of questions alone: each sentence ends with a question mark.
 
-    They have question marks; a text of one sentence may also have the words of an English or
-    Chinese question.
+    A single sentence is also a question without the mark if it is worded as one in English or
+    Chinese, e.g. "where do I live".
     """
     sentences = _sentences(text)
     if not sentences:
@@ -50,7 +50,10 @@ def is_question(text: str) -> bool:
 
 
 def _sentences(text: str) -> list[str]:
-    """Return the sentences of a text that have letters or digits, with the signs at their ends."""
+    """Return the sentences of a text with the signs at their ends, e.g. "I moved." and "Why?!".
+
+    Sentences without letters and digits, e.g. "...", are left out.
+    """
     sentences: list[str] = []
     for sentence in _SENTENCE.findall(text):
         if _LETTER_OR_DIGIT.search(sentence):
@@ -59,14 +62,17 @@ def _sentences(text: str) -> list[str]:
 
 
 def _has_question_mark(sentence: str) -> bool:
-    """Return whether a question mark is among the signs at the end of a sentence."""
+    """Return whether a question mark is among the signs at the end of a sentence, e.g. in "?!"."""
     words = sentence.rstrip(PUNCTUATION)
     signs = sentence[len(words) :]
     return _QUESTION_MARK.search(signs) is not None
 
 
 def _has_question_words(sentence: str) -> bool:
-    """Return whether a sentence is worded as a question, in English or Chinese."""
+    """Return whether a sentence is worded as a question, in English or Chinese.
+
+    English questions begin with words such as "where do"; Chinese ones contain or end with others.
+    """
     words = sentence.rstrip(PUNCTUATION)
     if _ENGLISH_QUESTION.match(words):
         return True

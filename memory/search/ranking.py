@@ -23,11 +23,12 @@ class Candidate(NamedTuple):
     """An entry that may become a hit."""
 
     row: int
-    """Its row in the index when the search was made."""
+    """The number of the entry in the index when the search was made."""
     entry: Entry
     score: float
 
     def with_score(self, score: float) -> Candidate:
+        """Return a copy with another score."""
         return self._replace(score=score)
 
 
@@ -43,10 +44,13 @@ class Ranking:
     def hits(self, limit: int) -> list[Hit]:
         """Return the first hits, at most `limit`, in descending order of their scores."""
         candidates = list(self.best)
-        # A repeat may have scored more than all of `best`. It comes after them, so lower its score.
+
+        # Repeats come last, but may have higher scores than the others. Lower these, so that scores
+        # descend. Without others, infinity lowers nothing.
         lowest_score = min((candidate.score for candidate in self.best), default=math.inf)
         for repeat in self.repeats:
             candidates.append(repeat.with_score(min(repeat.score, lowest_score)))
+
         return [candidate.entry.hit(candidate.score) for candidate in candidates[:limit]]
 
 
@@ -57,16 +61,19 @@ def rank_rows(
     where: EntryFilter | None = None,
     repeat_filter: RepeatFilter | None = None,
 ) -> Ranking:
-    """Return the ranking of the rows that are hits.
+    """Put the entries that fit a query in order, best first, and set apart those that repeat.
+
+    A repeat is a turn that only says what the query or a better hit says. The ranking ends when
+    `limit` other entries are in it.
 
     Args:
-        entries: The entry of each row; None for an empty row.
-        query_scores: The scores of these rows.
-        limit: How many candidates that say something new are wanted, at most.
-        where: Only entries for which it returns True are candidates.
-        repeat_filter: Sets repeats apart; None keeps them where they are.
+        entries: The entry of each row of the index; None for an empty row.
+        query_scores: How well each row fits the query.
+        limit: The most entries that are no repeats.
+        where: Only entries for which it returns True are ranked; None if there is no filter.
+        repeat_filter: Recognizes repeats; None if they are ranked like all others.
     """
-    # It is not known how many rows a filter leaves out, so it may need all in order.
+    # Nobody knows how many rows `where` will leave out, so all of them may be needed in order.
     likely_count = limit if where is None else len(query_scores.scores)
     rows = rows_in_order(query_scores.scores, query_scores.lowest_hit_score, likely_count)
 
@@ -89,13 +96,14 @@ def rank_rows(
 
 
 def rows_in_order(scores: np.ndarray, lowest: float, likely_count: int) -> Iterator[ScoredRow]:
-    """Yield all rows that score `lowest` or more, best first.
+    """Yield all rows that score `lowest` or more, each with its score, best first.
+
+    Sorting all rows is slow. So it is done only if the caller takes more than `likely_count`.
 
     Args:
         scores: One score for each row.
-        lowest: The least score that counts.
-        likely_count: How many rows the caller will probably take. It gets these quickly; if it asks
-            for another, all rows are sorted.
+        lowest: Rows with a lower score are left out.
+        likely_count: How many rows the caller will probably take.
     """
     first_rows = best_rows(scores, lowest, likely_count)
     yield from _with_scores(first_rows, scores)
@@ -107,6 +115,11 @@ def rows_in_order(scores: np.ndarray, lowest: float, likely_count: int) -> Itera
 
 
 def _with_scores(rows: np.ndarray, scores: np.ndarray) -> Iterator[ScoredRow]:
-    """Return each of some rows with its score."""
-    # Converted to Python's numbers all at once: one by one takes ten times as long.
+    """Return pairs of a row and its score.
+
+    Args:
+        rows: The numbers of some rows.
+        scores: The scores of all rows.
+    """
+    # `tolist` converts numpy's numbers all at once: one by one takes ten times as long.
     return zip(rows.tolist(), scores[rows].tolist(), strict=True)

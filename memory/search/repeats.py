@@ -50,7 +50,7 @@ class TurnLike(Protocol):
 
 
 class _Statement(NamedTuple):
-    """What a turn says. Equal statements are repeats of one another."""
+    """Who said what, and when. Turns with equal statements are repeats of one another."""
 
     speaker: str | None
     words: str
@@ -72,16 +72,17 @@ class RepeatFilter:
         """What turns have said so far."""
 
     def register(self, turn: TurnLike) -> bool:
-        """Note the next hit of the ranking, and return whether it says something new.
+        """Return whether the next hit of a ranking says something new, and remember what it says.
 
-        Hits that are no turns always do.
+        A turn of a dialogue says nothing new if it only repeats the query or an earlier hit. Hits
+        that are no turns always count as new.
         """
         if not _is_compared(turn):
             return True
 
         text = _spoken_text(turn)
         is_asking = is_question(text)
-        statement = _statement(turn, text, is_asking)
+        statement = _statement_of(turn, text, is_asking)
         if statement in self._statements:
             return False
 
@@ -97,16 +98,18 @@ class RepeatFilter:
 
 
 def query_words(query: str) -> frozenset[str]:
-    """Return the words of a query, without function words."""
+    """Return the words of a query as stems ("run" for "running"), without words such as "the"."""
     return frozenset(query_terms(query))
 
 
 def repeats_query(turn: TurnLike, words: frozenset[str]) -> bool:
-    """Return whether a turn is a question without any word that is not in a query.
+    """Return whether a turn only asks what a query asks, so that it cannot answer the query.
+
+    It does if it is a question, and all its words are in the query.
 
     Args:
         turn: An entry or a hit.
-        words: The `query_words` of the query.
+        words: The words of the query, from `query_words`.
     """
     if not _is_compared(turn):
         return False
@@ -115,33 +118,40 @@ def repeats_query(turn: TurnLike, words: frozenset[str]) -> bool:
 
 
 def _is_compared(turn: TurnLike) -> bool:
-    """Return whether an entry or a hit can be a repeat at all."""
+    """Return whether an entry or a hit can be a repeat: only turns of a dialogue that are short."""
     return turn.kind == TURN and len(turn.text) <= MAX_COMPARED_CHARS
 
 
-def _statement(turn: TurnLike, text: str, is_asking: bool) -> _Statement:
-    """Return what a turn says.
+def _statement_of(turn: TurnLike, text: str, is_asking: bool) -> _Statement:
+    """Return the key by which repeats are recognized: two turns are repeats if theirs are equal.
+
+    The key holds the speaker and the plain words. It holds the day only if a user tells something:
+    "I ran today" is news on another day.
 
     Args:
         turn: The turn.
-        text: Its text, without the name of the speaker.
+        text: The text of the turn, without the name of the speaker.
         is_asking: Whether the text is a question.
     """
     day = turn.time.date() if turn.time else None
+
+    # The same question is a repeat on any day. So is the same text of an assistant, which does not
+    # tell what it did on a day.
     if is_asking or is_assistant(turn.speaker):
-        # The same question on another day is still a repeat, and so is what an assistant says
-        # again: unlike a user, it does not tell what it did on that day.
         day = None
     return _Statement(turn.speaker, _plain_words(text), day)
 
 
 def _spoken_text(turn: TurnLike) -> str:
-    """Return the text of a turn without the name of its speaker."""
+    """Return the text of a turn without the speaker's name in front, e.g. "Ann: "."""
     return turn.text.removeprefix(f"{turn.speaker}: ")
 
 
 def _plain_words(text: str) -> str:
-    """Return a text without case, extra blanks and punctuation; unchanged if it has no words."""
+    """Return a text without case, extra blanks and punctuation, to compare it with others.
+
+    A text without words, e.g. "!?", is returned as it is.
+    """
     words = [word.strip(PUNCTUATION) for word in normalize_text(text).split()]
     plain_text = " ".join(filter(None, words))
     return plain_text or text

@@ -22,40 +22,40 @@ from .weights import SignalWeights
 
 
 class Reranker(Protocol):
-    """Scores a few texts for a question; `engines.rerankers` implements it."""
+    """Scores how well a few texts fit a question; `engines.rerankers` implements it."""
 
     name: str
 
     def words(self, query: str) -> Sequence[str]:
-        """Return the words of a question that count the more, the rarer they are in the memory."""
+        """Return the words of a question that should count more if they are rare in the memory."""
         ...
 
     def scores(
         self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]
     ) -> np.ndarray:
-        """Return one score for each text, shape [texts]; higher is nearer to the question.
+        """Return how well each text fits a question, shape [texts]; higher is better.
 
         Args:
             query: The question, without the names of speakers.
-            texts: Each text as its passages.
-            weights: For each of `words` how rare it is in the memory.
+            texts: The passages of each text.
+            weights: How rare each word from `words` is in the memory.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Reranking:
-    """How a reranker will order the first candidates of one search again.
+    """All that a reranker needs to put the first candidates of one search in a better order.
 
-    All that this needs from the index stands here. Nothing of it changes with the index, so it may
-    be done later, without the lock of the index.
+    Nothing in here changes with the index. So a reranker, which is slow, can be called later,
+    without the lock of the index.
     """
 
     reranker: Reranker
     query: str
     """The question, without the names of speakers."""
     word_rarities: Mapping[str, float]
-    """For each of the reranker's words of the question how rare it is in the memory."""
+    """How rare each word of the question is in the memory; see `Reranker.words`."""
     texts: Sequence[Sequence[str]]
     """The passages of each candidate that the reranker reads; see `texts_to_read`."""
     rows: np.ndarray
@@ -68,7 +68,7 @@ class Reranking:
     """Shares scores between neighbours among the rows that were in the index."""
 
     def rerank(self, ranking: Ranking) -> Ranking:
-        """Return the ranking of the search in its new order.
+        """Call the reranker, and return the candidates of the search in a better order.
 
         The candidates that the reranker reads come first. The others follow in their old order.
         """
@@ -76,36 +76,41 @@ class Reranking:
         read_candidates = ranking.best[:read_count]
         other_candidates = ranking.best[read_count:]
 
-        # The reranker takes the place of words and cosines, which still count a little. What a
-        # candidate gained by its speaker and its month, the rest of its score, stays.
+        # An old score is the similarity (by words and vectors) plus a bonus for the speaker and the
+        # month. The bonus stays. The reranker's score takes the place of most of the similarity.
         old_scores = np.array([candidate.score for candidate in read_candidates])
         bonus = old_scores - self.similarity
         scores = self._reranker_scores() + bonus + self.similarity_weight * self.similarity
 
+        # Put the candidates in the order of the new scores, equal ones in their old order.
         best: list[Candidate] = []
         order: list[int] = np.argsort(-scores, kind="stable").tolist()
         for index in order:
             best.append(read_candidates[index].with_score(float(scores[index])))
 
-        # No other candidate scored more than the last one that was read. Add to all others what
-        # makes the score of that one the lowest new score: so none of them scores more than that.
+        # The others follow, so none of them may score more than the lowest new score. None of them
+        # scored more than the last candidate that was read. So shift the old scores such that the
+        # score of this one would become the lowest new score: from 5 to 2, all lose 3.
         shift = float(scores.min() - old_scores[-1])
         for candidate in other_candidates:
             best.append(candidate.with_score(candidate.score + shift))
         return Ranking(best, ranking.repeats)
 
     def _reranker_scores(self) -> np.ndarray:
-        """Return the reranker's scores, smoothed over neighbours, in standard deviations."""
+        """Return the reranker's scores in standard deviations, with shares for neighbouring turns.
+
+        Each turn of a dialogue gets a share of the scores of the turns around it.
+        """
         raw_scores = self.reranker.scores(self.query, self.texts, self.word_rarities)
 
-        # In deviations, only scores above the mean raise those of their neighbours.
+        # In deviations from the mean, only scores above the mean raise those of their neighbours.
         scores = self.smoothing.smoothed(standard_scores(raw_scores), self.rows)
         return standard_scores(scores)
 
 
 @dataclass(frozen=True)
 class DeferredSearch:
-    """The search of one query as far as it reads the index. What is left needs no lock."""
+    """A search that has read the index already; the rest of it needs no lock of the index."""
 
     ranking: Ranking
     limit: int
@@ -119,7 +124,10 @@ class DeferredSearch:
         return cls(Ranking((), ()), limit=0)
 
     def hits(self) -> list[Hit]:
-        """Finish the search, and return its hits, best first. A reranker may take seconds."""
+        """Finish the search, and return its hits, best first.
+
+        If there is a reranker, it is called here, which may take seconds.
+        """
         ranking = self.ranking
         if self.reranking is not None:
             ranking = self.reranking.rerank(ranking)
@@ -127,10 +135,14 @@ class DeferredSearch:
 
 
 def texts_to_read(candidates: Sequence[Candidate], weights: SignalWeights) -> list[list[str]]:
-    """Return the passages of the first candidates, as far as a reranker reads them.
+    """Return the passages of the candidates that a reranker is to read, candidate by candidate.
 
-    They are the first `SignalWeights.reranked_hits`, or fewer if these have more than
-    `reranked_passages` passages together. The first candidate is always read.
+    A reranker is slow. So it reads at most the first `reranked_hits` candidates, and at most
+    `reranked_passages` passages, but always the whole first candidate.
+
+    Args:
+        candidates: The candidates of a search, best first.
+        weights: The weights of the index, with these two limits.
     """
     texts: list[list[str]] = []
     passage_count = 0

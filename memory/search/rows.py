@@ -60,18 +60,20 @@ class EntryRows:
     def put(
         self, entries: Sequence[Entry], passage_counts: Sequence[int], vectors: np.ndarray | None
     ) -> None:
-        """Add entries; an entry whose id is known replaces the old one in its row.
+        """Add entries, each in a row of its own; an entry replaces the one with the same id.
 
         Args:
             entries: The entries, each id once.
-            passage_counts: How many of the vectors each entry has.
+            passage_counts: How many vectors each entry has, one for each passage of its text.
             vectors: The vectors of the first entry, then those of the second, and so on; None if
                 entries have none.
         """
-        # Splitting texts into words is slow. In a service it takes turns with other users' work.
-        for part in split_for_slots(entries, _text_length):
-            with text_slot(sum(map(_text_length, part))):
-                for entry in part:
+        # Splitting texts into words is slow. So in a service it is done in batches, and waits
+        # before each batch for its turn.
+        for batch in split_for_slots(entries, _text_length):
+            batch_length = sum(map(_text_length, batch))
+            with text_slot(batch_length):
+                for entry in batch:
                     self._put_entry(entry)
 
         if vectors is not None:
@@ -79,7 +81,7 @@ class EntryRows:
             self.vectors.set_vectors(rows, passage_counts, vectors)
 
     def remove(self, ids: Iterable[str]) -> None:
-        """Remove the entries of these ids. Unknown ids are ignored."""
+        """Remove the entries of these ids; their rows stay empty. Unknown ids are ignored."""
         for entry_id in ids:
             row = self._row_by_id.pop(entry_id, None)
             if row is None:
@@ -90,17 +92,20 @@ class EntryRows:
             self.vectors.remove(row)
             if self._has_words and old_entry is not None:
                 self._words.set_text(row, None, old_entry.text)
-                # Without a dialogue, so that the turns before and after it become neighbours.
+                # The row leaves its dialogue, so the turns before and after it become neighbours.
                 self._neighbours.set_dialogue(row, "")
 
     def is_mostly_empty(self) -> bool:
-        """Return whether so many rows or vectors are without an entry that `compacted` pays."""
+        """Return whether so many rows or vectors are unused that `compacted` is worth its time."""
         empty_count = len(self.entries) - len(self)
         unused_count = max(empty_count, self.vectors.removed_count)
         return unused_count > len(self) + SPARE_ROWS
 
     def compacted(self) -> EntryRows:
-        """Return the same entries in new rows, none of them empty. Nothing is embedded again."""
+        """Return a copy with the same entries and vectors, but without the empty rows between them.
+
+        A row is the number of an entry, so entries get other rows.
+        """
         rows: list[int] = []
         entries: list[Entry] = []
         for row, entry in enumerate(self.entries):
@@ -114,42 +119,56 @@ class EntryRows:
         return compacted
 
     def word_scores(self, query: str) -> np.ndarray:
-        """Return the BM25 score of each row, with shares of its neighbours' scores.
+        """Return how well the words of each row match a query; rarer words count more.
 
-        A row scores 0 if neither it nor a neighbour has a word of the query.
+        A row that is a turn of a dialogue also gets shares of the scores of the turns around it: an
+        answer often lacks the words of the question. Rows without any match score 0.
         """
         return self.smoothing().smoothed(self._words.scores(query))
 
     def word_rarity(self, word: str) -> float:
-        """Return how rare a word is in the entries; 0 for a function word."""
+        """Return how rare a word is in the entries; 0 for function words such as "the"."""
         return self._words.rarity(word)
 
     def smoothing(self) -> NeighbourSmoothing:
-        """Return what shares scores between neighbours; later changes do not affect it."""
+        """Return an object that gives each turn of a dialogue a share of its neighbours' scores.
+
+        It is for the rows as they are now; later changes do not affect it.
+        """
         return self._neighbours.smoothing()
 
     def speaker_filter(self, where: SpeakerIs) -> np.ndarray:
-        """Return for each row whether it passes a filter by speaker."""
-        # No row is by a speaker who is unknown.
+        """Return for each row whether its entry passes a filter by speaker; booleans [rows]."""
+        # A speaker without entries has the number -1, which no row has.
         number = self.speakers.numbers.get(where.speaker, _UNKNOWN_SPEAKER)
         is_by_speaker = self._row_speakers() == number
         return is_by_speaker if where.same else ~is_by_speaker
 
     def is_wanted_speaker(self, query: str) -> np.ndarray | None:
-        """Return for each row whether a query asks for its speaker; None if it asks for nobody."""
+        """Return for each row whether a query asks what its speaker said; booleans [rows].
+
+        None if the query asks for nobody's words.
+        """
         speakers = self.speakers.target_speakers(query)
         if not speakers:
             return None
         return np.isin(self._row_speakers(), speakers)
 
     def month_nearness(self, query: str) -> np.ndarray | None:
-        """Return how near each row is to the months in a query, 0 to 1; None if it names none."""
+        """Return how near the month of each row is to the months that a query names, from 0 to 1.
+
+        None if the query names no month and no year.
+        """
         months = np.frombuffer(self._months, np.int64)
-        weights = self._weights
-        return month_nearness(query, months, next_month=weights.next_month, year=weights.year)
+        return month_nearness(
+            query,
+            months,
+            next_month_nearness=self._weights.next_month,
+            same_year_nearness=self._weights.year,
+        )
 
     def _put_entry(self, entry: Entry) -> None:
-        """Set everything but the vectors of the row of an entry."""
+        """Store an entry in its row, a new one if its id is new, with all but its vectors."""
         row = self._row_by_id.get(entry.id)
         if row is None:
             row = self._add_row(entry.id)
@@ -163,7 +182,7 @@ class EntryRows:
             self._neighbours.set_dialogue(row, entry.tags.get(DIALOGUE, ""))
 
     def _add_row(self, entry_id: str) -> int:
-        """Append a row for an entry, and return its number. `_put_entry` fills it."""
+        """Append an empty row for a new entry, and return its number. `_put_entry` fills it."""
         row = len(self.entries)
         self._row_by_id[entry_id] = row
         self.entries.append(None)
@@ -172,7 +191,7 @@ class EntryRows:
         return row
 
     def _row_speakers(self) -> np.ndarray:
-        """Return the speaker number of each row, valid until the next change."""
+        """Return the number of each row's speaker; an array that is valid until the next change."""
         return np.frombuffer(self._speaker_numbers, np.int64)
 
 

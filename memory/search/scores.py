@@ -13,7 +13,10 @@ _COLUMN_HEIGHT = 16
 
 
 def standard_scores(scores: np.ndarray) -> np.ndarray:
-    """Return how many standard deviations each score is above the mean; 0 if all are equal."""
+    """Return how many standard deviations each score is above the mean of all; negative below it.
+
+    Scores of different kinds can be added in this unit. If all scores are equal, all results are 0.
+    """
     if len(scores) == 0:
         return np.zeros(0)
 
@@ -26,14 +29,16 @@ def standard_scores(scores: np.ndarray) -> np.ndarray:
 
 
 def best_rows(scores: np.ndarray, lowest: float, limit: int) -> np.ndarray:
-    """Return the rows with the best scores, best first; of equal ones the first row comes first.
+    """Return the numbers of the rows with the best scores, best first.
+
+    Of rows with equal scores, the row with the lowest number comes first.
 
     Args:
         scores: One score for each row.
-        lowest: The least score that counts.
+        lowest: Rows with a lower score are left out.
         limit: The most rows to return.
     """
-    # Sorting is slow. So leave out most rows that cannot be among the best before it.
+    # Sorting is slow. So before it, leave out most rows that cannot be among the best.
     lowest = max(lowest, _lower_bound_of_best(scores, limit))
     rows = np.flatnonzero(scores >= lowest)
     best_first = np.argsort(-scores[rows], kind="stable")
@@ -41,25 +46,24 @@ def best_rows(scores: np.ndarray, lowest: float, limit: int) -> np.ndarray:
 
 
 def _lower_bound_of_best(scores: np.ndarray, limit: int) -> float:
-    """Return a number that at least `limit` scores reach, without sorting all scores.
+    """Find a score that at least `limit` scores reach, without sorting all: lower ones cannot win.
 
-    Scores are laid out in columns, and only the best score of each column is looked at. These
-    belong to different rows. So if the third best of them is 0.8, at least three rows score 0.8 or
-    more.
+    The scores are arranged as a table, and the best score of each column is taken. For example, if
+    the third best of these is 0.8, at least three scores are 0.8 or more.
 
     Returns:
-        The bound; -inf if there are too few scores for more than `limit` columns.
+        The bound; -inf if there are too few scores to find one.
     """
     column_count = len(scores) // _COLUMN_HEIGHT
     if column_count <= limit:
         return -math.inf
 
-    # Scores at the end that do not fill another row of the table are left out. They can only be
-    # further ones that reach the bound.
+    # Scores at the end that do not fill another line of the table are left out. If they reach the
+    # bound as well, it still holds.
     table = scores[: _COLUMN_HEIGHT * column_count].reshape(_COLUMN_HEIGHT, column_count)
     column_bests = table.max(axis=0)
 
-    # The index of the bound if the column bests were sorted, lowest first. `np.partition` puts the
-    # right number there without sorting the rest.
+    # For a `limit` of 3, the bound is the third best of the column bests. If these were sorted,
+    # lowest first, it would stand at `bound_index`. `np.partition` puts it there without sorting.
     bound_index = column_count - limit
     return float(np.partition(column_bests, bound_index)[bound_index])

@@ -43,7 +43,10 @@ class Speakers:
         """
 
     def register(self, speaker: str | None) -> int:
-        """Return the number of a speaker; a new speaker gets the next number."""
+        """Return the number of a speaker; a new speaker gets the next number.
+
+        None, for entries without a speaker, has a number too.
+        """
         number = self.numbers.get(speaker)
         if number is None:
             number = len(self.numbers)
@@ -52,14 +55,15 @@ class Speakers:
         return number
 
     def target_speakers(self, query: str) -> list[int]:
-        """Return the numbers of the speakers whose turns a query asks for.
+        """Return the numbers of the speakers that a query asks about, to prefer their turns.
 
-        They are the one speaker that it names, or, if it names nobody and says "I", the users. A
-        query that names two speakers may ask for the turns of either, so it asks for nobody's.
+        If the query names one speaker, return this one. If it names nobody but says "I" or "my",
+        return the users. A query with two names may be about either, so return nobody.
         """
         text = normalize_text(query[:MAX_SEARCHED_CHARS])
         named_speakers: set[int] = set()
         for name, number in self._numbers_by_name.items():
+            # None marks a first name that several speakers share: it tells nothing.
             if number is not None and _contains_name(text, name):
                 named_speakers.add(number)
 
@@ -70,32 +74,41 @@ class Speakers:
         return self._users()
 
     def without_names(self, query: str) -> str:
-        """Return a query without the names of speakers; unchanged if nothing else is in it.
+        """Return a query without the names of speakers, to be turned into a vector.
 
-        The vector of a name is similar to those of all turns by or about a speaker, whatever they
-        are about. A first name that several speakers share stays.
+        The vector of a name is similar to all turns by or about this speaker, whatever the topic.
+        A first name that several speakers share stays, and so does a query of names alone.
         """
+        # Only the beginning of a very long query is searched for names.
         searched_part = query[:MAX_SEARCHED_CHARS]
         remainder = searched_part
         normalized_remainder = normalize_text(remainder)
         for name in self._names_longest_first():
+            # Names are normalized (small letters), so look for them in a normalized text.
             if _contains_name(normalized_remainder, name):
                 remainder = _name_pattern(name).sub(" ", remainder)
                 normalized_remainder = normalize_text(remainder)
 
         if remainder == searched_part:
             return query
+
+        # Removed names leave blanks behind: split and join to have one blank between words.
         words = (remainder + query[MAX_SEARCHED_CHARS:]).split()
         return " ".join(words) or query
 
     def _register_names(self, full_name: str, number: int) -> None:
-        """Note by which names a query can mean a speaker."""
+        """Note the names by which a query can mean a speaker: the full name and the first name.
+
+        Args:
+            full_name: The name, normalized; "" for a speaker without a name.
+            number: The number of the speaker.
+        """
         if not full_name:
             return
 
         first_name = full_name.partition(" ")[0]
         if first_name in self._numbers_by_name:
-            # An earlier speaker has the same name, so it does not tell which of them is meant.
+            # An earlier speaker has the same first name. None marks that it means neither.
             self._numbers_by_name[first_name] = None
         else:
             self._numbers_by_name[first_name] = number
@@ -104,7 +117,7 @@ class Speakers:
         self._numbers_by_name[full_name] = number
 
     def _users(self) -> list[int]:
-        """Return the numbers of the speakers that have one of `USER_NAMES`."""
+        """Return the numbers of the speakers with names such as "user" (`USER_NAMES`)."""
         return [
             number
             for speaker, number in self.numbers.items()
@@ -112,24 +125,30 @@ class Speakers:
         ]
 
     def _names_longest_first(self) -> list[str]:
-        """Return the names that mean exactly one speaker, "ann lee" before "ann"."""
+        """Return the names that mean exactly one speaker, longer names first.
+
+        "ann lee" must be removed from a text before "ann", or "lee" would stay.
+        """
         names = [name for name, number in self._numbers_by_name.items() if number is not None]
         names.sort(key=len)
         return names[::-1]
 
 
 def is_assistant(speaker: str | None) -> bool:
-    """Return whether a speaker has one of the names that chats give to an assistant."""
+    """Return whether a speaker has a name that chats give to an assistant, e.g. "AI" or "bot"."""
     return normalize_text(speaker or "") in ASSISTANT_NAMES
 
 
 def _contains_name(text: str, name: str) -> bool:
-    """Return whether a name is in a text, as whole words; both are normalized."""
+    """Return whether a name is in a text as whole words: "ann", but not "anna".
+
+    Both must be normalized (small letters).
+    """
     # Most names are not in a text, and this is much faster than the pattern below.
     if name not in text:
         return False
 
-    # Chinese has no blanks between words, so any place in the text will do.
+    # Chinese has no blanks between words, so the name counts wherever it stands.
     if _CHINESE.search(name):
         return True
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
@@ -137,6 +156,7 @@ def _contains_name(text: str, name: str) -> bool:
 
 def _name_pattern(name: str) -> re.Pattern[str]:
     """Return a pattern that finds a name in a text, in any case and with a possessive "'s"."""
+    # Chinese has no blanks between words, so a name may stand within other characters.
     word_edge = "" if _CHINESE.search(name) else r"\b"
     pattern = rf"{word_edge}{re.escape(name)}{word_edge}(?:['’]s\b)?"
     return re.compile(pattern, re.IGNORECASE)

@@ -34,7 +34,10 @@ SEARCH_TIMES: ContextVar[list[SearchTime] | None] = ContextVar("search_times", d
 
 @contextmanager
 def timed_search() -> Generator[None]:
-    """Measure the block as a part of a search. A block that raises is not counted."""
+    """Measure the time of the block, and add it to the list in `SEARCH_TIMES`, if there is one.
+
+    A block that raises an error is not counted.
+    """
     wall_start = time.perf_counter()
     cpu_start = time.thread_time()
 

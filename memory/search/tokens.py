@@ -53,31 +53,39 @@ _WORD_OR_CHINESE = re.compile(
 
 
 def tokens(text: str) -> list[str]:
-    """Return the terms of a text in their order, repeated ones too; see the module for examples."""
+    """Return the terms of a text in their order, by which a search compares it with a query.
+
+    Terms are English stems ("run" for "running") and Chinese words, without words such as "the". A
+    word that the text has twice is returned twice.
+    """
+    # Long texts take long, so in a service they wait for their turn.
     with text_slot(len(text)):
         return _stems(_words(normalize_text(text)))
 
 
 def query_terms(query: str) -> tuple[str, ...]:
-    """Return the `tokens` of a query's first `MAX_QUERY_CHARS`. Recent queries are remembered."""
+    """Return the terms of a query as `tokens` does; only the first `MAX_QUERY_CHARS` count.
+
+    Several parts of one search ask for the same terms, so those of recent queries are remembered.
+    """
     return _query_terms(query[:MAX_QUERY_CHARS])
 
 
 def clear_word_cache() -> None:
-    """Forget all words and queries seen so far: a word may be somebody's password."""
+    """Empty the caches of words and queries, for a word may be somebody's password."""
     _stem.cache_clear()
     _query_terms.cache_clear()
 
 
-# Several parts of one search ask for the terms of its query.
 @lru_cache(maxsize=64)
 def _query_terms(query: str) -> tuple[str, ...]:
+    """Return the terms of a query that is not too long; the part of `query_terms` with a cache."""
     return tuple(tokens(query))
 
 
 def _words(text: str) -> list[str]:
     """Split a normalized text into words, Chinese with jieba and all else at signs and blanks."""
-    # The same as below, for texts without Chinese, but faster.
+    # A shortcut with the same result: a text of ASCII has no Chinese.
     if text.isascii():
         return _WORD.findall(text)
 
@@ -91,26 +99,29 @@ def _words(text: str) -> list[str]:
 
         chinese_chars += len(chinese)
         if chinese_chars <= MAX_SPLIT_CHARS:
-            # For search jieba returns a long word and the words within it.
+            # This method of jieba returns a long word and the words within it, e.g. the word for
+            # "play basketball" and that for "basketball".
             words.extend(chinese_cutter().cut_for_search(chinese))
         else:
+            # jieba would take too long for so much text.
             words.extend(_pairs(chinese))
     return words
 
 
 def _pairs(chinese: str) -> list[str]:
-    """Return every two neighbouring characters, since most Chinese words have two."""
+    """Cut Chinese into overlapping pairs, ABC into AB and BC, since most words have two letters."""
     if len(chinese) == 1:
         return [chinese]
     return [chinese[start : start + 2] for start in range(len(chinese) - 1)]
 
 
 def _stems(words: Iterable[str]) -> list[str]:
-    """Return the stems of words in their order, without function words.
+    """Return the stems of words ("run" for "running") in their order, without words such as "the".
 
-    Words that are too long, or come after too many others, stay as they are.
+    Stemming is slow. So words that are too long, or come after too many other words, stay as they
+    are.
     """
-    # The distinct words of this text, which `MAX_STEMMED_WORDS` limits, with their stems.
+    # The stem of each distinct word of this text.
     stems: dict[str, str] = {}
     terms: list[str] = []
     for word in words:
@@ -126,7 +137,7 @@ def _stems(words: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=32_768)
 def _stem(word: str) -> str:
-    """Return the stem of a word by Porter's algorithm."""
+    """Return the stem of an English word by Porter's algorithm, e.g. "run" for "running"."""
     import snowballstemmer  # pyright: ignore[reportMissingTypeStubs]
 
     # A stemmer keeps the word it works on in itself, so threads must not share one. The cache makes

@@ -56,11 +56,13 @@ class VectorTable:
     def set_vectors(
         self, rows: Sequence[int], passage_counts: Sequence[int], vectors: np.ndarray
     ) -> None:
-        """Give rows new vectors, in place of those that they have.
+        """Store the vectors of rows, in place of those that they have.
+
+        A row is an entry. It has one vector for each passage of its text, so it may have several.
 
         Args:
             rows: The rows.
-            passage_counts: How many of the vectors each row gets.
+            passage_counts: How many vectors each row gets.
             vectors: The vectors of the first row, then those of the second, and so on; float32 of
                 shape [passages, dimension].
         """
@@ -69,6 +71,7 @@ class VectorTable:
         self._reserve(end, vectors.shape[1])
         self._buffer[start:end] = vectors
 
+        # Note which of these vectors belong to which row, and give up the old ones of the row.
         for row, passage_count in zip(rows, passage_counts, strict=True):
             self.remove(row)
             first_passage = len(self._row_of_passage)
@@ -76,14 +79,17 @@ class VectorTable:
             self._row_of_passage.extend([row] * passage_count)
 
     def remove(self, row: int) -> None:
-        """Remove the vectors of a row, if any. Their room in the buffer is not used again."""
+        """Remove the vectors of a row, if any.
+
+        They stay in the buffer, marked with `_NO_ROW`; the index is rebuilt when these are many.
+        """
         passages = self._passages_of_row.pop(row, range(0))
         for passage in passages:
             self._row_of_passage[passage] = _NO_ROW
         self.removed_count += len(passages)
 
     def vectors_of(self, rows: Sequence[int]) -> PassageVectors:
-        """Return copies of the vectors of rows."""
+        """Return copies of the vectors of rows; a row has one vector for each of its passages."""
         passage_counts: list[int] = []
         passages: list[int] = []
         for row in rows:
@@ -93,13 +99,13 @@ class VectorTable:
         return PassageVectors(passage_counts, self.vectors[passages])
 
     def cosines(self, queries: np.ndarray, row_count: int) -> np.ndarray:
-        """Return the cosine between each query and the most similar passage of each row.
+        """Return how similar each row is to each query, as a cosine from -1 to 1.
 
-        A query gets the same cosines alone and beside others, and equal vectors have equal cosines
-        wherever they stand.
+        A row is an entry of the index. Its text may have several passages, each with a vector. The
+        passage that is most similar to the query counts.
 
         Args:
-            queries: Vectors of shape [queries, dimension].
+            queries: The vectors of the queries, shape [queries, dimension].
             row_count: The number of rows; they are numbered from 0.
 
         Returns:
@@ -110,8 +116,8 @@ class VectorTable:
             # Every row has one passage, and they stand in the order of the rows.
             return passage_cosines
 
-        # Removed passages have the row -1, `_NO_ROW`, which numpy takes for the last column. So add
-        # a column for them, and cut it off at the end.
+        # A removed passage belongs to the row -1 (`_NO_ROW`), and numpy takes the index -1 for the
+        # last column. So add a column that collects removed passages, and cut it off at the end.
         row_cosines = np.full((len(queries), row_count + 1), -np.inf, np.float32)
         rows = np.frombuffer(self._row_of_passage, np.int64)
         for best_cosines, query_cosines in zip(row_cosines, passage_cosines, strict=True):
@@ -120,23 +126,31 @@ class VectorTable:
         return row_cosines[:, :row_count]
 
     def _passage_cosines(self, queries: np.ndarray) -> np.ndarray:
-        """Return the inner products of queries and all vectors, of shape [queries, passages]."""
-        # faiss reads memory without regard to types and strides.
+        """Return the cosine between each query and each vector, float32 [queries, passages].
+
+        All vectors have length 1 (or 0), so a cosine is an inner product.
+        """
+        # faiss reads raw memory, so it must be float32 without gaps.
         queries = np.ascontiguousarray(queries, np.float32)
         vectors = self.vectors
         cosines = np.empty((len(queries), len(vectors)), np.float32)
+
+        # One matrix product for all queries would round differently than for one query alone, and
+        # the scores of a query must not depend on other queries. So take one query at a time. A
+        # block of vectors stays in the cache of the processor until all queries have read it.
         for start in range(0, len(vectors), _BLOCK_SIZE):
             block = vectors[start : start + _BLOCK_SIZE]
             for query, query_cosines in zip(queries, cosines, strict=True):
-                _inner_products(query, block, query_cosines[start : start + len(block)])
+                block_cosines = query_cosines[start : start + len(block)]
+                _write_inner_products(query, block, into=block_cosines)
         return cosines
 
     def _reserve(self, capacity: int, dimension: int) -> None:
-        """Make the buffer large enough for so many vectors."""
+        """Make the buffer large enough for `capacity` vectors, and keep those in it."""
         if capacity <= len(self._buffer):
             return
 
-        # The size doubles, so that adding vectors one by one copies each only a few times.
+        # The size at least doubles, so that adding vectors one by one copies each a few times only.
         new_capacity = max(2 * len(self._buffer), capacity)
         buffer = np.empty((new_capacity, dimension), np.float32)
         vectors = self.vectors
@@ -145,15 +159,22 @@ class VectorTable:
         self._buffer = buffer
 
 
-def _inner_products(query: np.ndarray, vectors: np.ndarray, products: np.ndarray) -> None:
-    """Fill `products` with the inner product of a query and each of some vectors; all float32."""
+def _write_inner_products(query: np.ndarray, vectors: np.ndarray, *, into: np.ndarray) -> None:
+    """Write the inner product of a query and each of some vectors into an array.
+
+    Args:
+        query: float32 of shape [dimension].
+        vectors: float32 of shape [vectors, dimension].
+        into: Is overwritten with the inner products; float32 of shape [vectors].
+    """
     import faiss
 
-    # faiss's searches use all threads, and round a query differently alone and among others. This
-    # function works on one query and one thread, and always rounds alike.
+    # faiss's searches use all threads, and round a query differently alone and among others. Its
+    # function for one query uses one thread, and always rounds in the same way. "ny" stands for
+    # many vectors y.
     api = cast("Any", faiss)
     api.fvec_inner_products_ny(
-        api.swig_ptr(products),
+        api.swig_ptr(into),
         api.swig_ptr(query),
         api.swig_ptr(vectors),
         vectors.shape[1],

@@ -43,7 +43,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def _check_step(step: int) -> int:
-    """Refuse a distance of 0 turns."""
+    """Refuse 0 as the distance between two neighbouring turns of a dialogue."""
     if step == 0:
         raise ValueError("a turn is no neighbour of itself")
     return step
@@ -87,7 +87,12 @@ class SignalWeights(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _check_weights(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Raise a UserError of one line about the first weight that is not valid."""
+        """Validate the weights; turn pydantic's report of an error into a `UserError` of one line.
+
+        Args:
+            values: What the constructor was called with.
+            validate: Pydantic's own validation of these values.
+        """
         try:
             return validate(values)
         except ValidationError as validation_error:
@@ -98,17 +103,21 @@ class SignalWeights(BaseModel):
 
     @classmethod
     def _error_of_first_problem(cls, error: ValidationError) -> UserError:
-        """Return the first problem of pydantic's report as an error of one line."""
+        """Return an error of one line about the first problem of pydantic's report.
+
+        For example: search weight month = -1: input should be greater than or equal to 0.
+        """
         problem = error.errors()[0]
 
-        # Where the key of a mapping is wrong, pydantic names the key and "[key]" behind it.
+        # The location says which weight is wrong, e.g. ("month",). If a key of a mapping is wrong,
+        # pydantic adds "[key]" to it.
         location = [str(part) for part in problem["loc"] if part != "[key]"]
         weight_name = ".".join(location)
         if problem["type"] == "extra_forbidden":
             return UnknownNameError("search weight", weight_name, cls.model_fields)
 
-        # The message shows the value between name and reason, so take the reason alone. It is no
-        # sentence of its own there: "Input should be ..." begins with a small letter.
+        # Take the reason without the name of the weight, because the message below puts the value
+        # between the two. "Input should be ..." gets a small letter in the middle of a sentence.
         reason = validation_message(error, skipped_parts=len(problem["loc"]))
         reason = reason[0].lower() + reason[1:]
         shown_value = repr(problem["input"])[:_MAX_SHOWN_CHARS]
