@@ -118,6 +118,9 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         """Return a shallow copy that makes one attempt."""
         adapter = copy.copy(self)
         adapter._attempt = attempt
+        # Callbacks are given the copy. A model that proposes prompts samples an answer anew only if
+        # no correction of it will follow.
+        adapter.corrections = attempt.retries_left
         return adapter
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:

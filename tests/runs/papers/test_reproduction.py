@@ -147,11 +147,13 @@ def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_ru
 
 def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypatch):
     (tmp_path / "drawing.py").write_text(
-        "from mempiler.programs.baselines.retrieval import TurnRAG\n"
+        "from mempiler.programs.baselines.retrieval import TurnRAG, TurnRAGSettings\n"
+        "class DrawingSettings(TurnRAGSettings):\n"
+        "    seed: int = 0\n"
         "class Drawing(TurnRAG):\n"
-        "    def __init__(self, k: int = 3, seed: int = 0) -> None:\n"
-        "        super().__init__(k)\n"
-        "        self.seed = seed\n"
+        "    Settings = DrawingSettings\n"
+        "    def __init__(self, settings=None, embedder=None):\n"
+        "        super().__init__(settings or DrawingSettings(), embedder)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     drawing, nothing = {"program": "drawing:Drawing"}, {"program": "no-memory"}
