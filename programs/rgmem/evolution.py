@@ -28,6 +28,8 @@ from .memory import Conclusion, GraphMemory, Mention, Node, Relation, Theory, se
 _LINE_PREFIX = re.compile(r"^(?:[-*•#]+\s*)*(?:inferred trait(?:/interest)?s?:\s*)?", re.I)
 """A bullet or a header's mark, and the phrase that the paper's prompt puts before a trait."""
 _SENTENCE_ENDS = ".!?。！？"
+_NO_THEORY = Theory(sigma="")
+"""Stands for the theory before the first one."""
 
 
 def evolve(
@@ -111,49 +113,53 @@ class Operators:
         """R_K1: update the theory T_e of an event edge with its new evidence D_e^new (Eq. 6)."""
         source = memory.nodes[relation.source]
         target = memory.nodes[relation.target]
-        previous = relation.theory
+        previous = relation.theory or _NO_THEORY
         fresh_ids = [mention.evidence for mention in relation.fresh]
 
-        # D_e^new holds base conclusions too; only R_K2 selects among the conclusions.
+        # D_e^new of Eq. 6. It holds base conclusions too; only R_K2 selects among conclusions.
         conclusions = linked_conclusions(memory, relation.fresh, source.person)
         new_evidence = _conclusion_lines(memory, conclusions)
         new_evidence.extend(_raw_event_lines(memory, relation, fresh_ids))
 
+        # T_e + beta(T_e, D_e^new), Eq. 6: the model writes the whole new theory.
         answer = self._call_predictor(
             "infer",
             user=memory.user_of(source.person),
             source_entity=source.name,
             target_entity=target.name,
-            inference_before="\n".join(_inference_parts(previous)) if previous else "",
+            inference_before="\n".join(_inference_parts(previous)),
             new_evidence=new_evidence,
         )
         if answer is None:
             return None
-        evidence = union_of_evidence(memory, _evidence_of(previous), fresh_ids)
+
+        evidence = union_of_evidence(memory, previous.evidence, fresh_ids)
         return _make_theory(
             memory, "infer", [answer.fact_summary], [answer.inferred_traits], evidence
         )
 
     def abstract_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """R_K2 = S after P: update Sigma_v and Delta_v of a concept (Eq. 8 and 10 to 12).
+        """R_K2 = S after P: update Sigma_v and Delta_v of a concept (Eq. 8)."""
+        previous = node.own or _NO_THEORY
+        selected_evidence = project(memory, node)  # D'_v, Eq. 9
 
-        One call of the model computes both Agg_common (Eq. 11) and Extract_salient (Eq. 12).
-        """
-        previous = node.own
+        # S(D'_v, Sigma_v, Delta_v), Eq. 10: one call answers with Sigma_v (Agg_common, Eq. 11) and
+        # Delta_v (Extract_salient, Eq. 12).
         answer = self._call_predictor(
             "abstract",
             user=memory.user_of(node.person),
             core_entity=node.name,
-            general_before=previous.sigma if previous else "",
-            specific_before=previous.delta if previous else "",
-            new_evidence=project(memory, node),
+            general_before=previous.sigma,
+            specific_before=previous.delta,
+            new_evidence=selected_evidence,
         )
         if answer is None:
             return None
 
-        evidence_ids = [*_evidence_of(previous), *node.fresh]
+        evidence_ids = [*previous.evidence, *node.fresh]
         for relation_id in node.fresh_relations:
-            evidence_ids.extend(_evidence_of(memory.relations[relation_id].theory))
+            relation_theory = memory.relations[relation_id].theory or _NO_THEORY
+            evidence_ids.extend(relation_theory.evidence)
         evidence = union_of_evidence(memory, evidence_ids)
         return _make_theory(
             memory, "abstract", [answer.general_facts], [answer.specific_facts], evidence
@@ -164,17 +170,18 @@ class Operators:
 
         Sigma is the macro law with the core traits, Delta the restrictions.
         """
-        children = microstates(memory, node)
-        if not children:
+        named_theories = microstates(memory, node)
+        if not named_theories:
             return None
 
         sub_summaries: list[SubSummary] = []
         evidence_ids: list[str] = []
-        for name, theory in children:
+        for name, theory in named_theories:
             summary = SubSummary(name=name, common=theory.sigma, particular=theory.delta)
             sub_summaries.append(summary)
             evidence_ids.extend(theory.evidence)
 
+        # R_K3({(Sigma_vc, Delta_vc)}), Eq. 13.
         answer = self._call_predictor(
             "flow",
             user=memory.user_of(node.person),
@@ -183,13 +190,14 @@ class Operators:
         )
         if answer is None:
             return None
+
         sigma = [answer.macro_law, answer.core_traits]
         evidence = union_of_evidence(memory, evidence_ids)
         return _make_theory(memory, "flow", sigma, [answer.restrictions], evidence)
 
     def rewrite_summary(self, memory: GraphMemory, node: Node) -> Theory | None:
         """Update the one summary of a concept, in the variant w/o RG."""
-        previous = node.own
+        previous = node.own or _NO_THEORY
         conclusions = _conclusions_below(memory, node, node.fresh)
         new_evidence = _conclusion_lines(memory, conclusions)
         new_evidence.extend(_raw_event_lines_below(memory, node, node.fresh))
@@ -198,12 +206,13 @@ class Operators:
             "rewrite",
             user=memory.user_of(node.person),
             concept=node.name,
-            summary_before=previous.sigma if previous else "",
+            summary_before=previous.sigma,
             new_evidence=new_evidence,
         )
         if answer is None:
             return None
-        evidence = union_of_evidence(memory, _evidence_of(previous), node.fresh)
+
+        evidence = union_of_evidence(memory, previous.evidence, node.fresh)
         return _make_theory(memory, "rewrite", [answer.concept_summary], [], evidence)
 
 
@@ -261,9 +270,10 @@ def project(memory: GraphMemory, node: Node) -> list[str]:
     """Return the evidence D'_v = P(I_v^new) of a concept, as lines of a prompt (Eq. 7 and 9).
 
     I_v^new holds the theories of event edges and the units of evidence that are new to the concept.
-    Theories are preferred: a unit is shown itself only if none of these theories rests on it, and
-    then with its conclusions of high relevance alone.
+    Theories are preferred: a unit is shown itself only if none of these theories rests on it. If
+    such a unit has conclusions of high relevance, it is shown with these alone.
     """
+    # The first set of I_v^new, Eq. 7: the new theories T_ei of the edges e_i in N(v).
     theory_lines: list[str] = []
     covered_ids: set[str] = set()
     for relation_id in node.fresh_relations:
@@ -275,6 +285,7 @@ def project(memory: GraphMemory, node: Node) -> list[str]:
         theory_lines.append(f"Inference about {target.name}. {inference}")
         covered_ids.update(relation.theory.evidence)
 
+    # The second set: the new units d_j in D(v); P selects among them (Eq. 9).
     raw_ids = [evidence_id for evidence_id in node.fresh if evidence_id not in covered_ids]
     salient: dict[str, tuple[Conclusion, ...]] = {}
     for evidence_id, conclusions in _conclusions_below(memory, node, raw_ids).items():
@@ -329,12 +340,6 @@ def _inference_parts(theory: Theory) -> list[str]:
     if theory.delta:
         parts.append(f"Inferred traits: {as_sentences(theory.delta)}")
     return parts
-
-
-def _evidence_of(theory: Theory | None) -> tuple[str, ...]:
-    if theory is None:
-        return ()
-    return theory.evidence
 
 
 def linked_conclusions(

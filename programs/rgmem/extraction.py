@@ -283,15 +283,33 @@ def _label_paths(
         conclusions[segment_id] = _named_conclusions(edge_label.conclusions, unit, person)
 
     uses_links = linked and any(conclusions.values())
+    links = conclusions if uses_links else None
     labelled_paths: list[GraphPath] = []
     for path, segments in zip(paths, segments_by_path, strict=True):
-        segment_ids = [segment.segment_id for segment in segments]
-        path_labels = tuple(labels.get(segment_id, "") for segment_id in segment_ids)
-        path_links: tuple[tuple[int, ...] | None, ...] = (None,) * len(segment_ids)
-        if uses_links:
-            path_links = tuple(conclusions.get(segment_id, ()) for segment_id in segment_ids)
-        labelled_paths.append(replace(path, labels=path_labels, linked=path_links))
+        labelled_paths.append(_with_labels(path, segments, labels, links))
     return tuple(labelled_paths)
+
+
+def _with_labels(
+    path: GraphPath,
+    segments: Sequence[PathSegment],
+    labels: Mapping[str, str],
+    links: Mapping[str, tuple[int, ...]] | None,
+) -> GraphPath:
+    """Return a path with the labels of its edges, and the conclusions that these are about.
+
+    Args:
+        path: The path.
+        segments: Its segments that lead to events.
+        labels: Labels by the id of a segment.
+        links: Positions of conclusions by the id of a segment; None if an edge takes all.
+    """
+    segment_ids = [segment.segment_id for segment in segments]
+    path_labels = tuple(labels.get(segment_id, "") for segment_id in segment_ids)
+    if links is None:
+        return replace(path, labels=path_labels, linked=(None,) * len(segment_ids))
+    path_links = tuple(links.get(segment_id, ()) for segment_id in segment_ids)
+    return replace(path, labels=path_labels, linked=path_links)
 
 
 def _path_segments(paths: Sequence[GraphPath], user: str) -> list[list[PathSegment]]:
@@ -395,11 +413,9 @@ def add_units(
     vectors: Mapping[str, np.ndarray] | None = None,
     min_cosine: float = 0.85,
 ) -> GraphMemory:
-    """Return the memory with further units, as if they had come one by one.
+    """Return the memory with further units (algorithm 1, lines 10, 13 and 14).
 
-    These are lines 10, 13 and 14 of algorithm 1.
-
-    A path whose base is no base concept is left out, and so is one without an event.
+    The units come in one by one; several at once give the same memory. A path whose base is no base concept is left out, and so is one without an event.
 
     Two names are one node in two cases. Their stems without function words are the same ("Running",
     "to run"), or the cosine of their embeddings reaches the threshold and they hold the same

@@ -22,7 +22,7 @@ Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -202,14 +202,11 @@ class GraphWriter(Writer[GraphMemory]):
         if not self.settings.use_l1:
             return unit, ()
 
-        paths_by_person = gather(
-            [
-                partial(
-                    extract_paths, unit, self.call_predictor, person, linked=self.settings.linked
-                )
-                for person in people_concerned(unit, people or [USER])
-            ]
-        )
+        calls: list[Callable[[], tuple[GraphPath, ...]]] = []
+        linked = self.settings.linked
+        for person in people_concerned(unit, people or [USER]):
+            calls.append(partial(extract_paths, unit, self.call_predictor, person, linked=linked))
+        paths_by_person = gather(calls)
         return unit, tuple(path for paths in paths_by_person for path in paths)
 
     def _extract_unit_of_shared_graph(

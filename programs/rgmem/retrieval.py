@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from pydantic import Field
@@ -136,6 +136,8 @@ def recall_scales(
         keywords: What to look for in which layers.
     """
     recollection = _Recollection()
+
+    # L0ctx, line 34 of algorithm 1. The sub-queries are searched as one query.
     if settings.use_l0:
         keyword_names = [keyword.name for keyword in keywords]
         query = " ".join(dict.fromkeys([question, *keyword_names]))
@@ -143,10 +145,14 @@ def recall_scales(
         recollection.conclusions = _search_evidence(
             memory, texts, query, "conclusion", settings.conclusions
         )
+
+    # L1ctx, line 35.
     if names is not None:
         people = named_people(memory, question)
         search = _GraphSearch(memory, names, settings, keywords, people)
         search.read_into(recollection)
+
+    # C(q), line 36.
     return recollection.as_context()
 
 
@@ -170,7 +176,7 @@ class ScoredNode(NamedTuple):
 
 
 class _GraphSearch:
-    """Reads a graph at the nodes that keywords name.
+    """Read a graph at the nodes that keywords name.
 
     Args:
         memory: The memory with the graph.
@@ -204,6 +210,7 @@ class _GraphSearch:
             self._read_conclusions(recollection)
 
     def _read_summaries(self, recollection: _Recollection) -> None:
+        """Read the theories of concepts."""
         for node, score in self._find_nodes("summary", "concept"):
             recollection.nodes.append(main_hit(self._memory, node, score))
             restrictions = aside_hit(self._memory, node, score)
@@ -211,6 +218,7 @@ class _GraphSearch:
                 recollection.traits.append(restrictions)
 
     def _read_inferences(self, recollection: _Recollection) -> None:
+        """Read the newest theories of event edges at concepts and events."""
         for node, score in self._find_concepts_and_events("inference"):
             relations = [relation for relation in self._relations_of(node) if relation.theory]
             newest = sorted(relations, key=_step_of_theory, reverse=True)
@@ -221,6 +229,7 @@ class _GraphSearch:
                     recollection.traits.append(traits)
 
     def _read_history(self, recollection: _Recollection) -> None:
+        """Read the newest labels of event edges at concepts and events."""
         shows_facts = self._settings.use_l0
         for node, score in self._find_concepts_and_events("history"):
             relations = self._relations_of(node)
@@ -228,6 +237,7 @@ class _GraphSearch:
             recollection.history.extend(hits)
 
     def _read_conclusions(self, recollection: _Recollection) -> None:
+        """Read the conclusions of the newest units that are evidence of concepts and events."""
         for node, score in self._find_concepts_and_events("conclusions"):
             entries: list[Entry] = []
             for evidence_id in reversed(node.evidence):
@@ -492,6 +502,14 @@ def _title(memory: GraphMemory, owner: Node | Relation) -> str:
     return ", ".join(names)
 
 
+class _EdgeLabel(NamedTuple):
+    """A label of an event edge, with the number of its unit of evidence, from the oldest on."""
+
+    relation: Relation
+    mention: Mention
+    unit_number: int
+
+
 def _history_hits(
     memory: GraphMemory, relations: Sequence[Relation], score: float, shows_facts: bool
 ) -> list[Hit]:
@@ -504,18 +522,17 @@ def _history_hits(
         shows_facts: Whether facts may be recalled. A fact stands in for the label of an edge that
             the model left without one.
     """
-    labelled: list[tuple[Relation, Mention]] = []
+    unit_numbers = {evidence_id: number for number, evidence_id in enumerate(memory.evidence)}
+    labels: list[_EdgeLabel] = []
     for relation in relations:
         for mention in relation.mentions:
             is_fact = mention.label == memory.evidence[mention.evidence].fact
             if mention.label and (shows_facts or not is_fact):
-                labelled.append((relation, mention))
+                labels.append(_EdgeLabel(relation, mention, unit_numbers[mention.evidence]))
 
-    age_order = {evidence_id: number for number, evidence_id in enumerate(memory.evidence)}
-    newest = sorted(labelled, key=lambda pair: -age_order[pair[1].evidence])
-
+    newest = sorted(labels, key=attrgetter("unit_number"), reverse=True)
     hits: list[Hit] = []
-    for relation, mention in newest[:PER_NODE]:
+    for relation, mention, _ in newest[:PER_NODE]:
         hit = Hit(
             id=f"{relation.id}.{mention.evidence}",
             text=mention.label,
