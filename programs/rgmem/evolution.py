@@ -1,266 +1,523 @@
-"""RGMem's operators: when they fire, what a model is shown, what it changes (algorithm 1, lines 16 to 29)."""
+"""RGMem's operators: when they run, what a model is shown, and what they change.
+
+After each step the new evidence evolves the graph (algorithm 1, lines 16 to 29):
+
+    R_K1  every event edge with mentions(e) >= theta_inf     theory T_e               Eq. 6
+    R_K2  every concept with score(v) >= theta_sum           Sigma_v and Delta_v      Eq. 7 to 12
+    R_K3  every dirty parent, children before their parents  Sigma_vp and Delta_vp    Eq. 13
+
+Calls of one operator that do not depend on one another run at the same time. Where a call gives no
+usable theory, the edge or concept keeps its counters, so that the next step tries again.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from graphlib import TopologicalSorter
-from typing import Any
 
-from ...records import Failure, format_time
+from ...records import Failure
 from ...signatures.rgmem import SubSummary
 from ..component import CallPredictor
 from ..recording import record_failure
 from ..threads import gather
-from .extraction import conclusion_line
-from .memory import GraphMemory, Mention, Node, Relation, Theory, seeds
+from .extraction import format_conclusion, time_prefix
+from .memory import Conclusion, GraphMemory, Mention, Node, Relation, Theory, seeds
 
-_BULLET = re.compile(r"^(?:[-*•#]+\s*)*(?:inferred trait(?:/interest)?s?:\s*)?", re.I)
+_LINE_PREFIX = re.compile(r"^(?:[-*•#]+\s*)*(?:inferred trait(?:/interest)?s?:\s*)?", re.I)
+"""A bullet or a header's mark, and the phrase that the paper's prompt puts before a trait."""
+_SENTENCE_ENDS = ".!?。！？"
+_NO_THEORY = Theory(sigma="")
+"""Stands for the theory before the first one."""
 
 
-def evolve(memory: GraphMemory, operators: Operators, theta_inf: int, theta_sum: int) -> GraphMemory:
-    """The memory, with the new evidence of a step in it, after the operators that are due at these thresholds."""
+def evolve(
+    memory: GraphMemory, operators: Operators, theta_inf: int, theta_sum: int
+) -> GraphMemory:
+    """Return the memory after one renormalization step (Eq. 3; algorithm 1, lines 16 to 29).
+
+    Args:
+        memory: A memory that already holds the new evidence of the step.
+        operators: Ask a model for theories.
+        theta_inf: Mentions of an event edge at which R_K1 fires.
+        theta_sum: Score of a concept at which R_K2 fires.
+    """
+    memory = _infer_relations(memory, operators, theta_inf)
+    memory = _abstract_concepts(memory, operators, theta_sum)
+    return _integrate_concepts(memory, operators)
+
+
+def _infer_relations(memory: GraphMemory, operators: Operators, theta_inf: int) -> GraphMemory:
+    """Run R_K1 on the event edges with enough mentions (lines 17 to 20)."""
     due = [relation for relation in memory.relations.values() if relation.count >= theta_inf]
-    memory = _fired(memory, due, operators.relation, inferred)
-    ready = [node for node in memory.nodes.values() if node.tier == "abstract" and node.score >= theta_sum]
-    memory = _fired(memory, ready, operators.concept, abstracted)
-    for ids in levels(memory):
-        dirty = [memory.nodes[id] for id in ids if memory.nodes[id].dirty]
-        memory = _fired(memory, dirty, operators.parent, flowed)
+    theories = gather([partial(operators.infer_relation, memory, relation) for relation in due])
+    for relation, theory in zip(due, theories, strict=True):
+        if theory is not None:
+            memory = with_relation_theory(memory, relation.id, theory)
     return memory
 
 
-def single_scale(memory: GraphMemory, operators: Operators) -> GraphMemory:
-    """The variant w/o RG: every concept with new evidence is rewritten at every step, from raw evidence alone."""
+def _abstract_concepts(memory: GraphMemory, operators: Operators, theta_sum: int) -> GraphMemory:
+    """Run R_K2 on the concepts with a high enough score (lines 21 to 25)."""
+    concepts = [node for node in memory.nodes.values() if node.tier == "abstract"]
+    due = [concept for concept in concepts if concept.score >= theta_sum]
+    theories = gather([partial(operators.abstract_concept, memory, concept) for concept in due])
+    for concept, theory in zip(due, theories, strict=True):
+        if theory is not None:
+            memory = with_concept_theory(memory, concept.id, theory)
+            memory = _mark_dirty_above(memory, concept.id)
+    return memory
+
+
+def _integrate_concepts(memory: GraphMemory, operators: Operators) -> GraphMemory:
+    """Run R_K3 on the dirty concepts, level by level from below (lines 26 to 29)."""
+    for level in dirty_levels(memory):
+        # Those above a concept become dirty only while the levels below them are processed.
+        nodes = [memory.nodes[node_id] for node_id in level]
+        dirty = [node for node in nodes if node.dirty]
+        theories = gather([partial(operators.integrate_concept, memory, node) for node in dirty])
+        for node, theory in zip(dirty, theories, strict=True):
+            if theory is not None:
+                memory = with_parent_theory(memory, node.id, theory)
+    return memory
+
+
+def evolve_without_rg(memory: GraphMemory, operators: Operators) -> GraphMemory:
+    """Return the memory after one step of the variant w/o RG (Tables 3 and 4).
+
+    Every concept with new evidence gets a new summary at every step, from raw evidence alone.
+    """
     due = [node for node in memory.nodes.values() if node.fresh]
-    return _fired(memory, due, operators.rewrite, partial(abstracted, flows=False))
-
-
-def _fired(memory: GraphMemory, due: Sequence[Any], operator: Callable[..., Any], change: Any) -> GraphMemory:
-    """The memory after an operator on all that is due, which is asked of at once."""
-    after = memory
-    for part, theory in zip(due, gather([partial(operator, memory, part) for part in due]), strict=True):
-        after = change(after, part.id, theory) if theory else after
-    return after
+    theories = gather([partial(operators.rewrite_summary, memory, node) for node in due])
+    for node, theory in zip(due, theories, strict=True):
+        if theory is not None:
+            memory = with_concept_theory(memory, node.id, theory)
+    return memory
 
 
 class Operators:
-    """The operators by a language model; each makes a theory, or None where no usable answer came."""
+    """The operators R_K1, R_K2 and R_K3, and the rewriting without them, by a language model.
 
-    def __init__(self, ask: CallPredictor) -> None:
-        self._ask = ask
+    Each method returns a new theory. It returns None, and records the failure, if the model gives
+    no usable answer.
 
-    def relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
-        """R_K1 (Eq. 6): a relation's theory, updated with its fresh mentions."""
-        before, fresh = relation.theory, [mention.evidence for mention in relation.fresh]
-        person = memory.nodes[relation.source].person
-        # Eq. 6 takes in all new evidence of the relation, base conclusions too; only R_K2 selects among it.
-        conclusions = _conclusions(memory, relation.fresh, person, every=True)
-        inputs = {
-            "user": memory.user_of(person),
-            "source_entity": memory.nodes[relation.source].name,
-            "target_entity": memory.nodes[relation.target].name,
-            "inference_before": "\n".join(_inference(before)) if before else "",
-            "new_evidence": [*conclusions, *_raw_events(memory, relation, fresh)],
-        }
-        outputs = ("fact_summary",), ("inferred_traits",)
-        return self._theory(memory, "infer", inputs, outputs, [_evidence(before), fresh])
+    Args:
+        call_predictor: Calls one of the writer's predictors by its name.
+    """
 
-    def concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """R_K2 = synthesis after projection (Eq. 8 to 12): a concept's own theory, updated with its fresh evidence."""
-        before = node.own
-        inputs = {
-            "user": memory.user_of(node.person),
-            "core_entity": node.name,
-            "general_before": before.sigma if before else "",
-            "specific_before": before.delta if before else "",
-            "new_evidence": projected(memory, node),
-        }
-        used = [_evidence(memory.relations[id].theory) for id in node.fresh_relations]
-        outputs = ("general_facts",), ("specific_facts",)
-        return self._theory(memory, "abstract", inputs, outputs, [_evidence(before), *used, node.fresh])
+    def __init__(self, call_predictor: CallPredictor) -> None:
+        self._call_predictor = call_predictor
 
-    def parent(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """R_K3 (Eq. 13): a parent's theory from those of its children."""
-        below = microstates(memory, node)
-        if not below:
+    def infer_relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
+        """R_K1: update the theory T_e of an event edge with its new evidence D_e^new (Eq. 6)."""
+        source = memory.nodes[relation.source]
+        target = memory.nodes[relation.target]
+        previous = relation.theory or _NO_THEORY
+        fresh_ids = [mention.evidence for mention in relation.fresh]
+
+        # D_e^new of Eq. 6. It holds base conclusions too; only R_K2 selects among conclusions.
+        conclusions = linked_conclusions(memory, relation.fresh, source.person)
+        new_evidence = _conclusion_lines(memory, conclusions)
+        new_evidence.extend(_raw_event_lines(memory, relation, fresh_ids))
+
+        # T_e + beta(T_e, D_e^new), Eq. 6: the model writes the whole new theory.
+        answer = self._call_predictor(
+            "infer",
+            user=memory.user_of(source.person),
+            source_entity=source.name,
+            target_entity=target.name,
+            inference_before="\n".join(_inference_parts(previous)),
+            new_evidence=new_evidence,
+        )
+        if answer is None:
             return None
-        parts = [SubSummary(name=name, common=theory.sigma, particular=theory.delta) for name, theory in below]
-        inputs = {"user": memory.user_of(node.person), "core_entity": node.name, "sub_summaries": parts}
-        outputs = ("macro_law", "core_traits"), ("restrictions",)
-        return self._theory(memory, "flow", inputs, outputs, [theory.evidence for _, theory in below])
 
-    def rewrite(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Without RG: a concept's one summary, updated with its fresh evidence."""
-        before = node.own
-        lines = _evidence_of(memory, node, node.fresh, every=True)
-        inputs = {
-            "user": memory.user_of(node.person),
-            "concept": node.name,
-            "summary_before": before.sigma if before else "",
-            "new_evidence": lines,
-        }
-        return self._theory(memory, "rewrite", inputs, (("concept_summary",), ()), [_evidence(before), node.fresh])
+        evidence = union_of_evidence(memory, previous.evidence, fresh_ids)
+        return _make_theory(
+            memory, "infer", [answer.fact_summary], [answer.inferred_traits], evidence
+        )
 
-    def _theory(
-        self,
-        memory: GraphMemory,
-        where: str,
-        inputs: dict[str, Any],
-        outputs: tuple[Sequence[str], Sequence[str]],
-        evidence: Sequence[Sequence[str]],
-    ) -> Theory | None:
-        """A theory from an answer's two parts, a line each item; None, and a failure, where it has no words."""
-        said = self._ask(where, **inputs)
-        if said is None:
+    def abstract_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
+        """R_K2 = S after P: update Sigma_v and Delta_v of a concept (Eq. 8)."""
+        previous = node.own or _NO_THEORY
+        selected_evidence = project(memory, node)  # D'_v, Eq. 9
+
+        # S(D'_v, Sigma_v, Delta_v), Eq. 10: one call answers with Sigma_v (Agg_common, Eq. 11) and
+        # Delta_v (Extract_salient, Eq. 12).
+        answer = self._call_predictor(
+            "abstract",
+            user=memory.user_of(node.person),
+            core_entity=node.name,
+            general_before=previous.sigma,
+            specific_before=previous.delta,
+            new_evidence=selected_evidence,
+        )
+        if answer is None:
             return None
-        first, second = (_lines("\n".join(str(said[name] or "") for name in names)) for names in outputs)
-        if not first and not second:
-            message = "the theory is empty; the one before it was kept"
-            record_failure(Failure(kind="parse", where=where, message=message))
+
+        evidence_ids = [*previous.evidence, *node.fresh]
+        for relation_id in node.fresh_relations:
+            relation_theory = memory.relations[relation_id].theory or _NO_THEORY
+            evidence_ids.extend(relation_theory.evidence)
+        evidence = union_of_evidence(memory, evidence_ids)
+        return _make_theory(
+            memory, "abstract", [answer.general_facts], [answer.specific_facts], evidence
+        )
+
+    def integrate_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
+        """R_K3: make Sigma_vp and Delta_vp of a parent concept from its children's (Eq. 13).
+
+        Sigma is the macro law with the core traits, Delta the restrictions.
+        """
+        named_theories = microstates(memory, node)
+        if not named_theories:
             return None
+
+        sub_summaries: list[SubSummary] = []
+        evidence_ids: list[str] = []
+        for name, theory in named_theories:
+            summary = SubSummary(name=name, common=theory.sigma, particular=theory.delta)
+            sub_summaries.append(summary)
+            evidence_ids.extend(theory.evidence)
+
+        # R_K3({(Sigma_vc, Delta_vc)}), Eq. 13.
+        answer = self._call_predictor(
+            "flow",
+            user=memory.user_of(node.person),
+            core_entity=node.name,
+            sub_summaries=sub_summaries,
+        )
+        if answer is None:
+            return None
+
+        sigma = [answer.macro_law, answer.core_traits]
+        evidence = union_of_evidence(memory, evidence_ids)
+        return _make_theory(memory, "flow", sigma, [answer.restrictions], evidence)
+
+    def rewrite_summary(self, memory: GraphMemory, node: Node) -> Theory | None:
+        """Update the one summary of a concept, in the variant w/o RG."""
+        previous = node.own or _NO_THEORY
+        conclusions = _conclusions_below(memory, node, node.fresh)
+        new_evidence = _conclusion_lines(memory, conclusions)
+        new_evidence.extend(_raw_event_lines_below(memory, node, node.fresh))
+
+        answer = self._call_predictor(
+            "rewrite",
+            user=memory.user_of(node.person),
+            concept=node.name,
+            summary_before=previous.sigma,
+            new_evidence=new_evidence,
+        )
+        if answer is None:
+            return None
+
+        evidence = union_of_evidence(memory, previous.evidence, node.fresh)
+        return _make_theory(memory, "rewrite", [answer.concept_summary], [], evidence)
+
+
+def _make_theory(
+    memory: GraphMemory,
+    predictor_name: str,
+    sigma_texts: Sequence[str | None],
+    delta_texts: Sequence[str | None],
+    evidence: tuple[str, ...],
+) -> Theory | None:
+    """Return a theory of the current step, with one line per statement of the model.
+
+    Args:
+        memory: The memory that the model was shown.
+        predictor_name: The predictor that was called, for the report of a failure.
+        sigma_texts: The outputs that make up Sigma.
+        delta_texts: The outputs that make up Delta.
+        evidence: Ids of the units that the theory rests on.
+
+    Returns:
+        The theory; None, and a failure is recorded, if the outputs hold no words.
+    """
+    sigma = _statements(sigma_texts)
+    delta = _statements(delta_texts)
+    if not sigma and not delta:
+        message = "the theory is empty; the one before it was kept"
+        record_failure(Failure(kind="parse", where=predictor_name, message=message))
+        return None
+
+    if not sigma:
         # All that is known may be particular: then that is the theory's first part.
-        first, second = (first, second) if first else (second, first)
-        rests = joined(memory, *evidence)
-        return Theory(sigma="\n".join(first), delta="\n".join(second), evidence=rests, step=memory.step)
+        sigma = delta
+        delta = []
+    return Theory(
+        sigma="\n".join(sigma),
+        delta="\n".join(delta),
+        evidence=evidence,
+        step=memory.step,
+    )
 
 
-def projected(memory: GraphMemory, node: Node) -> list[str]:
-    """The projection-selection P (Eq. 9): a concept's fresh evidence, what is aggregated before what is raw."""
-    fresh = [memory.relations[id] for id in node.fresh_relations]
-    theories = [(memory.nodes[relation.target].name, relation.theory) for relation in fresh if relation.theory]
-    covered = {id for _, theory in theories for id in theory.evidence}
-    raw = [id for id in node.fresh if id not in covered]
-    lines = [f"Inference about {name}. {' '.join(_inference(theory))}" for name, theory in theories]
-    return [*lines, *_evidence_of(memory, node, raw)]
+def _statements(texts: Sequence[str | None]) -> list[str]:
+    """Return the different lines of a model's outputs, without bullets and other prefixes."""
+    statements: list[str] = []
+    for text in texts:
+        for line in str(text or "").splitlines():
+            words = " ".join(line.split())
+            statement = _LINE_PREFIX.sub("", words)
+            if statement and statement not in statements:
+                statements.append(statement)
+    return statements
+
+
+def project(memory: GraphMemory, node: Node) -> list[str]:
+    """Return the evidence D'_v = P(I_v^new) of a concept, as lines of a prompt (Eq. 7 and 9).
+
+    I_v^new holds the theories of event edges and the units of evidence that are new to the concept.
+    Theories are preferred: a unit is shown itself only if none of these theories rests on it. If
+    such a unit has conclusions of high relevance, it is shown with these alone.
+    """
+    # The first set of I_v^new, Eq. 7: the new theories T_ei of the edges e_i in N(v).
+    theory_lines: list[str] = []
+    covered_ids: set[str] = set()
+    for relation_id in node.fresh_relations:
+        relation = memory.relations[relation_id]
+        if relation.theory is None:
+            continue
+        inference = " ".join(_inference_parts(relation.theory))
+        target = memory.nodes[relation.target]
+        theory_lines.append(f"Inference about {target.name}. {inference}")
+        covered_ids.update(relation.theory.evidence)
+
+    # The second set: the new units d_j in D(v); P selects among them (Eq. 9).
+    raw_ids = [evidence_id for evidence_id in node.fresh if evidence_id not in covered_ids]
+    salient: dict[str, tuple[Conclusion, ...]] = {}
+    for evidence_id, conclusions in _conclusions_below(memory, node, raw_ids).items():
+        salient[evidence_id] = seeds(conclusions)
+    return [
+        *theory_lines,
+        *_conclusion_lines(memory, salient),
+        *_raw_event_lines_below(memory, node, raw_ids),
+    ]
 
 
 def microstates(memory: GraphMemory, node: Node) -> list[tuple[str, Theory]]:
-    """What R_K3 joins: the theories of the concepts below, and the parent's own where it has evidence itself."""
-    below = [(memory.nodes[id].name, memory.nodes[id].theory) for id in memory.children(node.id)]
-    parts = [*below, (f"{node.name}, from evidence of its own", node.own)]
-    return [(name, theory) for name, theory in parts if theory]
+    """Return the names and theories that R_K3 integrates into a parent concept.
 
-
-def shown(theory: Theory) -> str:
-    """A theory on one line: the first part, then the second."""
-    return " ".join(part for part in (sentences(theory.sigma), sentences(theory.delta)) if part)
-
-
-def _inference(theory: Theory) -> list[str]:
-    parts = {"Fact summary": theory.sigma, "Inferred traits": theory.delta}
-    return [f"{label}: {sentences(text)}" for label, text in parts.items() if text]
-
-
-def _evidence(theory: Theory | None) -> tuple[str, ...]:
-    return theory.evidence if theory else ()
-
-
-def _lines(text: str) -> list[str]:
-    """The lines of an answer without bullets, headers' marks and the phrase that the paper puts before a trait."""
-    lines = (_BULLET.sub("", " ".join(line.split())) for line in text.splitlines())
-    return list(dict.fromkeys(line for line in lines if line))
-
-
-def sentences(text: str) -> str:
-    """Lines as running text, each with an end."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(line if line[-1] in ".!?。！？" else f"{line}." for line in lines)
-
-
-def _conclusions(memory: GraphMemory, mentions: Iterable[Mention], person: str, every: bool = False) -> list[str]:
-    """Return the conclusions about a person that mentions are about, each once.
-
-    Of every unit those of high relevance are taken, or `every` one.
+    These are the theories of the concepts right below it. The parent's own theory joins them where
+    there is evidence of the parent itself.
     """
-    places: dict[str, set[int]] = {}
+    named_theories: list[tuple[str, Theory]] = []
+    for child_id in memory.children(node.id):
+        child = memory.nodes[child_id]
+        if child.theory is not None:
+            named_theories.append((child.name, child.theory))
+    if node.own is not None:
+        named_theories.append((f"{node.name}, from evidence of its own", node.own))
+    return named_theories
+
+
+def theory_as_text(theory: Theory) -> str:
+    """Return both parts of a theory as running text."""
+    parts = [as_sentences(theory.sigma), as_sentences(theory.delta)]
+    return " ".join(part for part in parts if part)
+
+
+def as_sentences(text: str) -> str:
+    """Return lines as running text; a line without an end gets a full stop."""
+    sentences: list[str] = []
+    for line in text.splitlines():
+        sentence = line.strip()
+        if not sentence:
+            continue
+        if sentence[-1] not in _SENTENCE_ENDS:
+            sentence += "."
+        sentences.append(sentence)
+    return " ".join(sentences)
+
+
+def _inference_parts(theory: Theory) -> list[str]:
+    """Return the parts of an event edge's theory that are not empty, each with its name."""
+    parts: list[str] = []
+    if theory.sigma:
+        parts.append(f"Fact summary: {as_sentences(theory.sigma)}")
+    if theory.delta:
+        parts.append(f"Inferred traits: {as_sentences(theory.delta)}")
+    return parts
+
+
+def linked_conclusions(
+    memory: GraphMemory, mentions: Iterable[Mention], person: str
+) -> dict[str, tuple[Conclusion, ...]]:
+    """Return the conclusions that mentions of event edges are about, by unit of evidence.
+
+    Args:
+        memory: The memory with the units.
+        mentions: Mentions of event edges. Where one names no conclusions, it stands for all of the
+            unit's conclusions about the person.
+        person: Whose graph the edges belong to.
+    """
+    positions_by_unit: dict[str, set[int]] = {}
     for mention in mentions:
-        whole = memory.evidence[mention.evidence].conclusions_about(person)
-        linked = whole if mention.conclusions is None else mention.conclusions
-        places.setdefault(mention.evidence, set()).update(linked)
+        positions = mention.conclusions
+        if positions is None:
+            positions = memory.evidence[mention.evidence].conclusions_about(person)
+        positions_by_unit.setdefault(mention.evidence, set()).update(positions)
+
+    conclusions_by_unit: dict[str, tuple[Conclusion, ...]] = {}
+    for evidence_id, unit_positions in positions_by_unit.items():
+        unit = memory.evidence[evidence_id]
+        conclusions = [unit.conclusions[position] for position in sorted(unit_positions)]
+        conclusions_by_unit[evidence_id] = tuple(conclusions)
+    return conclusions_by_unit
+
+
+def _conclusions_below(
+    memory: GraphMemory, node: Node, evidence_ids: Sequence[str]
+) -> dict[str, tuple[Conclusion, ...]]:
+    """Return the conclusions of some units that concern the event edges below a concept.
+
+    A unit that no edge below the concept mentions gives all its conclusions about the person.
+    """
+    mentions_by_unit: dict[str, list[Mention]] = {evidence_id: [] for evidence_id in evidence_ids}
+    for relation in _relations_below(memory, node):
+        for mention in relation.mentions:
+            if mention.evidence in mentions_by_unit:
+                mentions_by_unit[mention.evidence].append(mention)
+
+    mentions: list[Mention] = []
+    for evidence_id, unit_mentions in mentions_by_unit.items():
+        if unit_mentions:
+            mentions.extend(unit_mentions)
+        else:
+            mentions.append(Mention(evidence=evidence_id, label=""))
+    return linked_conclusions(memory, mentions, node.person)
+
+
+def _relations_below(memory: GraphMemory, node: Node) -> list[Relation]:
+    """Return the event edges N(v) that hang on a concept."""
+    relation_ids = memory.relations_below().get(node.id, ())
+    return [memory.relations[relation_id] for relation_id in relation_ids]
+
+
+def _conclusion_lines(
+    memory: GraphMemory, conclusions_by_unit: Mapping[str, Sequence[Conclusion]]
+) -> list[str]:
+    """Return conclusions as lines of a prompt; those without words are left out."""
     lines: list[str] = []
-    for id, found in places.items():
-        unit = memory.evidence[id]
-        drawn = tuple(unit.conclusions[n] for n in sorted(found))
-        shown = drawn if every else seeds(drawn)
-        lines += [f"Conclusion {conclusion_line(one, unit.time)}" for one in shown if one.text]
+    for evidence_id, conclusions in conclusions_by_unit.items():
+        unit = memory.evidence[evidence_id]
+        for conclusion in conclusions:
+            if conclusion.text:
+                lines.append(f"Conclusion {format_conclusion(conclusion, unit.time)}")
     return lines
 
 
-def _evidence_of(memory: GraphMemory, node: Node, units: Sequence[str], every: bool = False) -> list[str]:
-    """Conclusions and raw events of some units on the event edges below a concept; all of a unit that is on none."""
-    edges = [memory.relations[id] for id in memory.below().get(node.id, ())]
-    found: dict[str, list[Mention]] = {id: [] for id in units}
-    for mention in (mention for edge in edges for mention in edge.mentions if mention.evidence in found):
-        found[mention.evidence].append(mention)
-    mentions = [one for id, those in found.items() for one in those or [Mention(evidence=id, label="")]]
-    raw = [line for edge in edges for line in _raw_events(memory, edge, units)]
-    return [*_conclusions(memory, mentions, node.person, every), *raw]
+def _raw_event_lines_below(
+    memory: GraphMemory, node: Node, evidence_ids: Sequence[str]
+) -> list[str]:
+    """Return what some units say on all event edges below a concept, as lines of a prompt."""
+    lines: list[str] = []
+    for relation in _relations_below(memory, node):
+        lines.extend(_raw_event_lines(memory, relation, evidence_ids))
+    return lines
 
 
-def _raw_events(memory: GraphMemory, relation: Relation, units: Sequence[str]) -> list[str]:
-    way = f"{memory.nodes[relation.source].name} to {memory.nodes[relation.target].name}"
-    found: list[str] = []
+def _raw_event_lines(
+    memory: GraphMemory, relation: Relation, evidence_ids: Sequence[str]
+) -> list[str]:
+    """Return what some units say on an event edge, as lines of a prompt."""
+    source = memory.nodes[relation.source]
+    target = memory.nodes[relation.target]
+    lines: list[str] = []
     for mention in relation.mentions:
-        if mention.evidence in units and mention.label:
-            time = memory.evidence[mention.evidence].time
-            found.append(f"Raw event {f'({format_time(time)}) ' if time else ''}{way}: {mention.label}")
-    return found
+        if mention.evidence in evidence_ids and mention.label:
+            when = time_prefix(memory.evidence[mention.evidence].time)
+            lines.append(f"Raw event {when}{source.name} to {target.name}: {mention.label}")
+    return lines
 
 
-def inferred(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
-    """R_K1 fired on an event edge (Eq. 6): its mentions are processed, and every concept above has fresh evidence."""
-    relation = memory.relations[id].replace(theory=theory, count=0)
+def with_relation_theory(memory: GraphMemory, relation_id: str, theory: Theory) -> GraphMemory:
+    """Return the memory with a new theory T_e from R_K1 (algorithm 1, lines 18 and 19).
+
+    D_e^new becomes empty and mentions(e) 0. The theory is new input of R_K2, I_v^new, for every
+    concept that the edge hangs on, and adds 1 to score(v).
+    """
+    relation = memory.relations[relation_id].replace(theory=theory, count=0)
     nodes = dict(memory.nodes)
-    for concept, edges in memory.below().items():
-        if id in edges:
-            node = nodes[concept]
-            fresh = tuple(dict.fromkeys((*node.fresh_relations, id)))
-            nodes[concept] = node.replace(score=node.score + 1, fresh_relations=fresh)
-    return memory.replace(nodes=nodes, relations={**memory.relations, id: relation})
+    for concept_id, relation_ids in memory.relations_below().items():
+        if relation_id not in relation_ids:
+            continue
+        concept = nodes[concept_id]
+        fresh_relations = concept.fresh_relations
+        if relation_id not in fresh_relations:
+            fresh_relations = (*fresh_relations, relation_id)
+        nodes[concept_id] = concept.replace(
+            score=concept.score + 1, fresh_relations=fresh_relations
+        )
+    return memory.replace(nodes=nodes, relations={**memory.relations, relation_id: relation})
 
 
-def abstracted(memory: GraphMemory, id: str, theory: Theory, flows: bool = True) -> GraphMemory:
-    """R_K2 fired on a concept (Eq. 10): its evidence is processed; if it `flows`, those above are dirty."""
-    processed = memory.nodes[id].replace(own=theory, fresh=(), fresh_relations=(), score=0)
-    nodes = {**memory.nodes, id: processed}
-    if flows:
-        below = any(nodes[child].theory for child in memory.children(id))
-        nodes = _dirty(nodes, (*memory.parents(id), *([id] if below else ())))
+def with_concept_theory(memory: GraphMemory, concept_id: str, theory: Theory) -> GraphMemory:
+    """Return the memory with a new theory from R_K2 (algorithm 1, lines 22 and 23).
+
+    I_v^new becomes empty and score(v) 0.
+    """
+    concept = memory.nodes[concept_id].replace(own=theory, fresh=(), fresh_relations=(), score=0)
+    return memory.replace(nodes={**memory.nodes, concept_id: concept})
+
+
+def _mark_dirty_above(memory: GraphMemory, concept_id: str) -> GraphMemory:
+    """Mark the concepts dirty that take in a new theory from R_K2 (algorithm 1, line 24)."""
+    dirty_ids = list(memory.parents(concept_id))
+    children = [memory.nodes[child_id] for child_id in memory.children(concept_id)]
+    if any(child.theory for child in children):
+        # R_K3 joins the concept's own theory with those of its children.
+        dirty_ids.append(concept_id)
+    return _mark_dirty(memory, dirty_ids)
+
+
+def with_parent_theory(memory: GraphMemory, parent_id: str, theory: Theory) -> GraphMemory:
+    """Return the memory with a new theory from R_K3 (algorithm 1, lines 27 and 28).
+
+    The concept is clean; its own parents become dirty.
+    """
+    parent = memory.nodes[parent_id].replace(flow=theory, dirty=False)
+    memory = memory.replace(nodes={**memory.nodes, parent_id: parent})
+    return _mark_dirty(memory, memory.parents(parent_id))
+
+
+def _mark_dirty(memory: GraphMemory, node_ids: Iterable[str]) -> GraphMemory:
+    nodes = dict(memory.nodes)
+    for node_id in node_ids:
+        nodes[node_id] = nodes[node_id].replace(dirty=True)
     return memory.replace(nodes=nodes)
 
 
-def flowed(memory: GraphMemory, id: str, theory: Theory) -> GraphMemory:
-    """R_K3 fired on a parent concept (Eq. 13): it is clean, its own parents are dirty."""
-    nodes = {**memory.nodes, id: memory.nodes[id].replace(flow=theory, dirty=False)}
-    return memory.replace(nodes=_dirty(nodes, memory.parents(id)))
+def dirty_levels(memory: GraphMemory) -> list[list[str]]:
+    """Return the ids of the dirty concepts and of all above them, in topological order.
 
+    The concepts of one level depend on those of earlier levels alone, and stand in the order of the
+    graph.
+    """
+    sorter = TopologicalSorter[str]()
+    queue = [node.id for node in memory.nodes.values() if node.dirty]
+    # The queue grows by the parents of its own nodes.
+    for node_id in queue:
+        sorter.add(node_id)
+        for parent_id in memory.parents(node_id):
+            sorter.add(parent_id, node_id)
+            if parent_id not in queue:
+                queue.append(parent_id)
 
-def levels(memory: GraphMemory) -> list[list[str]]:
-    """The dirty concepts and all above them, in topological order: those of a level depend on earlier levels alone."""
-    sorter, queue = TopologicalSorter[str](), [node.id for node in memory.nodes.values() if node.dirty]
-    for id in queue:
-        sorter.add(id)
-        for parent in memory.parents(id):
-            sorter.add(parent, id)
-            if parent not in queue:
-                queue.append(parent)
-    found: list[list[str]] = []
+    levels: list[list[str]] = []
     sorter.prepare()
-    while ready := sorter.get_ready():
-        found.append([id for id in memory.nodes if id in ready])
+    while sorter.is_active():
+        ready = sorter.get_ready()
+        levels.append([node_id for node_id in memory.nodes if node_id in ready])
         sorter.done(*ready)
-    return found
+    return levels
 
 
-def joined(memory: GraphMemory, *parts: Iterable[str]) -> tuple[str, ...]:
-    """Ids of units of evidence from several places, each once, oldest first."""
-    wanted = {id for part in parts for id in part}
-    return tuple(id for id in memory.evidence if id in wanted)
-
-
-def _dirty(nodes: dict[str, Node], ids: Iterable[str]) -> dict[str, Node]:
-    for id in ids:
-        nodes[id] = nodes[id].replace(dirty=True)
-    return nodes
+def union_of_evidence(memory: GraphMemory, *id_groups: Iterable[str]) -> tuple[str, ...]:
+    """Return the ids of units from several groups, each once, oldest first."""
+    ids: set[str] = set()
+    for group in id_groups:
+        ids.update(group)
+    return tuple(evidence_id for evidence_id in memory.evidence if evidence_id in ids)

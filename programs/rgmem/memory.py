@@ -1,12 +1,14 @@
-"""RGMem's memory: units of evidence, and a graph of concepts and events with their summaries.
+"""RGMem's memory: units of evidence, and a graph of concepts and events with their theories.
 
-    L0   Evidence e1, e2, ...            fact + conclusions, each with the turns it rests on
-    L1   user ── base concepts b1..b11 ── concepts ── general events ── instances
-             class edges (has profile in, has subclass)   event edges (labels of mentions)
-         Theory of an event edge (R_K1), of a concept (R_K2, own), of a parent concept (R_K3, flow)
+    L0   Evidence e1, e2, ...      fact and conclusions, each with the turns that it rests on
+    L1   user ── base concepts b1..b11 ── concepts ── general events ── instance events
+             └────────── class edges ──────────┘ └────────── event edges ──────────┘
+         Theory of an event edge (R_K1), of a concept (R_K2, own), of a parent (R_K3, flow)
 
-Each person who talks has a graph of their own, with a root and base concepts of its own; evidence is shared. Nodes of
-different people are never joined.
+Class edges are static. Event edges hold what units of evidence say on them, as mentions.
+
+Each person who talks has a graph of their own, with a root and base concepts of its own; evidence
+is shared. Nodes of different people are never joined.
 
 Source: Tian et al., "RGMem", sections 3.2 and 3.3, Eq. 2, 4, 5.
 """
@@ -26,19 +28,20 @@ from ...records.messages import ROLES
 from ...signatures.rgmem import Base
 
 Tier = Literal["user", "abstract", "general", "instance"]
+"""Levels of nodes: the root, then V_abs, V_gen and V_inst of the paper (section 3.3.1)."""
 
 USER = "user"
-"""Id of the root that always exists, and the name of the person below it where no other is known."""
+"""Id of the root that always exists, and the name of its person if no other is known."""
 BASES: tuple[str, ...] = get_args(Base)
 """The concepts right below the user; they always exist (appendix D)."""
 
 
 class Conclusion(MemoryPart):
-    """Something about the user that an episode shows (Lambda_conc)."""
+    """Something about the user that an episode shows; one of Lambda_conc (Eq. 4)."""
 
     text: str
     high: bool = False
-    """Of high relevance (Lambda_rel): a seed of abstraction."""
+    """Whether it is of high relevance, Lambda_rel; the others are Lambda_base."""
     person: str = ""
     """The speaker it is about; empty where it may be about any of them."""
     sources: tuple[str, ...] = ()
@@ -46,11 +49,11 @@ class Conclusion(MemoryPart):
 
 
 class Evidence(MemoryPart):
-    """One unit of L0, d = (fact, conclusions), Eq. 4."""
+    """One unit of L0, d = (lambda_fact, Lambda_conc), Eq. 4."""
 
     id: str
     step: int
-    """The step (session) that brought it."""
+    """The step t (one session) that brought it."""
     fact: str
     conclusions: tuple[Conclusion, ...] = ()
     time: datetime | None = None
@@ -59,30 +62,44 @@ class Evidence(MemoryPart):
 
     def conclusions_about(self, person: str) -> list[int]:
         """Return the positions of the conclusions that are about a person, or may be."""
-        return [n for n, conclusion in enumerate(self.conclusions) if conclusion.person in ("", person)]
+        positions: list[int] = []
+        for position, conclusion in enumerate(self.conclusions):
+            if conclusion.person in ("", person):
+                positions.append(position)
+        return positions
 
 
 def people_of(item: Item) -> tuple[str, ...]:
-    """Return the people who speak in an item, in order of appearance; assistants, tools and the like are none."""
+    """Return the people who speak in an item, in order of appearance.
+
+    Assistants, tools and the like are no people.
+    """
     speakers = dict.fromkeys(turn.speaker for turn in item.spoken if turn.speaker.strip())
     return tuple(speaker for speaker in speakers if not _is_machine(speaker))
 
 
 def _is_machine(speaker: str) -> bool:
     role = speaker.strip().lower()
-    return is_assistant(speaker) or (role in ROLES and role != USER)
+    is_other_role = role in ROLES and role != USER
+    return is_assistant(speaker) or is_other_role
 
 
 def seeds(conclusions: tuple[Conclusion, ...]) -> tuple[Conclusion, ...]:
-    """Those of high relevance, with which abstraction begins (Eq. 6); all of them where none is."""
-    return tuple(one for one in conclusions if one.high) or conclusions
+    """Return the conclusions from which abstraction begins: Lambda_rel, or all if it is empty."""
+    salient = tuple(conclusion for conclusion in conclusions if conclusion.high)
+    return salient or conclusions
 
 
 class Theory(MemoryPart):
     """A summary at one scale (an effective theory of the paper), in two parts.
 
-    Of an event edge: the fact summary, and the inferred traits. Of a concept: general facts (order parameter Sigma)
-    and specific facts (correction Delta). Of a parent: macro-law with core traits, and restrictions.
+    | theory of      | made by | `sigma`                       | `delta`         |
+    |----------------|---------|-------------------------------|-----------------|
+    | an event edge  | R_K1    | fact summary                  | inferred traits |
+    | a concept      | R_K2    | general facts                 | specific facts  |
+    | a parent       | R_K3    | macro law and its core traits | restrictions    |
+
+    Sigma of a concept is the paper's order parameter, Delta its correction term.
     """
 
     sigma: str
@@ -94,25 +111,25 @@ class Theory(MemoryPart):
 
 
 class Node(MemoryPart):
-    """A concept or an event."""
+    """A concept or an event: v in V."""
 
     id: str
     name: str
     tier: Tier
     person: str = USER
-    """Whose graph it belongs to."""
+    """The person whose graph it belongs to."""
     aliases: tuple[str, ...] = ()
     """Other names that were merged into it."""
     evidence: tuple[str, ...] = ()
-    """Units with a path on which it is the lowest concept, or an event."""
+    """Ids of the units with a path on which it is the lowest concept, or an event."""
     fresh: tuple[str, ...] = ()
-    """Those of a concept that R_K2 has not processed."""
+    """Those of a concept that R_K2 has not processed: the units d_j^new of Eq. 7."""
     fresh_relations: tuple[str, ...] = ()
-    """Event edges below a concept with a theory that R_K2 has not processed."""
+    """Event edges below a concept whose theory R_K2 has not processed: T_ei^new of Eq. 7."""
     score: int = 0
-    """New units and new relation theories since R_K2: what theta_sum is compared with."""
+    """score(v): new units and new theories of edges since R_K2; theta_sum is its threshold."""
     dirty: bool = False
-    """Something below has changed since R_K3."""
+    """Whether something below has changed since R_K3."""
     own: Theory | None = None
     """From its own evidence (R_K2)."""
     flow: Theory | None = None
@@ -120,59 +137,89 @@ class Node(MemoryPart):
 
     @property
     def theory(self) -> Theory | None:
-        """What represents it: the flow from below where there is one, which has taken its own theory in."""
+        """The theory that stands for the node.
+
+        The flow from below has taken the node's own theory in, so it comes first.
+        """
         return self.flow or self.own
 
 
 class ClassEdge(MemoryPart):
-    """Static: a concept and one below it; its label in the paper is fixed."""
+    """A concept and one right below it: a static edge, in E_cls. Its label is not stored."""
 
     parent: str
     child: str
 
 
 class Mention(MemoryPart):
-    """One unit's snapshot of an event edge."""
+    """What one unit of evidence says on an event edge."""
 
     evidence: str
+    """Id of the unit."""
     label: str
+    """Snapshot of the event, or the unit's fact if the model gave none; empty once it is hidden."""
     conclusions: tuple[int, ...] | None = None
-    """Which of the unit's conclusions are about the edge, counted from 0; all of them if None."""
+    """Positions of the unit's conclusions that are about the edge; None stands for all."""
 
 
 class Relation(MemoryPart):
-    """Dynamic: an event edge, from a concept or an event to an event."""
+    """An edge from a concept or an event to an event: a dynamic edge e, in E_evt."""
 
     id: str
     source: str
     target: str
     mentions: tuple[Mention, ...] = ()
     count: int = 0
-    """Mentions since R_K1, the last ones of `mentions`: what theta_inf is compared with."""
+    """mentions(e): how many of the last `mentions` are new; theta_inf is its threshold."""
     theory: Theory | None = None
+    """T_e, made by R_K1."""
 
     @property
     def fresh(self) -> tuple[Mention, ...]:
-        """The mentions that R_K1 has not processed."""
-        return self.mentions[len(self.mentions) - self.count :]
+        """The mentions that R_K1 has not processed: D_e^new of Eq. 6."""
+        processed_count = len(self.mentions) - self.count
+        return self.mentions[processed_count:]
 
 
-_BASES = {f"b{n}": Node(id=f"b{n}", name=name, tier="abstract") for n, name in enumerate(BASES, 1)}
+def _base_nodes(prefix: str, person: str) -> list[Node]:
+    """Return the base concepts of a person's graph, with the ids `prefix`1, `prefix`2, ..."""
+    nodes: list[Node] = []
+    for number, name in enumerate(BASES, 1):
+        nodes.append(Node(id=f"{prefix}{number}", name=name, tier="abstract", person=person))
+    return nodes
+
+
+def _edges_to_bases(root: Node, bases: Sequence[Node]) -> list[ClassEdge]:
+    return [ClassEdge(parent=root.id, child=base.id) for base in bases]
 
 
 def new_graph(person: str, number: int) -> tuple[list[Node], list[ClassEdge]]:
-    """Return the root and the base concepts of a further person's graph, with the edges between them."""
+    """Return the root and the base concepts of a further person's graph, with their edges.
+
+    Args:
+        person: Whose graph it is.
+        number: How many graphs there are already; it makes the ids unique.
+    """
     root = Node(id=f"u{number}", name=person, tier="user", person=person)
-    bases = [Node(id=f"{root.id}b{n}", name=name, tier="abstract", person=person) for n, name in enumerate(BASES, 1)]
-    return [root, *bases], [ClassEdge(parent=root.id, child=base.id) for base in bases]
+    bases = _base_nodes(f"{root.id}b", person)
+    return [root, *bases], _edges_to_bases(root, bases)
+
+
+_FIRST_ROOT = Node(id=USER, name="User", tier="user")
+_FIRST_BASES = _base_nodes("b", USER)
+_FIRST_NODES = {node.id: node for node in [_FIRST_ROOT, *_FIRST_BASES]}
 
 
 class GraphMemory(Memory):
-    """The state M = D_L0 x G (Eq. 2)."""
+    """The state M = (D_L0, G), Eq. 2.
+
+    `evidence` is D_L0. G = (V, E) has `nodes` as V, `classes` as E_cls and `relations` as E_evt.
+    """
 
     evidence: dict[str, Evidence] = Field(default_factory=dict)
-    nodes: dict[str, Node] = Field({USER: Node(id=USER, name="User", tier="user"), **_BASES})
-    classes: tuple[ClassEdge, ...] = tuple(ClassEdge(parent=USER, child=id) for id in _BASES)
+    """Units by their ids, oldest first."""
+    nodes: dict[str, Node] = Field(_FIRST_NODES)
+    classes: tuple[ClassEdge, ...] = tuple(_edges_to_bases(_FIRST_ROOT, _FIRST_BASES))
     relations: dict[str, Relation] = Field(default_factory=dict)
     step: int = 0
     """Sessions written so far."""
@@ -183,53 +230,73 @@ class GraphMemory(Memory):
 
     @property
     def roots(self) -> dict[str, str]:
-        """The id of the root of each person's graph."""
+        """The id of the root of each person's graph, by person."""
         return {node.person: node.id for node in self.nodes.values() if node.tier == "user"}
 
     def user_of(self, person: str) -> str:
         """Return what prompts call the person, or the people, whom a graph is about."""
-        return name_of_user(self.shared_by) if person == USER and self.shared_by else person
+        if person == USER and self.shared_by:
+            return name_of_user(self.shared_by)
+        return person
 
-    def children(self, id: str) -> tuple[str, ...]:
-        """The concepts right below one, in order of arrival."""
-        return tuple(edge.child for edge in self.classes if edge.parent == id)
+    def children(self, node_id: str) -> tuple[str, ...]:
+        """Return the ids of the concepts right below one, in order of arrival."""
+        return tuple(edge.child for edge in self.classes if edge.parent == node_id)
 
-    def parents(self, id: str) -> tuple[str, ...]:
-        """The concepts right above one, in order of arrival."""
-        return tuple(edge.parent for edge in self.classes if edge.child == id)
+    def parents(self, node_id: str) -> tuple[str, ...]:
+        """Return the ids of the concepts right above one, in order of arrival."""
+        return tuple(edge.parent for edge in self.classes if edge.child == node_id)
 
-    def below(self) -> dict[str, tuple[str, ...]]:
-        """For every concept the event edges that hang on it, N(v): its own, and those of the events they lead to."""
+    def relations_below(self) -> dict[str, tuple[str, ...]]:
+        """Return for each concept the ids of the event edges that hang on it, N(v) of Eq. 7.
+
+        These are its own event edges, and those of the events that they lead to. Concepts without
+        event edges are left out.
+        """
         outgoing: dict[str, list[Relation]] = {}
         for relation in self.relations.values():
             outgoing.setdefault(relation.source, []).append(relation)
-        concepts = [node.id for node in self.nodes.values() if node.tier == "abstract" and node.id in outgoing]
-        return {id: _reached(id, outgoing) for id in concepts}
+
+        below: dict[str, tuple[str, ...]] = {}
+        for node in self.nodes.values():
+            if node.tier == "abstract" and node.id in outgoing:
+                below[node.id] = _reachable_relations(node.id, outgoing)
+        return below
 
     def turns(self, evidence: tuple[str, ...]) -> tuple[str, ...]:
-        """Ids of the turns behind units of evidence, in their order, each once."""
-        return tuple(dict.fromkeys(turn for id in evidence for turn in self.evidence[id].sources))
+        """Return the ids of the turns behind units of evidence, in their order, each once."""
+        turn_ids: dict[str, None] = {}
+        for evidence_id in evidence:
+            turn_ids.update(dict.fromkeys(self.evidence[evidence_id].sources))
+        return tuple(turn_ids)
 
 
 def name_of_user(people: Sequence[str]) -> str:
-    """Return what prompts call the user: a name, or several, which then share a profile."""
+    """Return what prompts call the user: a name, or several people, who then share a profile."""
     if not people:
         return USER
     if len(people) == 1:
         return people[0]
+
     names = f"{', '.join(people[:-1])} and {people[-1]}"
     return (
-        f"{names} (they share one profile: each counts as the user, and every statement names the person it is about)"
+        f"{names} (they share one profile: each counts as the user, "
+        "and every statement names the person it is about)"
     )
 
 
-def _reached(id: str, outgoing: Mapping[str, Sequence[Relation]]) -> tuple[str, ...]:
-    found: list[str] = []
-    queue, seen = [id], {id}
-    while queue:
-        for relation in outgoing.get(queue.pop(0), ()):
-            found.append(relation.id)
-            if relation.target not in seen:
-                seen.add(relation.target)
+def _reachable_relations(
+    node_id: str, outgoing: Mapping[str, Sequence[Relation]]
+) -> tuple[str, ...]:
+    """Return the ids of the event edges that can be reached from a node, nearest first."""
+    relation_ids: list[str] = []
+    reached = {node_id}
+    # The queue grows by the events that its own nodes lead to.
+    queue = [node_id]
+    for source_id in queue:
+        for relation in outgoing.get(source_id, ()):
+            relation_ids.append(relation.id)
+            if relation.target not in reached:
+                reached.add(relation.target)
                 queue.append(relation.target)
-    return tuple(found)
+    return tuple(relation_ids)

@@ -1,33 +1,37 @@
 """RGMem: a memory at several scales, which changes where enough evidence has come together.
 
-    session ── segments ── synthesize ──> facts, conclusions (L0) ── extract, label ──> graph (L1)
-    step    ── R_K1 (mentions >= theta_inf) ── R_K2 (score >= theta_sum) ── R_K3 (dirty, children first) ──> theories
-    question ── plan ──> keywords ──> facts, conclusions (BM25), profiles, inferences, history (cosine) ──> answer (L2)
+    session   segments ── synthesize ──> facts, conclusions (L0) ── extract, label ──> graph (L1)
+    step      R_K1 (mentions >= theta_inf) ── R_K2 (score >= theta_sum) ── R_K3 (dirty) ──> theories
+    question  plan ──> keywords ──> facts and conclusions (BM25), profiles, inferences and history
+              (cosine of names) ──> answer (L2)
 
-Critical path, in LM calls that must follow one another: 3 for all sessions together (synthesize, extract, label), then
-per session 1 if an R_K1 fires, 1 if an R_K2 fires, and 1 per level of concepts that R_K3 renews. A question takes 1 to
-plan and 1 to answer.
+Critical path, in LM calls that must follow one another: 3 for all sessions together (synthesize,
+extract, label). Then each session takes 1 if an R_K1 fires, 1 if an R_K2 fires, and 1 per level of
+concepts that R_K3 renews. A question takes 1 to plan and 1 to answer.
 
-Each person who talks has a graph of their own over the shared evidence, assistants have none. `extract` and `label` are
-asked once for each person whom a segment says something of, at the same time; `merged_graph` makes it one graph.
+Each person who talks has a graph of their own over the shared evidence, assistants have none.
+`extract_paths` and `label` are asked once for each person whom a segment says something of, at the
+same time; `merged_graph` makes it one graph.
 
-Limits: the offline embedder compares spelling, and the offline engine files everything under the first base concept:
-with both, recall rests on L0. A fact rests on all turns of its segment, a theory on those of all its units: recall of
-evidence leaves theories out.
+Limits: the offline embedder compares spelling, and the offline engine files everything under the
+first base concept: with both, recall rests on L0. A fact rests on all turns of its segment, a
+theory on those of all its units: recall of evidence leaves theories out.
 
 Source: Tian et al., "RGMem: Renormalization Group-inspired Memory Evolution for Language Agents".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 import dspy
+import numpy as np
 from pydantic import Field
 
 from ...memory.edits import EntryEdits
+from ...memory.entry import Entry
 from ...memory.search.embedder import Embedder
 from ...memory.search.index_cache import IndexCache
 from ...records import Context, Hit, Item, Query, Turn, in_blocks
@@ -43,35 +47,75 @@ from ...signatures.rgmem import (
     RewriteConceptSummary,
     SynthesizeEvidence,
 )
-from ..fallback import FEW
 from ..embedders import offline_embedder
+from ..fallback import FEW
 from ..method import Method
+from ..predictor import predictor
 from ..reader import ANY_COSINE, EntryReader
 from ..settings import Settings
-from ..writer import ExtractionFailed, Writer
-from ..predictor import predictor
 from ..tasks.task import QuestionAnswering
 from ..threads import gather
-from .evolution import Operators, evolve, single_scale
-from .extraction import GraphPath, add_units, people_in, placed, segments, synthesized
+from ..writer import ExtractionFailed, Writer
+from .evolution import Operators, evolve, evolve_without_rg
+from .extraction import (
+    GraphPath,
+    add_units,
+    extract_paths,
+    people_concerned,
+    split_into_segments,
+    synthesize,
+)
 from .memory import USER, Evidence, GraphMemory, name_of_user, people_of
-from .retrieval import BLOCKS, RecallSettings, entries_of, name_entries, recalled, searched, with_edits
+from .retrieval import (
+    BLOCKS,
+    RecallSettings,
+    SearchedPart,
+    entries_of,
+    name_entries,
+    recall_scales,
+    searched_parts,
+    with_edits,
+)
 
-Unit = tuple[Evidence, tuple[GraphPath, ...]]
-"""A unit of evidence, and where it belongs."""
+PlacedUnit = tuple[Evidence, tuple[GraphPath, ...]]
+"""A unit of evidence, and its paths in the graphs of the people it concerns."""
 
 
 class GraphSettings(Settings):
     """How evidence and graph are written."""
 
-    theta_inf: int = Field(default=3, ge=1, description="mentions of an event edge at which R_K1 fires (Eq. 6, Figure 4)")
-    theta_sum: int = Field(default=6, ge=1, description="score of a concept at which R_K2 fires; twice theta_inf in the paper")
-    use_l1: bool = Field(default=True, description="whether there is a graph (w/o L1, Tables 3 and 4)")
-    use_rg: bool = Field(default=True, description="whether the operators evolve it (w/o RG: one flat summary per concept)")
-    merge_cosine: float = Field(default=0.85, ge=-1, le=1, description="lowest cosine of two names that are one node; ours")
+    theta_inf: int = Field(
+        default=3,
+        ge=1,
+        description="mentions of an event edge at which R_K1 fires (Eq. 6, Figure 4)",
+    )
+    theta_sum: int = Field(
+        default=6,
+        ge=1,
+        description="score of a concept at which R_K2 fires; twice theta_inf in the paper",
+    )
+    use_l1: bool = Field(
+        default=True, description="whether there is a graph (w/o L1, Tables 3 and 4)"
+    )
+    use_rg: bool = Field(
+        default=True,
+        description="whether the operators evolve it (w/o RG: one flat summary per concept)",
+    )
+    merge_cosine: float = Field(
+        default=0.85,
+        ge=-1,
+        le=1,
+        description="lowest cosine of two names that are one node; ours",
+    )
     segment_turns: int = Field(default=8, ge=1, description="most turns of a segment; ours")
-    linked: bool = Field(default=True, description="whether operators see an edge's own conclusions alone (off: its unit's)")
-    merged_graph: bool = Field(default=False, description="whether people who talk share one graph (off: a graph for each)")
+    linked: bool = Field(
+        default=True,
+        description="whether operators see an edge's own conclusions alone (off: its unit's)",
+    )
+    merged_graph: bool = Field(
+        default=False,
+        description="whether people who talk share one graph (off: a graph for each)",
+    )
 
 
 class RGMemSettings(RecallSettings, GraphSettings):
@@ -81,7 +125,12 @@ class RGMemSettings(RecallSettings, GraphSettings):
 
 
 class GraphWriter(Writer[GraphMemory]):
-    """Writes evidence and evolves a graph over it; the embedder compares the names of nodes."""
+    """Write evidence, and evolve a graph over it.
+
+    Args:
+        settings: The thresholds of the operators, and which layers there are.
+        embedder: Compares the names of nodes.
+    """
 
     Memory = GraphMemory
 
@@ -102,68 +151,126 @@ class GraphWriter(Writer[GraphMemory]):
         elif settings.use_l1:
             self.rewrite = predictor(RewriteConceptSummary)
 
-    def extract(self, item: Item) -> list[Unit | ExtractionFailed]:
-        """The units of an item with their places in the graph; all segments at once."""
-        pieces = segments(item, self.settings.segment_turns)
-        found = gather([lambda turns=turns: self._unit(item, turns) for turns in pieces])
-        return [unit for unit in found if unit is not None]
+    def extract(self, item: Item) -> list[PlacedUnit | ExtractionFailed]:
+        """Return the units of an item with their paths (algorithm 1, lines 7 to 12).
+
+        All segments are read at once. A segment with nothing worth keeping has no unit.
+        """
+        segments = split_into_segments(item, self.settings.segment_turns)
+        units = gather([partial(self._extract_unit, item, segment) for segment in segments])
+        return [unit for unit in units if unit is not None]
 
     def update(
-        self, memory: GraphMemory, item: Item, extraction: list[Unit | ExtractionFailed] | None = None
+        self,
+        memory: GraphMemory,
+        item: Item,
+        extraction: list[PlacedUnit | ExtractionFailed] | None = None,
     ) -> GraphMemory:
-        """One step: the item's units come in, then the operators that are due fire."""
-        found = self.extract(item) if extraction is None else extraction
-        step, known = memory.step + 1, len(memory.evidence)
+        """Return the memory after one step t: the item's units come in, then due operators fire."""
+        if extraction is None:
+            extraction = self.extract(item)
+        memory = memory.replace(step=memory.step + 1)
         if self.settings.merged_graph:
             people = dict.fromkeys((*memory.shared_by, *people_of(item)))
             memory = memory.replace(shared_by=tuple(people))
-        lost = {id for each in found if isinstance(each, ExtractionFailed) for id in each.turns or ()}
-        memory = memory.replace(step=step).mark_failed(item, lost)
-        made = [unit for unit in found if not isinstance(unit, ExtractionFailed)]
-        units = [(unit.replace(id=f"e{n}", step=step), paths) for n, (unit, paths) in enumerate(made, known + 1)]
-        if not self.settings.use_l1:
-            return memory.replace(evidence={**memory.evidence, **{unit.id: unit for unit, _ in units}})
-        memory = add_units(memory, units, self._vectors(memory, units), self.settings.merge_cosine)
-        if not self.settings.use_rg:
-            return single_scale(memory, Operators(self.call_predictor))
-        return evolve(memory, Operators(self.call_predictor), self.settings.theta_inf, self.settings.theta_sum)
+        memory = _mark_failed_segments(memory, item, extraction)
 
-    def _unit(self, item: Item, turns: Sequence[Turn]) -> Unit | ExtractionFailed | None:
+        units = _number_units(memory, extraction)
+        if not self.settings.use_l1:
+            evidence = {unit.id: unit for unit, _ in units}
+            return memory.replace(evidence={**memory.evidence, **evidence})
+
+        vectors = self._embed_names(memory, units)
+        memory = add_units(memory, units, vectors, self.settings.merge_cosine)
+        operators = Operators(self.call_predictor)
+        if not self.settings.use_rg:
+            return evolve_without_rg(memory, operators)
+        return evolve(memory, operators, self.settings.theta_inf, self.settings.theta_sum)
+
+    def _extract_unit(
+        self, item: Item, segment: Sequence[Turn]
+    ) -> PlacedUnit | ExtractionFailed | None:
+        """Return the unit of a segment with its paths; see `synthesize` for other results."""
         people = people_of(item)
         if self.settings.merged_graph:
-            return self._unit_of_shared_graph(item, turns, name_of_user(people))
+            return self._extract_unit_of_shared_graph(item, segment, name_of_user(people))
 
-        unit = synthesized(turns, item.time, self.call_predictor, ", ".join(people) or USER, people)
+        users = ", ".join(people) or USER
+        unit = synthesize(segment, item.time, self.call_predictor, users, people)
         if not isinstance(unit, Evidence):
             return unit
         if not self.settings.use_l1:
             return unit, ()
-        owners = people_in(unit, people or [USER])
+
+        calls: list[Callable[[], tuple[GraphPath, ...]]] = []
         linked = self.settings.linked
-        paths_by_owner = gather([partial(placed, unit, self.call_predictor, owner, linked=linked) for owner in owners])
-        return unit, tuple(path for paths in paths_by_owner for path in paths)
+        for person in people_concerned(unit, people or [USER]):
+            calls.append(partial(extract_paths, unit, self.call_predictor, person, linked=linked))
+        paths_by_person = gather(calls)
+        return unit, tuple(path for paths in paths_by_person for path in paths)
 
-    def _unit_of_shared_graph(self, item: Item, turns: Sequence[Turn], user: str) -> Unit | ExtractionFailed | None:
-        unit = synthesized(turns, item.time, self.call_predictor, user)
+    def _extract_unit_of_shared_graph(
+        self, item: Item, segment: Sequence[Turn], user: str
+    ) -> PlacedUnit | ExtractionFailed | None:
+        """Do the same where people share one graph, whom prompts call `user`."""
+        unit = synthesize(segment, item.time, self.call_predictor, user)
         if not isinstance(unit, Evidence):
             return unit
         if not self.settings.use_l1:
             return unit, ()
-        return unit, placed(unit, self.call_predictor, user=user, linked=self.settings.linked)
+        linked = self.settings.linked
+        return unit, extract_paths(unit, self.call_predictor, user=user, linked=linked)
 
-    def _vectors(self, memory: GraphMemory, units: Sequence[Unit]) -> dict[str, Any]:
-        """Embeddings of all names that may have to be compared; one call."""
-        new = {name for _, paths in units for path in paths for name in path.names}
-        if not new:
+    def _embed_names(
+        self, memory: GraphMemory, units: Sequence[PlacedUnit]
+    ) -> dict[str, np.ndarray]:
+        """Embed in one call all names that may have to be compared: of nodes and of new paths."""
+        new_names: set[str] = set()
+        for _, paths in units:
+            for path in paths:
+                new_names.update(path.names)
+        if not new_names:
             return {}
-        names = list(dict.fromkeys([*(node.name for node in memory.nodes.values()), *sorted(new)]))
+
+        node_names = [node.name for node in memory.nodes.values()]
+        names = list(dict.fromkeys([*node_names, *sorted(new_names)]))
         return dict(zip(names, self.embedder.embed(names), strict=True))
 
 
-class GraphReader(EntryReader[GraphMemory]):
-    """Plans what to look for, from the question and its options, and reads it at every scale (section 3.4).
+def _mark_failed_segments(
+    memory: GraphMemory, item: Item, extraction: Sequence[PlacedUnit | ExtractionFailed]
+) -> GraphMemory:
+    """Return the memory with a note of the turns whose segments could not be read."""
+    failed_turns: set[str] = set()
+    for result in extraction:
+        if isinstance(result, ExtractionFailed):
+            failed_turns.update(result.turns or ())
+    return memory.mark_failed(item, failed_turns)
 
-    `search` finds evidence and theories of all scales by BM25 (without L0 theories alone).
+
+def _number_units(
+    memory: GraphMemory, extraction: Sequence[PlacedUnit | ExtractionFailed]
+) -> list[PlacedUnit]:
+    """Return the extracted units with the next free ids and the current step."""
+    numbered_units: list[PlacedUnit] = []
+    for result in extraction:
+        if isinstance(result, ExtractionFailed):
+            continue
+        unit, paths = result
+        number = len(memory.evidence) + len(numbered_units) + 1
+        numbered_unit = unit.replace(id=f"e{number}", step=memory.step)
+        numbered_units.append((numbered_unit, paths))
+    return numbered_units
+
+
+class GraphReader(EntryReader[GraphMemory]):
+    """Plan what to look for, from a question and its options, and read it at every scale.
+
+    `search` finds evidence and theories of all scales by BM25; without L0, theories alone.
+
+    Args:
+        settings: How much is recalled from which layers (section 3.4).
+        embedder: Compares keywords with the names of nodes.
     """
 
     settings: RGMemSettings
@@ -173,58 +280,96 @@ class GraphReader(EntryReader[GraphMemory]):
         indexes = IndexCache(
             embedder if hybrid else None,
             hybrid=hybrid,
-            parts=lambda memory: searched(memory, settings.use_l0),
-            part_entries=lambda memory, part: entries_of(part),
+            parts=partial(searched_parts, use_l0=settings.use_l0),
+            part_entries=_entries_of_part,
         )
         super().__init__(min_score=ANY_COSINE, indexes=indexes, hybrid=hybrid, settings=settings)
         self.names = IndexCache(embedder, parts=name_entries)
         self.plan = predictor(PlanRetrieval)
 
     def fallback(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
-        """What the newest evidence says; without L0, theories."""
-        parts = reversed(searched(memory, self.settings.use_l0))
-        found = [entry.hit() for part in parts for entry in reversed(entries_of(part))]
-        return in_blocks(sorted(found, key=lambda hit: not hit.is_evidence)[:FEW], BLOCKS)
+        """Return what the newest evidence says; without L0, theories."""
+        hits: list[Hit] = []
+        for part in reversed(searched_parts(memory, self.settings.use_l0)):
+            hits.extend(entry.hit() for entry in reversed(entries_of(part)))
+
+        evidence = [hit for hit in hits if hit.is_evidence]
+        theories = [hit for hit in hits if not hit.is_evidence]
+        first_hits = [*evidence, *theories][:FEW]
+        return in_blocks(first_hits, BLOCKS)
 
     def with_edits(self, memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
         return with_edits(memory, edits)
 
     def recall(self, memory: GraphMemory, query: Query) -> Context:
-        """The context of section 3.4; empty, without a call, for an empty memory.
+        """Return the context of section 3.4; empty, without a call, for an empty memory.
 
-        `counts` holds what was recalled by kind, the `tokens` of the context and the LM `calls`. A plan that stays
-        unparseable is replaced by the question as the one keyword, for summaries.
+        `counts` holds what was recalled by kind, the `tokens` of the context and the LM `calls`.
         """
         if not memory.evidence:
             return Context()
-        asked = "\n".join([query.search_text, *(["Options:", *query.options] if query.options else [])])
-        said = self.try_call(self.plan, question=asked)
-        planned: list[Keyword] = said.keywords or [] if said else []
-        keywords = [keyword for keyword in planned if keyword.name.strip()] or [
-            Keyword(name=query.search_text, retrieve=["summary"])
-        ]
+
+        keywords = self._plan_keywords(query)
         names = self.names if self.settings.use_l1 else None
-        found = recalled(memory, self.indexes, names, self.settings, query.search_text, keywords)
-        return found.model_copy(update={"counts": {**found.counts, "calls": 1}})
+        context = recall_scales(
+            memory, self.indexes, names, self.settings, query.search_text, keywords
+        )
+        return context.model_copy(update={"counts": {**context.counts, "calls": 1}})
+
+    def _plan_keywords(self, query: Query) -> list[Keyword]:
+        """Ask for the keywords to look for (QueryStructuring, algorithm 1, line 33).
+
+        A plan that stays unreadable, or that names no keyword, is replaced by the question as the
+        one keyword, for summaries.
+        """
+        lines = [query.search_text]
+        if query.options:
+            lines.extend(["Options:", *query.options])
+
+        answer = self.try_call(self.plan, question="\n".join(lines))
+        planned: list[Keyword] = []
+        if answer is not None:
+            planned = answer.keywords or []
+
+        keywords = [keyword for keyword in planned if keyword.name.strip()]
+        if not keywords:
+            return [Keyword(name=query.search_text, retrieve=["summary"])]
+        return keywords
+
+
+def _entries_of_part(memory: GraphMemory, part: SearchedPart) -> tuple[Entry, ...]:
+    return entries_of(part)
 
 
 class ScaleAnswering(QuestionAnswering):
-    """The answer by a prompt that knows the blocks of the context."""
+    """Answer by a prompt that knows the blocks of the context."""
 
     prompt = AnswerFromScales
 
 
 class RGMem(Method):
-    """The method; its embedder compares names of nodes with one another, and keywords with them."""
+    """A graph of concepts and events, whose theories change when enough evidence is there.
+
+    Args:
+        settings: What is written and recalled; the defaults if None.
+        embedder: Compares names of nodes with one another, and keywords with them; the offline
+            embedder if None.
+    """
 
     Settings = RGMemSettings
     embedder_use = "required"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"hybrid": False} for name in ("locomo", "personamem")}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "locomo": {"hybrid": False},
+        "personamem": {"hybrid": False},
+    }
     """The benchmarks of the paper, which finds texts by BM25."""
     tasks: ClassVar[Mapping[str, type[dspy.Module]]] = {"question-answering": ScaleAnswering}
 
-    def __init__(self, settings: RGMemSettings | None = None, embedder: Embedder | None = None) -> None:
+    def __init__(
+        self, settings: RGMemSettings | None = None, embedder: Embedder | None = None
+    ) -> None:
         settings = settings or RGMemSettings()
         embedder = embedder or offline_embedder()
         writer = GraphWriter(settings.restrict_to(GraphSettings), embedder)
-        super().__init__(writer, GraphReader(settings, embedder), embedder, settings)
+        reader = GraphReader(settings, embedder)
+        super().__init__(writer, reader, embedder, settings)

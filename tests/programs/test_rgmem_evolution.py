@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.programs.rgmem import evolution
-from mempiler.programs.rgmem.evolution import evolve, joined, microstates, projected
+from mempiler.programs.rgmem.evolution import evolve, microstates, project, union_of_evidence
 from mempiler.programs.rgmem.extraction import GraphPath, add_units
 from mempiler.programs.rgmem.memory import Conclusion, Evidence, GraphMemory, Theory
 
@@ -34,20 +34,20 @@ class Hashing:
         digest = hashlib.sha256(f"{target}{shown}".encode()).hexdigest()
         if self.fails and digest[0] in "01234":
             return None
-        return Theory(sigma=digest, evidence=joined(memory, *evidence), step=memory.step)
+        return Theory(sigma=digest, evidence=union_of_evidence(memory, *evidence), step=memory.step)
 
-    def relation(self, memory, relation):
+    def infer_relation(self, memory, relation):
         return self.made("infer", memory, relation.id, relation, [mention.evidence for mention in relation.mentions])
 
-    def concept(self, memory, node):
-        return self.made("abstract", memory, node.id, projected(memory, node), node.evidence)
+    def abstract_concept(self, memory, node):
+        return self.made("abstract", memory, node.id, project(memory, node), node.evidence)
 
-    def parent(self, memory, node):
+    def integrate_concept(self, memory, node):
         self.waiting += any(memory.nodes[child].dirty for child in memory.children(node.id))
         below = microstates(memory, node)
         return self.made("flow", memory, node.id, below, *(theory.evidence for _, theory in below))
 
-    def rewrite(self, memory, node):
+    def rewrite_summary(self, memory, node):
         return self.made("rewrite", memory, node.id, node.fresh, node.fresh)
 
 
