@@ -37,7 +37,7 @@ from ..writer import Writer
 from ..predictor import predictor
 from ..recording import record_failure
 from ..threads import gather
-from .memory import PersonalFact, PersonalMemory, clashing, merge_groups
+from .memory import PersonalFact, PersonalMemory, ambiguous_updates, merge_groups
 from .prospection import Prospection, ProspectionSettings
 
 
@@ -118,7 +118,7 @@ class PersonalFactWriter(Writer[PersonalMemory]):
             # An update of a fact that was not shown is a new one.
             shown, new = {each.fact_id for each in known}, {"state": "add"}
             changes = [one if one.fact_id.strip() in shown else one.model_copy(update=new) for one in found.facts or []]
-            for id, times in clashing(changes).items():
+            for id, times in ambiguous_updates(changes).items():
                 message = f"{times} updates of one answer name {id}; all were kept as new facts"
                 record_failure(Failure(kind="parse", where="update_facts", message=message))
         memory = memory.upsert(changes, memory.pending)
