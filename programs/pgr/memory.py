@@ -80,6 +80,9 @@ class PersonalMemory(Memory[PersonalFact]):
     def upsert(self, changes: Sequence[FactChange], sessions: Sequence[Item]) -> PersonalMemory:
         """Return a memory with changes in it and without pending sessions (Memory Upsert).
 
+        An update of a fact that is not there adds a new fact. So do several updates of one fact.
+        A change in the words of a known fact updates it.
+
         Args:
             changes: What a model read from the sessions: new facts, and updates of known ones. A
                 change without words is left out. An update adds one to the frequency of its fact.
@@ -157,10 +160,12 @@ class _Upsert:
         self.issued = memory.issued
         """Ids given so far."""
         self.added_count = 0
-        """Facts that no known fact was updated to."""
+        """New facts; the successor of an amended fact is none."""
         self._ambiguous_ids = set(ambiguous_ids)
         self._amended_ids: set[str] = set()
+        """Facts whose text their user changed or deleted; they take nothing in."""
         self._ids_by_wording: dict[str, str] = {}
+        """The other facts, by what they say."""
         for fact in memory.facts:
             if is_as_written(fact, memory.entry):
                 self._ids_by_wording[_plain(fact.info)] = fact.id
@@ -181,8 +186,8 @@ class _Upsert:
         elif fact_id in self._amended_ids:
             fact_id = self._succeed_amended(fact_id, info, change, sessions)
         else:
-            news = _fact_of(fact_id, info, change, sessions)
-            self.facts[fact_id] = _updated_fact(self.facts[fact_id], news)
+            update = _fact_of(fact_id, info, change, sessions)
+            self.facts[fact_id] = _updated_fact(self.facts[fact_id], update)
         self._ids_by_wording[_plain(info)] = fact_id
 
     def _known_id(self, change: FactChange, info: str) -> str | None:
@@ -195,13 +200,13 @@ class _Upsert:
     def _succeed_amended(
         self, amended_id: str, info: str, change: FactChange, sessions: Sequence[Item]
     ) -> str:
-        """Put a fact of its own in the place of one that its user amended; return its id.
+        """Put a new fact in the place of one that its user amended, and return its id.
 
-        The amendment holds for the old id. The wordings that the user amended stay behind too.
+        The amendment holds for the old id. Earlier wordings stay behind with it.
         """
         fact_id = self._issue_id()
-        news = _fact_of(fact_id, info, change, sessions)
-        successor = _updated_fact(self.facts.pop(amended_id), news)
+        update = _fact_of(fact_id, info, change, sessions)
+        successor = _updated_fact(self.facts.pop(amended_id), update)
         self.facts[fact_id] = successor.replace(id=fact_id, earlier=())
         return fact_id
 
@@ -213,8 +218,8 @@ class _Upsert:
 def ambiguous_updates(changes: Iterable[FactChange]) -> dict[str, int]:
     """Return the ids of facts that several changes update at once, each with their number.
 
-    A model that answers so has mistaken one id for the id of all; no change says what has become
-    of the fact.
+    A model that answers so has mistaken one id for the id of all. None of the updates can be
+    trusted to say what has become of the fact.
     """
     updates = Counter(_updated_id(change) for change in changes)
     return {fact_id: count for fact_id, count in updates.items() if fact_id and count > 1}
@@ -226,10 +231,10 @@ def _updated_id(change: FactChange) -> str:
 
 
 def _fact_of(fact_id: str, info: str, change: FactChange, sessions: Sequence[Item]) -> PersonalFact:
-    """Return a change as a fact.
+    """Return a change as a fact, with its provenance.
 
-    Its provenance are the turns that the change names. Ids that are in none of the sessions do not
-    count. If none is left, the provenance are all turns.
+    The provenance is the turns that the change names and the sessions of these turns. Turn ids that
+    are in none of the sessions do not count; if no other is named, all turns are the provenance.
     """
     session_by_turn: dict[str, Item] = {}
     for session in sessions:
@@ -262,20 +267,20 @@ def _named_turns(change: FactChange, known_turns: Mapping[str, Item]) -> list[st
     return [turn_id for turn_id in turn_ids if turn_id in known_turns]
 
 
-def _updated_fact(fact: PersonalFact, news: PersonalFact) -> PersonalFact:
-    """Return a fact in the words of its update, with the provenance of both."""
+def _updated_fact(fact: PersonalFact, update: PersonalFact) -> PersonalFact:
+    """Return a fact with the words and type of its update, and with the provenance of both."""
     earlier = fact.earlier
-    if fact.info != news.info:
+    if fact.info != update.info:
         earlier = (*earlier, fact.info)
     return fact.replace(
-        info=news.info,
-        type=news.type,
+        info=update.info,
+        type=update.type,
         # The paper's prompt has the model increment it; code cannot miscount.
         frequency=fact.frequency + 1,
-        entities=_distinct((*fact.entities, *news.entities)),
-        dates=_distinct((*fact.dates, *news.dates)),
-        sessions=_distinct((*fact.sessions, *news.sessions)),
-        sources=_distinct((*fact.sources, *news.sources)),
+        entities=_distinct((*fact.entities, *update.entities)),
+        dates=_distinct((*fact.dates, *update.dates)),
+        sessions=_distinct((*fact.sessions, *update.sessions)),
+        sources=_distinct((*fact.sources, *update.sources)),
         earlier=_distinct(earlier),
     )
 

@@ -1,6 +1,6 @@
 """Prospection: search a memory with what the user will do next, not only with what they ask.
 
-The retrieval policy of PGR (section 3.3, Algorithm 1), which works over any search:
+The retrieval policy of PGR (section 3.3, Eq. 1 and Algorithm 1), which works over any search:
 
     q ── augment ──> q_A ── imagine ──> S^0 ── search with q and all steps ──> R        (Eq. 2 to 4)
     R, S^(i-1) ── refine ──> S^i ── search with all steps ──> new facts, added to R     (Eq. 5, 6)
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import dspy
 from pydantic import Field
@@ -106,6 +106,19 @@ class ProspectionSettings(Settings):
     )
 
 
+class AugmentedQuery(NamedTuple):
+    """What phases 1 and 2 are asked with.
+
+    Only one of the two holds the facts close to the query: a query that was rewritten with them
+    needs no facts beside it, and a query that gets facts beside it stays as it is.
+    """
+
+    text: str
+    """The augmented query q_A."""
+    known_facts: str = ""
+    """Facts that phase 1 is shown beside the query, a line each. Phase 2 has them in R."""
+
+
 class Prospection(Component):
     """Retrieve facts with imagined next steps (Algorithm 1), over any search."""
 
@@ -153,8 +166,8 @@ class Prospection(Component):
         """
         retrieval = Retrieval(search, query, _shown_date(date))
 
-        augmented_query, known_facts = self._augment_query(retrieval)
-        self._run_phase_1(retrieval, augmented_query, known_facts)
+        augmented_query = self._augment_query(retrieval)
+        self._run_phase_1(retrieval, augmented_query)
         self._run_phase_2(retrieval, augmented_query)
 
         summary = self._summarize(retrieval)
@@ -164,76 +177,86 @@ class Prospection(Component):
             counts=retrieval.counts(),
         )
 
-    def _augment_query(self, retrieval: Retrieval) -> tuple[str, str]:
-        """Return q_A (Eq. 2), and the facts that phase 1 is shown beside it.
-
-        Only one of the two holds the facts close to the query: a query that was rewritten with
-        them needs no facts beside it, and a query that gets facts beside it stays as it is. Phase 2
-        has the facts in R.
-        """
+    def _augment_query(self, retrieval: Retrieval) -> AugmentedQuery:
+        """Augment the query with the facts close to it (Eq. 2); without any it stays as it is."""
         query = retrieval.query
         settings = self.settings
         if settings.augment == "none":
-            return query, ""
+            return AugmentedQuery(query)
 
-        # phi(q; M, Theta_o)
+        # Eq. 2: phi(q; M, Theta_o)
         close_facts = retrieval.search([query], settings.augment_k, settings.augment_score)[0]
         if not close_facts:
-            return query, ""
+            return AugmentedQuery(query)
         fact_lines = self._fact_lines(close_facts)
         if settings.augment == "append":
-            return query, fact_lines
+            return AugmentedQuery(query, fact_lines)
 
+        # Eq. 2: q_A = LLM(P_A(q, facts))
         prediction = self._ask(retrieval, self.rewrite, known_facts=fact_lines, question=query)
         if prediction is None:
-            return query, ""
-        augmented_query = str(prediction.augmented_query or "").strip()
-        return augmented_query or query, ""
+            return AugmentedQuery(query)
+        rewritten_query = str(prediction.augmented_query or "").strip()
+        return AugmentedQuery(rewritten_query or query)
 
-    def _run_phase_1(self, retrieval: Retrieval, augmented_query: str, known_facts: str) -> None:
-        """Imagine S^0 (Eq. 3), and retrieve with the query itself and every step (Eq. 4)."""
+    def _run_phase_1(self, retrieval: Retrieval, augmented_query: AugmentedQuery) -> None:
+        """Imagine what the user will do, and retrieve with the query itself and every step."""
+        # Eq. 3: S^0 = LLM(P_sim(q_A))
         prediction = self._ask(
             retrieval,
             self.imagine,
             date=retrieval.date,
-            question=augmented_query,
-            known_facts=known_facts,
+            question=augmented_query.text,
+            known_facts=augmented_query.known_facts,
         )
         steps = self._steps_of(retrieval, prediction, self._sequence_field)
         retrieval.sequences.append(steps)
 
-        sub_queries = [retrieval.query, *map(sub_query, steps)]
+        # Eq. 4: R = phi(q) and all phi(s_l^0)
+        sub_queries = [retrieval.query]
+        sub_queries.extend(sub_query(step) for step in steps)
         retrieval.add_facts(sub_queries, self.settings.k, self.settings.min_score)
         retrieval.first_count = len(retrieval.facts)
 
-    def _run_phase_2(self, retrieval: Retrieval, augmented_query: str) -> None:
-        """Refine the steps with R (Eq. 5) and retrieve with them (Eq. 6), until little is new."""
+    def _run_phase_2(self, retrieval: Retrieval, augmented_query: AugmentedQuery) -> None:
+        """Refine the steps with the facts so far and retrieve again, until little is new."""
         for _ in range(self.settings.iterations):
             if not retrieval.facts:
                 return
 
-            inputs: dict[str, Any] = {
+            # Eq. 5: S^i = LLM(P_ref(q_A, R, S^(i-1)))
+            steps_so_far: dict[str, Any] = {
                 f"initial_{self._sequence_field}": retrieval.sequences[-1],
-                "personal_context": self._fact_lines(retrieval.facts.values()),
             }
             prediction = self._ask(
-                retrieval, self.refine, date=retrieval.date, question=augmented_query, **inputs
+                retrieval,
+                self.refine,
+                date=retrieval.date,
+                question=augmented_query.text,
+                **steps_so_far,
+                personal_context=self._fact_lines(retrieval.facts.values()),
             )
             steps = self._steps_of(retrieval, prediction, f"updated_{self._sequence_field}")
             if not steps:
                 return
             retrieval.sequences.append(steps)
 
+            # Eq. 6: Delta^i = all phi(s_l^i) that are not in R
             sub_queries = [sub_query(step) for step in steps]
             new_count = retrieval.add_facts(sub_queries, self.settings.k, self.settings.min_score)
-            # |Delta^i| < delta
-            if new_count < self.settings.min_new:
+            if new_count < self.settings.min_new:  # |Delta^i| < delta
                 return
 
     def _steps_of(
         self, retrieval: Retrieval, prediction: dspy.Prediction | None, field: str
     ) -> list[Step]:
-        """Return the steps of an imagined future, with its tree repaired; none if it has none."""
+        """Return the steps that a model imagined, in a valid tree or a chain.
+
+        Args:
+            retrieval: Counts trees that were repaired, and answers without steps.
+            prediction: The answer; None if there is none.
+            field: The field of the answer that holds the steps.
+        """
         if prediction is None:
             return []
 
