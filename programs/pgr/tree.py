@@ -3,6 +3,7 @@
 The paper (PGR-TOT, section 3.3) takes for granted that a model returns a tree. Models also return
 cycles, orphans, several roots and ids that occur twice. No imagined step is lost to that:
 
+    >>> from mempiler.programs.pgr.tree import repair_tree
     >>> from mempiler.signatures.pgr import TreeNode
     >>> root = TreeNode(action_id="A1", action="Check the date")
     >>> orphan = TreeNode(action_id="A2", action="Compare prices", parent="A9")
