@@ -1,12 +1,14 @@
 """PGR: prospection-guided retrieval, over a store of dated facts or over any other method's memory.
 
-    sessions ── PersonalFactWriter ──> facts                                             (`writer`)
-    question ── Prospection over a search of the facts ──> facts and a summary      (`prospection`)
+    sessions ── every 3 ──> upsert ── every 50 new facts ──> consolidate ──> facts        (`writer`)
+    question ── Prospection over search ──> facts and a summary                      (`prospection`)
 
 `pgr+METHOD` takes the memory of any other method and calls nothing of it but `search`, so all
 settings of the policy share one written memory.
 
-Critical path: for a history that of `writer`; for a question that of `prospection`, and one answer.
+Critical path: one update per three sessions of the whole history, in order, and per fifty new facts
+one consolidation, which asks for its merges at once. A question takes the calls of `Prospection`
+and one answer.
 
 Source: Chopra et al., "Thinking Ahead: Prospection-Guided Retrieval of Memory with Language
 Models", section 3.
