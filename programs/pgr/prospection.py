@@ -1,18 +1,35 @@
-"""Prospection: search a memory with what the user will do next, not only with what they ask (PGR, Algorithm 1).
+"""Prospection: search a memory with what the user will do next, not only with what they ask.
 
-Critical path: 1 call to imagine, 1 per round, 1 to summarize (Table 7), none of the last two where nothing was found;
-`augment="rewrite"` takes 1 more where something is close enough. Malformed output costs a round, and so does a prompt
-that the endpoint refuses.
+The retrieval policy of PGR (section 3.3, Eq. 1 and Algorithm 1), which works over any search:
+
+    q ── augment ──> q_A ── imagine ──> S^0 ── search with q and all steps ──> R        (Eq. 2 to 4)
+    R, S^(i-1) ── refine ──> S^i ── search with all steps ──> new facts, added to R     (Eq. 5, 6)
+
+Refinement ends with a round that retrieves fewer than delta new facts, or after I_max rounds. Then
+the model summarizes how its imagination led to the facts.
+
+| in the paper   | here                                                                     |
+|----------------|--------------------------------------------------------------------------|
+| q, q_A         | `query`, `augmented_query`                                               |
+| phi(x; M, ...) | `Search`: top K facts above a lowest score                               |
+| Theta          | K is the setting `k`, tau is `min_score`                                 |
+| Theta_o        | K_o is the setting `augment_k`, tau_o is `augment_score`                 |
+| R              | `Retrieval.facts`                                                        |
+| S^0, S^1, ...  | `Retrieval.sequences`, each a list of steps: a chain (COT) or tree (TOT) |
+| Delta^i        | what `Retrieval.add_facts` finds; it returns their number                |
+| delta, I_max   | the settings `min_new` and `iterations`                                  |
+
+Critical path: one call imagines, one refines per round, and one summarizes (Table 7). There are
+none of the last two where nothing was retrieved. `augment="rewrite"` takes one more where a fact is
+close enough. Where an answer is malformed, or the endpoint refuses the prompt, the recall goes on
+without that step.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import dspy
 from pydantic import Field
@@ -26,7 +43,6 @@ from ...signatures.pgr import (
     RefineTree,
     Step,
     SummarizeProspection,
-    TreeNode,
 )
 from ...signatures.pgr_examples import (
     chain_examples,
@@ -36,205 +52,359 @@ from ...signatures.pgr_examples import (
 )
 from ...text import one_line
 from ..component import Component
-from ..settings import EntryCount, Settings
 from ..predictor import predictor
 from ..relative_dates import resolve_line_dates
+from ..settings import EntryCount, Settings
+from .tree import repair_tree
 
 Search = Callable[[Sequence[str], int, float], list[list[Hit]]]
-"""Searches a memory: queries, most hits per query, lowest score; one list of hits per query."""
+"""The retrieval function phi(x; M, Theta) of a memory M, for several texts x at once.
+
+Its arguments are the texts, the most hits per text (K), and the lowest score of a hit (tau). It
+returns one list of hits per text, best first.
+"""
+
 NOTE = "prospection"
 """The note of a context that holds the summary."""
 
+UNKNOWN_DATE = "unknown"
+"""What prompts show as the date of a query that has none."""
+
 
 class ProspectionSettings(Settings):
-    """What can be set of the retrieval policy (section 3.3; defaults of section 5.1, but for `iterations`)."""
+    """What can be set of the retrieval policy (section 3.3).
 
-    strategy: Literal["tree", "chain"] = Field(default="tree", description="what is imagined: PGR-TOT or PGR-COT (Table 3)")
+    Defaults are those of section 5.1, but for `iterations`.
+    """
+
+    strategy: Literal["tree", "chain"] = Field(
+        default="tree", description="what is imagined: PGR-TOT or PGR-COT (Table 3)"
+    )
     k: EntryCount = Field(default=5, description="facts per probe (K)")
     min_score: float = Field(default=0.3, description="lowest score of a probe's hit (tau)")
     augment: Literal["append", "rewrite", "none"] = Field(
         default="append",
-        description="facts beside the query (Table 7), the query said again with them (Eq. 2), or none",
+        description="facts beside the query (Table 7), the query said again with them (Eq. 2), "
+        "or none",
     )
-    augment_k: EntryCount = Field(default=5, description="most facts that the query is augmented with; the paper has no number")
+    augment_k: EntryCount = Field(
+        default=5,
+        description="most facts that the query is augmented with; the paper has no number",
+    )
     augment_score: float = Field(default=0.6, description="lowest score of those facts (tau_o)")
-    min_new: int = Field(default=5, ge=1, description="the loop ends with a round that finds fewer new facts (delta)")
+    min_new: int = Field(
+        default=5, ge=1, description="the loop ends with a round that finds fewer new facts (delta)"
+    )
     iterations: int = Field(
         default=3,
         ge=0,
-        description="most rounds of refinement (I_max; 10 on the paper's benchmarks); 0 is the base of Table 4",
+        description="most rounds of refinement (I_max; 10 on the paper's benchmarks); "
+        "0 is the base of Table 4",
     )
-    summary: bool = Field(default=True, description="whether the context ends with a prospection summary (Table 5)")
+    summary: bool = Field(
+        default=True, description="whether the context ends with a prospection summary (Table 5)"
+    )
+
+
+class AugmentedQuery(NamedTuple):
+    """What phases 1 and 2 are asked with.
+
+    Only one of the two holds the facts close to the query: a query that was rewritten with them
+    needs no facts beside it, and a query that gets facts beside it stays as it is.
+    """
+
+    text: str
+    """The augmented query q_A."""
+    known_facts: str = ""
+    """Facts that phase 1 is shown beside the query, a line each. Phase 2 has them in R."""
 
 
 class Prospection(Component):
-    """The retrieval policy; it works over any search."""
+    """Retrieve facts with imagined next steps (Algorithm 1), over any search."""
 
     settings: ProspectionSettings
 
     def __init__(self, settings: ProspectionSettings) -> None:
         super().__init__(settings)
-        tree = settings.strategy == "tree"
-        self._field = "tree" if tree else "steps"
-        # Only what the settings use, so that an optimizer does not tune unused prompts.
-        self.imagine = predictor(ImagineTree if tree else ImagineChain)
-        self.imagine.demos = list(tree_examples() if tree else chain_examples())
+        # Only the prompts that the settings use, so that an optimizer tunes no other.
+        if settings.strategy == "tree":
+            self._sequence_field = "tree"
+            self.imagine = predictor(ImagineTree)
+            self.imagine.demos = tree_examples()
+        else:
+            self._sequence_field = "steps"
+            self.imagine = predictor(ImagineChain)
+            self.imagine.demos = chain_examples()
+
         if settings.iterations:
-            self.refine = predictor(RefineTree if tree else RefineChain)
-            self.refine.demos = list(refined_tree_examples() if tree else refined_chain_examples())
+            self._add_refinement()
         if settings.augment == "rewrite":
             self.rewrite = predictor(AugmentQuery)
         if settings.summary:
             self.summarize = predictor(SummarizeProspection)
 
-    def recall(self, search: Search, question: str, date: datetime | str | None = None) -> Context:
-        """Retrieves what bears on a query and on what follows from it, by a search without a language model.
+    def _add_refinement(self) -> None:
+        if self.settings.strategy == "tree":
+            self.refine = predictor(RefineTree)
+            self.refine.demos = refined_tree_examples()
+        else:
+            self.refine = predictor(RefineChain)
+            self.refine.demos = refined_chain_examples()
+
+    def recall(self, search: Search, query: str, date: datetime | str | None = None) -> Context:
+        """Return the facts that bear on a query and on what follows from it (Algorithm 1).
+
+        Args:
+            search: Searches the memory, without a language model.
+            query: What the user asks, q.
+            date: When it is asked, as a time or as prompts are to show it.
 
         Returns:
-            The facts in the order in which they were found, those of one round best first; the summary in the note
-            "prospection"; in `counts` the LM calls, rounds, probes, facts (of them `first` in phase 1 and `new` in
-            phase 2), answers that were `malformed` (refused, unreadable, or without steps) and trees that were
-            `repaired`, or completed.
+            A context with the facts R*, in the order in which they were retrieved; those of one
+            round best first. Its note "prospection" is the summary. For its `counts` see
+            `Retrieval.counts`.
         """
-        walk = _Walk(search, self.settings.k, self.settings.min_score, self.resolve_dates)
-        when = format_time(date) if isinstance(date, datetime) else date or "unknown"
-        asked, known = self._augmented(walk, question)
-        steps = self._steps(walk, self.imagine, date=when, question=asked, known_facts=known)
-        walk.probe([question, *map(probe, steps)])
-        walk.counts["first"] = len(walk.found)
-        rounds = [steps]
+        retrieval = Retrieval(search, query, _shown_date(date))
+
+        augmented_query = self._augment_query(retrieval)
+        self._run_phase_1(retrieval, augmented_query)
+        self._run_phase_2(retrieval, augmented_query)
+
+        summary = self._summarize(retrieval)
+        return Context(
+            hits=tuple(retrieval.facts.values()),
+            notes={NOTE: summary} if summary else {},
+            counts=retrieval.counts(),
+        )
+
+    def _augment_query(self, retrieval: Retrieval) -> AugmentedQuery:
+        """Augment the query with the facts close to it (Eq. 2); without any it stays as it is."""
+        query = retrieval.query
+        settings = self.settings
+        if settings.augment == "none":
+            return AugmentedQuery(query)
+
+        # Eq. 2: phi(q; M, Theta_o)
+        close_facts = retrieval.search([query], settings.augment_k, settings.augment_score)[0]
+        if not close_facts:
+            return AugmentedQuery(query)
+        fact_lines = self._fact_lines(close_facts)
+        if settings.augment == "append":
+            return AugmentedQuery(query, fact_lines)
+
+        # Eq. 2: q_A = LLM(P_A(q, facts))
+        prediction = self._ask(retrieval, self.rewrite, known_facts=fact_lines, question=query)
+        if prediction is None:
+            return AugmentedQuery(query)
+        rewritten_query = str(prediction.augmented_query or "").strip()
+        return AugmentedQuery(rewritten_query or query)
+
+    def _run_phase_1(self, retrieval: Retrieval, augmented_query: AugmentedQuery) -> None:
+        """Imagine what the user will do, and retrieve with the query itself and every step."""
+        # Eq. 3: S^0 = LLM(P_sim(q_A))
+        prediction = self._ask(
+            retrieval,
+            self.imagine,
+            date=retrieval.date,
+            question=augmented_query.text,
+            known_facts=augmented_query.known_facts,
+        )
+        steps = self._steps_of(retrieval, prediction, self._sequence_field)
+        retrieval.sequences.append(steps)
+
+        # Eq. 4: R = phi(q) and all phi(s_l^0)
+        sub_queries = [retrieval.query]
+        sub_queries.extend(sub_query(step) for step in steps)
+        retrieval.add_facts(sub_queries, self.settings.k, self.settings.min_score)
+        retrieval.first_count = len(retrieval.facts)
+
+    def _run_phase_2(self, retrieval: Retrieval, augmented_query: AugmentedQuery) -> None:
+        """Refine the steps with the facts so far and retrieve again, until little is new."""
         for _ in range(self.settings.iterations):
-            if not walk.found:
-                break
-            so_far: dict[str, Any] = {f"initial_{self._field}": rounds[-1], "personal_context": walk.text()}
-            steps = self._steps(walk, self.refine, date=when, question=asked, **so_far)
+            if not retrieval.facts:
+                return
+
+            # Eq. 5: S^i = LLM(P_ref(q_A, R, S^(i-1)))
+            steps_so_far: dict[str, Any] = {
+                f"initial_{self._sequence_field}": retrieval.sequences[-1],
+            }
+            prediction = self._ask(
+                retrieval,
+                self.refine,
+                date=retrieval.date,
+                question=augmented_query.text,
+                **steps_so_far,
+                personal_context=self._fact_lines(retrieval.facts.values()),
+            )
+            steps = self._steps_of(retrieval, prediction, f"updated_{self._sequence_field}")
             if not steps:
-                break
-            walk.counts["rounds"] += 1
-            rounds.append(steps)
-            if walk.probe([probe(step) for step in steps]) < self.settings.min_new:
-                break
-        summary = self._summary(walk, rounds, when, question)
-        return walk.context(summary)
+                return
+            retrieval.sequences.append(steps)
 
-    def _augmented(self, walk: _Walk, question: str) -> tuple[str, str]:
-        """Eq. 2: the query, said again or not, and the facts that phase 1 is shown with it.
+            # Eq. 6: Delta^i = all phi(s_l^i) that are not in R
+            sub_queries = [sub_query(step) for step in steps]
+            new_count = retrieval.add_facts(sub_queries, self.settings.k, self.settings.min_score)
+            if new_count < self.settings.min_new:  # |Delta^i| < delta
+                return
 
-        Phase 2 has such facts in its personal context. A query with no fact close to it is unchanged.
+    def _steps_of(
+        self, retrieval: Retrieval, prediction: dspy.Prediction | None, field: str
+    ) -> list[Step]:
+        """Return the steps that a model imagined, in a valid tree or a chain.
+
+        Args:
+            retrieval: Counts trees that were repaired, and answers without steps.
+            prediction: The answer; None if there is none.
+            field: The field of the answer that holds the steps.
         """
-        given = self.settings
-        if given.augment == "none":
-            return question, ""
-        close = walk.search([question], given.augment_k, given.augment_score)[0]
-        if not close or given.augment == "append":
-            return question, walk.lines(close)
-        said = self._asked(walk, self.rewrite, known_facts=walk.lines(close), question=question)
-        return str(said.augmented_query or "").strip() or question if said else question, ""
-
-    def _steps(self, walk: _Walk, prompt: dspy.Predict, **inputs: Any) -> list[Step]:
-        """One imagined future, its tree repaired; empty where the model gave none."""
-        said = self._asked(walk, prompt, **inputs)
-        if said is None:
+        if prediction is None:
             return []
-        name = self._field if prompt is self.imagine else f"updated_{self._field}"
-        nodes: list[Any] = said[name] or []
-        if self.settings.strategy == "tree":
-            steps = repaired(nodes)
-            walk.counts["repaired"] += steps != nodes
-        else:
-            steps = [step for step in nodes if step.action.strip()]
-        walk.counts["malformed"] += not steps
-        return list(steps)
 
-    def _asked(self, walk: _Walk, prompt: dspy.Predict, **inputs: Any) -> dspy.Prediction | None:
-        """Ask a prompt and count the call; None where it was refused, or its answer cannot be read."""
-        walk.counts["calls"] += 1
+        answer: list[Any] = prediction[field] or []
+        if self.settings.strategy == "tree":
+            steps: list[Step] = list(repair_tree(answer))
+            if steps != answer:
+                retrieval.repaired_count += 1
+        else:
+            steps = [step for step in answer if step.action.strip()]
+
+        if not steps:
+            retrieval.malformed_count += 1
+        return steps
+
+    def _ask(
+        self, retrieval: Retrieval, prompt: dspy.Predict, **inputs: Any
+    ) -> dspy.Prediction | None:
+        """Ask a prompt and count the call; None if it was refused or its answer is unreadable."""
+        retrieval.call_count += 1
         prediction = self.try_call(prompt, **inputs)
         if prediction is None:
-            walk.counts["malformed"] += 1
+            retrieval.malformed_count += 1
         return prediction
 
-    def _summary(self, walk: _Walk, rounds: list[list[Step]], when: str, question: str) -> str:
-        if not self.settings.summary or not walk.found or not any(rounds):
+    def _summarize(self, retrieval: Retrieval) -> str:
+        """Return how prospection led to the facts; "" if switched off, or if there is nothing."""
+        has_steps = any(retrieval.sequences)
+        if not self.settings.summary or not retrieval.facts or not has_steps:
             return ""
-        outlines = ("\n".join(one_line(f"- {probe(step)}") for step in steps) for steps in rounds)
-        imagined = "\n".join(f"round {n}:\n{outline}" for n, outline in enumerate(outlines) if outline)
-        said = self._asked(
-            walk, self.summarize, date=when, imagined=imagined, personal_context=walk.text(), question=question
+
+        prediction = self._ask(
+            retrieval,
+            self.summarize,
+            date=retrieval.date,
+            imagined=_outline(retrieval.sequences),
+            personal_context=self._fact_lines(retrieval.facts.values()),
+            question=retrieval.query,
         )
-        return one_line(said and said.prospection_summary)
+        if prediction is None:
+            return ""
+        return one_line(prediction.prospection_summary)
+
+    def _fact_lines(self, facts: Iterable[Hit]) -> str:
+        """Return facts as prompts show them, a line each."""
+        lines: list[str] = []
+        for fact in facts:
+            shown_fact = resolve_line_dates(fact) if self.resolve_dates else fact
+            lines.append(shown_fact.dated_text)
+        return "\n".join(lines)
 
 
-@dataclass
-class _Walk:
-    search: Search
-    k: int
-    min_score: float
-    resolve_dates: bool
-    found: dict[str, Hit] = field(default_factory=dict[str, Hit])
-    counts: Counter[str] = field(default_factory=Counter[str])
+class Retrieval:
+    """What Algorithm 1 has imagined and retrieved for one query, and what that took.
 
-    def probe(self, probes: Sequence[str]) -> int:
-        """Searches with all probes at once and counts the new facts (Eq. 6)."""
-        probes = list(dict.fromkeys(probes))
-        self.counts["probes"] += len(probes)
-        best: dict[str, Hit] = {}
-        for hit in (hit for hits in self.search(probes, self.k, self.min_score) for hit in hits):
-            if hit.id not in self.found and (hit.id not in best or hit.score > best[hit.id].score):
-                best[hit.id] = hit
-        self.found.update((hit.id, hit) for hit in sorted(best.values(), key=lambda hit: -hit.score))
-        return len(best)
-
-    def text(self) -> str:
-        """Return all facts found so far, as prompts show them."""
-        return self.lines(self.found.values())
-
-    def lines(self, hits: Iterable[Hit]) -> str:
-        """Return hits as prompts show them, a line each."""
-        if self.resolve_dates:
-            hits = map(resolve_line_dates, hits)
-        return "\n".join(hit.dated_text for hit in hits)
-
-    def context(self, summary: str) -> Context:
-        names = ("calls", "rounds", "probes", "first", "malformed", "repaired")
-        facts = {"facts": len(self.found), "new": len(self.found) - self.counts["first"]}
-        counts = {**facts, **{name: self.counts[name] for name in names}}
-        return Context(hits=tuple(self.found.values()), notes={NOTE: summary} if summary else {}, counts=counts)
-
-
-def probe(step: Step) -> str:
-    """What the memory is searched with for a step."""
-    parts = [part for part in (step.action.strip(), step.constraints.strip()) if part]
-    return ": ".join(parts)
-
-
-def repaired(nodes: Sequence[TreeNode]) -> list[TreeNode]:
-    """A valid tree of all nodes with an action, for any output of the model; equal to a tree that is valid.
-
-    It has one root, no cycle, unique ids, and parents and children in agreement. A node without a place becomes a child
-    of the root.
+    Args:
+        search: Searches the memory.
+        query: What the user asks, q.
+        date: When it is asked, as prompts show it.
     """
-    named: dict[str, TreeNode] = {}
-    taken = {node.action_id.strip() for node in nodes}
-    unused = (id for n in itertools.count(1) if (id := f"A{n}") not in taken)
-    for node in nodes:
-        id = node.action_id.strip()
-        if node.action.strip():
-            named[id if id and id not in named else next(unused)] = node
-    parents = {id: (node.parent or "").strip() or None for id, node in named.items()}
-    root = next((id for id, parent in parents.items() if parent is None), next(iter(named), ""))
-    claims = {child: id for id, node in reversed(named.items()) for child in node.children if child != id}
-    for id, parent in parents.items():
-        parents[id] = None if id == root else parent if parent in named else claims.get(id, root)
-    for id in named:
-        seen, at = set[str](), id
-        while (above := parents[at]) is not None and at not in seen:
-            seen.add(at)
-            at = above
-        if above is not None:
-            parents[at] = root
-    children = {id: [child for child, parent in parents.items() if parent == id] for id in named}
-    return [
-        node.model_copy(update={"action_id": id, "parent": parents[id], "children": children[id]})
-        for id, node in named.items()
-    ]
+
+    def __init__(self, search: Search, query: str, date: str) -> None:
+        self.search = search
+        self.query = query
+        self.date = date
+        self.facts: dict[str, Hit] = {}
+        """The accumulated facts R by id, in the order in which they were retrieved."""
+        self.sequences: list[list[Step]] = []
+        """S^0, S^1, ...: the steps of phase 1, and of each round of phase 2."""
+        self.call_count = 0
+        """Calls of the language model."""
+        self.sub_query_count = 0
+        """Texts that the memory was searched with for R."""
+        self.first_count = 0
+        """Facts that phase 1 retrieved."""
+        self.malformed_count = 0
+        """Prompts that were refused, and answers that were unreadable or had no steps."""
+        self.repaired_count = 0
+        """Trees that had to be repaired."""
+
+    def add_facts(self, sub_queries: Sequence[str], k: int, min_score: float) -> int:
+        """Search with all sub-queries at once and add to R what is new (Eq. 4 and 6).
+
+        Args:
+            sub_queries: What to search with; equal ones count once.
+            k: Most facts per sub-query, K.
+            min_score: Lowest score of a fact, tau.
+
+        Returns:
+            How many facts are new, |Delta^i|.
+        """
+        distinct_sub_queries = list(dict.fromkeys(sub_queries))
+        self.sub_query_count += len(distinct_sub_queries)
+
+        new_facts: dict[str, Hit] = {}
+        for hits in self.search(distinct_sub_queries, k, min_score):
+            for hit in hits:
+                if hit.id in self.facts:
+                    continue
+                best_hit = new_facts.get(hit.id)
+                if best_hit is None or hit.score > best_hit.score:
+                    new_facts[hit.id] = hit
+
+        for hit in sorted(new_facts.values(), key=_score, reverse=True):
+            self.facts[hit.id] = hit
+        return len(new_facts)
+
+    def counts(self) -> dict[str, int]:
+        """Return what the retrieval took, as a context counts it.
+
+        "facts" are `first` in phase 1 and `new` in phase 2; a round is one refinement of the steps.
+        """
+        return {
+            "facts": len(self.facts),
+            "new": len(self.facts) - self.first_count,
+            "calls": self.call_count,
+            "rounds": len(self.sequences) - 1,
+            "probes": self.sub_query_count,
+            "first": self.first_count,
+            "malformed": self.malformed_count,
+            "repaired": self.repaired_count,
+        }
+
+
+def sub_query(step: Step) -> str:
+    """Return what the memory is searched with for a step: its action and its constraints."""
+    action = step.action.strip()
+    constraints = step.constraints.strip()
+    if action and constraints:
+        return f"{action}: {constraints}"
+    return action or constraints
+
+
+def _score(hit: Hit) -> float:
+    return hit.score
+
+
+def _shown_date(date: datetime | str | None) -> str:
+    if isinstance(date, datetime):
+        return format_time(date)
+    return date or UNKNOWN_DATE
+
+
+def _outline(sequences: Sequence[Sequence[Step]]) -> str:
+    """Return the steps of each round, one per line below the number of the round."""
+    blocks: list[str] = []
+    for number, steps in enumerate(sequences):
+        if steps:
+            lines = [one_line(f"- {sub_query(step)}") for step in steps]
+            blocks.append("\n".join([f"round {number}:", *lines]))
+    return "\n".join(blocks)

@@ -8,7 +8,8 @@ from dspy.lm15 import AuthError, ContextLengthError, InvalidRequestError
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler.errors import UserError
-from mempiler.programs.pgr.prospection import Prospection, ProspectionSettings, repaired
+from mempiler.programs.pgr.prospection import Prospection, ProspectionSettings
+from mempiler.programs.pgr.tree import repair_tree
 from mempiler.programs.recording import recording
 from mempiler.records import Hit
 from mempiler.signatures.pgr import TreeNode
@@ -162,8 +163,8 @@ trees = st.lists(
 
 @given(trees)
 def test_whatever_comes_becomes_one_tree_of_all_steps(nodes):
-    tree = repaired(nodes)
-    assert repaired(tree) == tree
+    tree = repair_tree(nodes)
+    assert repair_tree(tree) == tree
     assert [node.action for node in tree] == [node.action for node in nodes if node.action]
     parents = {node.action_id: node.parent for node in tree}
     assert len(parents) == len(tree)

@@ -1,0 +1,267 @@
+"""The writer of PGR's long-term memory: sessions become dated facts (section 3.2).
+
+    sessions ── every 3 ──> upsert ── every 50 new facts ──> consolidate ──> facts
+
+A session of more than ten exchanges is written in parts, each of which counts as one session, so
+that no update has to read it whole.
+
+Critical path: one update per three sessions of the whole history, in order. A consolidation asks
+for all its merges at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from pydantic import Field
+
+from ...memory.edits import amended_entry, is_as_written
+from ...memory.search.embedder import Embedder
+from ...memory.search.index_cache import IndexCache
+from ...records import Failure, Hit, Item, Turn, format_time
+from ...signatures.pgr import FactChange, KnownFact, MergedFact, MergeFacts, UpdateFacts
+from ...signatures.pgr_examples import update_examples
+from ..predictor import predictor
+from ..reader import ANY_COSINE
+from ..recording import record_failure
+from ..settings import EntryCount, Settings
+from ..threads import gather
+from ..writer import Writer
+from .memory import PersonalFact, PersonalMemory, ambiguous_updates, merge_groups
+
+
+class FactSettings(Settings):
+    """How facts are written (section 3.2)."""
+
+    every: int = Field(
+        default=3,
+        ge=1,
+        description="sessions per upsert; those that wait are written where the history ends",
+    )
+    exchanges: int = Field(
+        default=10,
+        ge=1,
+        description="most exchanges (a turn and its reply) that count as one session; "
+        "a longer one is cut",
+    )
+    merge_after: int = Field(
+        default=50, ge=1, description="new facts after which the memory is consolidated"
+    )
+    merge_score: float = Field(
+        default=0.8, ge=-1, le=1, description="lowest cosine of facts that may be merged"
+    )
+    window_days: int = Field(
+        default=7,
+        ge=0,
+        description="most days between the latest dates of facts that are merged",
+    )
+    related: EntryCount = Field(
+        default=40,
+        description="most known facts an update is shown, those nearest to what was said",
+    )
+
+
+class PersonalFactWriter(Writer[PersonalMemory]):
+    """Write sessions as dated facts.
+
+    Args:
+        settings: How facts are written.
+        embedder: Finds the known facts near a dialogue, and facts that are alike.
+    """
+
+    Memory = PersonalMemory
+    shows_entries = True
+    longest_text = 1000
+    """A fact is short: a longer text is asked for again, and does not come in."""
+
+    settings: FactSettings
+
+    def __init__(self, settings: FactSettings, embedder: Embedder) -> None:
+        super().__init__(settings)
+        self.embedder = embedder
+        self.indexes = IndexCache(embedder)
+        self.update_facts = predictor(UpdateFacts)
+        self.update_facts.demos = update_examples()
+        self.merge = predictor(MergeFacts)
+
+    def update(self, memory: PersonalMemory, item: Item, extraction: Any = None) -> PersonalMemory:
+        for part in session_parts(item, self.settings.exchanges):
+            memory = memory.replace(pending=(*memory.pending, part))
+            if len(memory.pending) >= self.settings.every:
+                memory = self._write_pending(memory)
+        return memory
+
+    def finalize(self, memory: PersonalMemory) -> PersonalMemory:
+        if not memory.pending:
+            return memory
+        return self._write_pending(memory)
+
+    def update_with_part(self, memory: PersonalMemory, part: Item) -> PersonalMemory:
+        """Write a part of an item by itself: it does not wait for others."""
+        written_memory = self._write_pending(memory.replace(pending=(part,)))
+        return written_memory.replace(pending=memory.pending)
+
+    def _write_pending(self, memory: PersonalMemory) -> PersonalMemory:
+        """Return a memory with its pending sessions written, or else marked as failed."""
+        changes = self._read_changes(memory)
+        if changes is None:
+            failed_memory = memory.replace(pending=())
+            for session in memory.pending:
+                failed_memory = failed_memory.mark_failed(session)
+            return failed_memory
+
+        memory = memory.upsert(changes, memory.pending)
+        if memory.fresh < self.settings.merge_after:
+            return memory
+        return self._consolidate(memory)
+
+    def _read_changes(self, memory: PersonalMemory) -> list[FactChange] | None:
+        """Return what the pending sessions add and change; None if no answer can be read."""
+        turns: list[Turn] = []
+        lines: list[str] = []
+        for session in memory.pending:
+            for turn in session.spoken:
+                turns.append(turn)
+                lines.append(turn.line(session.time))
+        if not turns:
+            return []
+
+        known_facts = self._facts_near(memory, turns)
+        prediction = self.try_call(
+            self.update_facts, existing_facts=known_facts, dialogue="\n".join(lines)
+        )
+        if prediction is None:
+            return None
+
+        changes = _updates_of_shown_facts(prediction.facts or [], known_facts)
+        for fact_id, count in ambiguous_updates(changes).items():
+            message = f"{count} updates of one answer name {fact_id}; all were kept as new facts"
+            record_failure(Failure(kind="parse", where="update_facts", message=message))
+        return changes
+
+    def _facts_near(self, memory: PersonalMemory, turns: Sequence[Turn]) -> list[KnownFact]:
+        """Return the known facts nearest to any of the turns, oldest first, as prompts show them.
+
+        A fact that its user amended is shown as amended, or not at all if it was deleted.
+        """
+        facts = memory.facts
+        if len(facts) > self.settings.related:
+            near_ids = self._ids_near(memory, turns)
+            facts = tuple(fact for fact in facts if fact.id in near_ids)
+
+        known_facts: list[KnownFact] = []
+        for fact in facts:
+            visible_entry = amended_entry(fact, memory.entry)
+            if visible_entry is not None:
+                known_facts.append(_known_fact(fact, visible_entry.text))
+        return known_facts
+
+    def _ids_near(self, memory: PersonalMemory, turns: Sequence[Turn]) -> set[str]:
+        """Return the ids of the `related` facts nearest to any of the turns."""
+        queries = [turn.content for turn in turns]
+        hits: list[Hit] = []
+        for nearest in self.indexes.search(memory, queries, self.settings.related, ANY_COSINE):
+            hits.extend(nearest)
+
+        hits.sort(key=_score, reverse=True)
+        distinct_ids = list(dict.fromkeys(hit.id for hit in hits))
+        return set(distinct_ids[: self.settings.related])
+
+    def _consolidate(self, memory: PersonalMemory) -> PersonalMemory:
+        """Return a memory in which facts that are alike and close in time are one.
+
+        Facts that their user amended are merged with none. A group whose merge cannot be read
+        stays as it is.
+        """
+        facts = [fact for fact in memory.facts if is_as_written(fact, memory.entry)]
+        vectors = self.embedder.embed([fact.info for fact in facts])
+        groups = merge_groups(facts, vectors, self.settings.merge_score, self.settings.window_days)
+
+        facts_by_id = {fact.id: fact for fact in facts}
+        merge_calls: list[partial[MergedFact | None]] = []
+        for ids in groups:
+            group = [facts_by_id[fact_id] for fact_id in ids]
+            merge_calls.append(partial(self._ask_for_merge, group))
+
+        for ids, merged in zip(groups, gather(merge_calls), strict=True):
+            if merged is not None:
+                memory = memory.merge(ids, merged.info, merged.type, merged.related_entities)
+        return memory.replace(fresh=0)
+
+    def _ask_for_merge(self, facts: Sequence[PersonalFact]) -> MergedFact | None:
+        """Return what several facts say together; None if the answer cannot be read."""
+        similar_facts = [_known_fact(fact, fact.info) for fact in facts]
+        prediction = self.try_call(self.merge, similar_facts=similar_facts)
+        if prediction is None:
+            return None
+        return prediction.merged_fact
+
+
+def session_parts(item: Item, exchanges: int) -> list[Item]:
+    """Cut an item into parts of at most `exchanges` exchanges, each of two turns.
+
+    A short item is its only part. A question stays with its reply: where a cut would fall between
+    them, both go to the later part.
+    """
+    turns = item.turns
+    most_turns = 2 * exchanges
+    opener = _opening_speaker(turns)
+
+    parts: list[Item] = []
+    start = 0
+    while len(turns) - start > most_turns:
+        end = start + most_turns
+        cuts_an_exchange = turns[end - 1].speaker == opener and turns[end].speaker != opener
+        if cuts_an_exchange:
+            end -= 1
+        parts.append(item.select_turns({turn.id for turn in turns[start:end]}))
+        start = end
+
+    if not parts:
+        return [item]
+    parts.append(item.select_turns({turn.id for turn in turns[start:]}))
+    return parts
+
+
+def _opening_speaker(turns: Sequence[Turn]) -> str:
+    """Return who speaks first; "" if nobody does."""
+    for turn in turns:
+        # PersonaMem's histories open with a turn of the system.
+        if turn.speaker != "system":
+            return turn.speaker
+    return ""
+
+
+def _updates_of_shown_facts(
+    changes: Sequence[FactChange], shown_facts: Sequence[KnownFact]
+) -> list[FactChange]:
+    """Return changes in which an update of a fact that was not shown is a new fact."""
+    shown_ids = {fact.fact_id for fact in shown_facts}
+    checked_changes: list[FactChange] = []
+    for change in changes:
+        if change.fact_id.strip() in shown_ids:
+            checked_changes.append(change)
+        else:
+            checked_changes.append(change.model_copy(update={"state": "add"}))
+    return checked_changes
+
+
+def _known_fact(fact: PersonalFact, info: str) -> KnownFact:
+    """Return a fact as prompts show it, with the info that its user sees."""
+    date = format_time(fact.latest) if fact.latest else None
+    return KnownFact.model_validate(
+        {
+            "fact_id": fact.id,
+            "info": info,
+            "type": fact.type,
+            "frequency": fact.frequency,
+            "related_entities": list(fact.entities),
+            "date": date,
+        }
+    )
+
+
+def _score(hit: Hit) -> float:
+    return hit.score
