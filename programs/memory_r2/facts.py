@@ -9,7 +9,7 @@ Code applies the operations and checks them first (released code; rules of the p
 | DELETE    | moves the fact to the removed ones                                 | id             |
 | NONE      | nothing                                                            | never          |
 
-An id is refused if no fact has it, or if the manager was not shown that fact.
+An id is refused if no fact has it, or if the manager was not shown the fact.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class FactDraft:
         self._shown_ids = set(shown_ids)
         self._session_time = session_time
 
-    def apply(self, edit: Edit) -> None:
+    def apply_edit(self, edit: Edit) -> None:
         """Apply one edit, and count its outcome."""
         outcome: Outcome
         if edit.op == "INSERT":
@@ -145,12 +145,12 @@ class FactDraft:
         wording = Wording(edit.speaker, content)
         position = self._position_of_duplicate(wording)
         if position is None:
-            self._append(wording, _distinct(edit.sources), self._session_time)
+            self._append_fact(wording, _distinct(edit.sources), self._session_time)
             return "inserted"
 
         duplicate = self.facts[position]
         sources = _distinct((*duplicate.sources, *edit.sources))
-        self._put(position, duplicate.replace(sources=sources))
+        self._replace_fact(position, duplicate.replace(sources=sources))
         return "merged"
 
     def _update(self, edit: Edit) -> Outcome:
@@ -163,21 +163,23 @@ class FactDraft:
         sources = _distinct((*fact.sources, *edit.sources))
         if not is_as_written(fact, StoredFact.entry):
             # The amendment holds for the id, so the new wording needs an id of its own.
-            self._remove(position)
-            self._append(Wording(fact.speaker, content), sources, fact.time)
+            self._remove_fact(position)
+            self._append_fact(Wording(fact.speaker, content), sources, fact.time)
             return "updated"
 
         earlier = fact.earlier
         if content != fact.content:
             earlier = (*earlier, fact.content)[-MAX_EARLIER_WORDINGS:]
-        self._put(position, fact.replace(sources=sources, content=content, earlier=earlier))
+        self._replace_fact(
+            position, fact.replace(sources=sources, content=content, earlier=earlier)
+        )
         return "updated"
 
     def _delete(self, edit: Edit) -> Outcome:
         position = self._target_position(edit)
         if position is None:
             return "refused"
-        self._remove(position)
+        self._remove_fact(position)
         return "deleted"
 
     def _target_position(self, edit: Edit) -> int | None:
@@ -197,7 +199,7 @@ class FactDraft:
                 return position
         return None
 
-    def _append(
+    def _append_fact(
         self, wording: Wording, sources: tuple[str, ...], first_time: datetime | None
     ) -> None:
         """Add a fact with the next id.
@@ -219,13 +221,14 @@ class FactDraft:
         self.facts.append(fact)
         self._add_wording(fact)
 
-    def _put(self, position: int, fact: StoredFact) -> None:
-        """Put a changed fact in its place; the session of the edits has mentioned it."""
+    def _replace_fact(self, position: int, fact: StoredFact) -> None:
+        """Put a changed fact in its place, and date it to the session of the edits."""
         updated = latest(fact.updated, self._session_time)
         self.facts[position] = fact.replace(updated=updated)
         self._add_wording(fact)
 
-    def _remove(self, position: int) -> None:
+    def _remove_fact(self, position: int) -> None:
+        """Move a fact to the removed ones."""
         # Its id may stay in `ids_by_wording`: `positions_of` leaves out ids that are gone.
         self.removed.append(self.facts.pop(position))
 
@@ -257,7 +260,7 @@ def positions_of(facts: Sequence[StoredFact], ids: Iterable[str]) -> list[int]:
 
 def _position_of(facts: Sequence[StoredFact], fact_id: str) -> int | None:
     """Return the position of the fact with an id; None if there is none."""
-    # Facts are in the order of their numbers, and a memory may have thousands: search by halves.
+    # Facts stand in the order of their numbers.
     position = bisect_left(facts, _number_in(fact_id), key=_number_of)
     if position < len(facts) and facts[position].id == fact_id:
         return position

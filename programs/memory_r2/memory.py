@@ -87,7 +87,7 @@ class FactMemory(Memory[StoredFact]):
         """
         draft = FactDraft(self.facts, self._ids_by_wording(), self.issued, shown_ids, time)
         for edit in edits:
-            draft.apply(edit)
+            draft.apply_edit(edit)
 
         edited = self.replace(
             facts=tuple(draft.facts),

@@ -22,7 +22,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -74,6 +74,7 @@ class FactSettings(Settings):
         default=5,
         description="nearest memories shown for a new fact",
     )
+    # The released code's top_k_memories_for_operations.
     related_total: EntryCount = Field(
         default=25,
         description="most memories shown to the manager at once",
@@ -84,6 +85,7 @@ class FactSettings(Settings):
         le=1,
         description="lowest cosine that counts, for writing and reading",
     )
+    # The released code's max_num_turns.
     parts: int = Field(
         default=4,
         ge=1,
@@ -266,21 +268,23 @@ class FactWriter(Writer[FactMemory]):
         earlier_facts: list[Fact] = []
         for part, facts in zip(parts, extraction, strict=True):
             memory = self._write_part(memory, part, facts, earlier_facts, vectors)
-            # A new list each time: recorders keep the one that the manager was shown.
-            earlier_facts = [*earlier_facts, *(facts or ())]
+            if facts is not None:
+                # A new list each time: recorders keep the one that the manager was shown.
+                earlier_facts = [*earlier_facts, *facts]
         return memory
 
     def _embed_facts(self, extraction: Sequence[FactsOfPart]) -> FactVectors:
         """Return the vectors of all facts of a session, which are embedded in one request."""
-        texts: dict[str, None] = {}
+        texts: list[str] = []
         for facts in extraction:
-            for fact in facts or ():
-                texts[fact.fact] = None
+            if facts is not None:
+                texts.extend(fact.fact for fact in facts)
         if not texts:
             return {}
 
-        vectors = query_vectors(self.embedder, list(texts))
-        return dict(zip(texts, vectors, strict=True))
+        distinct_texts = list(dict.fromkeys(texts))
+        vectors = query_vectors(self.embedder, distinct_texts)
+        return dict(zip(distinct_texts, vectors, strict=True))
 
     def _write_part(
         self,
@@ -297,7 +301,7 @@ class FactWriter(Writer[FactMemory]):
             part: The part that the facts were extracted from.
             facts: The facts of the part.
             earlier_facts: The facts of the parts before.
-            vectors: The vectors of all these facts.
+            vectors: The vectors of the facts.
         """
         if facts is None:
             return memory.mark_failed(part.item, part.turn_ids)
@@ -305,13 +309,11 @@ class FactWriter(Writer[FactMemory]):
             return memory
 
         related_ids = self.relate(memory, facts, vectors)
-        shown_ids = set().union(*related_ids)
+        shown_ids = set(chain.from_iterable(related_ids))
         memories = _stored_memories(memory, shown_ids)
         if self.settings.single_agent:
-            manager = self.edit
             answer = self._ask_single_agent(part, memories)
         else:
-            manager = self.manage
             new_facts = _new_facts(facts, related_ids)
             answer = self._ask_manager(part.item, memories, earlier_facts, new_facts)
         if answer is None:
@@ -319,9 +321,14 @@ class FactWriter(Writer[FactMemory]):
 
         edits = [_edit_of(operation, facts) for operation in answer.operations]
         edited = memory.apply(edits, shown_ids, part.item.time)
-        refused = edited.counts.get("refused", 0) - memory.counts.get("refused", 0)
-        record_rejected(manager, refused)
+        self._record_refused_edits(memory, edited)
         return edited
+
+    def _record_refused_edits(self, memory: FactMemory, edited: FactMemory) -> None:
+        """Record how many operations of the latest answer were refused."""
+        manager = self.edit if self.settings.single_agent else self.manage
+        refused_count = edited.counts.get("refused", 0) - memory.counts.get("refused", 0)
+        record_rejected(manager, refused_count)
 
     def _ask_manager(
         self,
@@ -486,7 +493,7 @@ def _edit_of(operation: Operation, facts: Sequence[Fact]) -> Edit:
     named_turn_id = re.split("[,;]", operation.turn_id or "")[0].strip()
     sources = (named_turn_id,) if named_turn_id in turn_ids else turn_ids
 
-    speaker = operation.speaker or _first_speaker(facts, sources)
+    speaker = operation.speaker or _speaker_of_turns(facts, sources)
     memory_id = None if operation.op == "INSERT" else operation.memory_id
     return Edit(
         op=operation.op,
@@ -497,7 +504,7 @@ def _edit_of(operation: Operation, facts: Sequence[Fact]) -> Edit:
     )
 
 
-def _first_speaker(facts: Sequence[Fact], turn_ids: Collection[str]) -> str:
+def _speaker_of_turns(facts: Sequence[Fact], turn_ids: Collection[str]) -> str:
     """Return the speaker of the first fact from some turns; "" if there is none."""
     for fact in facts:
         if fact.turn_id in turn_ids:
