@@ -234,17 +234,19 @@ class FactDraft:
 
     def _add_wording(self, fact: StoredFact) -> None:
         """Note that a fact says what it says now."""
-        known_ids = self.ids_by_wording.get(fact.wording, ())
+        wording = fact.wording
+        known_ids = self.ids_by_wording.get(wording, ())
         fact_ids = _distinct((*known_ids, fact.id))
-        self.ids_by_wording = self.ids_by_wording.insert(fact.wording, fact_ids)
+        self.ids_by_wording = self.ids_by_wording.insert(wording, fact_ids)
 
 
 def index_by_wording(facts: Iterable[StoredFact]) -> FactIdsByWording:
     """Return the ids of facts by what they say now."""
     ids_by_wording: dict[Wording, tuple[str, ...]] = {}
     for fact in facts:
-        known_ids = ids_by_wording.get(fact.wording, ())
-        ids_by_wording[fact.wording] = (*known_ids, fact.id)
+        wording = fact.wording
+        known_ids = ids_by_wording.get(wording, ())
+        ids_by_wording[wording] = (*known_ids, fact.id)
     return HashTrieMap(ids_by_wording)
 
 
