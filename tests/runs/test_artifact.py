@@ -18,7 +18,7 @@ from mempiler import History, Session, Turn, UserError, build, load, save
 from mempiler.engines.embedders import embedder
 from mempiler.errors import EndpointError
 from mempiler.programs.adapter import adapter
-from mempiler.programs.memory_r2 import method as memory_r2
+from mempiler.programs.memory_r2 import writer as memory_r2_writer
 from mempiler.programs.state import signature_of
 from mempiler.programs.tasks import task as tasks
 from mempiler.programs.tasks.task import QuestionAnswering
@@ -199,7 +199,7 @@ def test_a_change_inside_a_nested_model_is_seen(tmp_path, monkeypatch):
 
     save(program_of("memory-r2"), tmp_path / "program")
     changed = ExtractFactsInContext.with_updated_fields("facts", type_=list[Fact])
-    monkeypatch.setattr(memory_r2, "ExtractFactsInContext", changed)
+    monkeypatch.setattr(memory_r2_writer, "ExtractFactsInContext", changed)
     message = refusal(load, tmp_path / "program")
     assert "method.writer.extract_facts" in message
     assert "'facts'" in message

@@ -1,0 +1,512 @@
+"""The writer of Memory-R2: a fact extractor, and a memory manager that edits the memory.
+
+The paper calls these two roles memory formation and memory evolution; both are prompts of one
+model. For each part of a session the writer
+
+1. extracts facts from the turns of the part (`ExtractFacts`);
+2. relates each fact to the memories of its speaker that are nearest to it (`FactWriter.relate`);
+3. asks the manager for operations on these memories (`ManageMemory`), which code applies
+   (`FactMemory.apply`).
+
+Extraction does not need the memory, so all parts of all sessions are extracted at once. The manager
+needs it, so it sees the parts in order.
+
+In the ablation with a single agent, one prompt (`EditMemory`) replaces extractor and manager. It
+reads the turns, which also stand in for the facts of steps 1 and 2.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from operator import attrgetter
+from typing import TypeAlias
+
+import dspy
+import numpy as np
+from pydantic import Field
+
+from ...memory.edits import amended_entry
+from ...memory.entry import EntryFilter, SpeakerIs
+from ...memory.search.embedder import Embedder, query_vectors
+from ...memory.search.index_cache import IndexCache
+from ...records import Hit, Item, Turn, format_time
+from ...signatures.memory_r2 import (
+    EditMemory,
+    ExtractFacts,
+    ExtractFactsInContext,
+    Fact,
+    ManageMemory,
+    ManageMemoryInContext,
+    NewFact,
+    Operation,
+    StoredMemory,
+)
+from ...signatures.memory_r2_examples import (
+    editing_examples,
+    extraction_examples,
+    management_examples,
+    without_context,
+)
+from ..predictor import predictor
+from ..recording import record_rejected
+from ..settings import EntryCount, Settings
+from ..threads import gather
+from ..writer import Writer
+from .facts import Edit
+from .memory import FactMemory
+
+FactsOfPart: TypeAlias = list[Fact] | None
+"""The facts of one part of a session; None if the extractor gave no readable answer."""
+
+FactVectors: TypeAlias = Mapping[str, np.ndarray]
+"""The embeddings of facts by their texts, each of shape [dimension]."""
+
+
+class FactSettings(Settings):
+    """How facts are written; defaults are the released code's."""
+
+    related: EntryCount = Field(
+        default=5,
+        description="nearest memories shown for a new fact",
+    )
+    # The released code's top_k_memories_for_operations.
+    related_total: EntryCount = Field(
+        default=25,
+        description="most memories shown to the manager at once",
+    )
+    min_score: float = Field(
+        default=0.1,
+        ge=-1,
+        le=1,
+        description="lowest cosine that counts, for writing and reading",
+    )
+    # The released code's max_num_turns.
+    parts: int = Field(
+        default=4,
+        ge=1,
+        description="how many parts a session is cut into",
+    )
+    chunk_turns: int | None = Field(
+        default=None,
+        ge=1,
+        description="turns of a part instead, however many parts that makes",
+    )
+    earlier: bool = Field(
+        default=True,
+        description="whether a part is shown with the parts of its session before it",
+    )
+    same_speaker: bool = Field(
+        default=True,
+        description="whether the memories related to a fact are of its speaker alone",
+    )
+    single_agent: bool = Field(
+        default=False,
+        description="whether one prompt edits the memory from the turns (an ablation)",
+    )
+    examples: bool = Field(
+        default=False,
+        description="whether writing prompts begin with worked examples, as demos",
+    )
+
+
+@dataclass(frozen=True)
+class SessionPart:
+    """Some successive turns of a session, which one call of the extractor reads."""
+
+    item: Item
+    """The session."""
+    earlier_turns: Sequence[Turn]
+    """The turns of the session before this part."""
+    turns: Sequence[Turn]
+
+    @property
+    def dialogue(self) -> str:
+        """The turns, one per line."""
+        return self._lines_of(self.turns)
+
+    @property
+    def earlier_dialogue(self) -> str:
+        """The turns before this part, one per line."""
+        return self._lines_of(self.earlier_turns)
+
+    @property
+    def turn_ids(self) -> set[str]:
+        """The ids of the turns."""
+        return {turn.id for turn in self.turns}
+
+    def turns_as_facts(self) -> list[Fact]:
+        """Return a fact for each turn that says what the turn says."""
+        return [
+            Fact(speaker=turn.speaker, turn_id=turn.id, fact=turn.content) for turn in self.turns
+        ]
+
+    def with_known_turn(self, fact: Fact) -> Fact:
+        """Return the fact with the id of a turn of this part.
+
+        Models shorten ids or make them up. Such a fact is taken from the first turn of the person
+        it is about, or else from the first turn.
+        """
+        if fact.turn_id in self.turn_ids:
+            return fact
+
+        turn_id = self.turns[0].id
+        for turn in self.turns:
+            if turn.speaker == fact.speaker:
+                turn_id = turn.id
+                break
+        return fact.model_copy(update={"turn_id": turn_id})
+
+    def _lines_of(self, turns: Iterable[Turn]) -> str:
+        return "\n".join(turn.line(self.item.time) for turn in turns)
+
+
+class FactWriter(Writer[FactMemory]):
+    """Extract facts and edit a memory of them by operations; see the module's docstring."""
+
+    Memory = FactMemory
+    shows_entries = True
+
+    settings: FactSettings
+
+    def __init__(self, settings: FactSettings, embedder: Embedder, indexes: IndexCache) -> None:
+        super().__init__(settings)
+        self.embedder = embedder
+        self.indexes = indexes
+
+        if settings.single_agent:
+            self.edit = predictor(EditMemory)
+        elif settings.earlier:
+            self.extract_facts = predictor(ExtractFactsInContext)
+            self.manage = predictor(ManageMemoryInContext)
+        else:
+            self.extract_facts = predictor(ExtractFacts)
+            self.manage = predictor(ManageMemory)
+
+        if settings.examples:
+            self._show_examples()
+
+    def _show_examples(self) -> None:
+        """Give the predictors worked examples as their first demos."""
+        if self.settings.single_agent:
+            self.edit.demos = editing_examples()
+        elif self.settings.earlier:
+            self.extract_facts.demos = extraction_examples()
+            self.manage.demos = management_examples()
+        else:
+            self.extract_facts.demos = without_context(extraction_examples())
+            self.manage.demos = without_context(management_examples())
+
+    @property
+    def needs_extraction(self) -> bool:
+        return not self.settings.single_agent
+
+    def extract(self, item: Item) -> list[FactsOfPart]:
+        """Return the facts of each part of a session; all parts are read at the same time."""
+        return self._extract_parts(self._split(item))
+
+    def update(
+        self, memory: FactMemory, item: Item, extraction: list[FactsOfPart] | None = None
+    ) -> FactMemory:
+        parts = self._split(item)
+        if extraction is None:
+            extraction = self._extract_parts(parts)
+        return self._write_parts(memory, parts, extraction)
+
+    def update_with_part(self, memory: FactMemory, part: Item) -> FactMemory:
+        """Return a new memory with a part of an item in it, which is not split again."""
+        parts = [SessionPart(item=part, earlier_turns=(), turns=part.spoken)]
+        return self._write_parts(memory, parts, self._extract_parts(parts))
+
+    def _split(self, item: Item) -> list[SessionPart]:
+        """Split a session into `parts` parts, or into parts of `chunk_turns` turns."""
+        turns = item.spoken
+        length = self.settings.chunk_turns
+        if length is None:
+            # Rounded up, as the released code does: 5 turns become parts of 2, 2 and 1.
+            length = max(1, math.ceil(len(turns) / self.settings.parts))
+
+        parts: list[SessionPart] = []
+        for start in range(0, len(turns), length):
+            part = SessionPart(item, turns[:start], turns[start : start + length])
+            parts.append(part)
+        return parts
+
+    def _extract_parts(self, parts: Sequence[SessionPart]) -> list[FactsOfPart]:
+        return gather([partial(self._extract_part, part) for part in parts])
+
+    def _extract_part(self, part: SessionPart) -> FactsOfPart:
+        """Return the facts of one part; the fact extractor of the paper."""
+        if self.settings.single_agent:
+            return part.turns_as_facts()
+
+        if self.settings.earlier:
+            answer = self.try_call(
+                self.extract_facts, earlier=part.earlier_dialogue, dialogue=part.dialogue
+            )
+        else:
+            answer = self.try_call(self.extract_facts, dialogue=part.dialogue)
+        if answer is None:
+            return None
+        return [part.with_known_turn(fact) for fact in answer.facts if fact.fact.strip()]
+
+    def _write_parts(
+        self,
+        memory: FactMemory,
+        parts: Sequence[SessionPart],
+        extraction: Sequence[FactsOfPart],
+    ) -> FactMemory:
+        """Return the memory after the facts of all parts, in their order.
+
+        The turns of a part whose facts could not be extracted or managed are marked as failed.
+        """
+        vectors = self._embed_facts(extraction)
+        earlier_facts: list[Fact] = []
+        for part, facts in zip(parts, extraction, strict=True):
+            memory = self._write_part(memory, part, facts, earlier_facts, vectors)
+            if facts is not None:
+                # A new list each time: recorders keep the one that the manager was shown.
+                earlier_facts = [*earlier_facts, *facts]
+        return memory
+
+    def _embed_facts(self, extraction: Sequence[FactsOfPart]) -> FactVectors:
+        """Return the vectors of all facts of a session, which are embedded in one request."""
+        texts: list[str] = []
+        for facts in extraction:
+            if facts is not None:
+                texts.extend(fact.fact for fact in facts)
+        if not texts:
+            return {}
+
+        distinct_texts = list(dict.fromkeys(texts))
+        vectors = query_vectors(self.embedder, distinct_texts)
+        return dict(zip(distinct_texts, vectors, strict=True))
+
+    def _write_part(
+        self,
+        memory: FactMemory,
+        part: SessionPart,
+        facts: FactsOfPart,
+        earlier_facts: list[Fact],
+        vectors: FactVectors,
+    ) -> FactMemory:
+        """Return the memory after the facts of one part.
+
+        Args:
+            memory: The memory after the parts before.
+            part: The part that the facts were extracted from.
+            facts: The facts of the part.
+            earlier_facts: The facts of the parts before.
+            vectors: The vectors of the facts.
+        """
+        if facts is None:
+            return memory.mark_failed(part.item, part.turn_ids)
+        if not facts:
+            return memory
+
+        related_ids = self.relate(memory, facts, vectors)
+        shown_ids = set(chain.from_iterable(related_ids))
+        memories = _stored_memories(memory, shown_ids)
+        if self.settings.single_agent:
+            answer = self._ask_single_agent(part, memories)
+        else:
+            new_facts = _new_facts(facts, related_ids)
+            answer = self._ask_manager(part.item, memories, earlier_facts, new_facts)
+        if answer is None:
+            return memory.mark_failed(part.item, part.turn_ids)
+
+        edits = [_edit_of(operation, facts) for operation in answer.operations]
+        edited = memory.apply(edits, shown_ids, part.item.time)
+        self._record_refused_edits(memory, edited)
+        return edited
+
+    def _record_refused_edits(self, memory: FactMemory, edited: FactMemory) -> None:
+        """Record how many operations of the latest answer were refused."""
+        manager = self.edit if self.settings.single_agent else self.manage
+        refused_count = edited.counts.get("refused", 0) - memory.counts.get("refused", 0)
+        record_rejected(manager, refused_count)
+
+    def _ask_manager(
+        self,
+        item: Item,
+        memories: list[StoredMemory],
+        earlier_facts: list[Fact],
+        new_facts: list[NewFact],
+    ) -> dspy.Prediction | None:
+        """Ask the memory manager of the paper for operations (Figure 7)."""
+        if self.settings.earlier:
+            return self.try_call(
+                self.manage,
+                session_date=item.date,
+                memories=memories,
+                earlier_facts=earlier_facts,
+                new_facts=new_facts,
+            )
+        return self.try_call(
+            self.manage,
+            session_date=item.date,
+            memories=memories,
+            new_facts=new_facts,
+        )
+
+    def _ask_single_agent(
+        self, part: SessionPart, memories: list[StoredMemory]
+    ) -> dspy.Prediction | None:
+        """Ask the one prompt of the ablation for operations."""
+        return self.try_call(
+            self.edit,
+            session_date=part.item.date,
+            memories=memories,
+            earlier=part.earlier_dialogue if self.settings.earlier else "",
+            dialogue=part.dialogue,
+        )
+
+    def relate(
+        self, memory: FactMemory, facts: Sequence[Fact], vectors: FactVectors | None = None
+    ) -> list[list[str]]:
+        """Return the ids of the memories nearest to each fact, best first.
+
+        A fact has at most `related` of them, with a cosine of at least `min_score`, and of its own
+        speaker if `same_speaker` is on. All facts together have at most `related_total` different
+        ones: those with the highest cosines.
+
+        Args:
+            memory: The memory to search.
+            facts: The facts of one part.
+            vectors: The vectors of the facts, if they are known.
+        """
+        hits_by_fact = self._nearest_memories(memory, facts, vectors)
+        allowed_ids = _best_ids(hits_by_fact, self.settings.related_total)
+
+        related_ids: list[list[str]] = []
+        for hits in hits_by_fact:
+            related_ids.append([hit.id for hit in hits if hit.id in allowed_ids])
+        return related_ids
+
+    def _nearest_memories(
+        self, memory: FactMemory, facts: Sequence[Fact], vectors: FactVectors | None
+    ) -> list[list[Hit]]:
+        """Return the hits of each fact, among the memories of its speaker or among all."""
+        if not self.settings.same_speaker:
+            return self._search(memory, facts, vectors, None)
+
+        # Facts of the same speaker are searched in one batch.
+        positions_by_speaker: dict[str, list[int]] = {}
+        for position, fact in enumerate(facts):
+            positions_by_speaker.setdefault(fact.speaker, []).append(position)
+
+        hits_by_position: dict[int, list[Hit]] = {}
+        for speaker, positions in positions_by_speaker.items():
+            facts_of_speaker = [facts[position] for position in positions]
+            batch = self._search(memory, facts_of_speaker, vectors, SpeakerIs(speaker))
+            hits_by_position.update(zip(positions, batch, strict=True))
+        return [hits_by_position[position] for position in range(len(facts))]
+
+    def _search(
+        self,
+        memory: FactMemory,
+        facts: Sequence[Fact],
+        vectors: FactVectors | None,
+        where: EntryFilter | None,
+    ) -> list[list[Hit]]:
+        """Return the hits of each fact, without memories that the user has hidden."""
+        texts = [fact.fact for fact in facts]
+        query_rows = np.stack([vectors[text] for text in texts]) if vectors else None
+        hits_by_fact = self.indexes.search(
+            memory, texts, self.settings.related, self.settings.min_score, where, query_rows
+        )
+
+        visible_ids = _visible_ids(memory, hits_by_fact)
+        visible_hits: list[list[Hit]] = []
+        for hits in hits_by_fact:
+            visible_hits.append([hit for hit in hits if hit.id in visible_ids])
+        return visible_hits
+
+
+def _best_ids(hits_by_fact: Iterable[Sequence[Hit]], limit: int) -> set[str]:
+    """Return the ids of the hits with the highest scores, at most `limit` different ones."""
+    all_hits: list[Hit] = []
+    for hits in hits_by_fact:
+        all_hits.extend(hits)
+    all_hits.sort(key=attrgetter("score"), reverse=True)
+
+    distinct_ids = dict.fromkeys(hit.id for hit in all_hits)
+    return set(islice(distinct_ids, limit))
+
+
+def _visible_ids(memory: FactMemory, hits_by_fact: Iterable[Sequence[Hit]]) -> set[str]:
+    """Return the ids of those hits that the user has not hidden."""
+    hit_ids: set[str] = set()
+    for hits in hits_by_fact:
+        hit_ids.update(hit.id for hit in hits)
+
+    visible_ids: set[str] = set()
+    for fact in memory.facts_with_ids(hit_ids):
+        if amended_entry(fact, memory.entry) is not None:
+            visible_ids.add(fact.id)
+    return visible_ids
+
+
+def _stored_memories(memory: FactMemory, ids: Iterable[str]) -> list[StoredMemory]:
+    """Return memories as the manager sees them: in the form that their user left them."""
+    stored_memories: list[StoredMemory] = []
+    for fact in memory.facts_with_ids(ids):
+        entry = amended_entry(fact, memory.entry)
+        if entry is None:
+            continue
+        stored_memory = StoredMemory(
+            memory_id=fact.id,
+            speaker=fact.speaker,
+            content=entry.text,
+            date=format_time(fact.time) if fact.time else None,
+        )
+        stored_memories.append(stored_memory)
+    return stored_memories
+
+
+def _new_facts(facts: Sequence[Fact], related_ids: Sequence[list[str]]) -> list[NewFact]:
+    """Return facts as the manager sees them: with the ids of the memories related to each."""
+    new_facts: list[NewFact] = []
+    for fact, memory_ids in zip(facts, related_ids, strict=True):
+        new_fact = NewFact(
+            speaker=fact.speaker,
+            turn_id=fact.turn_id,
+            fact=fact.fact,
+            related_memory_ids=memory_ids,
+        )
+        new_facts.append(new_fact)
+    return new_facts
+
+
+def _edit_of(operation: Operation, facts: Sequence[Fact]) -> Edit:
+    """Return an operation of the manager as an edit, with what it leaves out.
+
+    Its sources are the turn that it names, or else the turns of all facts that the manager was
+    asked about. Its speaker, if it names none, is that of the first fact from these turns.
+    """
+    turn_ids = tuple(dict.fromkeys(fact.turn_id for fact in facts))
+    # The first of several ids counts, as in the released code.
+    named_turn_id = re.split("[,;]", operation.turn_id or "")[0].strip()
+    sources = (named_turn_id,) if named_turn_id in turn_ids else turn_ids
+
+    speaker = operation.speaker or _speaker_of_turns(facts, sources)
+    memory_id = None if operation.op == "INSERT" else operation.memory_id
+    return Edit(
+        op=operation.op,
+        memory_id=memory_id,
+        speaker=speaker,
+        content=operation.content,
+        sources=tuple(turn_id for turn_id in sources if turn_id),
+    )
+
+
+def _speaker_of_turns(facts: Sequence[Fact], turn_ids: Collection[str]) -> str:
+    """Return the speaker of the first fact from some turns; "" if there is none."""
+    for fact in facts:
+        if fact.turn_id in turn_ids:
+            return fact.speaker
+    return ""
