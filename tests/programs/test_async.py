@@ -25,8 +25,8 @@ from mempiler.programs.threads import gather, in_order, run_unordered
 from .conftest import behavior
 
 QUESTIONS = 512
-OTHER_THREADS = 40
-"""Threads of the process that are not there for searches, those of the test runner included."""
+OTHER_THREADS = 10
+"""New threads that are not there for searches: the loops, and one that asks endpoints."""
 
 
 class AwaitedEngine:
@@ -320,6 +320,8 @@ def test_five_hundred_questions_wait_for_the_model_together_in_few_threads(scrip
     engine = CrowdEngine(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine)
     program = build("turn-rag")
     history = make_history(1)
+    # Threads of earlier tests may wait idle in the pools of the process.
+    threads_before = threading.active_count()
 
     async def ask_all() -> list[Any]:
         asked = [program.acall(history=history, question=f"Where was Ann, {n}?") for n in range(QUESTIONS)]
@@ -328,7 +330,7 @@ def test_five_hundred_questions_wait_for_the_model_together_in_few_threads(scrip
     with dspy.context(lm=awaited_lm(engine)):
         answers = asyncio.run(ask_all())
     assert [found.answer for found in answers] == ["Lisbon"] * QUESTIONS
-    assert engine.threads <= MAX_THREADS + OTHER_THREADS
+    assert engine.threads - threads_before <= MAX_THREADS + OTHER_THREADS
 
 
 def test_questions_that_wait_for_room_in_a_budget_do_not_hold_up_the_loop(scripted: Any, make_history: Any) -> None:
