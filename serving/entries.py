@@ -265,7 +265,9 @@ class UserEntries:
                 at=datetime.now(UTC).replace(tzinfo=None),
                 by=author,
             )
-            if self._store.amendments.append(self._owner, numbered, forgets):
+            # The view was read in this moment, and a request may have begun before.
+            view_forgets = view.snapshot.forget_count
+            if self._store.amendments.append(self._owner, numbered, forgets, view_forgets):
                 return _as_change(numbered)
 
         user = self._owner.user

@@ -19,7 +19,12 @@ from sqlalchemy import Row
 from ...errors import UserError
 from ..edits import Amendment
 from .database import Database, Transaction, read_row
-from .forget_log import check_not_forgotten, read_forget_count
+from .forget_log import (
+    any_session_key,
+    check_not_forgotten,
+    is_forgotten_since,
+    read_forget_count,
+)
 from .owner import Owner
 from .user_rows import lock_user
 
@@ -50,7 +55,13 @@ class AmendmentLog:
         with self._database.single_read() as transaction:
             return read_amendments(transaction, owner)
 
-    def append(self, owner: Owner, amendment: Amendment, forget_count: int | None = None) -> bool:
+    def append(
+        self,
+        owner: Owner,
+        amendment: Amendment,
+        forget_count: int | None = None,
+        entry_forget_count: int | None = None,
+    ) -> bool:
         """Store a user's correction of an entry, unless another one came first.
 
         Amendments of a user are numbered 1, 2, 3, ... The caller numbers its amendment after the
@@ -61,10 +72,13 @@ class AmendmentLog:
             amendment: The correction.
             forget_count: `Forgetting.count()` when the caller began: the write is refused if the
                 user was forgotten since. By default the count as it is now.
+            entry_forget_count: `Forgetting.count()` when the caller read the entry. An amendment
+                quotes the entry, so nothing is stored if a session of the user was forgotten
+                since. By default `forget_count`.
 
         Returns:
-            Whether it was stored. If not, the user is unknown, or another amendment came first, and
-            the caller should look at the entry again.
+            Whether it was stored. If not, the user is unknown, or another amendment or the
+            forgetting of a session came first, and the caller should look at the entry again.
 
         Raises:
             ConflictError: The user was forgotten since the caller began.
@@ -77,10 +91,14 @@ class AmendmentLog:
             )
         if forget_count is None:
             forget_count = read_forget_count(self._database)
+        if entry_forget_count is None:
+            entry_forget_count = forget_count
 
         with self._database.write_transaction() as transaction:
             is_known = lock_user(transaction, owner) is not None
             check_not_forgotten(transaction, owner, forget_count)
+            if is_forgotten_since(transaction, [any_session_key(owner)], entry_forget_count):
+                return False
 
             last_number: int = transaction.execute("select_last_amendment", owner).scalar() or 0
             if not is_known or amendment.number != last_number + 1:

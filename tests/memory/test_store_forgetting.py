@@ -85,6 +85,21 @@ def _churn(store: Store, chance: random.Random, n: int) -> None:
         store.queue.release(claim)
 
 
+def test_an_amendment_of_an_entry_whose_session_was_forgotten_meanwhile_is_not_stored(store: Any) -> None:
+    """It quotes the entry, so the forgotten text would come back with it."""
+    store.items.add(ADA, session("a very secret word", id="s1"))
+    store.items.add(ADA, session("something else", id="s2"))
+    forget_count = store.forgetting.count()
+    amendment = Amendment(1, "delete", "s1:1", "turn", "a very secret word", ("s1:1",))
+    store.forgetting.forget_session(ADA, "s1")
+
+    assert not store.amendments.append(ADA, amendment, forget_count)
+    assert store.amendments.list_all(ADA) == []
+
+    later = Amendment(1, "delete", "s2:1", "turn", "something else", ("s2:1",))
+    assert store.amendments.append(ADA, later, forget_count, store.forgetting.count())
+
+
 def test_open_reader_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as reader:
