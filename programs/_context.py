@@ -22,7 +22,7 @@ from typing import TypedDict, Unpack
 
 from ..memory.search.embedder import Embedder
 from .answer_stream import AnswerStream
-from .call_order import CallOrder
+from ._call_order import CallOrder
 from .call_recorder import CallRecorder, PredictorCall
 
 

@@ -18,8 +18,8 @@ import dspy
 from ..errors import UnknownNameError
 from .auto_adapter import AutoAdapter
 from .compact_adapter import CompactAdapter
-from .correcting_adapter import CorrectingAdapter
-from .json_adapter import JsonAdapter
+from ._correcting_adapter import CorrectingAdapter
+from ._json_adapter import JsonAdapter
 
 ADAPTERS: dict[str, type[dspy.Adapter]] = {
     "auto": AutoAdapter,

@@ -24,9 +24,9 @@ from dspy.utils.exceptions import (
 )
 
 from ..reading.failures import failure_kind
-from .correcting_adapter import CorrectingAdapter
-from .json_adapter import SchemaAdapter
-from .output_schema import output_schema, outputs_name
+from ._correcting_adapter import CorrectingAdapter
+from ._json_adapter import SchemaAdapter
+from ._output_schema import output_schema, outputs_name
 
 SCHEMA = "schema"
 """The output mode of an endpoint that takes the schema."""

@@ -9,14 +9,14 @@ from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.search.embedder import Embedder
 from ..records.import_object import import_object, refuse_python_file
 from .cache import MemoryCache
-from .embedders import offline_embedder
+from ._embedders import offline_embedder
 from .external.program import build_external_program, load_target, takes_embedder
 from .method import Method, Policy
 from .names import METHODS, POLICIES, plugins
 from .program import MemoryProgram
 from .tasks.task import TASK, Task, TaskSettings, split_config
 from .tasks.task import task as task_class
-from .thresholds import cosine_thresholds
+from ._thresholds import cosine_thresholds
 
 MOST_POLICIES = 8
 """Most policies in one name of a method, as `logs+` and `pgr+` in `logs+pgr+turn-rag`."""

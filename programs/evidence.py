@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from ..memory.memory import Memory, stored_sources
 from ..records import Context, History
 from ..text import one_line
-from .relative_dates import resolve_line_dates
+from ._relative_dates import resolve_line_dates
 
 EvidenceStep = Literal["never stored", "stored but not recalled", "not recalled", "recalled"]
 MIN_WORDS_LENGTH = 16

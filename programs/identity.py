@@ -22,7 +22,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from .. import __version__
 from ._context import current_program_context, program_context
-from .component import Component
+from ._component import Component
 from .single_flight import SingleFlight
 from .state import dump_predictor, signature_of
 from .writer import Writer
@@ -153,15 +153,15 @@ def _call_settings(predictor: dspy.Predict) -> str:
     return json.dumps([predictor.config, predictor.fields], sort_keys=True, default=str)
 
 
-def _class_name(component_class: type) -> str:
+def _class_name(class_in_digest: type) -> str:
     """Return how a digest names a class.
 
     A class of the suite goes by its own name, so that it may move to another module.
     """
-    is_of_suite = component_class.__module__.startswith(f"{__package__}.")
+    is_of_suite = class_in_digest.__module__.startswith(f"{__package__}.")
     if is_of_suite:
-        return component_class.__qualname__
-    return f"{component_class.__module__}:{component_class.__qualname__}"
+        return class_in_digest.__qualname__
+    return f"{class_in_digest.__module__}:{class_in_digest.__qualname__}"
 
 
 def _adapter_identity(adapter: dspy.Adapter) -> str:
@@ -170,7 +170,7 @@ def _adapter_identity(adapter: dspy.Adapter) -> str:
     for name, value in sorted(vars(adapter).items()):
         if isinstance(value, bool | int | str | None):
             attributes.append((name, value))
-    return f"{type(adapter).__module__}.{type(adapter).__qualname__}{attributes}"
+    return f"{_class_name(type(adapter))}{attributes}"
 
 
 def _model_identity(lm: Any) -> dict[str, Any]:

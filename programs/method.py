@@ -47,9 +47,9 @@ from ..memory.search.embedder import Embedder
 from ..memory.search.index_cache import IndexCache
 from ..memory.memory import turn_entries
 from ..records import Hit, Query
-from .component import Component, constructor_parameters
-from .embedders import semantic_embedder
-from .fallback import FEW, Fallback, as_fallback, newest_sayings, prior_reply_ids
+from ._component import Component, constructor_parameters
+from ._embedders import semantic_embedder
+from ._fallback import FEW, Fallback, as_fallback, newest_sayings, prior_reply_ids
 from .pending import RAW_TURNS, PendingItems, Recalled, with_failed_items, with_raw
 from .predictor import replace_predictors
 from .reader import Reader

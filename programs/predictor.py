@@ -16,7 +16,7 @@ import dspy
 from ..async_bridge import is_bridged, off_loop, run_bridged, wait_for
 from ..engines.async_models import can_be_awaited
 from ._context import current_program_context
-from .nearest_demos import nearest_demos
+from ._nearest_demos import nearest_demos
 from .recording import record_call
 
 DEMO_PREDICTOR_KEY = "dspy_meant_for"

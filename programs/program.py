@@ -27,7 +27,7 @@ from ._context import current_program_context, program_context
 from .adapter import adapter as make_adapter
 from .method import Method
 from .pending import PendingItems, Recalled
-from .embedders import semantic_embedder
+from ._embedders import semantic_embedder
 from .predictor import Predictor, predictors_of, replace_predictors
 from .call_recorder import RecordedRecall
 from .cache import CachedMemory, MemoryCache

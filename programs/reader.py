@@ -45,7 +45,7 @@ from ..memory.search.index_cache import IndexCache
 from ..records import Context, Hit, Query
 from ._context import current_program_context
 from .call_recorder import RankedHits
-from .component import Component
+from ._component import Component
 from .settings import Settings
 from .writer import MemoryT
 

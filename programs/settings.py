@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError
 from ..errors import UserError
 from ..memory.results import MAX_PAGE_SIZE as MOST_ENTRIES
 from ..memory.search.embedder import Embedder
-from .embedders import semantic_embedder
+from ._embedders import semantic_embedder
 
 SettingsT = TypeVar("SettingsT", bound="Settings")
 

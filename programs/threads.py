@@ -22,7 +22,7 @@ import dspy
 
 from ..async_bridge import is_bridged, run_bridged, wait_for
 from ._context import current_program_context, program_context
-from .call_order import CallOrder
+from ._call_order import CallOrder
 
 T = TypeVar("T")
 

@@ -70,8 +70,8 @@ from typing import Any, Generic, Literal, TypeVar
 from ..errors import UserError
 from ..memory.memory import Memory
 from ..records import Item
-from .component import Component
-from .relative_dates import resolve_item_dates
+from ._component import Component
+from ._relative_dates import resolve_item_dates
 
 MemoryT = TypeVar("MemoryT", bound=Memory)
 """What one method keeps for one user."""

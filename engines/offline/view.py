@@ -125,7 +125,7 @@ Stems = frozenset[str]
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W_぀-ヿ㐀-鿿가-힯]+")
 _ENDING = re.compile(r"(?<=...)(?:ing|ed|ies|es|e|y|(?<!s)s)$")
 _RESOLVED_DATE = r"\[[^\[\]]*(?:\b(?:19|20)\d\d|(?:19|20)\d\d年[^\[\]]*)\]"
-"""What stands beside a relative date (`programs.relative_dates`), e.g. "[7 May 2023]".
+"""What stands beside a relative date (`programs._relative_dates`), e.g. "[7 May 2023]".
 
 Elsewhere a bracket begins a sentence, as that of an id does. Where words follow such a date, the sentence goes on.
 """

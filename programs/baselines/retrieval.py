@@ -29,14 +29,14 @@ from ...memory.search.index_cache import IndexCache
 from ...memory.memory import Memory, MemoryPart, TurnMemory, turn_entries
 from ...records import Context, Hit, Item, Logs, Query, Session, estimate_tokens
 from ...signatures.baselines import UpdateLogSummary
-from ..embedders import semantic_embedder
-from ..fallback import FEW, as_fallback
+from .._embedders import semantic_embedder
+from .._fallback import FEW, as_fallback
 from ..method import Method, Policy
 from ..reader import ANY_COSINE, EntryReader, Reader
 from ..settings import EntryCount, Settings
 from ..writer import Writer
 from ..predictor import predictor
-from ..relative_dates import resolve_item_dates, resolve_line_dates
+from .._relative_dates import resolve_item_dates, resolve_line_dates
 from .written import LONGEST_ACCOUNT, SummaryMemory
 
 _PRESETS: Mapping[str, Mapping[str, Any]] = {"palbench": {"k": 3, "hybrid": False}}

@@ -37,7 +37,7 @@ from ...signatures.baselines import (
     UpdateSummary,
 )
 from ...text import one_line
-from ..embedders import offline_embedder
+from .._embedders import offline_embedder
 from ..method import Method
 from ..reader import EntryReader
 from ..settings import EntryCount, Settings

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 from pydantic import ConfigDict, Field, create_model
 
-from ..component import constructor_parameters
+from .._component import constructor_parameters
 from ..settings import EntryCount, Settings
 
 SettingsT = TypeVar("SettingsT", bound=Settings)

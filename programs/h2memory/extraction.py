@@ -13,7 +13,7 @@ from ...records import Item, Turn, latest
 from ...signatures.h2memory import AspectSummary, DraftOutline, LogLinks
 from ...text import one_line
 from ..writer import ExtractionFailed
-from ..component import CallPredictor
+from .._component import CallPredictor
 from ..threads import gather
 from .memory import ASPECTS, KINDS, Aspect, HeterogeneousMemory, Link, Situation, Solution, Topic, earliest
 

@@ -49,7 +49,7 @@ from ...signatures.h2memory import (
     UpdateBackground,
 )
 from ...text import one_line
-from ..embedders import offline_embedder
+from .._embedders import offline_embedder
 from ..method import Method
 from ..reader import EntryReader
 from ..writer import ExtractionFailed, Writer

@@ -17,7 +17,7 @@ from ...memory.search.embedder import Embedder
 from ...signatures.chinese import PromptLanguage
 from ...text import one_line
 from ..settings import Settings
-from ..component import CallPredictor
+from .._component import CallPredictor
 from ..threads import gather
 from .memory import HeterogeneousMemory, Principle, Topic
 

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from ...memory.search.embedder import Embedder
 from ...memory.search.index_cache import IndexCache
-from ..embedders import offline_embedder
+from .._embedders import offline_embedder
 from ..method import Method
 from ..settings import EntryCount, SearchSettings
 from .reader import FactReader, SpeakerAnswering

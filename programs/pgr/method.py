@@ -26,8 +26,8 @@ from ...memory.edits import EntryEdits
 from ...memory.entry import Entry
 from ...memory.search.embedder import Embedder
 from ...records import Context, Hit, Query
-from ..embedders import offline_embedder
-from ..fallback import FEW
+from .._embedders import offline_embedder
+from .._fallback import FEW
 from ..method import Method, Policy
 from ..reader import ANY_COSINE, EntryReader, Reader
 from ..settings import EntryCount, SearchSettings

@@ -51,9 +51,9 @@ from ...signatures.pgr_examples import (
     tree_examples,
 )
 from ...text import one_line
-from ..component import Component
+from .._component import Component
 from ..predictor import predictor
-from ..relative_dates import resolve_line_dates
+from .._relative_dates import resolve_line_dates
 from ..settings import EntryCount, Settings
 from .tree import repair_tree
 

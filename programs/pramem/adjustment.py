@@ -13,7 +13,7 @@ from typing import Literal
 from ...reading.spelling import is_null_like
 from ...signatures.pramem import ExperienceChange, PooledProposal
 from ...text import one_line
-from ..component import CallPredictor
+from .._component import CallPredictor
 from .memory import Experience, ExperienceMemory, Kind, Proposal
 from .samples import PracticeSettings, known
 

@@ -21,7 +21,7 @@ from ...signatures.pramem import (
     ReviewedProposal,
     SceneChoice,
 )
-from ..component import CallPredictor
+from .._component import CallPredictor
 from ..threads import gather
 from .memory import ExperienceMemory, Proposal
 from .samples import PracticeSettings, Sample, known

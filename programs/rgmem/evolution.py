@@ -19,7 +19,7 @@ from graphlib import TopologicalSorter
 
 from ...records import Failure
 from ...signatures.rgmem import SubSummary
-from ..component import CallPredictor
+from .._component import CallPredictor
 from ..recording import record_failure
 from ..threads import gather
 from .extraction import format_conclusion, time_prefix

@@ -27,7 +27,7 @@ from ...memory.search.tokens import tokens
 from ...records import Item, Turn, format_time
 from ...signatures.rgmem import DrawnConclusion, EntityPath, PathSegment, SegmentLabel
 from ...text import one_line
-from ..component import CallPredictor
+from .._component import CallPredictor
 from ..writer import ExtractionFailed
 from .memory import (
     USER,

@@ -47,8 +47,8 @@ from ...signatures.rgmem import (
     RewriteConceptSummary,
     SynthesizeEvidence,
 )
-from ..embedders import offline_embedder
-from ..fallback import FEW
+from .._embedders import offline_embedder
+from .._fallback import FEW
 from ..method import Method
 from ..predictor import predictor
 from ..reader import ANY_COSINE, EntryReader

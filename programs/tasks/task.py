@@ -27,7 +27,7 @@ from ...signatures.answering import NOT_MENTIONED, AnswerFromContext, ChooseFrom
 from ...signatures.chinese import PromptLanguage, action_meaning, has_chinese, in_language
 from ..settings import Settings
 from ..predictor import predictor
-from ..relative_dates import resolve_item_dates, resolve_line_dates
+from .._relative_dates import resolve_item_dates, resolve_line_dates
 from ..streaming import predictor_writes_answer
 
 

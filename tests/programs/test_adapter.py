@@ -17,8 +17,8 @@ from mempiler.programs.adapter import ADAPTERS, adapter
 from mempiler.programs.auto_adapter import AutoAdapter
 from mempiler.programs.catalog import build
 from mempiler.programs.compact_adapter import CompactAdapter
-from mempiler.programs.json_adapter import SchemaAdapter
-from mempiler.programs.output_schema import output_schema, outputs_name
+from mempiler.programs._json_adapter import SchemaAdapter
+from mempiler.programs._output_schema import output_schema, outputs_name
 from mempiler.programs.state import signature_of
 from mempiler.programs.tasks.task import TASKS
 from mempiler.reading.cut_texts import CutText

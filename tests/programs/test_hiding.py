@@ -15,8 +15,8 @@ from mempiler import Entry, Session, Store, Turn, build
 from mempiler.engines.embedders import embedder
 from mempiler.memory.edits import Amendment, Amendments, amendment_scope
 from mempiler.programs.adapter import adapter
-from mempiler.programs.json_adapter import SchemaAdapter
-from mempiler.programs.output_schema import output_schema
+from mempiler.programs._json_adapter import SchemaAdapter
+from mempiler.programs._output_schema import output_schema
 from mempiler.programs.baselines.written import SummaryMemory
 from mempiler.programs.catalog import needs_embedder
 from mempiler.programs.h2memory.memory import Background, HeterogeneousMemory, Situation

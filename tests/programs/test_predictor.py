@@ -15,8 +15,8 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.errors import AnswerChangedError
 from mempiler.programs.answer_stream import AnswerStream
-from mempiler.programs.component import Component
-from mempiler.programs.correcting_adapter import CorrectingAdapter
+from mempiler.programs._component import Component
+from mempiler.programs._correcting_adapter import CorrectingAdapter
 from mempiler.programs.predictor import Predictor, predictors_of, replace_predictors
 from mempiler.programs.recording import record_failure, record_rejected, recording
 from mempiler.programs.settings import Settings

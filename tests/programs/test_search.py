@@ -12,7 +12,7 @@ from mempiler import Context, History, MemoryProgram, Session, Turn, build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.catalog import preset
-from mempiler.programs.fallback import FEW
+from mempiler.programs._fallback import FEW
 from mempiler.programs.names import METHODS
 
 KEEPING = sorted(

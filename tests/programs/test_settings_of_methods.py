@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from mempiler import build
-from mempiler.programs.component import Component
+from mempiler.programs._component import Component
 from mempiler.programs.names import METHODS, POLICIES
 
 SNAPSHOT = Path(__file__).with_name("settings_of_methods.json")

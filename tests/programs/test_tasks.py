@@ -29,7 +29,7 @@ from mempiler.engines.models import language_model
 from mempiler.programs.catalog import preset, with_task
 from mempiler.programs.identity import writer_key
 from mempiler.programs.names import METHODS
-from mempiler.programs.relative_dates import resolve_item_dates, resolve_text_dates
+from mempiler.programs._relative_dates import resolve_item_dates, resolve_text_dates
 from mempiler.programs.tasks.behavior import newest_actions
 from mempiler.programs.tasks.task import TASKS, TaskSettings, task
 from mempiler.records import estimate_tokens

@@ -7,7 +7,7 @@ takes "we" for Wednesday and does not read the Chinese weekdays.
 
 Example:
     >>> from datetime import date
-    >>> from mempiler.programs.relative_dates import resolve_text_dates
+    >>> from mempiler.programs._relative_dates import resolve_text_dates
     >>> resolve_text_dates("We met last Friday and leave next month.", date(2023, 1, 30))
     'We met last Friday [27 January 2023] and leave next month [February 2023].'
 """

@@ -27,7 +27,7 @@ from ..reading.markers import escape_markers
 from ..reading.repairs import UnreadableError
 from ..records.shared_by_copies import SharedByCopies
 from ._context import current_program_context
-from .answer_attempts import AnswerAttempts, Attempt
+from ._answer_attempts import AnswerAttempts, Attempt
 from .recording import record_faults
 from .single_flight import SingleFlight
 from .streaming import send_output

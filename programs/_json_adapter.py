@@ -7,7 +7,7 @@ from typing import Any
 
 import dspy
 
-from .correcting_adapter import CorrectingAdapter, SystemMessages
+from ._correcting_adapter import CorrectingAdapter, SystemMessages
 
 
 class JsonAdapter(CorrectingAdapter, dspy.JSONAdapter):
