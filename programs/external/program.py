@@ -30,7 +30,7 @@ from ...text import one_line
 from ..method import Method
 from ..reader import Reader
 from ..settings import Settings
-from ..writer import RecentItems, Writer
+from ..writer import RecentItems, Update, Writer
 from ..pending import PendingItems, Recalled
 from ..program import MemoryProgram
 from ..recording import ExternalError
@@ -206,7 +206,7 @@ class HistoryWriterSettings(Settings):
     recent: RecentItems
 
 
-class HistoryWriter(Writer[HistoryMemory]):
+class HistoryWriter(Writer[HistoryMemory, None]):
     """Keeps every item; gives a system every session of a history, once, when the memory is finalized."""
 
     Memory = HistoryMemory
@@ -216,13 +216,13 @@ class HistoryWriter(Writer[HistoryMemory]):
         self.stores = stores
         self.recent_mode = settings.recent
 
-    def update(self, memory: HistoryMemory, item: Item, extraction: Any = None) -> HistoryMemory:
-        return memory.model_copy(update={"items": (*memory.items, item)})
+    def update(self, memory: HistoryMemory, item: Item, extraction: None = None) -> Update[HistoryMemory]:
+        return Update(memory.replace(items=(*memory.items, item)))
 
-    def finalize(self, memory: HistoryMemory) -> HistoryMemory:
+    def finalize(self, memory: HistoryMemory) -> Update[HistoryMemory]:
         if self.stores is not None:
             self.stores.write(memory.history)
-        return memory
+        return Update(memory)
 
     @cached_property
     def calls_model(self) -> bool:
