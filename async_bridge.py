@@ -18,6 +18,10 @@ for one of its own kind could wait for ever:
 | `MAX_THREADS`     | `off_loop`, `in_thread` | models, slots, budgets, other calls |
 | `MAX_DISK_THREADS`| `disk_off_loop`         | a disk, and nothing else            |
 
+The code in a thread of `in_thread` may run an event loop itself: a user's module may await
+`program.acall`. What it hands to `in_thread` there gets one of `MAX_THREADS` further threads, since
+all those of the first level may be waiting for such modules.
+
 What bridged code may not do:
 
 - Use `off_loop` while it holds what other calls wait for, such as a slot at an endpoint or room in
@@ -43,11 +47,15 @@ from greenlet import getcurrent, greenlet
 T = TypeVar("T")
 
 MAX_THREADS = 64
-"""Threads of the process for what blocks under asyncio: stores, searches, some models."""
+"""Threads of one level for what blocks under asyncio: stores, searches, some models."""
 MAX_DISK_THREADS = 8
 """Threads of the process for reading and writing files under asyncio."""
 MAX_OWN_LOOPS = 16
 """Threads of the process that have an event loop for long work; more work waits for its turn."""
+
+
+_level: contextvars.ContextVar[int] = contextvars.ContextVar("mempiler_thread_level", default=0)
+"""How many threads of `in_thread`, one inside the other, wait for the running code."""
 
 
 class _BridgedCall(greenlet):
@@ -121,7 +129,13 @@ def disk_off_loop(call: Callable[[], T]) -> T:
 
 async def in_thread(call: Callable[[], T]) -> T:
     """Make a call in one of `MAX_THREADS` threads, in a copy of the caller's context."""
-    return await _run_in_pool(_threads(), call)
+    level = _level.get()
+
+    def call_on_next_level() -> T:
+        _level.set(level + 1)
+        return call()
+
+    return await _run_in_pool(_threads(level), call_on_next_level)
 
 
 async def run_in_own_loop(call: Callable[[], T]) -> T:
@@ -160,7 +174,8 @@ async def _run_in_pool(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
 
 
 @functools.cache
-def _threads() -> ThreadPoolExecutor:
+def _threads(level: int) -> ThreadPoolExecutor:
+    """Return the threads of one level, see `_level`."""
     return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="mempiler-memory")
 
 

@@ -217,6 +217,20 @@ def test_long_work_that_waits_for_a_thread_can_be_cancelled_at_once() -> None:
     assert begun == []
 
 
+def test_bridged_code_in_threads_that_are_all_busy_gets_other_threads() -> None:
+    all_are_busy = threading.Barrier(MAX_THREADS)
+
+    def call_with_a_loop_of_its_own() -> str:
+        all_are_busy.wait(10)
+        return asyncio.run(run_bridged(lambda: off_loop(lambda: "value")))
+
+    async def work() -> list[str]:
+        calls = [in_thread(call_with_a_loop_of_its_own) for _ in range(MAX_THREADS)]
+        return await asyncio.gather(*calls)
+
+    assert run_within(20, work()) == ["value"] * MAX_THREADS
+
+
 def test_a_disk_is_read_while_all_other_threads_are_busy() -> None:
     go = threading.Event()
 
