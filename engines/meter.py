@@ -19,7 +19,7 @@ from ..async_bridge import disk_off_loop, is_bridged, run_bridged, wait_for
 from ..errors import UserError
 from ..reading.cut_texts import mark_cut_texts
 from ..records.shared_by_copies import SharedByCopies
-from .async_models import ask_in_thread
+from .async_models import ask_in_thread, async_engine_of
 from .call import Call
 from .call_context import call_context, current_context, record_usage
 from .endpoint.endpoint import BODY, Engine
@@ -123,11 +123,10 @@ class MeteredLM(dspy.LM):
         self.answers = answers
         self.prices = prices
         self.replay = replay
-        self._has_async_engine = settings.get("async_engine") is not None
         super().__init__(model, **settings)
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
-        if is_bridged() and not self._has_async_engine:
+        if is_bridged() and async_engine_of(self) is None:
             return ask_in_thread(partial(self, prompt, messages=messages, **kwargs))
 
         call = Call(self, prompt, messages, self._with_seed(kwargs))

@@ -81,7 +81,7 @@ def test_a_task_and_a_thread_that_need_one_value_compute_it_once(computes: str) 
         # The second asks meanwhile. If it came later, it would still compute nothing.
         await asyncio.sleep(0.02)
         go.set()
-        return await asyncio.gather(first, second)
+        return list(await asyncio.gather(first, second))
 
     assert run_within(20, both()) == [computes, computes]
     assert computed == [computes]
