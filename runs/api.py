@@ -133,7 +133,7 @@ async def aevaluate(
 
     `threads` says how many questions are asked at a time. It may be in the hundreds, since no thread
     waits for a language model that can be awaited. Searches, calls of other models, your own module
-    and your own metric run in threads, at most 64 at a time.
+    and your own metric run in a limited number of threads.
 
     Cancelling it ends the run, and the calls in flight with it; `resume` continues such a run.
     """
