@@ -8,7 +8,7 @@ import json
 import uuid
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dspy
 from dspy.clients.call_result import CallResult
@@ -16,6 +16,9 @@ from dspy.clients.call_result import CallResult
 from ..records import estimate_tokens, fewest_tokens
 from .endpoint import RemoteEngine
 from .token_counts import believable_count, text_of_messages, text_of_outputs
+
+if TYPE_CHECKING:
+    from .meter import MeteredLM
 
 _CLIENT_SETTINGS = ("api_", "base_url", "timeout", "cache")
 """What settings begin with that say how an endpoint is asked, not what it is asked."""
@@ -41,7 +44,7 @@ class CallTokens(NamedTuple):
 class Call:
     """One call, which asks for one or several answers (candidates)."""
 
-    lm: Any
+    lm: MeteredLM
     prompt: Any
     messages: Any
     kwargs: dict[str, Any]

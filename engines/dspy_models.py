@@ -23,9 +23,10 @@ from .async_models import async_engine_of, can_be_awaited
 from .endpoint import RemoteEngine
 from .endpoint.address import endpoint_digest
 from .limits import BudgetGuard
-from .meter import AnswerStore, Meter, MeteredLM
+from .meter import Meter, MeteredLM
 from .model_config import ModelConfig
 from .models import language_model
+from .pipeline import AnswerStore
 from .usage import Role
 
 ADDRESS_SETTINGS = ("api_base", "base_url")

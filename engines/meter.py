@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import dspy
 from dspy.clients.call_result import CallResult
 from dspy.utils.callback import with_callbacks
 from dspy.utils.exceptions import LMError
 
-from ..async_bridge import disk_off_loop, is_bridged, run_bridged, wait_for
-from ..errors import UserError
+from ..async_bridge import is_bridged, run_bridged, wait_for
 from ..reading.cut_texts import mark_cut_texts
 from ..records.shared_by_copies import SharedByCopies
+from . import pipeline
 from .async_models import ask_in_thread, async_engine_of
 from .call import Call
 from .call_context import call_context, current_context, record_usage
@@ -62,31 +62,10 @@ class Meter(SharedByCopies):
         return Meter, ()
 
 
-class AnswerStore(Protocol):
-    """Keep the answers of a run, so that a resumed run asks for missing ones only."""
-
-    def get_or_compute(
-        self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False, /
-    ) -> tuple[dict[str, Any], bool]:
-        """Return the record of a call, and whether it was there before.
-
-        Args:
-            key: A digest of the call.
-            compute: Makes the call, and returns its record.
-            merged: Whether equal calls share one answer.
-        """
-        ...
-
-
 class MeteredLM(dspy.LM):
     """A `dspy.LM` that counts its calls and asks a guard before each.
 
-    The way of one call:
-
-        answers of the run -> slot at the endpoint -> reservation -> guard -> replay or DSPy's cache
-        -> engine -> meter and guard
-
-    A result is taken from the first of them that has one. Only what gets to the engine costs.
+    `pipeline` shows the way of a call. Only what gets to the engine costs.
 
     Under asyncio, `acall` awaits the engine. A model without an engine for asyncio makes the whole
     call in a thread. So no call waits for a thread while it holds a slot that all threads may be
@@ -97,7 +76,7 @@ class MeteredLM(dspy.LM):
         meter: Where calls are counted.
         role: What the model is used for.
         guard: Refuses calls over budget or to an unreachable endpoint; one without limits if None.
-        answers: Those of earlier calls of the run.
+        answers: The answers of earlier calls of the run.
         prices: US dollars per token, for answers that come without a cost.
         replay: Gives the answer to a call instead of any model; see `runs.replay`.
         **settings: Everything else that `dspy.LM` takes.
@@ -112,7 +91,7 @@ class MeteredLM(dspy.LM):
         meter: Meter,
         role: Role = "task",
         guard: BudgetGuard | None = None,
-        answers: AnswerStore | None = None,
+        answers: pipeline.AnswerStore | None = None,
         prices: TokenPrices | None = None,
         replay: Callable[[Call], CallResult] | None = None,
         **settings: Any,
@@ -131,15 +110,26 @@ class MeteredLM(dspy.LM):
 
         call = Call(self, prompt, messages, self._with_seed(kwargs))
         with call_context(running_call=call):
-            result = self._result_of(call)
+            result = self._pipeline().complete(call)
             return self._finish(call, result)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
         return await run_bridged(partial(self, prompt, messages=messages, **kwargs))
 
-    def _ask_engine(self, call: Call) -> Any:
-        """Make a call by DSPy, and return its answers."""
-        # This class reads DSPy's cache itself.
+    def _pipeline(self) -> pipeline.Step:
+        """Return the steps that a call takes to its result."""
+        step: pipeline.Step
+        if self.replay is not None:
+            step = pipeline.WithinLimits(pipeline.Replay(self.replay))
+        else:
+            step = pipeline.Cache(pipeline.WithinLimits(pipeline.Engine()))
+        if self.answers is not None:
+            step = pipeline.RunAnswers(self.answers, step)
+        return step
+
+    def ask_engine(self, call: Call) -> Any:
+        """Make a call by DSPy, and return its answers; `update_history` sets its result."""
+        # The pipeline reads DSPy's cache.
         arguments = {**call.kwargs, "messages": call.messages, "cache": False}
         if is_bridged():
             return wait_for(super().acall(call.prompt, **arguments))
@@ -188,66 +178,9 @@ class MeteredLM(dspy.LM):
             self.guard.record_failure(error)
             raise
 
-    def _result_of(self, call: Call) -> CallResult:
-        """Return the result that the run has of a call, or make the call."""
-        if self.answers is None:
-            return self._ask_within_limits(call)
-
-        new_results: list[CallResult] = []
-
-        def compute() -> dict[str, Any]:
-            result = self._ask_within_limits(call)
-            new_results.append(result)
-            return result.dump()
-
-        try:
-            record, _ = self.answers.get_or_compute(call.key, compute, call.cache)
-        except UserError as error:
-            # Optimizers would take a failing store for a wrong answer, and go on with calls that
-            # are lost.
-            self.guard.stop(error)
-            raise
-        if new_results:
-            return new_results[0]
-        self.meter.include(UsageReport(cached=1))
-        return CallResult.load(record)
-
-    def _ask_within_limits(self, call: Call) -> CallResult:
-        """Return the result of a replay or of DSPy's cache, or ask the engine; count either."""
-        # A slot first: who waits for one has asked for nothing yet, and is refused if the guard
-        # finds the endpoint dead meanwhile.
-        with self.guard.slots(self.endpoint).slot(), self.guard.reserve(self._expected_usage(call)):
-            with self.admitted():
-                known_result = self._known_result(call)
-                if known_result is None:
-                    with dspy.context(disable_history=False):
-                        call.outputs = self._ask_engine(call)
-            return self._count_result(call, known_result)
-
-    def _known_result(self, call: Call) -> CallResult | None:
-        """Return the result of a replay or of DSPy's cache, if one has it."""
-        if self.replay is not None:
-            return self.replay(call)
-        if not call.cache:
-            return None
-        # DSPy's cache may have to read a file. The call holds a slot, so it may not use `off_loop`.
-        return disk_off_loop(call.read_cache)
-
-    def _count_result(self, call: Call, known_result: CallResult | None) -> CallResult:
-        """Count the result of a call, and return it; a new one goes into DSPy's cache.
-
-        Args:
-            call: The call; `update_history` has set its result if the engine was asked.
-            known_result: That of a replay or of the cache, if the engine was not asked.
-        """
-        if known_result is not None and known_result.cache_hit:
-            self.meter.include(UsageReport(cached=1))
-            self.guard.release()
-            return known_result
-
-        result = call.result = known_result or call.result
-        assert result is not None  # `update_history` has set it
-
+    def count_result(self, call: Call, result: CallResult) -> None:
+        """Count the result of a call, by its engine or of a replay."""
+        call.result = result
         tokens = call.tokens
         self.count(
             tokens.prompt,
@@ -259,11 +192,6 @@ class MeteredLM(dspy.LM):
             calls=max(1, len(result.responses)),
             estimated=tokens.estimated,
         )
-
-        # After counting, since a call may be cancelled while it waits for the disk.
-        if call.cache and known_result is None:
-            disk_off_loop(partial(dspy.cache.put, call.cache_key, result.dump()))
-        return result
 
     def count(
         self,
@@ -309,7 +237,7 @@ class MeteredLM(dspy.LM):
             total = token_number(usage.get("total_tokens")) or 0
         self.guard.record_success(max(total, prompt_tokens + answer_tokens), cost, calls)
 
-    def _expected_usage(self, call: Call) -> Usage:
+    def expected_usage(self, call: Call) -> Usage:
         """Return what a call uses at most, by the length of its prompt and of earlier answers."""
         if not self.guard.has_limits:
             return Usage()

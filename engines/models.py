@@ -39,8 +39,9 @@ from .call import Call
 from .endpoint.endpoint import ADDRESS_OPTION, BODY, Engine, engines
 from .endpoint.loop import run
 from .limits import BudgetGuard
-from .meter import AnswerStore, Meter, MeteredLM
+from .meter import Meter, MeteredLM
 from .model_config import ModelConfig
+from .pipeline import AnswerStore
 from .prices import litellm_module
 from .usage import Role
 from .weights import check_digest, gguf_file

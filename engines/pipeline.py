@@ -1,0 +1,182 @@
+"""The way of one model call: a few steps, one around the other, each of which may answer it.
+
+    RunAnswers -> Cache -> WithinLimits -> Engine        a call of a run
+                           WithinLimits -> Replay        a call of a run that is replayed
+
+Every step has `complete(call)`. It returns the result itself, or that of the step after it:
+
+| step           | what it does                                                                  |
+|----------------|-------------------------------------------------------------------------------|
+| `RunAnswers`   | returns what the run was answered before, and keeps new answers               |
+| `Cache`        | returns what DSPy's cache has, which all runs share, and adds new answers     |
+| `WithinLimits` | waits for a slot at the endpoint and for room in the budget, and counts       |
+| `Engine`       | asks the model; an endpoint's engine retries (`endpoint.retry`) and transports |
+| `Replay`       | returns the answer that a finished run got                                    |
+
+Only what comes to `WithinLimits` is counted as a call and costs. A known answer waits for nothing,
+and is also given when a limit is reached or the endpoint is dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import dspy
+from dspy.clients.call_result import CallResult
+
+from ..async_bridge import disk_off_loop
+from ..errors import UserError
+from .call import Call
+from .usage import UsageReport
+
+
+class AnswerStore(Protocol):
+    """Keep the answers of a run, so that a resumed run asks for missing ones only."""
+
+    def get_or_compute(
+        self, key: str, compute: Callable[[], dict[str, Any]], merged: bool = False, /
+    ) -> tuple[dict[str, Any], bool]:
+        """Return the record of a call, and whether it was there before.
+
+        Args:
+            key: A digest of the call.
+            compute: Makes the call, and returns its record.
+            merged: Whether equal calls share one answer.
+        """
+        ...
+
+
+class Step(Protocol):
+    """A step on the way of a call."""
+
+    def complete(self, call: Call) -> CallResult:
+        """Return the result of a call."""
+        ...
+
+
+class RunAnswers:
+    """Return what the run was answered before; else go on, and keep the answer.
+
+    Args:
+        answers: The answers of the run.
+        next_step: What is asked for a new answer.
+    """
+
+    def __init__(self, answers: AnswerStore, next_step: Step) -> None:
+        self._answers = answers
+        self._next_step = next_step
+
+    def complete(self, call: Call) -> CallResult:
+        """Return the result of a call.
+
+        Raises:
+            UserError: The store of the answers fails; no further call is made.
+        """
+        new_results: list[CallResult] = []
+
+        def compute() -> dict[str, Any]:
+            result = self._next_step.complete(call)
+            new_results.append(result)
+            return result.dump()
+
+        try:
+            record, _ = self._answers.get_or_compute(call.key, compute, call.cache)
+        except UserError as error:
+            # Optimizers would take a failing store for a wrong answer, and go on with calls that
+            # are lost.
+            call.lm.guard.stop(error)
+            raise
+        if new_results:
+            return new_results[0]
+        call.lm.meter.include(UsageReport(cached=1))
+        return CallResult.load(record)
+
+
+class Cache:
+    """Return what DSPy's cache has; else go on, and add the answer to it.
+
+    Args:
+        next_step: What is asked for a new answer.
+    """
+
+    def __init__(self, next_step: Step) -> None:
+        self._next_step = next_step
+
+    def complete(self, call: Call) -> CallResult:
+        """Return the result of a call; one that may not be cached just goes on."""
+        if not call.cache:
+            return self._next_step.complete(call)
+
+        cached = disk_off_loop(call.read_cache)
+        if cached is not None:
+            call.lm.meter.include(UsageReport(cached=1))
+            return cached
+
+        result = self._next_step.complete(call)
+        # The call is counted by now: it may be cancelled while it waits for the disk.
+        disk_off_loop(partial(dspy.cache.put, call.cache_key, result.dump()))
+        return result
+
+
+class WithinLimits:
+    """Go on once there is a slot at the endpoint and room in the budget; count the answer.
+
+    Args:
+        next_step: What answers the call.
+    """
+
+    def __init__(self, next_step: Step) -> None:
+        self._next_step = next_step
+
+    def complete(self, call: Call) -> CallResult:
+        """Return the result of a call.
+
+        Raises:
+            BudgetError: A limit is reached.
+            EndpointError: The endpoint is dead.
+            UserError: The endpoint refuses the key.
+        """
+        lm = call.lm
+        # A slot first: who waits for one has asked for nothing yet, and is refused if the guard
+        # finds the endpoint dead meanwhile.
+        with lm.guard.slots(lm.endpoint).slot(), lm.guard.reserve(lm.expected_usage(call)):
+            with lm.admitted():
+                result = self._next_step.complete(call)
+            lm.count_result(call, result)
+        return result
+
+
+class Engine:
+    """Ask the model of a call by its engine."""
+
+    def complete(self, call: Call) -> CallResult:
+        """Return the result of a call.
+
+        Raises:
+            LMError: The model cannot be asked, or gives no answer.
+        """
+        with dspy.context(disable_history=False):
+            call.outputs = call.lm.ask_engine(call)
+        assert call.result is not None  # `MeteredLM.update_history` has set it
+        return call.result
+
+
+class Replay:
+    """Return the answer that a finished run got.
+
+    Args:
+        answer: Returns the answer to a call; see `runs.replay`.
+    """
+
+    def __init__(self, answer: Callable[[Call], CallResult]) -> None:
+        self._answer = answer
+
+    def complete(self, call: Call) -> CallResult:
+        """Return the result of a call.
+
+        Raises:
+            UserError: The run did not make this call.
+        """
+        return self._answer(call)
