@@ -118,8 +118,7 @@ def parse_date(expression: str, language: str, day: date) -> DateSpan | None:
 
     settings = {
         "RELATIVE_BASE": datetime.combine(day, time()),
-        # "This Friday" is the next one, today included.
-        "PREFER_DATES_FROM": "future",
+        # Without these, the first day of a month or a year would be `day` in it.
         "PREFER_MONTH_OF_YEAR": "first",
         "PREFER_DAY_OF_MONTH": "first",
     }

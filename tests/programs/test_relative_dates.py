@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mempiler import Session, Turn
+from mempiler.programs._date_rules import parse_date
 from mempiler.programs._relative_dates import (
     MAX_DATES_OF_A_RULE,
     resolve_item_dates,
@@ -188,6 +189,20 @@ def test_months_are_counted_from_the_end_of_a_month(
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "first_day"),
+    [
+        ("last month", date(2023, 2, 1)),
+        ("2 months ago", date(2023, 1, 1)),
+        ("last year", date(2022, 1, 1)),
+    ],
+)
+def test_month_or_year_begins_on_its_first_day(words: str, first_day: date) -> None:
+    span = parse_date(words, "en", date(2023, 3, 31))
+    assert span is not None
+    assert span.first_day == first_day
+
+
 def test_days_are_counted_over_the_leap_day() -> None:
     assert resolve_text_dates("2 days ago", date(2024, 3, 1)) == "2 days ago [28 February 2024]"
 
@@ -223,6 +238,11 @@ def test_date_before_the_first_year_is_not_written(words: str) -> None:
 )
 def test_date_after_the_last_year_is_not_written(words: str) -> None:
     assert resolve_text_dates(words, date(9999, 12, 31)) == words
+
+
+def test_part_of_words_is_not_read_where_the_whole_has_no_date() -> None:
+    # The week after the next ends in the year 10000; 下周, in its second half, does not.
+    assert resolve_text_dates("下下周", date(9999, 12, 15)) == "下下周"
 
 
 def test_day_that_no_month_has_is_not_written() -> None:
