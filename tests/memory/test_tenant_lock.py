@@ -2,11 +2,47 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from mempiler.memory.tenant_lock import CURRENT_TENANT, TenantLock
 
 from ..conftest import within
+
+
+SECONDS_TO_WAIT = 10
+"""After so long, a thread that still waits for a lock will wait for ever."""
+
+
+def finish_in_time(block: Callable[[], None]) -> None:
+    """Run a block in a thread of its own, and fail if it hangs.
+
+    Raises:
+        BaseException: The error of the block, if it has one.
+    """
+    errors: list[BaseException] = []
+
+    def run_block() -> None:
+        try:
+            block()
+        except BaseException as error:
+            errors.append(error)
+
+    # A daemon, so that a thread that hangs does not keep pytest from ending.
+    thread = threading.Thread(target=run_block, daemon=True)
+    thread.start()
+    thread.join(SECONDS_TO_WAIT)
+
+    if thread.is_alive():
+        pytest.fail(f"the lock is not free after {SECONDS_TO_WAIT} seconds")
+    if errors:
+        raise errors[0]
+
+
+def join_in_time(threads: list[threading.Thread]) -> None:
+    """Wait until all threads have ended, and fail if they do not."""
+    has_ended = within(SECONDS_TO_WAIT, lambda: not any(thread.is_alive() for thread in threads))
+    assert has_ended, f"threads wait for the lock after {SECONDS_TO_WAIT} seconds"
 
 
 class WaitingThreads:
@@ -21,15 +57,14 @@ class WaitingThreads:
     def start(self, tenant: str) -> None:
         """Start a thread of a tenant, and wait until it stands in the queue."""
         waiting_before = self.lock.waiting
-        thread = threading.Thread(target=self._hold_lock, args=(tenant,))
+        thread = threading.Thread(target=self._hold_lock, args=(tenant,), daemon=True)
         self._threads.append(thread)
         thread.start()
-        assert within(10, lambda: self.lock.waiting == waiting_before + 1)
+        assert within(SECONDS_TO_WAIT, lambda: self.lock.waiting == waiting_before + 1)
 
     def join(self) -> None:
         """Wait until every thread has had the lock."""
-        for thread in self._threads:
-            thread.join(10)
+        join_in_time(self._threads)
 
     def _hold_lock(self, tenant: str) -> None:
         CURRENT_TENANT.set(tenant)
@@ -62,11 +97,12 @@ def test_one_thread_holds_the_lock_at_a_time() -> None:
             time.sleep(0.001)
             holders.clear()
 
-    threads = [threading.Thread(target=hold_lock, args=(number,)) for number in range(30)]
+    threads = [
+        threading.Thread(target=hold_lock, args=(number,), daemon=True) for number in range(30)
+    ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(10)
+    join_in_time(threads)
 
     # A thread whose assertion failed would have left its number behind.
     assert holders == []
@@ -89,11 +125,15 @@ def test_thread_that_is_interrupted_while_it_waits_leaves_the_queue(
         def wait(self, timeout: float | None = None) -> bool:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("mempiler.memory.tenant_lock.threading.Event", InterruptedEvent)
     lock = TenantLock()
 
-    with lock.hold(), pytest.raises(KeyboardInterrupt), lock.hold():
-        pytest.fail("another block holds the lock")
+    def wait_twice() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("mempiler.memory.tenant_lock.threading.Event", InterruptedEvent)
+            with lock.hold(), pytest.raises(KeyboardInterrupt), lock.hold():
+                pytest.fail("another block holds the lock")
+
+    finish_in_time(wait_twice)
 
     assert_is_free(lock)
 
@@ -110,16 +150,23 @@ def test_thread_that_is_interrupted_when_it_gets_the_lock_passes_it_on(
             first_holder.__exit__(None, None, None)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("mempiler.memory.tenant_lock.threading.Event", InterruptedEvent)
-    first_holder.__enter__()
+    def wait_for_first_holder() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("mempiler.memory.tenant_lock.threading.Event", InterruptedEvent)
+            first_holder.__enter__()
+            with pytest.raises(KeyboardInterrupt), lock.hold():
+                pytest.fail("the interruption comes first")
 
-    with pytest.raises(KeyboardInterrupt), lock.hold():
-        pytest.fail("the interruption comes first")
+    finish_in_time(wait_for_first_holder)
 
     assert_is_free(lock)
 
 
 def assert_is_free(lock: TenantLock) -> None:
-    """Hold the lock for a moment; if somebody else held it, this would wait for ever."""
-    with lock.hold():
-        assert lock.waiting == 0
+    """Hold the lock for a moment; fail if somebody else holds it."""
+
+    def hold_lock() -> None:
+        with lock.hold():
+            assert lock.waiting == 0
+
+    finish_in_time(hold_lock)

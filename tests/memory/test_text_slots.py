@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from mempiler.memory.entry import Entry
@@ -38,13 +38,29 @@ def cutter(monkeypatch: pytest.MonkeyPatch) -> SlowCutter:
     return slow_cutter
 
 
+class OneSlot:
+    """A single slot. Whoever waits for it in vain fails instead of hanging."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        if not self._lock.acquire(timeout=5):
+            raise TimeoutError("the slot was not freed within 5 seconds")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
 def test_long_texts_of_several_threads_are_worked_on_one_after_the_other(
     cutter: SlowCutter,
 ) -> None:
-    lock = threading.Lock()
+    slots = OneSlot()
 
     def number_of_terms(text: str) -> int:
-        with set_context(SLOT_FACTORY, lambda: lock):
+        with set_context(SLOT_FACTORY, slots.slot):
             return len(tokens(text))
 
     with ThreadPoolExecutor(4) as pool:
@@ -55,9 +71,10 @@ def test_long_texts_of_several_threads_are_worked_on_one_after_the_other(
 
 
 def test_short_text_waits_for_no_slot(cutter: SlowCutter) -> None:
-    lock = threading.Lock()
+    def refuse_slot() -> AbstractContextManager[None]:
+        pytest.fail("a short text waits for a slot")
 
-    with lock, set_context(SLOT_FACTORY, lambda: lock):
+    with set_context(SLOT_FACTORY, refuse_slot):
         assert len(tokens("篮球")) == 1
 
 

@@ -35,6 +35,26 @@ def entries_of(*months: datetime) -> list[Entry]:
     return [Entry(id=f"{month:%Y-%m}", text=SAME_TEXT, time=month) for month in months]
 
 
+def test_defaults_are_the_weights_that_recalled_most_of_locomo() -> None:
+    # `perf/retrieval.py` measures the recall; whoever changes a default measures it again.
+    assert SignalWeights().model_dump() == {
+        "speaker": 2.0,
+        "month": 2.0,
+        "next_month": 0.4,
+        "year": 0.3,
+        "neighbour_shares": {1: 0.5, 2: 0.2, -1: 0.2},
+        "neighbour_cosines": 0.6,
+        "similarity_beside_reranker": 0.3,
+        "reranked_hits": 100,
+        "reranked_passages": 150,
+    }
+
+
+def test_index_has_the_default_weights_unless_others_are_given() -> None:
+    assert Index().weights == SignalWeights()
+    assert IndexCache().weights == SignalWeights()
+
+
 def test_a_speaker_counts_by_its_weight() -> None:
     entries = turns_of("Ann", "Bob")
     found = scores(entries, "What jazz did Ann hear?", SignalWeights())

@@ -59,7 +59,7 @@ def test_a_schema_is_tried_once_over_questions_and_copies(stub: Any, schemas: st
 
 
 @pytest.mark.parametrize(("schemas", "kind"), [("honour", "schema"), ("refuse", "chat")])
-def test_asyncio_tries_a_schema_and_asks_again_like_any(stub: Any, schemas: str, kind: str) -> None:
+def test_a_schema_is_tried_once_under_asyncio(stub: Any, schemas: str, kind: str) -> None:
     server, chosen = stub(schemas=schemas), AutoAdapter()
 
     async def ask(question: str) -> Any:
@@ -68,12 +68,16 @@ def test_asyncio_tries_a_schema_and_asks_again_like_any(stub: Any, schemas: str,
 
     assert all(asyncio.run(ask(f"Question {n}?")).answer for n in range(2))
     assert chosen.output_modes() == {server.model: {OUTPUTS: kind}}
-    assert [found is not None for found in server.formats] == [True, True] if kind == "schema" else [True, False, False]
+    requests_with_schema = [found is not None for found in server.formats]
+    assert requests_with_schema == ([True, True] if kind == "schema" else [True, False, False])
 
+
+def test_an_unreadable_answer_is_asked_for_again_under_asyncio() -> None:
     lm = Replying("no number", '{"number": 3}')
     signature = dspy.Signature("question -> number: int")
     answer = asyncio.run(SchemaAdapter({"type": "object"}).acall(lm, {}, signature, [], {"question": "?"}))
-    assert (answer, len(lm.asked)) == ([{"number": 3}], 2)
+    assert answer == [{"number": 3}]
+    assert len(lm.asked) == 2
 
 
 def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
@@ -87,17 +91,21 @@ def test_outputs_whose_schema_is_refused_fall_back_alone(stub: Any) -> None:
     assert [found is not None for found in server.formats] == [True, False, True, False, True]
 
 
-def test_each_address_is_tried_and_what_was_found_elsewhere_holds_at_any(stub: Any) -> None:
+def test_each_address_is_tried(stub: Any) -> None:
     chosen, servers = AutoAdapter(), [stub(schemas="honour"), stub(schemas="refuse")]
     name = servers[0].model
     for n, server in enumerate(servers * 2):
         _asked(language_model(name, api_base=server.url), chosen, f"Question {n}?")
     tried = [[found is not None for found in server.formats] for server in servers]
     assert tried == [[True, True], [True, False, False]]
-    second, other = AutoAdapter(), stub(schemas="refuse")
-    second.add_output_modes({other.model: {OUTPUTS: "chat"}})
-    _asked(language_model(other.model, api_base=other.url), second, "And then?")
-    assert other.formats == [None]
+
+
+def test_an_output_mode_from_elsewhere_holds_at_any_address(stub: Any) -> None:
+    chosen = AutoAdapter()
+    server = stub(schemas="refuse")
+    chosen.add_output_modes({server.model: {OUTPUTS: "chat"}})
+    _asked(language_model(server.model, api_base=server.url), chosen, "And then?")
+    assert server.formats == [None]
 
 
 @pytest.mark.parametrize("fault", ["500", "400"], ids=["server", "prompt"])

@@ -169,29 +169,92 @@ class Pair(NamedTuple):
     second: Any
 
 
-def test_plain_predictors_are_replaced_wherever_dspy_finds_them_and_one_stays_one() -> None:
-    shared = dspy.Predict(AnswerFromContext, temperature=0.5)
-    shared.demos, shared.lm = [POOL[0]], DummyLM([])
-    module, frozen = Bare(), predictor(AnswerFromContext)
-    parts: Any = module
-    parts.shared, parts.steps, parts.by_name = shared, [shared, dspy.ChainOfThought(AnswerFromContext)], {"b": shared}
-    parts.pair, parts.ours, parts.numbers = Pair(shared, 1), frozen, (1, 2)
-    parts.itself = module  # a circle
-    numbers, paths = parts.numbers, list(predictors_of(module))
+def plain_predictor() -> dspy.Predict:
+    """A predictor of DSPy with settings, a demo and a model of its own."""
+    plain = dspy.Predict(AnswerFromContext, temperature=0.5)
+    plain.demos = [POOL[0]]
+    plain.lm = DummyLM([])
+    return plain
+
+
+def module_with(**attributes: Any) -> Any:
+    module = Bare()
+    for name, value in attributes.items():
+        setattr(module, name, value)
+    return module
+
+
+def test_plain_predictors_are_replaced_wherever_dspy_finds_them() -> None:
+    module = module_with(
+        attribute=plain_predictor(),
+        steps=[plain_predictor(), dspy.ChainOfThought(AnswerFromContext)],
+        by_name={"b": plain_predictor()},
+        pair=Pair(plain_predictor(), 1),
+    )
+    module.itself = module  # a circle
+    paths = list(predictors_of(module))
+
     replace_predictors(module)
 
-    new = parts.shared
-    assert type(new) is Predictor
-    assert parts.steps[0] is parts.by_name["b"] is parts.pair.first is new
-    assert type(parts.pair) is Pair
-    assert (parts.ours, parts.numbers) == (frozen, numbers)
-    assert type(parts.steps[1].predict) is Predictor
+    assert type(module.attribute) is Predictor
+    assert type(module.steps[0]) is Predictor
+    assert type(module.steps[1].predict) is Predictor
+    assert type(module.by_name["b"]) is Predictor
+    assert type(module.pair.first) is Predictor
+    assert type(module.pair) is Pair
     assert list(predictors_of(module)) == paths
-    assert (new.demos, new.lm, new.config, new.stage) == ([POOL[0]], shared.lm, {"temperature": 0.5}, shared.stage)
-    # Its signature is its own: InferRules edits instructions on the class.
-    assert new.signature.equals(AnswerFromContext)
-    assert new.signature is not shared.signature
-    assert type(shared) is dspy.Predict
+
+
+def test_predictor_in_several_places_is_replaced_by_a_single_one() -> None:
+    shared = plain_predictor()
+    module = module_with(attribute=shared, steps=[shared], by_name={"b": shared}, pair=Pair(shared, 1))
+
+    replace_predictors(module)
+
+    assert module.attribute is module.steps[0] is module.by_name["b"] is module.pair.first
+
+
+def test_what_is_no_plain_predictor_is_not_replaced() -> None:
+    ours = predictor(AnswerFromContext)
+    numbers = (1, 2)
+    module = module_with(ours=ours, numbers=numbers)
+
+    replace_predictors(module)
+
+    assert module.ours is ours
+    assert module.numbers is numbers
+
+
+def test_new_predictor_has_what_the_plain_one_has() -> None:
+    plain = plain_predictor()
+    module = module_with(attribute=plain)
+
+    replace_predictors(module)
+
+    new = module.attribute
+    assert new.demos == [POOL[0]]
+    assert new.lm is plain.lm
+    assert new.config == {"temperature": 0.5}
+    assert new.stage == plain.stage
+
+
+def test_new_predictor_has_a_signature_of_its_own() -> None:
+    plain = plain_predictor()
+    module = module_with(attribute=plain)
+
+    replace_predictors(module)
+
+    # InferRules edits instructions on the class.
+    assert module.attribute.signature.equals(AnswerFromContext)
+    assert module.attribute.signature is not plain.signature
+
+
+def test_plain_predictor_itself_does_not_change() -> None:
+    plain = plain_predictor()
+
+    replace_predictors(module_with(attribute=plain))
+
+    assert type(plain) is dspy.Predict
 
 
 class Name(dspy.Signature):

@@ -1,7 +1,7 @@
 """Tasks: the query that they make of an example, what the model is shown of it, with dates, how answers are read."""
 
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import dspy
@@ -29,7 +29,6 @@ from mempiler.engines.models import language_model
 from mempiler.programs.catalog import preset, with_task
 from mempiler.programs.identity import writer_key
 from mempiler.programs.names import METHODS
-from mempiler.programs._relative_dates import resolve_item_dates, resolve_text_dates
 from mempiler.programs.tasks.behavior import newest_actions
 from mempiler.programs.tasks.task import TASKS, TaskSettings, task
 from mempiler.records import estimate_tokens
@@ -283,112 +282,6 @@ def test_an_answer_that_names_no_option_may_be_asked_for_again(scripted, history
     assert (said.answer, len(lm.engine.prompts)) == (found, answers)
 
 
-MONDAY = date(2023, 1, 30)
-ENGLISH = {
-    "Yesterday": "29 January 2023",
-    "tomorrow's": "31 January 2023",
-    "last night": "29 January 2023",
-    "the day before yesterday": "28 January 2023",
-    "the day after tomorrow": "1 February 2023",
-    "last Friday": "27 January 2023",
-    "last tues": "24 January 2023",
-    "last Monday": "23 January 2023",
-    "this past Saturday": "28 January 2023",
-    "this Monday": "30 January 2023",
-    "this coming Sunday": "5 February 2023",
-    "next Monday": "6 February 2023",
-    "last week": "23 to 29 January 2023",
-    "this week": "30 January 2023 to 5 February 2023",
-    "the week before last": "16 to 22 January 2023",
-    "this past weekend": "28 to 29 January 2023",
-    "this weekend": "4 to 5 February 2023",
-    "the weekend before last": "21 to 22 January 2023",
-    "two weekends ago": "21 to 22 January 2023",
-    "last month": "December 2022",
-    "next month": "February 2023",
-    "last year": "2022",
-    "next year's": "2024",
-    "last summer": "summer 2022",
-    "next winter": "winter 2023",
-    "this spring": "spring 2023",
-    "last fall": "fall 2022",
-    "last May": "May 2022",
-    "next April": "April 2023",
-    "3 days ago": "27 January 2023",
-    "a couple of weeks ago": "about 16 January 2023",
-    "six months ago": "July 2022",
-    "a year ago": "2022",
-    "ten years ago": "2013",
-    "two weeks from now": "about 13 February 2023",
-    "the week before 9 June": "29 May 2023 to 4 June 2023",
-    "the Friday before 15 July 2023": "14 July 2023",
-    "the sunday before May 25th, 2022": "22 May 2022",
-    "the day after 31 December 2021": "1 January 2022",
-    "the month after 3 March 2024": "April 2024",
-}
-CHINESE = {
-    "昨天": "2023年1月29日",
-    "昨晚": "2023年1月29日",
-    "大前天": "2023年1月27日",
-    "明天": "2023年1月31日",
-    "后天": "2023年2月1日",
-    "上周五": "2023年1月27日",
-    "上个星期天": "2023年1月29日",
-    "这周三": "2023年2月1日",
-    "下下周三": "2023年2月15日",
-    "上周": "2023年1月23日至2023年1月29日",
-    "上周末": "2023年1月28日至2023年1月29日",
-    "下个月": "2023年2月",
-    "去年": "2022年",
-    "前年": "2021年",
-    "三天前": "2023年1月27日",
-    "两周前": "约2023年1月16日",
-    "两个月前": "2022年11月",
-    "10年前": "2013年",
-}
-UNCLEAR = (
-    "on Friday",
-    "a few days ago",
-    "the last week of May",
-    "this past year",
-    "we go now",
-    "we may meet",
-    "recently",
-    "yesterday [the 29th]",
-    "以前天气很好",
-    "以后天天来",
-    "以前年轻",
-    "二十三天前",
-    "三年前后",
-)
-
-
-@pytest.mark.parametrize(("words", "meant"), [*ENGLISH.items(), *CHINESE.items()])
-def test_the_date_stands_beside_the_words(words: str, meant: str) -> None:
-    assert resolve_text_dates(f"So, {words}!", MONDAY) == f"So, {words} [{meant}]!"
-
-
-@pytest.mark.parametrize("words", UNCLEAR)
-def test_what_is_not_clear_stays(words: str) -> None:
-    assert resolve_text_dates(words, MONDAY) == words
-
-
-def test_only_the_beginning_of_a_long_text_has_dates() -> None:
-    dated = resolve_text_dates(f"I came yesterday. {'x' * 20_000} I went yesterday.", MONDAY)
-    assert dated.count("yesterday [") == 1
-    assert dated.endswith("I went yesterday.")
-
-
-def test_twice_is_once() -> None:
-    once = resolve_text_dates("Last week I met her; the week before 9 June I had not. 上周一起去。", MONDAY)
-    assert resolve_text_dates(once, MONDAY) == once
-
-
-@pytest.mark.parametrize("words", ["yesterday", "300 years ago", "the day before 30 February"])
-def test_what_no_calendar_holds_stays(words: str) -> None:
-    assert resolve_text_dates(words, date(1, 1, 1)) == words
-
-
 def test_a_task_shows_dates_where_it_is_set() -> None:
     hits = (Hit(id="m1", text="We met yesterday.", time=datetime(2023, 1, 30)), Hit(id="m2", text="No date, tomorrow."))
     later = Session(id="s2", time=datetime(2023, 3, 1), turns=(Turn(id="D2:1", speaker="Ann", text="Last night too."),))
@@ -476,17 +369,6 @@ def test_every_task_shows_resolved_dates_unless_told_otherwise(name: str) -> Non
 def test_no_benchmark_decides_for_one_method_alone_whether_dates_are_resolved(method: str) -> None:
     decided = {name for name in BENCHMARKS if any(key.endswith("task.dates") for key in preset(method, name))}
     assert decided == set()
-
-
-def test_dates_stand_beside_the_words_and_leave_the_time_of_a_turn_as_it_is() -> None:
-    own_time = Turn(id="D1:2", speaker="Bob", text="Yesterday.", time=datetime(2024, 1, 1))
-    item = Session(
-        id="D1", time=datetime(2024, 3, 5), turns=(Turn(id="D1:1", speaker="Ann", text="Tomorrow."), own_time)
-    )
-    assert [(turn.text, turn.time) for turn in resolve_item_dates(item).turns] == [
-        ("Tomorrow [6 March 2024].", None),
-        ("Yesterday [31 December 2023].", own_time.time),
-    ]
 
 
 def test_the_budget_of_the_context_holds_with_resolved_dates() -> None:

@@ -1,0 +1,276 @@
+"""Relative dates in English: which ones are read, and how the date beside them is written.
+
+What may mean several days ("on Friday", "a few days ago", "recently") has no rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, timedelta
+from re import Match
+
+from ._date_rules import (
+    DateLanguage,
+    DateRule,
+    DateSpan,
+    Precision,
+    parse_date,
+    week_span,
+    weekend_span,
+)
+
+_WEEKDAYS = {
+    "mon": "monday",
+    "tue": "tuesday",
+    "wed": "wednesday",
+    "thu": "thursday",
+    "fri": "friday",
+    "sat": "saturday",
+    "sun": "sunday",
+}
+"""The weekdays by their first three letters, since people shorten them in many ways."""
+
+_MONTHS = {
+    "january": 1,
+    "february": 2,
+    "march": 3,
+    "april": 4,
+    "may": 5,
+    "june": 6,
+    "july": 7,
+    "august": 8,
+    "september": 9,
+    "october": 10,
+    "november": 11,
+    "december": 12,
+}
+
+_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+"""The month in which a season begins, in the north."""
+_MONTHS_OF_A_SEASON = 3
+
+_DIRECTIONS = {"last": -1, "past": -1, "this": 0, "coming": 1, "next": 1}
+_DIRECTION_WORDS = {-1: "last", 0: "this", 1: "next"}
+"""The words for a direction that dateparser reads: it knows no "this past" and no "this coming"."""
+
+_NUMBERS = {
+    "a": 1,
+    "an": 1,
+    "a couple of": 2,
+    "one": 1,
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+    "ten": 10,
+}
+
+# Parts of the patterns.
+_WEEKDAY = r"(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?"
+_MONTH = "|".join(_MONTHS)
+_PARSED_UNIT = rf"week|month|year|{_WEEKDAY}"
+"""What dateparser reads after "last", "this" and "next"."""
+_OTHER_UNIT = rf"weekend|{'|'.join(_SEASONS)}|{_MONTH}"
+_DIRECTION = rf"last|next|this(?:\s+coming|\s+past(?=\s+(?:weekend|{_WEEKDAY})\b))?"
+_COUNT = rf"\d{{1,3}}|{'|'.join(_NUMBERS)}"
+_DAY_NUMBER = r"(?P<{}>\d{{1,2}})(?:st|nd|rd|th)?"
+_DATE = (
+    # "9 June" or "June 9th", either with a year or without
+    rf"(?:{_DAY_NUMBER.format('day')}\s+(?P<month>{_MONTH})"
+    rf"|(?P<first_month>{_MONTH})\s+{_DAY_NUMBER.format('last_day')})"
+    r"(?:,?\s+(?P<year>\d{4}))?"
+)
+
+
+def write_english_date(span: DateSpan) -> str:
+    """Write a date, e.g. "27 January 2023", "23 to 29 January 2023" or "summer 2022"."""
+    first_day = span.first_day
+    month_and_year = f"{first_day:%B} {first_day.year}"
+    day_month_and_year = f"{first_day.day} {month_and_year}"
+
+    match span.precision:
+        case Precision.DAY:
+            return day_month_and_year
+        case Precision.ABOUT_DAY:
+            return f"about {day_month_and_year}"
+        case Precision.WEEK | Precision.WEEKEND:
+            return _write_range(first_day, span.last_day)
+        case Precision.MONTH:
+            return month_and_year
+        case Precision.SEASON:
+            return f"{span.season} {first_day.year}"
+        case Precision.YEAR:
+            return str(first_day.year)
+
+
+def _write_range(first_day: date, last_day: date) -> str:
+    """Write a range of days; within one month, the month and the year stand once."""
+    end = f"{last_day.day} {last_day:%B} {last_day.year}"
+    if first_day.month == last_day.month:
+        return f"{first_day.day} to {end}"
+    return f"{first_day.day} {first_day:%B} {first_day.year} to {end}"
+
+
+def _read_day(match: Match[str], day: date) -> DateSpan | None:
+    """Read "yesterday", "the day after tomorrow"."""
+    return parse_date(match["words"].lower(), "en", day)
+
+
+def _read_direction(match: Match[str], day: date) -> DateSpan | None:
+    """Read "last week", "this coming Sunday", "next summer"."""
+    # The direction of "this coming" is that of its last word.
+    word = match["direction"].lower().split()[-1]
+    return _unit_span(_DIRECTIONS[word], match["unit"].lower(), day)
+
+
+def _unit_span(direction: int, unit: str, day: date) -> DateSpan | None:
+    """Return the last (-1), this (0) or the next (1) week, weekday, summer or the like."""
+    if unit == "weekend":
+        return weekend_span(day, direction)
+    if unit in _SEASONS:
+        year = _year_of_months(direction, _SEASONS[unit], _MONTHS_OF_A_SEASON, day)
+        return DateSpan(date(year, _SEASONS[unit], 1), Precision.SEASON, unit)
+    if unit in _MONTHS:
+        year = _year_of_months(direction, _MONTHS[unit], 1, day)
+        return DateSpan(date(year, _MONTHS[unit], 1), Precision.MONTH)
+
+    is_weekday = unit not in ("week", "month", "year")
+    name = _WEEKDAYS[unit[:3]] if is_weekday else unit
+    return parse_date(f"{_DIRECTION_WORDS[direction]} {name}", "en", day)
+
+
+def _year_of_months(direction: int, first_month: int, month_count: int, day: date) -> int:
+    """Return the year of the last, this or the next May or summer.
+
+    The last one is over on that day, and the next one has not begun.
+    """
+    is_over = day.month >= first_month + month_count
+    has_begun = day.month >= first_month
+    if direction == -1 and not is_over:
+        return day.year - 1
+    if direction == 1 and has_begun:
+        return day.year + 1
+    return day.year
+
+
+def _read_before_last(match: Match[str], day: date) -> DateSpan:
+    """Read "the week before last" and "the weekend before last"."""
+    if match["unit"].lower() == "weekend":
+        return weekend_span(day, -2)
+    return week_span(day, -2)
+
+
+def _read_count(match: Match[str], day: date) -> DateSpan | None:
+    """Read "two weeks ago", "3 days from now"."""
+    number = _read_number(match["number"])
+    unit = match["unit"].lower()
+    way = " ".join(match["way"].lower().split())
+
+    if unit != "week":
+        return parse_date(f"{number} {unit}s {way}", "en", day)
+
+    # Unlike "last week", "two weeks ago" is no week from Monday to Sunday, but a day or so.
+    span = parse_date(f"{7 * number} days {way}", "en", day)
+    if span is None:
+        return None
+    return DateSpan(span.first_day, Precision.ABOUT_DAY)
+
+
+def _read_weekend_count(match: Match[str], day: date) -> DateSpan:
+    """Read "two weekends ago", "three weekends from now"."""
+    number = _read_number(match["number"])
+    is_past = match["way"].lower() == "ago"
+    return weekend_span(day, -number if is_past else number)
+
+
+def _read_number(text: str) -> int:
+    """Read "3" or "three"."""
+    word = text.lower()
+    return _NUMBERS[word] if word in _NUMBERS else int(word)
+
+
+def _read_around_date(match: Match[str], day: date) -> DateSpan | None:
+    """Read "the Friday before 15 July 2023"; without a year, the nearest such date counts.
+
+    Raises:
+        ValueError: There is no such day in that year, e.g. 30 February.
+    """
+    month = _MONTHS[(match["month"] or match["first_month"]).lower()]
+    day_of_month = int(match["day"] or match["last_day"])
+    if match["year"]:
+        anchor = date(int(match["year"]), month, day_of_month)
+    else:
+        years = (day.year - 1, day.year, day.year + 1)
+        candidates = [date(year, month, day_of_month) for year in years]
+        anchor = min(candidates, key=lambda candidate: abs(candidate - day))
+
+    direction = -1 if match["way"].lower() == "before" else 1
+    unit = match["unit"].lower()
+    if unit == "day":
+        return DateSpan(anchor + timedelta(days=direction), Precision.DAY)
+    return _unit_span(direction, unit, anchor)
+
+
+def _rule(
+    words: str,
+    read: Callable[[Match[str], date], DateSpan | None],
+    *,
+    uses_dateparser: bool,
+) -> DateRule:
+    """Return the rule for some words, which may be followed by "'s"."""
+    # "The last week of May" is not the week before this one, and a date in brackets is there
+    # already.
+    pattern = rf"\b(?:{words})\b(?:['’]s\b)?(?!\s+of\b|\s*\[)"
+    return DateRule(re.compile(pattern, re.IGNORECASE), read, uses_dateparser)
+
+
+ENGLISH = DateLanguage(
+    sign=re.compile(
+        "yesterday|tomorrow|last|next|this|ago|from|before|after",
+        re.IGNORECASE,
+    ),
+    rules=(
+        _rule(
+            rf"the\s+(?P<unit>day|{_PARSED_UNIT}|{_OTHER_UNIT})\s+(?P<way>before|after)\s+{_DATE}",
+            _read_around_date,
+            uses_dateparser=False,
+        ),
+        _rule(
+            "(?P<words>the day before yesterday|the day after tomorrow"
+            "|yesterday|tomorrow|last night)",
+            _read_day,
+            uses_dateparser=True,
+        ),
+        _rule(
+            rf"(?P<direction>{_DIRECTION})\s+(?P<unit>{_PARSED_UNIT})",
+            _read_direction,
+            uses_dateparser=True,
+        ),
+        _rule(
+            rf"(?P<direction>{_DIRECTION})\s+(?P<unit>{_OTHER_UNIT})",
+            _read_direction,
+            uses_dateparser=False,
+        ),
+        _rule(
+            r"the\s+(?P<unit>week|weekend)\s+before\s+last",
+            _read_before_last,
+            uses_dateparser=False,
+        ),
+        _rule(
+            rf"(?P<number>{_COUNT})\s+(?P<unit>day|week|month|year)s?\s+(?P<way>ago|from\s+now)",
+            _read_count,
+            uses_dateparser=True,
+        ),
+        _rule(
+            rf"(?P<number>{_COUNT})\s+weekends?\s+(?P<way>ago|from\s+now)",
+            _read_weekend_count,
+            uses_dateparser=False,
+        ),
+    ),
+    write=write_english_date,
+)

@@ -1,0 +1,283 @@
+"""Relative dates: what is written beside them, and what stays as it was said."""
+
+import runpy
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from mempiler import Session, Turn
+from mempiler.programs._date_rules import parse_date
+from mempiler.programs._relative_dates import (
+    MAX_DATES_OF_A_RULE,
+    resolve_item_dates,
+    resolve_text_dates,
+)
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+MONDAY = date(2023, 1, 30)
+ENGLISH = {
+    "Yesterday": "29 January 2023",
+    "tomorrow's": "31 January 2023",
+    "last night": "29 January 2023",
+    "the day before yesterday": "28 January 2023",
+    "the day after tomorrow": "1 February 2023",
+    "last Friday": "27 January 2023",
+    "last tues": "24 January 2023",
+    "last Monday": "23 January 2023",
+    "this past Saturday": "28 January 2023",
+    "this Monday": "30 January 2023",
+    "this coming Sunday": "5 February 2023",
+    "next Monday": "6 February 2023",
+    "last week": "23 to 29 January 2023",
+    "this week": "30 January 2023 to 5 February 2023",
+    "the week before last": "16 to 22 January 2023",
+    "this past weekend": "28 to 29 January 2023",
+    "this weekend": "4 to 5 February 2023",
+    "the weekend before last": "21 to 22 January 2023",
+    "two weekends ago": "21 to 22 January 2023",
+    "two weekends from now": "18 to 19 February 2023",
+    "last month": "December 2022",
+    "next  month": "February 2023",
+    "last year": "2022",
+    "next year's": "2024",
+    "last summer": "summer 2022",
+    "next winter": "winter 2023",
+    "this spring": "spring 2023",
+    "last fall": "fall 2022",
+    "last winter": "winter 2022",
+    "last May": "May 2022",
+    "last January": "January 2022",
+    "this May": "May 2023",
+    "next January": "January 2024",
+    "next April": "April 2023",
+    "3 days ago": "27 January 2023",
+    "a couple of weeks ago": "about 16 January 2023",
+    "six months ago": "July 2022",
+    "a year ago": "2022",
+    "ten years ago": "2013",
+    "999 days ago": "6 May 2020",
+    "two weeks from now": "about 13 February 2023",
+    "three days from\nnow": "2 February 2023",
+    "the week before 9 June": "29 May 2023 to 4 June 2023",
+    "the Friday before 15 July 2023": "14 July 2023",
+    "the sunday before May 25th, 2022": "22 May 2022",
+    "the day after 31 December 2021": "1 January 2022",
+    "the day before 20 December": "19 December 2022",
+    "the month after 3 March 2024": "April 2024",
+    "the summer after 3 March 2024": "summer 2024",
+    "the weekend after 3 March 2024": "9 to 10 March 2024",
+}
+CHINESE = {
+    "昨天": "2023年1月29日",
+    "昨晚": "2023年1月29日",
+    "大前天": "2023年1月27日",
+    "明天": "2023年1月31日",
+    "后天": "2023年2月1日",
+    "上周五": "2023年1月27日",
+    "上个星期天": "2023年1月29日",
+    "这周三": "2023年2月1日",
+    "下下周三": "2023年2月15日",
+    "上周": "2023年1月23日至2023年1月29日",
+    "这个星期": "2023年1月30日至2023年2月5日",
+    "下礼拜": "2023年2月6日至2023年2月12日",
+    "上上周": "2023年1月16日至2023年1月22日",
+    "上周末": "2023年1月28日至2023年1月29日",
+    "下个月": "2023年2月",
+    "上月": "2022年12月",
+    "这个月": "2023年1月",
+    "下下个月": "2023年3月",
+    "去年": "2022年",
+    "今年": "2023年",
+    "前年": "2021年",
+    "后年": "2025年",
+    "三天前": "2023年1月27日",
+    "5日之前": "2023年1月25日",
+    "两周前": "约2023年1月16日",
+    "3个星期以前": "约2023年1月9日",
+    "两个月前": "2022年11月",
+    "10年前": "2013年",
+}
+UNCLEAR = (
+    "on Friday",
+    "a few days ago",
+    "the last week of May",
+    "this past year",
+    "we go now",
+    "we may meet",
+    "recently",
+    "yesterday [the 29th]",
+    "以前天气很好",
+    "以后天天来",
+    "以前年轻",
+    "二十三天前",
+    "三年前后",
+    "上周五 [27 日]",
+)
+
+
+@pytest.mark.parametrize(("words", "meant"), [*ENGLISH.items(), *CHINESE.items()])
+def test_the_date_stands_beside_the_words(words: str, meant: str) -> None:
+    assert resolve_text_dates(f"So, {words}!", MONDAY) == f"So, {words} [{meant}]!"
+
+
+@pytest.mark.parametrize("words", UNCLEAR)
+def test_what_is_not_clear_stays(words: str) -> None:
+    assert resolve_text_dates(words, MONDAY) == words
+
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+SEVENTY_DAYS = [date(2023, 1, 1) + timedelta(days=11 * number) for number in range(70)]
+"""Days of 2023 to 2025, ten of each weekday."""
+
+
+def written(day: date) -> str:
+    return f"{day.day} {day:%B %Y}"
+
+
+@pytest.mark.parametrize("weekday", range(7), ids=WEEKDAYS)
+@pytest.mark.parametrize(
+    ("words", "first_distance"),
+    [("last", -7), ("this past", -7), ("this", 0), ("this coming", 1), ("next", 1)],
+)
+def test_weekday_lies_within_seven_days(weekday: int, words: str, first_distance: int) -> None:
+    for day in SEVENTY_DAYS:
+        possible_days = [day + timedelta(days=first_distance + number) for number in range(7)]
+        (expected_day,) = [possible for possible in possible_days if possible.weekday() == weekday]
+        text = f"{words} {WEEKDAYS[weekday]}"
+        assert resolve_text_dates(text, day) == f"{text} [{written(expected_day)}]"
+
+
+@pytest.mark.parametrize("name", ["mon", "tue", "tues", "wed", "thu", "thurs", "fri", "sat", "sun"])
+def test_short_name_of_a_weekday_is_read_as_the_full_name(name: str) -> None:
+    (full_name,) = [weekday for weekday in WEEKDAYS if weekday.lower().startswith(name[:3])]
+    full_text = resolve_text_dates(f"last {full_name}", MONDAY)
+    assert resolve_text_dates(f"last {name}", MONDAY) == full_text.replace(full_name, name)
+
+
+@pytest.mark.parametrize(
+    ("words", "weeks_later"),
+    [("last week", -1), ("this week", 0), ("next week", 1), ("上周", -1), ("下下周", 2)],
+)
+def test_week_begins_on_its_monday(words: str, weeks_later: int) -> None:
+    for day in SEVENTY_DAYS:
+        monday = day + timedelta(weeks=weeks_later, days=-day.weekday())
+        text = resolve_text_dates(words, day)
+        if words.isascii():
+            assert f"[{monday.day} " in text
+            assert f" to {written(monday + timedelta(days=6))}]" in text
+        else:
+            assert f"[{monday.year}年{monday.month}月{monday.day}日至" in text
+
+
+@pytest.mark.parametrize(
+    ("day", "last_month", "next_month"),
+    [
+        (date(2023, 3, 31), "February 2023", "April 2023"),
+        (date(2024, 2, 29), "January 2024", "March 2024"),
+        (date(2024, 1, 31), "December 2023", "February 2024"),
+        (date(2024, 12, 31), "November 2024", "January 2025"),
+    ],
+)
+def test_months_are_counted_from_the_end_of_a_month(
+    day: date, last_month: str, next_month: str
+) -> None:
+    text = resolve_text_dates("last month, next month, a month ago", day)
+    assert (
+        text == f"last month [{last_month}], next month [{next_month}], a month ago [{last_month}]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "first_day"),
+    [
+        ("last month", date(2023, 2, 1)),
+        ("2 months ago", date(2023, 1, 1)),
+        ("last year", date(2022, 1, 1)),
+    ],
+)
+def test_month_or_year_begins_on_its_first_day(words: str, first_day: date) -> None:
+    span = parse_date(words, "en", date(2023, 3, 31))
+    assert span is not None
+    assert span.first_day == first_day
+
+
+def test_days_are_counted_over_the_leap_day() -> None:
+    assert resolve_text_dates("2 days ago", date(2024, 3, 1)) == "2 days ago [28 February 2024]"
+
+
+def test_only_the_beginning_of_a_long_text_has_dates() -> None:
+    text = resolve_text_dates(f"I came yesterday. {'x' * 20_000} I went yesterday.", MONDAY)
+    assert text.count("yesterday [") == 1
+    assert text.endswith("I went yesterday.")
+
+
+def test_number_of_dates_in_a_text_is_limited() -> None:
+    text = resolve_text_dates("yesterday, " * (MAX_DATES_OF_A_RULE + 5), MONDAY)
+    assert text.count("[29 January 2023]") == MAX_DATES_OF_A_RULE
+
+
+def test_twice_is_once() -> None:
+    once = resolve_text_dates(
+        "Last week I met her; the week before 9 June I had not. 上周一起去。", MONDAY
+    )
+    assert once.count("[") == 3
+    assert resolve_text_dates(once, MONDAY) == once
+
+
+@pytest.mark.parametrize(
+    "words", ["yesterday", "last Friday", "last week", "300 years ago", "前年", "上上周"]
+)
+def test_date_before_the_first_year_is_not_written(words: str) -> None:
+    assert resolve_text_dates(words, date(1, 1, 1)) == words
+
+
+@pytest.mark.parametrize(
+    "words", ["tomorrow", "next Friday", "this week", "next year", "后年", "下下周", "下周"]
+)
+def test_date_after_the_last_year_is_not_written(words: str) -> None:
+    assert resolve_text_dates(words, date(9999, 12, 31)) == words
+
+
+def test_part_of_words_is_not_read_where_the_whole_has_no_date() -> None:
+    # The week after the next ends in the year 10000; 下周, in its second half, does not.
+    assert resolve_text_dates("下下周", date(9999, 12, 15)) == "下下周"
+
+
+def test_day_that_no_month_has_is_not_written() -> None:
+    words = "the day before 30 February"
+    assert resolve_text_dates(words, MONDAY) == words
+
+
+def test_dates_stand_beside_the_words_and_leave_the_time_of_a_turn_as_it_is() -> None:
+    turn = Turn(id="D1:1", speaker="Ann", text="Tomorrow.")
+    turn_with_time = Turn(id="D1:2", speaker="Bob", text="Yesterday.", time=datetime(2024, 1, 1))
+    item = Session(id="D1", time=datetime(2024, 3, 5), turns=(turn, turn_with_time))
+
+    texts_and_times = [(turn.text, turn.time) for turn in resolve_item_dates(item).turns]
+
+    assert texts_and_times == [
+        ("Tomorrow [6 March 2024].", None),
+        ("Yesterday [31 December 2023].", turn_with_time.time),
+    ]
+
+
+def test_item_without_relative_dates_is_returned_itself() -> None:
+    turn = Turn(id="D1:1", speaker="Ann", text="Before us lay the lake.")
+    item = Session(id="D1", time=datetime(2024, 3, 5), turns=(turn,))
+    assert resolve_item_dates(item) is item
+
+
+def test_tables_of_the_page_are_current() -> None:
+    script = runpy.run_path(str(DOCS / "relative_dates.py"))
+    page = (DOCS / "relative_dates.md").read_text(encoding="utf-8")
+    assert page.endswith(script["tables"]()), "run python docs/relative_dates.py"
+
+
+def test_our_rules_read_nothing_that_dateparser_reads_correctly() -> None:
+    page = (DOCS / "relative_dates.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.endswith("| our rule |")]
+    assert rows
+    for _expression, parsed_date, shown_date, _reader in rows:
+        assert parsed_date != shown_date
