@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mempiler.memory.entry import DIALOGUE, Entry
 from mempiler.memory.memory import Memory, TurnMemory
-from mempiler.programs.baselines.retrieval import logged
+from mempiler.programs.baselines.logs import logged_memory_class
 from mempiler.programs.pramem.memory import ExperienceMemory
 from mempiler.records import Action, AnyItem, Behavior, Logs, Profile, Session, Turn
 
@@ -17,7 +17,7 @@ class NoteMemory(Memory[Entry]):
 
 @pytest.mark.parametrize("inner_class", [NoteMemory, ExperienceMemory])
 def test_memory_beneath_logs_decides_how_it_continues(inner_class: type[Memory[Any]]) -> None:
-    logged_class: Any = logged(inner_class)
+    logged_class: Any = logged_memory_class(inner_class)
     before = logged_class(answered=True)
     finalized = logged_class(inner=inner_class())
 

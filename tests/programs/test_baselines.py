@@ -7,7 +7,7 @@ import dspy
 import pytest
 from mempiler import Context, History, Logs, Query, Session, Turn, build
 from mempiler.engines.embedders import embedder
-from mempiler.programs.baselines.written import Strength
+from mempiler.programs.baselines.memory_bank import Strength
 from mempiler.records import format_time
 
 
