@@ -100,10 +100,17 @@ def logged_memory_class(inner_class: type[Memory[Any]]) -> type[LoggedMemory]:
 
     It is always the same class, so that memories of two programs can be equal.
     """
+    # Every empty memory needs an inner memory of its own: its versions share a search index, and
+    # with one inner memory for all users, each search would replace the index of another user.
+    inner_field = Field(
+        default_factory=inner_class,
+        # The schema is part of the key of stored memories, and shows no default of a factory.
+        json_schema_extra={"default": inner_class().model_dump(mode="json")},
+    )
     return create_model(
         f"Logged{inner_class.__name__}",
         __base__=LoggedMemory,
-        inner=(inner_class, inner_class()),
+        inner=(inner_class, inner_field),
     )
 
 

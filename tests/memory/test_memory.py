@@ -27,6 +27,15 @@ def test_memory_beneath_logs_decides_how_it_continues(inner_class: type[Memory[A
     assert continued.inner is before.inner.continue_from(finalized.inner)
 
 
+def test_empty_memories_beneath_logs_share_no_search_index() -> None:
+    logged_class: Any = logged_memory_class(TurnMemory)
+
+    memory, other_memory = logged_class(), logged_class()
+
+    assert memory == other_memory
+    assert memory.inner.lineage is not other_memory.inner.lineage
+
+
 def turn(number: int) -> Turn:
     return Turn(id=f"x:{number}", speaker="Ann", text="I  moved\nto Lisbon.", caption="a street")
 
