@@ -44,7 +44,7 @@ from mempiler import Session, Store, Turn, Update
 from mempiler.memory.memory import TurnMemory
 from mempiler.memory.store import queue
 from mempiler.memory.store.owner import Owner
-from mempiler.programs.baselines.retrieval import TurnRAG, TurnWriter
+from mempiler.programs.baselines.turn_rag import TurnRAG, TurnWriter
 from mempiler.programs.program import MemoryProgram
 from mempiler.programs.tasks.task import QuestionAnswering
 from mempiler.serving.memories import Memories

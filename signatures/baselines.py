@@ -1,6 +1,6 @@
 """The prompts of the baselines that write a memory, in our own words.
 
-`programs/baselines/written.py` names their papers. The prompts, baseline by baseline:
+The files of the baselines in `programs/baselines/` name their papers. The prompts:
 
 - Recursive summaries (Wang et al. 2023): `UpdateSummary`, after each session.
 - Summaries of device logs, which Mem-PAL adds without printing a prompt: `UpdateLogSummary`.

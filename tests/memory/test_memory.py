@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mempiler.memory.entry import DIALOGUE, Entry
 from mempiler.memory.memory import Memory, TurnMemory
-from mempiler.programs.baselines.retrieval import logged
+from mempiler.programs.baselines.logs import logged_memory_class
 from mempiler.programs.pramem.memory import ExperienceMemory
 from mempiler.records import Action, AnyItem, Behavior, Logs, Profile, Session, Turn
 
@@ -17,7 +17,7 @@ class NoteMemory(Memory[Entry]):
 
 @pytest.mark.parametrize("inner_class", [NoteMemory, ExperienceMemory])
 def test_memory_beneath_logs_decides_how_it_continues(inner_class: type[Memory[Any]]) -> None:
-    logged_class: Any = logged(inner_class)
+    logged_class: Any = logged_memory_class(inner_class)
     before = logged_class(answered=True)
     finalized = logged_class(inner=inner_class())
 
@@ -25,6 +25,15 @@ def test_memory_beneath_logs_decides_how_it_continues(inner_class: type[Memory[A
 
     assert continued.answered
     assert continued.inner is before.inner.continue_from(finalized.inner)
+
+
+def test_empty_memories_beneath_logs_share_no_search_index() -> None:
+    logged_class: Any = logged_memory_class(TurnMemory)
+
+    memory, other_memory = logged_class(), logged_class()
+
+    assert memory == other_memory
+    assert memory.inner.lineage is not other_memory.inner.lineage
 
 
 def turn(number: int) -> Turn:

@@ -7,7 +7,7 @@ import dspy
 import pytest
 from mempiler import Context, History, Logs, Query, Session, Turn, build
 from mempiler.engines.embedders import embedder
-from mempiler.programs.baselines.written import Strength
+from mempiler.programs.baselines.memory_bank import Strength
 from mempiler.records import format_time
 
 
@@ -177,6 +177,21 @@ def test_the_summaries_of_dialogues_and_of_logs_are_two(scripted: Any) -> None:
     asked = [text for kind, text in lm.engine.prompts if kind == "log_summary"]
     assert "log_summary about running shoes, number 1." in asked[1]
     assert not any("[D" in text for text in asked)
+
+
+def test_an_empty_summary_of_logs_keeps_the_one_before_it_and_is_counted(scripted: Any) -> None:
+    # The second logs are tried as they came and in two halves.
+    replies = ["Ann runs.", "", "", "", "Ann runs. Ann has a bad knee."]
+    program = build("logs+no-memory", earlier="summary")
+    with dspy.context(lm=scripted(lambda kind, text, n: {"log_summary": replies[n - 1]})):
+        node = program.remember(LOGGED)
+
+    assert node.memory.log_summary.summary == "Ann runs. Ann has a bad knee."
+    failed_turns = [turn.id for failed in node.memory.failed_items for turn in failed.item.turns]
+    assert failed_turns == ["L2:1", "L2:2"]
+    failures = [failure for part in node.ancestors() for failure in part.failures]
+    assert [failure.where for failure in failures] == ["update_logs"] * 3
+    assert [entry.id for entry in node.memory.current] == ["L3:1", "L3:2"]
 
 
 START = datetime(2024, 1, 1)

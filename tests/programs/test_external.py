@@ -327,7 +327,7 @@ def test_settings_and_things_that_do_not_fit_are_refused(thing, config, problem)
 
 def test_what_a_name_stands_for():
     assert load_target("turn-rag") is None
-    assert load_target("mempiler.programs.baselines.retrieval:TurnRAG") is None
+    assert load_target("mempiler.programs.baselines.turn_rag:TurnRAG") is None
     assert load_target("http://127.0.0.1:1/v1") is not None
     with pytest.raises(ProgramError, match="Method, and has neither add and search nor the"):
         load_target("json:JSONDecoder")

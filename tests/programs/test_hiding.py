@@ -17,7 +17,7 @@ from mempiler.memory.edits import Amendment, Amendments, amendment_scope
 from mempiler.programs.adapter import adapter
 from mempiler.programs._json_adapter import SchemaAdapter
 from mempiler.programs._output_schema import output_schema
-from mempiler.programs.baselines.written import SummaryMemory
+from mempiler.programs.baselines.recursive_summary import SummaryMemory
 from mempiler.programs.catalog import needs_embedder
 from mempiler.programs.h2memory.memory import Background, HeterogeneousMemory, Situation
 from mempiler.programs.memory_r2.memory import Edit, FactMemory

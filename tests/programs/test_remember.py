@@ -14,7 +14,7 @@ from mempiler import Memory, MemoryProgram, Update, Writer, build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.programs.adapter import adapter
 from mempiler.memory.memory import TurnMemory
-from mempiler.programs.baselines.retrieval import TurnWriter
+from mempiler.programs.baselines.turn_rag import TurnWriter
 from mempiler.programs.cache import MemoryCache
 from mempiler.programs.identity import digest, program_digest, rollout, writer_digest, writer_key
 from mempiler.programs.single_flight import SingleFlight

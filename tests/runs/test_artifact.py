@@ -259,7 +259,7 @@ def test_a_crash_while_saving_leaves_the_old_program(saved, monkeypatch, error, 
 
 
 def test_code_outside_the_package_runs_only_when_allowed(tmp_path, monkeypatch):
-    source = "from mempiler.programs.baselines.retrieval import TurnRAG\nclass Mine(TurnRAG): pass\n"
+    source = "from mempiler.programs.baselines.turn_rag import TurnRAG\nclass Mine(TurnRAG): pass\n"
     (tmp_path / "saved_program_of_mine.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     save(build("saved_program_of_mine:Mine"), tmp_path / "program")

@@ -147,7 +147,7 @@ def test_a_variant_that_fails_or_is_not_installed_is_named_and_the_others_are_ru
 
 def test_seeds_repeat_what_draws_and_nothing_else(make_paper, tmp_path, monkeypatch):
     (tmp_path / "drawing.py").write_text(
-        "from mempiler.programs.baselines.retrieval import TurnRAG, TurnRAGSettings\n"
+        "from mempiler.programs.baselines.turn_rag import TurnRAG, TurnRAGSettings\n"
         "class DrawingSettings(TurnRAGSettings):\n"
         "    seed: int = 0\n"
         "class Drawing(TurnRAG):\n"

@@ -1,0 +1,352 @@
+"""`logs+METHOD`: device logs beside the memory of any other method.
+
+    write     logs are kept apart; everything else is written by METHOD
+    question  what METHOD recalls, then what is shown of earlier logs, then all current logs
+
+The current session is the one whose dialogue is about to begin. Its logs are all that came since
+the last dialogue; they stay current after their dialogue, until there are newer ones. Of earlier
+logs a query sees the nearest, a summary that a model keeps, or nothing (the setting `earlier`).
+
+Paper: Mem-PAL, appendix C, which gives such logs to its baselines. It prints no prompt for their
+summary: that is ours.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, Literal, Self
+
+from pydantic import Field, create_model
+
+from ...memory.edits import EntryEdits
+from ...memory.entry import Entry
+from ...memory.memory import Memory, turn_entries
+from ...memory.search.embedder import Embedder
+from ...memory.search.index_cache import IndexCache
+from ...records import Context, Hit, Item, Logs, Query, Session
+from ...signatures.baselines import UpdateLogSummary
+from .._fallback import FEW, as_fallback
+from ..method import Method, Policy
+from ..predictor import predictor
+from ..reader import ANY_COSINE, Reader
+from ..settings import EntryCount, Settings
+from ..writer import Update, Writer
+from .recursive_summary import MAX_SUMMARY_LENGTH, SummaryMemory, keep_summary
+
+EarlierLogs = Literal["search", "summary", "none"]
+"""What a query sees of earlier logs: the nearest entries, one summary, or nothing."""
+
+_EARLIER_BY_METHOD: dict[str, EarlierLogs] = {
+    "no-memory": "none",
+    "recursive-summary": "summary",
+}
+"""What Mem-PAL shows of earlier logs beside a baseline; beside all others, the nearest entries."""
+
+
+class LoggedMemory(Memory[Entry]):
+    """The memory of the inner method, and the logs beside it.
+
+    The fields of this class are part of the key of stored memories.
+    """
+
+    inner: Memory[Any] = Memory()
+    """The memory of the inner method; `logged_memory_class` names its class."""
+    earlier: tuple[Entry, ...] = ()
+    """Log entries of all sessions but the current one, in time order."""
+    current: tuple[Entry, ...] = ()
+    """Log entries of the current session, in time order."""
+    answered: bool = False
+    """Whether there was a dialogue after the current logs."""
+    log_summary: SummaryMemory = SummaryMemory()
+    """The summary of all logs; empty unless the setting `earlier` asks for one."""
+
+    def entries(self) -> list[Entry]:
+        return [*self.inner.entries(), *self.logs()]
+
+    def logs(self) -> tuple[Entry, ...]:
+        """Return all log entries, in time order."""
+        return (*self.earlier, *self.current)
+
+    def with_logs(self, logs: Logs, keep_earlier: bool) -> Self:
+        """Return the memory with further logs, which belong to the current session.
+
+        If there was a dialogue after the logs so far, these become earlier logs.
+
+        Args:
+            logs: The further logs.
+            keep_earlier: Whether earlier logs are kept at all.
+        """
+        new_entries = turn_entries(logs)
+        if not self.answered:
+            return self.replace(current=(*self.current, *new_entries))
+
+        earlier = self.logs() if keep_earlier else ()
+        return self.replace(earlier=earlier, current=new_entries, answered=False)
+
+    def with_inner(self, inner_update: Update[Any]) -> Update[Self]:
+        """Return the update of the inner memory as an update of this one."""
+        memory = self.replace(inner=inner_update.memory)
+        return Update(memory, inner_update.failed_items)
+
+    def continue_from(self, finalized: Any) -> Self:
+        return self.replace(inner=self.inner.continue_from(finalized.inner))
+
+
+@functools.cache
+def logged_memory_class(inner_class: type[Memory[Any]]) -> type[LoggedMemory]:
+    """Return the class of memories with logs over an inner memory of some class.
+
+    It is always the same class, so that memories of two programs can be equal.
+    """
+    # Every empty memory needs an inner memory of its own: its versions share a search index, and
+    # with one inner memory for all users, each search would replace the index of another user.
+    inner_field = Field(
+        default_factory=inner_class,
+        # The schema is part of the key of stored memories, and shows no default of a factory.
+        json_schema_extra={"default": inner_class().model_dump(mode="json")},
+    )
+    return create_model(
+        f"Logged{inner_class.__name__}",
+        __base__=LoggedMemory,
+        inner=(inner_class, inner_field),
+    )
+
+
+class LoggedWriter(Writer[LoggedMemory]):
+    """Keep logs apart, and leave everything else to the inner writer.
+
+    Args:
+        inner: Writes everything but logs.
+        settings: How logs are kept.
+    """
+
+    longest_text = MAX_SUMMARY_LENGTH
+
+    settings: LogWriterSettings
+
+    def __init__(self, inner: Writer[Any], settings: LogWriterSettings) -> None:
+        super().__init__(settings)
+        self.inner = inner
+        self.Memory = logged_memory_class(inner.Memory)
+        self.recent_mode = inner.recent_mode
+        self.shows_entries = inner.shows_entries
+        if settings.earlier == "summary":
+            self.update_logs = predictor(UpdateLogSummary)
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """The embedder of the inner writer, whose name is part of the key of memories."""
+        return getattr(self.inner, "embedder", None)
+
+    @property
+    def needs_extraction(self) -> bool:
+        return self.inner.needs_extraction
+
+    @property
+    def needs_finalizing(self) -> bool:
+        return self.inner.needs_finalizing
+
+    def extract(self, item: Item) -> Any:
+        """Return what the inner writer extracts; nothing from logs."""
+        if isinstance(item, Logs):
+            return None
+        return self.inner.extract(item)
+
+    def update(self, memory: LoggedMemory, item: Item, extraction: Any) -> Update[LoggedMemory]:
+        if isinstance(item, Logs):
+            # Nothing else reads earlier logs one by one.
+            keep_earlier = self.settings.earlier == "search"
+            return self._summarize(memory.with_logs(item, keep_earlier), item)
+
+        if isinstance(item, Session):
+            memory = memory.replace(answered=True)
+        return memory.with_inner(self.inner.update(memory.inner, item, extraction))
+
+    def update_with_part(self, memory: LoggedMemory, part: Item) -> Update[LoggedMemory]:
+        # Logs that failed are in the memory already. Only the summary lacks them.
+        if isinstance(part, Logs):
+            return self._summarize(memory, part)
+        return memory.with_inner(self.inner.update_with_part(memory.inner, part))
+
+    def finalize(self, memory: LoggedMemory) -> Update[LoggedMemory]:
+        return memory.with_inner(self.inner.finalize(memory.inner))
+
+    def _summarize(self, memory: LoggedMemory, logs: Logs) -> Update[LoggedMemory]:
+        """Return the memory with new logs in the summary, if a summary is kept."""
+        if self.settings.earlier != "summary" or not logs.spoken:
+            return Update(memory)
+
+        update = self._summary_with(logs, memory.log_summary)
+        return Update(memory.replace(log_summary=update.memory), update.failed_items)
+
+    def _summary_with(self, logs: Logs, known: SummaryMemory) -> Update[SummaryMemory]:
+        """Return the summary of the logs that are known and of new ones."""
+        max_words = self.settings.max_words
+        prediction = self.try_call(
+            self.update_logs,
+            logs_known_before=known.summary,
+            new_logs="\n".join(turn.line(logs.time) for turn in logs.spoken),
+            max_words=max_words,
+        )
+        if prediction is None:
+            return Update(known, failed_items=(logs,))
+
+        summary = (prediction.log_summary or "").strip()
+        if not summary:
+            return keep_summary(known, logs, "update_logs")
+        return Update(known.with_summary(summary, logs, max_words))
+
+
+class LoggedReader(Reader[LoggedMemory]):
+    """Recall what the inner reader recalls, and logs after it.
+
+    Args:
+        inner: Reads the memory of the inner method.
+        settings: How logs are recalled.
+        embedder: Searches logs as the inner method searches; None searches them by words.
+    """
+
+    def __init__(
+        self, inner: Reader[Any], settings: LogReaderSettings, embedder: Embedder | None
+    ) -> None:
+        super().__init__(settings)
+        self.inner = inner
+        self.k = settings.k
+        self.hybrid = inner.hybrid
+        # A minimum is a cosine, and a hit by words may have any cosine.
+        self.min_score = ANY_COSINE if inner.hybrid else 0.0
+        self.indexes = IndexCache(embedder, hybrid=inner.hybrid, parts=LoggedMemory.logs)
+
+    def search(
+        self,
+        memory: LoggedMemory,
+        queries: Sequence[str],
+        k: int = 10,
+        min_score: float | None = None,
+    ) -> list[list[Hit]]:
+        """Return entries of the inner method and log entries together, best first.
+
+        Their scores can be compared only if the inner method searches in the same way.
+        """
+        inner_results = self.inner.search(memory.inner, queries, k, min_score)
+        if not memory.logs():
+            return inner_results
+
+        lowest = self.min_score if min_score is None else min_score
+        log_results = self.indexes.search(memory, queries, k, lowest)
+
+        results: list[list[Hit]] = []
+        for inner_hits, log_hits in zip(inner_results, log_results, strict=True):
+            hits = sorted([*inner_hits, *log_hits], key=_score, reverse=True)
+            results.append(hits[:k])
+        return results
+
+    def entries(self, memory: LoggedMemory) -> Sequence[Entry]:
+        return [*self.inner.entries(memory.inner), *memory.logs()]
+
+    def with_edits(self, memory: LoggedMemory, edits: EntryEdits) -> LoggedMemory:
+        """Return the memory with edits of the inner memory, the logs and their summary."""
+        sentences = edits.amended_entries(memory.log_summary.sentences)
+        with_edited_logs = super().with_edits(memory, edits)
+        return with_edited_logs.replace(
+            inner=self.inner.with_edits(memory.inner, edits),
+            log_summary=memory.log_summary.replace(sentences=sentences),
+        )
+
+    def recall(self, memory: LoggedMemory, query: Query) -> Context:
+        """Return what the inner reader recalls, then earlier logs, then all current logs."""
+        context = self.inner.recall(memory.inner, query)
+        inner_hits = context.hits or self._inner_fallback(memory, query)
+        hits = (
+            *inner_hits,
+            *memory.log_summary.hits("log_summary"),
+            *self._nearest_earlier_logs(memory, query),
+            *_current_logs(memory, query),
+        )
+        return context.model_copy(update={"hits": hits})
+
+    def _inner_fallback(self, memory: LoggedMemory, query: Query) -> tuple[Hit, ...]:
+        """Return what is shown of the inner memory where its reader recalls nothing.
+
+        `Method.recall` does not do it: with the current logs, something was found.
+        """
+        shown_ids = query.shown_turn_ids
+        candidates = self.inner.fallback(memory.inner, query)
+        new_hits = (hit for hit in candidates if hit.id not in shown_ids)
+        return as_fallback(islice(new_hits, FEW))
+
+    def _nearest_earlier_logs(self, memory: LoggedMemory, query: Query) -> list[Hit]:
+        if not memory.earlier:
+            return []
+
+        earlier_ids = {entry.id for entry in memory.earlier}
+        hits_per_query = self.indexes.search(
+            memory,
+            [query.search_text],
+            self.k,
+            self.min_score,
+            where=lambda entry: entry.id in earlier_ids,
+        )
+        return hits_per_query[0]
+
+
+def _current_logs(memory: LoggedMemory, query: Query) -> list[Hit]:
+    """Return all logs of the current session, without those that the task shows by itself."""
+    shown_ids = query.shown_turn_ids
+    return [entry.hit() for entry in memory.current if entry.id not in shown_ids]
+
+
+def _score(hit: Hit) -> float:
+    return hit.score
+
+
+class LogReaderSettings(Settings):
+    """How logs are recalled."""
+
+    k: EntryCount = Field(
+        default=3,
+        description="log entries of earlier sessions per query; Mem-PAL's number",
+    )
+
+
+class LogWriterSettings(Settings):
+    """How logs are kept."""
+
+    earlier: EarlierLogs = Field(
+        default="search",
+        description="what is shown of earlier logs",
+    )
+    max_words: int = Field(
+        default=300,
+        ge=1,
+        description="most words of a summary of the logs",
+    )
+
+
+class LogSettings(LogWriterSettings, LogReaderSettings):
+    """What can be set of `logs+METHOD`."""
+
+
+class WithLogs(Policy):
+    """Keep device logs beside the memory of another method, and recall both."""
+
+    Settings = LogSettings
+
+    def __init__(self, inner: Method, settings: LogSettings | None = None) -> None:
+        settings = settings or LogSettings()
+        reader = LoggedReader(
+            inner.reader,
+            settings.restrict_to(LogReaderSettings),
+            inner.embedder,
+        )
+        writer = LoggedWriter(inner.writer, settings.restrict_to(LogWriterSettings))
+        super().__init__(inner, reader, writer, settings)
+
+    @classmethod
+    def preset(cls, benchmark: str, beneath: str = "") -> dict[str, Any]:
+        """Return what Mem-PAL shows of earlier logs beside the inner method."""
+        if beneath not in _EARLIER_BY_METHOD:
+            return {}
+        return {"earlier": _EARLIER_BY_METHOD[beneath]}

@@ -1,0 +1,161 @@
+"""Session RAG: keep every turn, and recall whole sessions that match a query.
+
+BM25 searches one text per session: its turns, one a line. An embedding model adds the cosine of the
+session's nearest turn, or searches one vector per session in the place of BM25 (`hybrid=False`, as
+the baselines of papers search). The offline embedder, which compares spelling, does neither.
+
+Nothing caps the context: where sessions are long, choose a small `k`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from pydantic import Field
+
+from ...memory.edits import EntryEdits
+from ...memory.entry import Entry
+from ...memory.memory import Memory, MemoryPart, turn_entries
+from ...memory.search.embedder import Embedder
+from ...records import Context, Hit, Item, Query
+from .._embedders import semantic_embedder
+from ..method import Method
+from ..reader import ANY_COSINE, EntryReader
+from ..settings import EntryCount, Settings
+from ..writer import Update, Writer
+
+_PRESETS = {"palbench": {"k": 3, "hybrid": False}}
+"""What the baselines of Mem-PAL recall, and how (appendix C)."""
+
+
+# The docstrings of these two classes, and their fields, are part of the key of stored memories.
+
+
+class StoredSession(MemoryPart):
+    """One session: its turns as turn RAG keeps them."""
+
+    id: str
+    """The id of the session; a later session of the same id gets a number behind it."""
+    time: datetime | None = None
+    turns: tuple[Entry, ...]
+
+
+class SessionMemory(Memory[StoredSession]):
+    """Sessions in time order; each has its own id."""
+
+    sessions: tuple[StoredSession, ...] = ()
+
+    def parts(self) -> tuple[StoredSession, ...]:
+        return self.sessions
+
+    def entry(self, part: StoredSession) -> Entry:
+        """Return the entry of a session: its text is that of its turns, one a line."""
+        return Entry(
+            id=part.id,
+            text="\n".join(turn.text for turn in part.turns),
+            kind="session",
+            sources=tuple(turn.id for turn in part.turns),
+            time=part.time,
+        )
+
+
+class SessionWriter(Writer[SessionMemory, None]):
+    """Keep every session in which something is said."""
+
+    Memory = SessionMemory
+
+    def update(
+        self, memory: SessionMemory, item: Item, extraction: None = None
+    ) -> Update[SessionMemory]:
+        turns = turn_entries(item)
+        if not turns:
+            return Update(memory)
+
+        session_id = item.id
+        known_ids = {session.id for session in memory.sessions}
+        if session_id in known_ids:
+            session_id = f"{item.id}#{len(memory.sessions) + 1}"
+        session = StoredSession(id=session_id, time=item.time, turns=turns)
+        return Update(memory.replace(sessions=(*memory.sessions, session)))
+
+
+class SessionReader(EntryReader[SessionMemory]):
+    """Search sessions, and show them turn by turn."""
+
+    def entries(self, memory: SessionMemory) -> Sequence[Entry]:
+        """Return the sessions, which are searched, and their turns, which are shown."""
+        entries = list(super().entries(memory))
+        for session in memory.sessions:
+            entries.extend(session.turns)
+        return entries
+
+    def with_edits(self, memory: SessionMemory, edits: EntryEdits) -> SessionMemory:
+        """Return the memory without hidden turns and sessions, and with the new texts of turns.
+
+        The text of a session cannot be changed by itself: it is that of its turns.
+        """
+        visible_sessions: list[StoredSession] = []
+        for session in memory.sessions:
+            visible_session = self._visible_session(session, memory, edits)
+            if visible_session.turns:
+                visible_sessions.append(visible_session)
+        return memory.replace(sessions=tuple(visible_sessions))
+
+    def _visible_session(
+        self, session: StoredSession, memory: SessionMemory, edits: EntryEdits
+    ) -> StoredSession:
+        """Return a session as its user sees it; without turns if nothing of it is visible."""
+        if not any(edits.touches(turn.id, turn.sources) for turn in session.turns):
+            return session
+        if edits.edited_entry(memory.entry(session)) is None:
+            return session.replace(turns=())
+        return session.replace(turns=edits.amended_entries(session.turns))
+
+    def fallback(self, memory: SessionMemory, query: Query) -> Iterator[Hit]:
+        """Yield single turns, newest first: a session is much for a question that found nothing."""
+        for session in reversed(memory.sessions):
+            for turn in reversed(session.turns):
+                yield turn.hit()
+
+    def recall(self, memory: SessionMemory, query: Query) -> Context:
+        """Return the turns of the `k` nearest sessions in time order, scored as their session."""
+        scores = {hit.id: hit.score for hit in self.nearest(memory, query, self.k)}
+        hits: list[Hit] = []
+        for session in memory.sessions:
+            if session.id not in scores:
+                continue
+            for turn in session.turns:
+                hits.append(turn.hit(scores[session.id]))
+        return Context(hits=tuple(hits))
+
+
+class SessionRAGSettings(Settings):
+    """What can be set of `SessionRAG`."""
+
+    k: EntryCount = Field(default=3, description="sessions recalled per query")
+    hybrid: bool = Field(
+        default=True,
+        description="whether an embedding model adds to BM25, or searches alone",
+    )
+
+
+class SessionRAG(Method):
+    """Recall the `k` best-matching sessions, turn by turn. Critical path: no LM call."""
+
+    Settings = SessionRAGSettings
+    embedder_use = "optional"
+    presets = _PRESETS
+
+    def __init__(
+        self, settings: SessionRAGSettings | None = None, embedder: Embedder | None = None
+    ) -> None:
+        settings = settings or SessionRAGSettings()
+        embedder = semantic_embedder(embedder)
+        reader = SessionReader(
+            settings.k,
+            min_score=ANY_COSINE,
+            embedder=embedder,
+            hybrid=settings.hybrid,
+        )
+        super().__init__(SessionWriter(), reader, embedder, settings)
