@@ -38,8 +38,8 @@ def adopt_all_proposals(memory: ExperienceMemory, settings: PracticeSettings) ->
     proposal removes is gone, since no proposal waits for others.
     """
     changes = [_change_of_proposal(proposal) for proposal in memory.pool]
-    settings = settings.model_copy(update={"needed": 1})
-    return apply_changes(memory, changes, settings).replace(pool=())
+    one_is_enough = settings.model_copy(update={"needed": 1})
+    return apply_changes(memory, changes, one_is_enough).replace(pool=())
 
 
 def _change_of_proposal(proposal: Proposal) -> ExperienceChange:
@@ -58,19 +58,18 @@ def apply_changes(
 ) -> ExperienceMemory:
     """Return the memory after the changes that have enough support, made in order (Eq. 5).
 
-    A proposal supports at most one change, the first that cites it and is made. `counts` says what
-    became of each change.
+    A proposal supports one change at most: the first that cites it and is made. What became of the
+    changes is counted in `counts`.
     """
+    # An entry that a change downgrades joins the pool of the memory, but no other change cites it.
     pool = {proposal.id: proposal for proposal in memory.pool}
     adopted_ids: set[str] = set()
     for change in changes:
         cited_ids = _cited_ids(change)
-        supporters: list[Proposal] = []
-        for proposal_id in cited_ids:
-            if proposal_id in pool and proposal_id not in adopted_ids:
-                supporters.append(pool[proposal_id])
+        available_ids = pool.keys() - adopted_ids
+        supporters = [pool[cited_id] for cited_id in cited_ids if cited_id in available_ids]
 
-        if not pool.keys() >= set(cited_ids):
+        if any(cited_id not in pool for cited_id in cited_ids):
             refusal = "invented proposal"
         elif count_support(supporters, settings) < settings.needed:
             refusal = "too little support"
@@ -79,11 +78,10 @@ def apply_changes(
 
         if refusal:
             memory = memory.with_counts({f"refused: {refusal}": 1})
-            continue
-        memory = _apply_change(memory, change, supporters)
-        adopted_ids.update(proposal.id for proposal in supporters)
+        else:
+            memory = _apply_change(memory, change, supporters)
+            adopted_ids.update(proposal.id for proposal in supporters)
 
-    # Downgraded entries have joined the pool of the memory, but were never to be cited.
     remaining = [proposal for proposal in memory.pool if proposal.id not in adopted_ids]
     return memory.replace(pool=tuple(remaining))
 
@@ -126,11 +124,11 @@ def _apply_change(
 def _add(
     memory: ExperienceMemory, kind: Kind, text: str, supporters: Sequence[Proposal]
 ) -> ExperienceMemory:
-    """Return the memory with a new entry; if an entry says the same, with more support for that."""
+    """Return the memory with a new entry, or with more support for an entry that says the same."""
     equal_entry = memory.find_by_text(kind, text)
     if equal_entry is not None:
         merged_entry = _with_support(equal_entry, supporters)
-        return memory.with_changed_entry(merged_entry).with_counts({"merged": 1})
+        return memory.with_new_version(merged_entry).with_counts({"merged": 1})
 
     proposal_ids = tuple(proposal.id for proposal in supporters)
     memory = memory.with_new_entry(kind, text, _sources_of(supporters), proposal_ids)
@@ -140,14 +138,14 @@ def _add(
 def _modify(
     memory: ExperienceMemory, target: Experience, text: str, supporters: Sequence[Proposal]
 ) -> ExperienceMemory:
-    """Return the memory with another text of an entry, which keeps its id and the old wording."""
+    """Return the memory with another text of an entry; its id and the old wording stay."""
     new_text = one_line(text)
     earlier = target.earlier
     if new_text != target.text:
         earlier = (*earlier, target.text)
 
     modified_entry = _with_support(target, supporters).replace(text=new_text, earlier=earlier)
-    return memory.with_changed_entry(modified_entry).with_counts({"modified": 1})
+    return memory.with_new_version(modified_entry).with_counts({"modified": 1})
 
 
 def _downgrade(memory: ExperienceMemory, target: Experience) -> ExperienceMemory:

@@ -79,7 +79,10 @@ class Proposal(MemoryPart):
     content: str = ""
     """The text of the entry; for a removal, the reason."""
     sources: tuple[str, ...] = ()
-    """Ids of the records it rests on: the practised one first, then those that it cites."""
+    """Ids of the records it rests on: the practised one, then those that it cites.
+
+    A downgraded entry keeps those that it rested on.
+    """
     round: int = 0
     """The practice round that it comes from."""
 
@@ -109,7 +112,9 @@ class ExperienceMemory(Memory[Experience]):
     profile: tuple[Turn, ...] = ()
     """What is known of the user from the start; every sample shows it."""
     patterns: tuple[Experience, ...] = ()
+    """The pattern experience: what the user is like."""
     alerts: tuple[Experience, ...] = ()
+    """The bias-alert experience: where the model tends to go wrong about this user."""
     pool: tuple[Proposal, ...] = ()
     """Proposals that passed the reviews and were not adopted, oldest first."""
     records: tuple[Action, ...] = ()
@@ -197,7 +202,7 @@ class ExperienceMemory(Memory[Experience]):
         support: tuple[str, ...] = (),
     ) -> ExperienceMemory:
         """Return the memory with one more entry, under a new id."""
-        number = self._next_number(kind)
+        number = self.issued.get(kind, 0) + 1
         experience = Experience(
             id=f"{kind}-{number}",
             kind=kind,
@@ -208,28 +213,30 @@ class ExperienceMemory(Memory[Experience]):
         memory = self.replace(issued={**self.issued, kind: number})
         return memory._with_experiences(kind, [*self.experiences(kind), experience])
 
-    def with_changed_entry(self, changed: Experience) -> ExperienceMemory:
+    def with_new_version(self, new_version: Experience) -> ExperienceMemory:
         """Return the memory with a new version of an entry, in the place of the old one."""
         experiences: list[Experience] = []
-        for experience in self.experiences(changed.kind):
-            experiences.append(changed if experience.id == changed.id else experience)
-        return self._with_experiences(changed.kind, experiences)
+        for experience in self.experiences(new_version.kind):
+            is_old_version = experience.id == new_version.id
+            experiences.append(new_version if is_old_version else experience)
+        return self._with_experiences(new_version.kind, experiences)
 
-    def without_entry(self, removed: Experience) -> ExperienceMemory:
+    def without_entry(self, entry: Experience) -> ExperienceMemory:
         """Return the memory without an entry."""
-        others = [other for other in self.experiences(removed.kind) if other.id != removed.id]
-        return self._with_experiences(removed.kind, others)
+        others = [other for other in self.experiences(entry.kind) if other.id != entry.id]
+        return self._with_experiences(entry.kind, others)
 
-    def with_proposals(self, round_number: int, proposals: Iterable[Proposal]) -> ExperienceMemory:
+    def with_proposals(self, round_number: int, proposals: Sequence[Proposal]) -> ExperienceMemory:
         """Return the memory with proposals of a round in its pool, under new ids."""
-        memory = self
+        if not proposals:
+            return self
+
+        number = self.issued.get("p", 0)
+        pool = list(self.pool)
         for proposal in proposals:
-            number = memory._next_number("p")
-            numbered = proposal.replace(id=f"p-{number}", round=round_number)
-            memory = memory.replace(
-                issued={**memory.issued, "p": number}, pool=(*memory.pool, numbered)
-            )
-        return memory
+            number += 1
+            pool.append(proposal.replace(id=f"p-{number}", round=round_number))
+        return self.replace(pool=tuple(pool), issued={**self.issued, "p": number})
 
     def with_counts(self, counts: Mapping[str, int]) -> ExperienceMemory:
         """Return the memory with these numbers added to its `counts`."""
@@ -282,9 +289,6 @@ class ExperienceMemory(Memory[Experience]):
         if kind == "pattern":
             return self.replace(patterns=tuple(experiences))
         return self.replace(alerts=tuple(experiences))
-
-    def _next_number(self, prefix: str) -> int:
-        return self.issued.get(prefix, 0) + 1
 
 
 def short_suffix(records: Sequence[Action], max_tokens: int) -> tuple[Action, ...]:

@@ -4,7 +4,7 @@ A reflection drafts proposals; `usable_proposal` refuses those that cannot be ca
 then judge the others under short ids, and `clear_verdicts` reads what they say (section 3):
 
     proposals_by_id = number_proposals(proposals)                       # r1, r2, ...
-    verdicts = clear_verdicts([Verdict("[r1]", True)], proposals_by_id)     # {"r1": True}
+    verdicts = clear_verdicts([Verdict("[r1]", True)], proposals_by_id) # {"r1": True}
     passing_proposals(proposals_by_id, verdicts)                        # r1 alone
     count_rejections(proposals_by_id, verdicts, "specific")             # r2: "malformed"
 
@@ -39,7 +39,10 @@ class PracticeResult:
     proposals: tuple[Proposal, ...]
     """The proposals that passed; they have no ids yet."""
     counts: Counter[str]
-    """How many did not pass, by reason; "failed" is 1 if a trial or reflection is unreadable."""
+    """How many proposals had which outcome, as `ExperienceMemory.counts` names it.
+
+    "failed" is 1 if the answer of the trial or of the reflection could not be read.
+    """
 
     @property
     def is_inconclusive(self) -> bool:
@@ -66,10 +69,10 @@ def usable_proposal(
     sample: Sample,
     disabled_kinds: Collection[Kind],
 ) -> Proposal | None:
-    """Return the proposal p_i that a reflection drafted; None if it cannot be carried out.
+    """Return a draft of a reflection as a proposal p_i; None if it cannot be carried out.
 
-    An added entry must be of a kind that is kept. A change must name an entry of the memory. All
-    but removals need a text.
+    It cannot be if its kind of experience is switched off, if it changes an entry that is not in
+    the memory, or if it has no text. To remove an entry takes no text.
     """
     target_id: str | None = None
     added_kind = ADDED_KINDS.get(draft.action)
@@ -167,12 +170,12 @@ def count_rejections(proposals: ProposalsById, verdicts: Verdicts, reason: str) 
 
 
 def scene_verdict(choice: SceneChoice, letters: Collection[str], true_letter: str) -> Verdict:
-    """Return the verdict that follows from the scene that a proposal singles out (Eq. 7).
+    """Return the verdict on a proposal that follows from a reviewer's choice of a scene (Eq. 7).
 
     A proposal passes unless it singles out the true scene. Ours: it may single out none.
 
     Args:
-        choice: What a reviewer answered for the proposal.
+        choice: The proposal, and the scene that it singles out.
         letters: Letters of all scenes that the reviewer was shown.
         true_letter: The letter of the true scene.
     """
@@ -192,5 +195,6 @@ def scene_letter(place: int) -> str:
     """Return the letter of the scene at a place, counted from 0: A to Z, then AA, AB, ..."""
     if place < len(_LETTERS):
         return _LETTERS[place]
-    rounds, rest = divmod(place, len(_LETTERS))
-    return scene_letter(rounds - 1) + _LETTERS[rest]
+    first = scene_letter(place // len(_LETTERS) - 1)
+    last = _LETTERS[place % len(_LETTERS)]
+    return first + last

@@ -88,13 +88,13 @@ def draw_samples(
 ) -> list[Sample]:
     """Draw the samples of a practice run, in the order in which they are practised (Eq. 3).
 
-    There are q samples a round, and fewer where records run out. The seed and t' alone decide what
-    is drawn: a run of fewer rounds has the first samples of a longer run.
+    There are q samples a round, and fewer where records run out. A run of fewer rounds has the
+    first samples of a longer run; by recency, as long as both need at most `recency_draws`.
 
     Args:
         memory: Holds the records; those after t' may be drawn.
         settings: How many are drawn, and how.
-        recency_draws: At least how many are drawn if the weighting is by recency.
+        recency_draws: How many are drawn by recency, if the rounds do not need more.
     """
     places = _drawable_places(memory, settings.min_history)
     sample_count = settings.rounds * settings.samples

@@ -156,7 +156,7 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         places = {action.id: place for place, action in enumerate(memory.records)}
         failed_items: tuple[Item, ...] = ()
         for action in part.actions:
-            # A record that the memory has dropped is shown all records that it still has.
+            # A record that is not kept any more is shown the newest records as its past.
             place = places.get(action.id, len(places))
             sample = make_sample(
                 memory, action, place, memory.rounds, self.settings.practice_tokens
@@ -167,7 +167,7 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return Update(memory, failed_items)
 
     def _with_profile(self, memory: ExperienceMemory, turns: Sequence[Turn]) -> ExperienceMemory:
-        """Return the memory with a profile, and with a pattern for each of its turns (4.1)."""
+        """Return the memory with a profile (section 4.1), and a pattern for each of its turns."""
         memory = memory.replace(profile=(*memory.profile, *turns))
         if self.settings.patterns:
             for turn in turns:
@@ -221,7 +221,7 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
     def try_and_reflect(self, memory: ExperienceMemory, sample: Sample) -> PracticeResult:
         """Return the usable proposals of a trial and the reflection on it (Eq. 3 and 4).
 
-        If one of both stays unreadable, the result is counted as failed.
+        If the answer of either stays unreadable, there are none, and "failed" is counted.
         """
         trial = self._try_experience(memory, sample)
         if trial is None:
@@ -256,8 +256,8 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
             The drafts, perhaps more than n; None if the answer stays unreadable.
         """
         inputs: dict[str, object] = {
-            "pattern_experiences": _known(memory.patterns),
-            "alert_experiences": _known(memory.alerts),
+            "pattern_experiences": _known_experiences(memory.patterns),
+            "alert_experiences": _known_experiences(memory.alerts),
             "recent_records": sample.records,
             "practised_record": sample.exercise,
             "predicted_action": trial.predicted_action,
@@ -320,18 +320,21 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         proposals: ProposalsById,
         perturbations: Sequence[Perturbation],
     ) -> Verdicts:
-        """Return which proposals some perturbation overturns (Gr.Review, Eq. 6)."""
-        judge = partial(self._judge_proposals, sample, proposals)
-        verdicts: dict[str, bool] = {}
-        for sensitive in gather([partial(judge, perturbation) for perturbation in perturbations]):
-            for proposal_id, is_sensitive in sensitive.items():
-                verdicts[proposal_id] = verdicts.get(proposal_id, False) or is_sensitive
-        return verdicts
+        """Return whether proposals are overturned by some perturbation (Gr.Review, Eq. 6)."""
+        calls = [
+            partial(self._judge_proposals, sample, proposals, perturbation)
+            for perturbation in perturbations
+        ]
+        passes: dict[str, bool] = {}
+        for verdicts in gather(calls):
+            for proposal_id, is_sensitive in verdicts.items():
+                passes[proposal_id] = passes.get(proposal_id, False) or is_sensitive
+        return passes
 
     def _judge_proposals(
         self, sample: Sample, proposals: ProposalsById, perturbation: Perturbation
     ) -> Verdicts:
-        """Return which proposals would not hold: LLM_judge(p_i | H~'_j, ...) != Hold (Eq. 6)."""
+        """Return whether proposals fail to hold: LLM_judge(p_i | H~'_j, ...) != Hold (Eq. 6)."""
         answer = self.try_call(
             self.judge_groundedness,
             recent_records=sample.records,
@@ -374,7 +377,7 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
     def _review_generalizability(
         self, sample: Sample, proposals: ProposalsById, virtual_scenes: Sequence[str]
     ) -> Verdicts:
-        """Return which proposals do not give away the true scene (Ge.Review, Eq. 7).
+        """Return whether proposals do not give away the true scene (Ge.Review, Eq. 7).
 
         Without a virtual scene nothing can be judged.
         """
@@ -439,8 +442,8 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
 
         answer = self.try_call(
             self.adjust,
-            pattern_experiences=_known(memory.patterns),
-            alert_experiences=_known(memory.alerts),
+            pattern_experiences=_known_experiences(memory.patterns),
+            alert_experiences=_known_experiences(memory.alerts),
             proposal_pool=[_shown_in_pool(proposal) for proposal in memory.pool],
             needed=self.settings.needed,
             distinct_records=self.settings.distinct_records,
@@ -453,7 +456,7 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
 def _add_result(
     memory: ExperienceMemory, sample: Sample, result: PracticeResult
 ) -> Update[ExperienceMemory]:
-    """Add the proposals of a round to the pool: P <- P + {p_i that passed} (Eq. 4).
+    """Return the memory with the proposals of a round: P <- P + {p_i that passed} (Eq. 4).
 
     A record of which practice came to nothing is a failed item, and is practised on again.
     """
@@ -473,7 +476,7 @@ def _thinking_process(trial: dspy.Prediction) -> str:
     return "\n".join(step for step in steps if step)
 
 
-def _known(experiences: Sequence[Experience]) -> list[KnownExperience]:
+def _known_experiences(experiences: Sequence[Experience]) -> list[KnownExperience]:
     """Return entries as prompts show them."""
     return [
         KnownExperience(experience_id=experience.id, text=experience.text)
