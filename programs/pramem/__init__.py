@@ -1,4 +1,4 @@
-"""PraMem: experience from practice on a user's own records, for predicting what the user does next; see `method`."""
+"""PraMem: experience from practice on a user's own records, to predict behaviour; see `method`."""
 
 METHODS = {
     "pramem": (

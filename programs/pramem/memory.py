@@ -1,6 +1,16 @@
-"""PraMem's memory: the user's patterns, alerts of the model's own biases, and the pool (section 4.1).
+"""The experiential memory of PraMem: patterns, alerts, and a pool of proposals (section 2.2).
 
-Of the records only those are kept that later practice shows as the past of its samples.
+| in the paper                    | here                                                |
+|---------------------------------|-----------------------------------------------------|
+| M_t                             | `ExperienceMemory`                                  |
+| pattern experience              | `patterns`                                          |
+| bias-alert experience           | `alerts`                                            |
+| proposal pool P                 | `pool`                                              |
+| historical sequence H_t         | `records`: the newest ones, `dropped` before them   |
+| t, t'                           | `total`, `practised`                                |
+| short suffix of k records       | `short_suffix`, with tokens in place of k           |
+
+Of the records that were practised on, only those are kept that later samples show as their past.
 """
 
 from __future__ import annotations
@@ -19,53 +29,73 @@ from ...text import one_line
 
 Kind = Literal["pattern", "alert"]
 
+ADDED_KINDS: Mapping[str, Kind] = {"add pattern": "pattern", "add alert": "alert"}
+"""What the actions that add experience add; other actions change an entry that is there."""
+
 COMMON_BIASES = (
     "I tend to rely on the newest records and to overlook older ones that contradict them.",
-    "I tend to predict what the user does most often, and to overlook when the user acts differently.",
-    "I tend to apply what I believe about people in general instead of what this user's records show.",
+    "I tend to predict what the user does most often, and to overlook when the user acts "
+    "differently.",
+    "I tend to apply what I believe about people in general instead of what this user's records "
+    "show.",
     "I tend to give a few striking records more weight than many ordinary ones.",
-    "I tend to mistake interest for a reaction: somebody who watches something may still not like, follow or buy.",
+    "I tend to mistake interest for a reaction: somebody who watches something may still not like, "
+    "follow or buy.",
 )
-"""Alerts that every user begins with. The paper has "generic prompts regarding common LLM biases" and prints none."""
+"""Alerts that every user begins with (section 4.1).
+
+The paper has "generic prompts regarding common LLM biases" and prints none.
+"""
+
+
+# The docstrings of these four classes, and their fields, are part of the key of stored memories.
 
 
 class Experience(MemoryPart):
     """One entry: a pattern or an alert."""
 
     id: str
-    """`pattern-3` or `alert-1`; never given twice."""
+    """`pattern-3` or `alert-1`; no other entry ever gets the same."""
     kind: Kind
     text: str
     sources: tuple[str, ...] = ()
     """Ids of the records that support it, oldest support first."""
     support: tuple[str, ...] = ()
-    """Ids of the proposals that made it and changed it."""
+    """Ids of the proposals that added and changed it."""
     earlier: tuple[str, ...] = ()
-    """Wordings that changes replaced."""
+    """Wordings that changes have replaced, oldest first."""
 
 
 class Proposal(MemoryPart):
     """A proposed change that waits in the pool for others to agree."""
 
     id: str
+    """`p-7`; empty until the proposal is in the pool."""
     action: Literal["add pattern", "add alert", "modify", "remove"]
     target: str | None = None
-    """The entry to modify or remove."""
+    """Id of the entry to modify or remove."""
     trigger: str = ""
+    """The kind of situation in which the entry applies."""
     content: str = ""
+    """The text of the entry; for a removal, the reason."""
     sources: tuple[str, ...] = ()
-    """Ids of the records it rests on: the practised one, and those it cites."""
+    """Ids of the records it rests on: the practised one, then those that it cites.
+
+    A downgraded entry keeps those that it rested on.
+    """
     round: int = 0
+    """The practice round that it comes from."""
 
     @property
     def record(self) -> str:
-        """The record that it was practised on; its own id where it comes from none."""
+        """Id of the practised record; the proposal's own id if it comes from no record."""
         return self.sources[0] if self.sources else self.id
 
     def text(self) -> str:
-        """What reviewers read: trigger, action and content, as the paper lays a proposal out."""
-        what = f"{self.action} {self.target}" if self.target else self.action
-        return " | ".join(part for part in (self.trigger, what, self.content) if part)
+        """Return the proposal as reviewers read it: trigger, action and content (Figure 8)."""
+        operation = f"{self.action} {self.target}" if self.target else self.action
+        parts = (self.trigger, operation, self.content)
+        return " | ".join(part for part in parts if part)
 
 
 class RoundExperience(MemoryPart):
@@ -80,127 +110,192 @@ class ExperienceMemory(Memory[Experience]):
     """What is kept for one user."""
 
     profile: tuple[Turn, ...] = ()
-    """What is known of the user from the start; shown with every sample."""
+    """What is known of the user from the start; every sample shows it."""
     patterns: tuple[Experience, ...] = ()
+    """The pattern experience: what the user is like."""
     alerts: tuple[Experience, ...] = ()
+    """The bias-alert experience: where the model tends to go wrong about this user."""
     pool: tuple[Proposal, ...] = ()
+    """Proposals that passed the reviews and were not adopted, oldest first."""
     records: tuple[Action, ...] = ()
-    """In time order: those that practice has covered and still shows, then those that wait."""
+    """Records in time order: first those that samples still show, then those that wait."""
     dropped: int = 0
-    """How many records came before `records` and were dropped."""
+    """How many earlier records are not kept any more."""
     practised: int = 0
-    """t': how many records of the whole stream practice has covered."""
+    """t': how many records of the whole sequence practice has covered."""
     rounds: int = 0
+    """How many rounds were practised, in all runs together."""
     issued: dict[str, int] = Field(default_factory=dict)
-    """Ids given so far, by kind."""
+    """The last number of an id, by what stands before it: "pattern", "alert" or "p"."""
     counts: dict[str, int] = Field(default_factory=dict)
-    """Proposals by outcome (pooled, invalid, ungrounded, specific, malformed; failed, for unreadable trials), and what
-    was adopted and refused, and why."""
+    """How many proposals and changes had which outcome.
+
+    Proposals are pooled, invalid, ungrounded, specific or malformed. Changes are added, merged,
+    modified, downgraded or refused. Trials that nobody could read are failed.
+    """
     adjusted: tuple[int, ...] = ()
-    """Rounds after which experience was adjusted, the beginning (0) first."""
+    """The rounds after which experience was adjusted; 0 stands for the beginning."""
     kept_rounds: tuple[RoundExperience, ...] = ()
-    """The experience after each of these, where `keep_rounds` is set."""
+    """The experience after each of these rounds, if the setting `keep_rounds` is on."""
 
     @property
     def total(self) -> int:
         """t: how many records there were."""
         return self.dropped + len(self.records)
 
-    def entry(self, part: Experience) -> Entry:
-        return Entry(id=part.id, text=part.text, kind=part.kind, sources=part.sources)
-
-    def continue_from(self, finalized: Any) -> Self:
-        """Records are practised on once; later ones continue the practice."""
-        return finalized
-
-    def parts(self) -> tuple[Experience, ...]:
-        """Patterns, then alerts."""
-        return (*self.patterns, *self.alerts)
-
     @property
     def waiting(self) -> int:
         """How many records practice has not covered."""
         return self.total - self.practised
 
-    def with_records(self, records: Iterable[Action]) -> ExperienceMemory:
-        """The memory with more records that wait for practice."""
-        return self.replace(records=(*self.records, *records))
+    def entry(self, part: Experience) -> Entry:
+        return Entry(id=part.id, text=part.text, kind=part.kind, sources=part.sources)
 
-    def with_entries(self, kind: Kind, texts: Iterable[tuple[str, tuple[str, ...]]]) -> ExperienceMemory:
-        """The memory with new entries, by text and sources; one with a text that is there is skipped."""
-        memory = self
-        for text, sources in texts:
-            if one_line(text) and memory.like(kind, text) is None:
-                memory = memory.with_entry(kind, text, sources)
-        return memory
+    def continue_from(self, finalized: Any) -> Self:
+        """Return the finalized memory: records are practised on once, and M_t' becomes M_t."""
+        return finalized
 
-    def with_entry(
-        self, kind: Kind, text: str, sources: tuple[str, ...], support: tuple[str, ...] = ()
-    ) -> ExperienceMemory:
-        """The memory with one more entry."""
-        id, memory = self.next_id(kind)
-        new = Experience(id=id, kind=kind, text=one_line(text), sources=sources, support=support)
-        return memory.replaced(kind, (*memory.of(kind), new))
+    def parts(self) -> tuple[Experience, ...]:
+        """Return the patterns, then the alerts."""
+        return (*self.patterns, *self.alerts)
 
-    def like(self, kind: Kind, text: str) -> Experience | None:
-        """The entry of a kind that says the same."""
-        said = one_line(text).casefold()
-        return next((part for part in self.of(kind) if part.text.casefold() == said), None)
-
-    def of(self, kind: Kind) -> tuple[Experience, ...]:
-        """The entries of a kind."""
+    def experiences(self, kind: Kind) -> tuple[Experience, ...]:
+        """Return the entries of a kind."""
         return self.patterns if kind == "pattern" else self.alerts
 
-    def replaced(self, kind: Kind, entries: Sequence[Experience]) -> ExperienceMemory:
-        """The memory with other entries of a kind."""
-        return self.replace(**{"patterns" if kind == "pattern" else "alerts": tuple(entries)})
+    def find_by_id(self, experience_id: str | None) -> Experience | None:
+        """Return the entry with an id; None if there is none."""
+        for experience in self.parts():
+            if experience.id == experience_id:
+                return experience
+        return None
 
-    def find(self, id: str | None) -> Experience | None:
-        """The entry of an id."""
-        return next((part for part in self.parts() if part.id == id), None)
+    def find_by_text(self, kind: Kind, text: str) -> Experience | None:
+        """Return the entry of a kind that says the same, apart from case and white space."""
+        wanted_text = one_line(text).casefold()
+        for experience in self.experiences(kind):
+            if experience.text.casefold() == wanted_text:
+                return experience
+        return None
 
-    def next_id(self, name: str) -> tuple[str, ExperienceMemory]:
-        """A fresh id, and the memory that knows it is taken."""
-        number = self.issued.get(name, 0) + 1
-        return f"{name}-{number}", self.replace(issued={**self.issued, name: number})
+    def with_records(self, records: Iterable[Action]) -> ExperienceMemory:
+        """Return the memory with more records, which wait for practice."""
+        return self.replace(records=(*self.records, *records))
 
-    def with_proposals(self, round: int, accepted: Iterable[Proposal]) -> ExperienceMemory:
-        """The memory whose pool has the proposals of a round, under ids of their own."""
-        memory = self
-        for proposal in accepted:
-            id, memory = memory.next_id("p")
-            memory = memory.replace(pool=(*memory.pool, proposal.replace(id=id, round=round)))
-        return memory
+    def with_initial_entry(
+        self, kind: Kind, text: str, sources: tuple[str, ...] = ()
+    ) -> ExperienceMemory:
+        """Return the memory with an entry that no proposal supports.
 
-    def after_adjustment(self, round: int, keep: bool = False) -> ExperienceMemory:
-        """Return the memory after the adjustment that followed a round; `keep` keeps the experience as it is then."""
-        after = self.replace(rounds=round, adjusted=(*self.adjusted, round))
-        if not keep:
-            return after
-        present = RoundExperience(round=round, patterns=self.patterns, alerts=self.alerts)
-        return after.replace(kept_rounds=(*self.kept_rounds, present))
-
-    def at_round(self, round: int) -> ExperienceMemory:
-        """Return the memory with the experience that it had after so many rounds, for a memory that keeps rounds.
-
-        Between two adjustments that is the experience of the earlier one, after the last one that of the last.
+        It stays as it is if the text is blank, or if an entry already says the same.
         """
-        until_then = [kept_round for kept_round in self.kept_rounds if kept_round.round <= round]
+        is_blank = not one_line(text)
+        if is_blank or self.find_by_text(kind, text) is not None:
+            return self
+        return self.with_new_entry(kind, text, sources)
+
+    def with_new_entry(
+        self,
+        kind: Kind,
+        text: str,
+        sources: tuple[str, ...],
+        support: tuple[str, ...] = (),
+    ) -> ExperienceMemory:
+        """Return the memory with one more entry, under a new id."""
+        number = self.issued.get(kind, 0) + 1
+        experience = Experience(
+            id=f"{kind}-{number}",
+            kind=kind,
+            text=one_line(text),
+            sources=sources,
+            support=support,
+        )
+        memory = self.replace(issued={**self.issued, kind: number})
+        return memory._with_experiences(kind, [*self.experiences(kind), experience])
+
+    def with_new_version(self, new_version: Experience) -> ExperienceMemory:
+        """Return the memory with a new version of an entry, in the place of the old one."""
+        experiences: list[Experience] = []
+        for experience in self.experiences(new_version.kind):
+            is_old_version = experience.id == new_version.id
+            experiences.append(new_version if is_old_version else experience)
+        return self._with_experiences(new_version.kind, experiences)
+
+    def without_entry(self, entry: Experience) -> ExperienceMemory:
+        """Return the memory without an entry."""
+        others = [other for other in self.experiences(entry.kind) if other.id != entry.id]
+        return self._with_experiences(entry.kind, others)
+
+    def with_proposals(self, round_number: int, proposals: Sequence[Proposal]) -> ExperienceMemory:
+        """Return the memory with proposals of a round in its pool, under new ids."""
+        if not proposals:
+            return self
+
+        number = self.issued.get("p", 0)
+        pool = list(self.pool)
+        for proposal in proposals:
+            number += 1
+            pool.append(proposal.replace(id=f"p-{number}", round=round_number))
+        return self.replace(pool=tuple(pool), issued={**self.issued, "p": number})
+
+    def with_counts(self, counts: Mapping[str, int]) -> ExperienceMemory:
+        """Return the memory with these numbers added to its `counts`."""
+        return self.replace(counts=dict(Counter(self.counts) + Counter(dict(counts))))
+
+    def after_adjustment(self, round_number: int, keep_round: bool) -> ExperienceMemory:
+        """Return the memory after the adjustment that followed a round.
+
+        Args:
+            round_number: The round; 0 for the experience that practice begins with.
+            keep_round: Whether `at_round` can read the present experience later.
+        """
+        memory = self.replace(rounds=round_number, adjusted=(*self.adjusted, round_number))
+        if not keep_round:
+            return memory
+        present = RoundExperience(round=round_number, patterns=self.patterns, alerts=self.alerts)
+        return memory.replace(kept_rounds=(*self.kept_rounds, present))
+
+    def at_round(self, round_number: int) -> ExperienceMemory:
+        """Return the memory with the experience that it had after so many rounds (Figure 4).
+
+        Between two adjustments, that is the experience after the earlier of them. A memory that
+        keeps no round as early as this stays as it is.
+        """
+        until_then = [
+            kept_round for kept_round in self.kept_rounds if kept_round.round <= round_number
+        ]
         if not until_then:
             return self
-        return self.replace(patterns=until_then[-1].patterns, alerts=until_then[-1].alerts)
+        last_round = until_then[-1]
+        return self.replace(patterns=last_round.patterns, alerts=last_round.alerts)
 
     def mark_practised(self, max_tokens: int) -> ExperienceMemory:
-        """The memory at the end of a practice run: t' = t, and only records that later samples show are kept."""
-        gone = len(self.records) - len(suffix(self.records, max_tokens))
-        return self.replace(records=self.records[gone:], dropped=self.dropped + gone, practised=self.total)
+        """Return the memory at the end of a practice run, when t' becomes t.
 
-    def counted(self, more: Mapping[str, int]) -> ExperienceMemory:
-        """The memory with more counted."""
-        return self.replace(counts=dict(Counter(self.counts) + Counter(dict(more))))
+        Args:
+            max_tokens: Most tokens of records before a practised one. Records that no later sample
+                can show are dropped.
+        """
+        newest_records = short_suffix(self.records, max_tokens)
+        dropped_count = len(self.records) - len(newest_records)
+        return self.replace(
+            records=newest_records,
+            dropped=self.dropped + dropped_count,
+            practised=self.total,
+        )
+
+    def _with_experiences(self, kind: Kind, experiences: Iterable[Experience]) -> ExperienceMemory:
+        """Return the memory with other entries of a kind in the place of its own."""
+        if kind == "pattern":
+            return self.replace(patterns=tuple(experiences))
+        return self.replace(alerts=tuple(experiences))
 
 
-def suffix(records: Sequence[Action], max_tokens: int) -> tuple[Action, ...]:
-    """The newest records whose lines fit, in time order: up to the first that does not."""
-    count = count_fitting_lines((record.turn().line() for record in reversed(records)), max_tokens)
+def short_suffix(records: Sequence[Action], max_tokens: int) -> tuple[Action, ...]:
+    """Return the newest records that fit into `max_tokens`, in time order (Eq. 2 and 3).
+
+    Counting goes back from the newest record, and ends with the first that does not fit.
+    """
+    newest_lines = (record.turn().line() for record in reversed(records))
+    count = count_fitting_lines(newest_lines, max_tokens)
     return tuple(records[len(records) - count :])

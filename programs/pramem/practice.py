@@ -1,208 +1,200 @@
-"""One practice round: try, reflect, review (PraMem, equations 3, 4, 6 and 7).
+"""What code checks in a round of practice: proposals, and the verdicts of the self-review.
 
-Ours: of several perturbations one has to overturn a proposal, and fewer scenes than asked for do, if there is one that
-differs from the true one. A blind review may say that a proposal singles out no scene; equation 7 has no such choice.
+A reflection drafts proposals; `usable_proposal` refuses those that cannot be carried out. Reviewers
+then judge the others under short ids, and `clear_verdicts` reads what they say (section 3):
+
+    proposals_by_id = number_proposals(proposals)                       # r1, r2, ...
+    verdicts = clear_verdicts([Verdict("[r1]", True)], proposals_by_id) # {"r1": True}
+    passing_proposals(proposals_by_id, verdicts)                        # r1 alone
+    count_rejections(proposals_by_id, verdicts, "specific")             # r2: "malformed"
+
+The paper does not say what an unclear verdict means. Here the proposal does not pass.
 """
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ...reading.spelling import is_null_like
-from ...signatures.pramem import (
-    NO_SCENE,
-    DraftProposal,
-    GeneralityVerdict,
-    GroundednessVerdict,
-    Perturbation,
-    ReviewedProposal,
-    SceneChoice,
-)
-from .._component import CallPredictor
-from ..threads import gather
-from .memory import ExperienceMemory, Proposal
-from .samples import PracticeSettings, Sample, known
+from ...signatures.pramem import NO_SCENE, DraftProposal, ReviewedProposal, SceneChoice
+from ...text import one_line
+from .memory import ADDED_KINDS, ExperienceMemory, Kind, Proposal
+from .samples import Sample
 
-Verdicts = dict[str, bool]
-"""Proposal id -> whether it passes; a malformed verdict is absent."""
+ProposalsById = Mapping[str, Proposal]
+"""Proposals under review, by the ids under which reviewers see them: r1, r2, ..."""
+
+Verdicts = Mapping[str, bool]
+"""Whether proposals pass a review, by their ids; one without a clear verdict is missing."""
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-class PracticeResult(NamedTuple):
-    """What came of a trial, or of a whole round."""
+@dataclass(frozen=True)
+class PracticeResult:
+    """What came of a round of practice on one sample, or of a part of the round."""
 
-    proposals: Sequence[Proposal]
-    outcome_counts: Counter[str]
-    """Other proposals by outcome; failed: 1 for an unreadable trial."""
+    proposals: tuple[Proposal, ...]
+    """The proposals that passed; they have no ids yet."""
+    counts: Counter[str]
+    """How many proposals had which outcome, as `ExperienceMemory.counts` names it.
+
+    "failed" is 1 if the answer of the trial or of the reflection could not be read.
+    """
+
+    @property
+    def is_inconclusive(self) -> bool:
+        """Whether practice came to nothing, so that the record has to be practised on again."""
+        if self.counts["failed"]:
+            return True
+        # Proposals that nobody could judge say nothing about the record.
+        return self.counts["malformed"] > 0 and not self.proposals
 
 
-class Practice:
-    """One round with the prompts and settings of a writer, on one sample."""
+@dataclass(frozen=True)
+class Verdict:
+    """What one reviewer says about one proposal."""
 
-    def __init__(self, ask: CallPredictor, settings: PracticeSettings, sample: Sample) -> None:
-        self._ask, self._settings, self._sample = ask, settings, sample
+    proposal_id: str
+    """The id as the reviewer wrote it, perhaps in brackets."""
+    passes: bool | None
+    """Whether the proposal passes; None if the reviewer is not clear."""
 
-    def run(self, memory: ExperienceMemory) -> PracticeResult:
-        """Practises with the current experience; the memory is not changed."""
-        calls = [lambda: self.tried(memory), self._perturbations, self._virtual_scenes]
-        tried, perturbed, scenes = gather(calls)
-        accepted, fates = self.reviewed(tried.proposals, perturbed, scenes)
-        return PracticeResult(accepted, fates + tried.outcome_counts + Counter(pooled=len(accepted)))
 
-    def tried(self, memory: ExperienceMemory) -> PracticeResult:
-        """The trial and the reflection on it."""
-        sample = self._sample
-        trial = self._ask(
-            "trial",
-            patterns=[part.text for part in memory.patterns],
-            alerts=[part.text for part in memory.alerts],
-            recent_records=sample.records,
-            situation=sample.situation,
-        )
-        if trial is None:
-            return PracticeResult((), Counter(failed=1))
-        inputs: dict[str, Any] = {
-            "pattern_experiences": known(memory.patterns),
-            "alert_experiences": known(memory.alerts),
-            "recent_records": sample.records,
-            "practised_record": sample.exercise,
-            "predicted_action": trial.predicted_action,
-            "max_proposals": self._settings.proposals,
-        }
-        if self._settings.reflection:
-            inputs["thinking"] = _thinking(trial)
-        found = self._ask("reflect", **inputs)
-        if found is None:
-            return PracticeResult((), Counter(failed=1))
-        drafts: list[DraftProposal] = list(found.proposals or [])
-        kept = [made for draft in drafts[: self._settings.proposals] if (made := self._proposal(memory, draft))]
-        return PracticeResult(kept, Counter(invalid=len(drafts) - len(kept)))
+def usable_proposal(
+    draft: DraftProposal,
+    memory: ExperienceMemory,
+    sample: Sample,
+    disabled_kinds: Collection[Kind],
+) -> Proposal | None:
+    """Return a draft of a reflection as a proposal p_i; None if it cannot be carried out.
 
-    def reviewed(
-        self, proposals: Sequence[Proposal], perturbed: Sequence[Perturbation], scenes: Sequence[str]
-    ) -> tuple[list[Proposal], Counter[str]]:
-        """The proposals that pass, and how many failed by reason: ungrounded, specific, malformed."""
-        named = {f"r{n}": proposal for n, proposal in enumerate(proposals, 1)}
-        fates: Counter[str] = Counter()
-        if self._settings.groundedness and named:
-            named = _passed(named, self._groundedness(named, perturbed), "ungrounded", fates)
-        if self._settings.generalizability and named:
-            named = _passed(named, self._generality(named, scenes), "specific", fates)
-        return list(named.values()), fates
-
-    def _perturbations(self) -> tuple[Perturbation, ...]:
-        if not self._settings.groundedness:
-            return ()
-        most = self._settings.perturbations
-        found = self._ask("plan", recent_records=self._sample.records, count=most)
-        return tuple(found.plans or ())[:most] if found else ()
-
-    def _virtual_scenes(self) -> tuple[str, ...]:
-        """Scenes of the same type as the true one, each once, none of them the true one."""
-        if not self._settings.generalizability:
-            return ()
-        true, most = self._sample.scene(self._settings.scene_chars), self._settings.virtual_scenes
-        found = self._ask("write_scenes", situation=true, count=most)
-        scenes: list[str] = found.virtual_scenes or [] if found else []
-        said = [" ".join(scene.split()) for scene in scenes]
-        others = [scene for scene in dict.fromkeys(said) if scene and scene.casefold() != true.casefold()]
-        return tuple(others[:most])
-
-    def _groundedness(self, named: dict[str, Proposal], perturbed: Sequence[Perturbation]) -> Verdicts:
-        verdicts: Verdicts = {}
-        for found in gather([lambda one=one: self._judged(named, one) for one in perturbed]):
-            for id, overturned in found.items():
-                verdicts[id] = verdicts.get(id, False) or overturned
-        return verdicts
-
-    def _judged(self, named: dict[str, Proposal], plan: Perturbation) -> Verdicts:
-        found = self._ask(
-            "judge_groundedness",
-            recent_records=self._sample.records,
-            direction=plan.direction,
-            details=plan.details,
-            proposals=_shown(named),
-        )
-        judged: list[GroundednessVerdict] = found.groundedness or [] if found else []
-        return _agreed([(verdict.proposal, verdict.sensitive) for verdict in judged], named)
-
-    def _generality(self, named: dict[str, Proposal], scenes: Sequence[str]) -> Verdicts:
-        if not scenes:
-            return {}
-        true_scene = self._sample.scene(self._settings.scene_chars)
-        if self._settings.blind:
-            return self._chosen_blindly(named, true_scene, scenes)
-        answer = self._ask("judge_generality", candidates=_lettered([true_scene, *scenes]), proposals=_shown(named))
-        verdicts: list[GeneralityVerdict] = answer.generality or [] if answer else []
-        return _agreed([(verdict.proposal, verdict.general) for verdict in verdicts], named)
-
-    def _chosen_blindly(self, named: dict[str, Proposal], true_scene: str, scenes: Sequence[str]) -> Verdicts:
-        """Return which proposals single out another scene than the true one, or none (equation 7)."""
-        candidates = [true_scene, *scenes]
-        # Always the same order for the same record, so that a run can be repeated.
-        random.Random(f"{self._settings.seed}:{self._sample.target.id}").shuffle(candidates)
-        letters = [_letter(place) for place in range(len(candidates))]
-        true_letter = letters[candidates.index(true_scene)]
-
-        answer = self._ask("judge_generality", candidates=_lettered(candidates), proposals=_shown(named))
-        choices: list[SceneChoice] = answer.scene_choices or [] if answer else []
-        verdicts: list[tuple[str, bool | None]] = []
-        for choice in choices:
-            is_clear = choice.situation == NO_SCENE or choice.situation in letters
-            verdicts.append((choice.proposal, choice.situation != true_letter if is_clear else None))
-        return _agreed(verdicts, named)
-
-    def _proposal(self, memory: ExperienceMemory, draft: DraftProposal) -> Proposal | None:
-        """A proposal whose target exists, whose kind is not switched off and whose content is not empty; else None."""
-        adds = draft.action in ("add pattern", "add alert")
-        target = None if adds else memory.find(draft.experience_id)
-        content = "" if is_null_like(draft.content) else " ".join(draft.content.split())
-        off = draft.action in {f"add {kind}" for kind in self._settings.off}
-        if (not adds and target is None) or (draft.action != "remove" and not content) or off:
+    It cannot be if its kind of experience is switched off, if it changes an entry that is not in
+    the memory, or if it has no text. To remove an entry takes no text.
+    """
+    target_id: str | None = None
+    added_kind = ADDED_KINDS.get(draft.action)
+    if added_kind is None:
+        target_id = draft.experience_id
+        if memory.find_by_id(target_id) is None:
             return None
-        cited = [id.strip("[]() ") for id in draft.record_ids]
-        sources = dict.fromkeys([self._sample.target.id, *(id for id in cited if id in self._sample.ids)])
-        return Proposal(
-            id="",
-            action=draft.action,
-            target=target.id if target else None,
-            trigger="" if is_null_like(draft.trigger) else " ".join(draft.trigger.split()),
-            content=content,
-            sources=tuple(sources),
-        )
+    elif added_kind in disabled_kinds:
+        return None
+
+    content = _text_or_empty(draft.content)
+    if not content and draft.action != "remove":
+        return None
+
+    return Proposal(
+        id="",
+        action=draft.action,
+        target=target_id,
+        trigger=_text_or_empty(draft.trigger),
+        content=content,
+        sources=_sources_of_draft(draft, sample),
+    )
 
 
-def _thinking(trial: Any) -> str:
-    """r_j: the explicit steps before the prediction, empty where the trial took none."""
-    named: list[str] = [*(trial.get("useful_patterns") or []), *(trial.get("useful_alerts") or [])]
-    return "\n".join(part for part in (*named, trial.get("reasoning") or "") if part)
+def _text_or_empty(text: str) -> str:
+    """Return a text on one line; "" if it is "null" or the like."""
+    return "" if is_null_like(text) else one_line(text)
 
 
-def _passed(named: dict[str, Proposal], verdicts: Verdicts, reason: str, fates: Counter[str]) -> dict[str, Proposal]:
-    for id in named:
-        if not verdicts.get(id, False):
-            fates[reason if id in verdicts else "malformed"] += 1
-    return {id: proposal for id, proposal in named.items() if verdicts.get(id, False)}
+def _sources_of_draft(draft: DraftProposal, sample: Sample) -> tuple[str, ...]:
+    """Return the id of the practised record, then those of the records that a draft cites."""
+    shown_ids = sample.shown_ids
+    source_ids = [sample.target.id]
+    for cited_id in draft.record_ids:
+        record_id = without_brackets(cited_id)
+        if record_id in shown_ids:
+            source_ids.append(record_id)
+    return tuple(dict.fromkeys(source_ids))
 
 
-def _agreed(said: Sequence[tuple[str, bool | None]], named: dict[str, Proposal]) -> Verdicts:
-    """One clear verdict per proposal; those with none, an unclear one or two that differ are left out."""
-    verdicts: dict[str, set[bool | None]] = {}
-    for id, verdict in said:
-        verdicts.setdefault(id.strip("[]() "), set()).add(verdict)
-    return {id: found == {True} for id, found in verdicts.items() if id in named and found in ({True}, {False})}
+def without_brackets(shown_id: str) -> str:
+    """Return an id without the brackets in which prompts show it: `a1` for `[a1]`."""
+    return shown_id.strip("[]() ")
 
 
-def _shown(named: dict[str, Proposal]) -> list[ReviewedProposal]:
-    return [ReviewedProposal(proposal=id, content=proposal.text()) for id, proposal in named.items()]
+def number_proposals(proposals: Sequence[Proposal]) -> dict[str, Proposal]:
+    """Return proposals by the ids that reviewers see: r1, r2, ..."""
+    return {f"r{number}": proposal for number, proposal in enumerate(proposals, 1)}
 
 
-def _lettered(scenes: Sequence[str]) -> str:
-    """Return the scenes, one a line, each after its letter."""
-    return "\n".join(f"{_letter(place)}. {scene}" for place, scene in enumerate(scenes))
+def shown_to_reviewers(proposals: ProposalsById) -> list[ReviewedProposal]:
+    """Return proposals in the form in which reviewers see them."""
+    return [
+        ReviewedProposal(proposal=proposal_id, content=proposal.text())
+        for proposal_id, proposal in proposals.items()
+    ]
 
 
-def _letter(n: int) -> str:
-    return chr(ord("A") + n) if n < 26 else f"{_letter(n // 26 - 1)}{_letter(n % 26)}"
+def clear_verdicts(verdicts: Iterable[Verdict], proposals: ProposalsById) -> dict[str, bool]:
+    """Return one verdict for each proposal that a reviewer judged clearly.
+
+    Left out are proposals with an unclear verdict or with two that differ, and unknown ids.
+    """
+    values_by_id: dict[str, set[bool | None]] = {}
+    for verdict in verdicts:
+        proposal_id = without_brackets(verdict.proposal_id)
+        values_by_id.setdefault(proposal_id, set()).add(verdict.passes)
+
+    clear: dict[str, bool] = {}
+    for proposal_id, values in values_by_id.items():
+        is_clear = values == {True} or values == {False}
+        if is_clear and proposal_id in proposals:
+            clear[proposal_id] = values == {True}
+    return clear
+
+
+def passing_proposals(proposals: ProposalsById, verdicts: Verdicts) -> dict[str, Proposal]:
+    """Return the proposals that pass a review, under the same ids."""
+    passing: dict[str, Proposal] = {}
+    for proposal_id, proposal in proposals.items():
+        if verdicts.get(proposal_id, False):
+            passing[proposal_id] = proposal
+    return passing
+
+
+def count_rejections(proposals: ProposalsById, verdicts: Verdicts, reason: str) -> Counter[str]:
+    """Count the proposals that do not pass: under `reason`, or as "malformed" without a verdict."""
+    counts: Counter[str] = Counter()
+    for proposal_id in proposals:
+        if proposal_id not in verdicts:
+            counts["malformed"] += 1
+        elif not verdicts[proposal_id]:
+            counts[reason] += 1
+    return counts
+
+
+def scene_verdict(choice: SceneChoice, letters: Collection[str], true_letter: str) -> Verdict:
+    """Return the verdict on a proposal that follows from a reviewer's choice of a scene (Eq. 7).
+
+    A proposal passes unless it singles out the true scene. Ours: it may single out none.
+
+    Args:
+        choice: The proposal, and the scene that it singles out.
+        letters: Letters of all scenes that the reviewer was shown.
+        true_letter: The letter of the true scene.
+    """
+    is_clear = choice.situation == NO_SCENE or choice.situation in letters
+    if not is_clear:
+        return Verdict(choice.proposal, passes=None)
+    return Verdict(choice.proposal, passes=choice.situation != true_letter)
+
+
+def lettered_scenes(scenes: Sequence[str]) -> str:
+    """Return scenes one a line, each after its letter."""
+    lines = [f"{scene_letter(place)}. {scene}" for place, scene in enumerate(scenes)]
+    return "\n".join(lines)
+
+
+def scene_letter(place: int) -> str:
+    """Return the letter of the scene at a place, counted from 0: A to Z, then AA, AB, ..."""
+    if place < len(_LETTERS):
+        return _LETTERS[place]
+    first = scene_letter(place // len(_LETTERS) - 1)
+    last = _LETTERS[place % len(_LETTERS)]
+    return first + last

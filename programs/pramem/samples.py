@@ -1,7 +1,14 @@
-"""Practice samples and their settings: records whose outcome is hidden (PraMem, equation 3).
+"""Practice samples: past records with a hidden outcome, which the model predicts (Eq. 3).
 
-No sample shows a record at or after its target: the suffix is cut from the records before it (the authors' released
-code shows later ones, the target among them). A record that carries no question is never a target.
+| in the paper       | here                                                          |
+|--------------------|---------------------------------------------------------------|
+| j, from t' to t    | a place among the records that wait for practice              |
+| s~_j, a~_j         | `Sample.situation`; with the action too, `Sample.exercise`    |
+| H~_j               | `Sample.records`: the profile and the `past`                  |
+| q                  | the setting `samples`: how many samples a round has           |
+
+The past of a sample that is drawn ends before its target; the released code shows records after it,
+and the target itself. A record of which nothing is to be asked is never drawn.
 """
 
 from __future__ import annotations
@@ -9,71 +16,23 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
-
-from pydantic import Field
 
 from ...records import Action, Turn
-from ...signatures.pramem import KnownExperience
-from ..settings import Settings
-from .memory import Experience, ExperienceMemory, Kind, suffix
+from .memory import ExperienceMemory, short_suffix
+from .settings import PracticeSettings
 
-DRAWS = 100
-"""Draws by recency, of which the rounds take the first (released code)."""
-SHUFFLE = 1024
-"""What these draws are shuffled with (released code)."""
-
-
-class PracticeSettings(Settings):
-    """What can be set of practice.
-
-    Defaults suit a user's own records; `mempiler reproduce pramem` sets what the paper, or else its released code, has.
-    """
-
-    deprecated: ClassVar = {"start": "profile", "parallel": True}
-    at_least_one_of = ("patterns", "alerts")
-    rounds: int = Field(default=20, ge=1, description="most practice rounds of a run (section 4.1: 80)")
-    samples: int = Field(default=1, ge=1, description="samples of a round (q), each tried and reviewed on its own")
-    adjust_every: int = Field(default=5, ge=1, description="rounds between two adjustments (T), and at most before the last")
-    proposals: int = Field(default=10, ge=1, description="most proposals of one reflection (n)")
-    virtual_scenes: int = Field(default=7, ge=1, description="scenes beside the true one (m)")
-    blind: bool = Field(
-        default=True, description="the generality review is not told which of the shuffled scenes is true (Figure 11: it is)"
-    )
-    scene_chars: int = Field(default=128, ge=1, description="most characters of a scene that others are written for (code)")
-    perturbations: int = Field(default=1, ge=1, description="perturbations of a sample")
-    practice_tokens: int = Field(default=12_000, ge=0, description="most tokens of records before a practised one (code)")
-    weighting: Literal["uniform", "recency"] = Field(
-        default="uniform", description="all records alike and each once, or the later the likelier (code: quadratic, repeating)"
-    )
-    min_history: int = Field(default=10, ge=1, description="records that come before any practised one (code)")
-    groundedness: bool = Field(default=True, description="review proposals for groundedness (Figure 6)")
-    generalizability: bool = Field(default=True, description="review proposals for generality (Figure 6)")
-    patterns: bool = Field(default=True, description="keep patterns (Figure 5)")
-    alerts: bool = Field(default=True, description="keep alerts (Figure 5)")
-    deep_thinking: bool = Field(default=True, description="trials name what bears on them, and reason, first (Table 2)")
-    reflection: bool = Field(default=True, description="proposals come from thinking and outcome, not outcome alone (Table 2)")
-    consensus: bool = Field(default=True, description="only what several proposals support is adopted, not all (Table 2)")
-    needed: int = Field(default=3, ge=1, description="proposals that a change needs (Figure 9)")
-    distinct_records: bool = Field(
-        default=True, description="proposals of one practised record support a change once (Figure 9: each counts)"
-    )
-    keep_rounds: bool = Field(default=False, description="keep the experience after every adjustment, for `at_round`")
-    seed: int = Field(default=42, description="what samples are drawn with (code)")
-
-    @property
-    def off(self) -> tuple[Kind, ...]:
-        """Kinds of experience that are switched off."""
-        kept: dict[Kind, bool] = {"pattern": self.patterns, "alert": self.alerts}
-        return tuple(kind for kind, on in kept.items() if not on)
+RECENCY_DRAWS = 100
+"""How many places are drawn by recency; the rounds take the first of them (released code)."""
+SHUFFLE_SEED = 1024
+"""What the places that were drawn by recency are shuffled with (released code)."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One exercise."""
+    """One record to practise on, with what the model may see before it predicts the outcome."""
 
     round: int
-    """Counted over all runs, from 1."""
+    """The practice round, counted over all runs from 1."""
     target: Action
     past: tuple[Action, ...]
     """The records right before the target, oldest first."""
@@ -81,68 +40,117 @@ class Sample:
 
     @property
     def records(self) -> str:
-        """The profile and the past, one line each."""
-        return "\n".join([*(turn.line() for turn in self.profile), *(action.turn().line() for action in self.past)])
+        """H~_j: the profile and the past, one line each."""
+        profile_lines = [turn.line() for turn in self.profile]
+        past_lines = [action.turn().line() for action in self.past]
+        return "\n".join([*profile_lines, *past_lines])
 
     @property
     def situation(self) -> str:
-        """The target without what the user did, and what is asked about it, one line each."""
-        text = f"{self.target.scene}; {self.target.situation}"
-        line = Turn(id=self.target.id, speaker="user", text=text, time=self.target.time).line()
-        return "\n".join((line, *self._asked))
+        """s~_j: the target without what the user did, and its questions, one line each."""
+        turn = Turn(id=self.target.id, speaker="user", text=self._scene_text, time=self.target.time)
+        return "\n".join([turn.line(), *self._numbered_questions])
 
     @property
     def exercise(self) -> str:
-        """The target with what the user did, and what was asked about it, one line each."""
-        return "\n".join((self.target.turn().line(), *self._asked))
-
-    def scene(self, chars: int) -> str:
-        """The target's scene and situation, so many characters, and its questions: what virtual scenes are like."""
-        text = f"{self.target.scene}; {self.target.situation}"
-        shown = text if len(text) <= chars else f"{text[:chars]}..."
-        return " ".join((shown, *self._asked))
+        """s~_j with a~_j: the target with what the user did, and its questions, one line each."""
+        return "\n".join([self.target.turn().line(), *self._numbered_questions])
 
     @property
-    def _asked(self) -> list[str]:
-        return [f"{n}. {question}" for n, question in enumerate(self.target.questions or (), 1)]
+    def shown_ids(self) -> frozenset[str]:
+        """Ids of the records that a reflection sees: the past and the target."""
+        past_ids = [action.id for action in self.past]
+        return frozenset([self.target.id, *past_ids])
+
+    def true_scene(self, max_chars: int) -> str:
+        """Return s~_j in one line, as virtual scenes are written for it (Eq. 7).
+
+        Args:
+            max_chars: Where the situation is cut; the questions after it are whole.
+        """
+        text = self._scene_text
+        if len(text) > max_chars:
+            text = f"{text[:max_chars]}..."
+        return " ".join([text, *self._numbered_questions])
 
     @property
-    def ids(self) -> frozenset[str]:
-        """Ids of all records it shows once its outcome is known."""
-        return frozenset((self.target.id, *(action.id for action in self.past)))
+    def _scene_text(self) -> str:
+        return f"{self.target.scene}; {self.target.situation}"
+
+    @property
+    def _numbered_questions(self) -> list[str]:
+        questions = self.target.questions or ()
+        return [f"{number}. {question}" for number, question in enumerate(questions, 1)]
 
 
-def draw(memory: ExperienceMemory, settings: PracticeSettings, draws: int = DRAWS) -> list[Sample]:
-    """The samples of a practice run, in the order of their rounds; fewer where there are fewer records.
+def draw_samples(
+    memory: ExperienceMemory, settings: PracticeSettings, recency_draws: int = RECENCY_DRAWS
+) -> list[Sample]:
+    """Draw the samples of a practice run, in the order in which they are practised (Eq. 3).
 
-    Seed and t' decide which records after `practised` are drawn; fewer rounds draw the first of the same samples.
+    There are q samples a round, and fewer where records run out. A run of fewer rounds has the
+    first samples of a longer run; by recency, as long as both need at most `recency_draws`.
+
+    Args:
+        memory: Holds the records; those after t' may be drawn.
+        settings: How many are drawn, and how.
+        recency_draws: How many are drawn by recency, if the rounds do not need more.
     """
-    start = max(memory.practised, settings.min_history) - memory.dropped
-    places = [n for n in range(start, len(memory.records)) if memory.records[n].questions != ()]
-    dice, count = random.Random(settings.seed + memory.practised), settings.rounds * settings.samples
-    if settings.weighting == "uniform" or not places:
-        drawn = dice.sample(places, len(places))
+    places = _drawable_places(memory, settings.min_history)
+    sample_count = settings.rounds * settings.samples
+    dice = random.Random(settings.seed + memory.practised)
+    if settings.weighting == "uniform":
+        drawn_places = dice.sample(places, len(places))
     else:
-        weights = [(n + 1) ** 2 for n in range(len(places))]
-        drawn = shuffled(dice.choices(places, weights, k=max(draws, count)))
-    rounds = (memory.rounds + 1 + n // settings.samples for n in range(count))
-    rows = zip(drawn, rounds, strict=False)
-    return [sample_of(memory, memory.records[at], at, round, settings.practice_tokens) for at, round in rows]
+        draw_count = max(recency_draws, sample_count)
+        drawn_places = _draw_by_recency(places, draw_count, dice)
+
+    samples: list[Sample] = []
+    for number, place in enumerate(drawn_places[:sample_count]):
+        round_number = memory.rounds + 1 + number // settings.samples
+        target = memory.records[place]
+        samples.append(make_sample(memory, target, place, round_number, settings.practice_tokens))
+    return samples
 
 
-def shuffled(drawn: Sequence[int]) -> list[int]:
-    """The order in which what was drawn by recency is practised: always the same (released code)."""
-    order = list(drawn)
-    random.Random(SHUFFLE).shuffle(order)
+def make_sample(
+    memory: ExperienceMemory, target: Action, place: int, round_number: int, max_tokens: int
+) -> Sample:
+    """Return the sample of a record.
+
+    Args:
+        memory: Holds the profile and the records.
+        target: The record to predict.
+        place: Where the target stands among the memory's records; those before it are its past.
+        round_number: The practice round.
+        max_tokens: Most tokens of the past.
+    """
+    past = short_suffix(memory.records[:place], max_tokens)
+    return Sample(round=round_number, target=target, past=past, profile=memory.profile)
+
+
+def shuffle_as_released(places: Sequence[int]) -> list[int]:
+    """Return places in the order in which the released code practises them: always the same."""
+    order = list(places)
+    random.Random(SHUFFLE_SEED).shuffle(order)
     return order
 
 
-def sample_of(memory: ExperienceMemory, target: Action, place: int, round: int, max_tokens: int) -> Sample:
-    """The sample of a record at a place among `records`; its past takes at most so many tokens."""
-    past = suffix(memory.records[:place], max_tokens)
-    return Sample(round=round, target=target, past=past, profile=memory.profile)
+def _drawable_places(memory: ExperienceMemory, min_history: int) -> list[int]:
+    """Return the places among `records` after t' and after `min_history` records, t' < j < t."""
+    start = max(memory.practised, min_history) - memory.dropped
+    places: list[int] = []
+    for place in range(start, len(memory.records)):
+        # None is not empty: where the data has no questions, the user's action is predicted.
+        asks_nothing = memory.records[place].questions == ()
+        if not asks_nothing:
+            places.append(place)
+    return places
 
 
-def known(entries: Sequence[Experience]) -> list[KnownExperience]:
-    """Entries as prompts show them."""
-    return [KnownExperience(experience_id=part.id, text=part.text) for part in entries]
+def _draw_by_recency(places: Sequence[int], count: int, dice: random.Random) -> list[int]:
+    """Draw places as the released code does: later ones more often, and some repeatedly."""
+    if not places:
+        return []
+    weights = [rank**2 for rank in range(1, len(places) + 1)]
+    return shuffle_as_released(dice.choices(places, weights, k=count))

@@ -19,11 +19,10 @@ from mempiler.data.omnibehavior.records import (
 )
 from mempiler.data.omnibehavior.text import reaction
 from mempiler.programs.catalog import build
-from mempiler.programs.pramem.adjustment import adjust, adjusted
-from mempiler.programs.pramem.memory import ExperienceMemory, Proposal, suffix
-from mempiler.programs.pramem.method import PraMemSettings
-from mempiler.programs.pramem.practice import Practice
-from mempiler.programs.pramem.samples import DRAWS, SHUFFLE, PracticeSettings, Sample, draw, shuffled
+from mempiler.programs.pramem.adjustment import apply_changes
+from mempiler.programs.pramem.memory import ExperienceMemory, Proposal, short_suffix
+from mempiler.programs.pramem.samples import RECENCY_DRAWS, SHUFFLE_SEED, Sample, draw_samples, shuffle_as_released
+from mempiler.programs.pramem.settings import PracticeSettings, PraMemSettings
 from mempiler.programs.tasks.behavior import newest_actions
 from mempiler.records import Action, Behavior, estimate_tokens
 from mempiler.runs.papers.paper import read_paper
@@ -32,11 +31,6 @@ from mempiler.signatures.pramem import ExperienceChange, Perturbation, PractiseW
 
 def writer(**settings: Any) -> Any:
     return build("pramem", task="behavior-prediction", **settings).method.writer
-
-
-def practice(**settings: Any) -> Practice:
-    made = writer(**settings)
-    return Practice(made.call_predictor, made.settings, SAMPLE)
 
 
 def actions(count: int, **fields: Any) -> list[Action]:
@@ -107,7 +101,7 @@ def sized(n: int, tokens: int) -> Action:
 def test_the_newest_records_that_fit_are_shown_up_to_the_first_that_does_not(case, agrees):
     sizes, budget = case["input"]["sizes_oldest_first"], case["input"]["budget"] * SCALE
     records = [sized(n, size * SCALE) for n, size in enumerate(sizes)]
-    used = places(suffix(records, budget))
+    used = places(short_suffix(records, budget))
     in_answers = newest_actions([Behavior.from_actions("b", records)], budget)
     assert [place for item in in_answers for place in places(item.actions)] == used
     agrees({"used": used, "tokens": sum(sizes[place] for place in used)})
@@ -130,7 +124,7 @@ def test_records_that_nobody_saw_are_in_no_history(case, agrees, tmp_path):
 def test_no_window_of_days_cuts_a_history(case, agrees):
     times = [datetime.fromisoformat(time) for time in case["input"]["times"]]
     records = [action.model_copy(update={"time": times[n]}) for n, action in enumerate(actions(len(times)))]
-    agrees({"used": places(suffix(records, 1000))})
+    agrees({"used": places(short_suffix(records, 1000))})
 
 
 @pytest.mark.vectors("omnibehavior_practice", "draw-*")
@@ -141,7 +135,7 @@ def test_drawing_by_recency_draws_the_released_records(case, agrees):
         pool[place] = pool[place].model_copy(update={"questions": ()})
     count = given["draws"]
     settings = PracticeSettings(rounds=count, weighting="recency", min_history=given["min_history"], seed=given["seed"])
-    found = draw(ExperienceMemory().with_records(pool), settings, draws=count)
+    found = draw_samples(ExperienceMemory().with_records(pool), settings, recency_draws=count)
     # Released, the draw is shuffled in a later step, which has cases of its own.
     random.Random(1024).shuffle(drawn := list(drawn))
     agrees(places(sample.target for sample in found), drawn)
@@ -149,7 +143,7 @@ def test_drawing_by_recency_draws_the_released_records(case, agrees):
 
 @pytest.mark.vectors("omnibehavior_practice", "shuffle-*")
 def test_what_is_drawn_is_practised_in_the_released_order(case, agrees):
-    agrees(shuffled(range(case["input"]["items"])))
+    agrees(shuffle_as_released(range(case["input"]["items"])))
 
 
 @pytest.mark.vectors("omnibehavior_practice", "sizes-released")
@@ -157,10 +151,10 @@ def test_settings_are_the_released_ones(case, agrees):
     of_the_paper = read_paper("pramem").variants["PraMem"].settings
     ours = PraMemSettings.model_validate(dict(of_the_paper)).model_dump()
     found = {
-        "draws_per_user": DRAWS,
+        "draws_per_user": RECENCY_DRAWS,
         "min_history_len": ours["min_history"],
         "seed": ours["seed"],
-        "shuffle_seed": SHUFFLE,
+        "shuffle_seed": SHUFFLE_SEED,
         # By the paper it is the k of predictions, which `reproduce` sets: 8,000.
         "history_tokens": PraMemSettings.model_validate({}).practice_tokens,
         "rounds": ours["rounds"],
@@ -179,7 +173,7 @@ def test_a_sample_shows_what_came_before_its_target(case, agrees):
     given = case["input"]
     pool = ExperienceMemory().with_records(actions(given["base_history"] + given["test_period"]))
     target = given["drawn_position_in_pool"]
-    sample = next(one for one in draw(pool, PracticeSettings(rounds=100)) if places([one.target]) == [target])
+    sample = next(one for one in draw_samples(pool, PracticeSettings(rounds=100)) if places([one.target]) == [target])
     seen = places(sample.past)
     ours = {"history_seen": seen, "target": target, "sees_target": target in seen}
     assert seen == list(range(target))
@@ -222,7 +216,7 @@ def test_a_reply_of_the_released_layout_holds_the_proposals_that_ours_reads(case
     trial = {"useful_patterns": [], "useful_alerts": [], "reasoning": "-", "predicted_action": "liked"}
     lm = scripted(lambda kind, text, n: trial if kind == "useful_patterns" else case["input"]["reply"])
     with dspy.context(lm=lm):
-        found = practice().tried(ExperienceMemory())
+        found = writer().try_and_reflect(ExperienceMemory(), SAMPLE)
     agrees([proposal.content for proposal in found.proposals])
 
 
@@ -235,8 +229,8 @@ def verdicts(
     """The contents of the proposals that pass a review."""
     proposals = [Proposal(id="", action="add pattern", content=name, sources=("a8",)) for name in names]
     with dspy.context(lm=scripted(lambda kind, text, n: {kind: replies[kind]})):
-        passed, _ = practice(**settings).reviewed(proposals, *materials)
-    return [proposal.content for proposal in passed]
+        result = writer(**settings).self_review(SAMPLE, proposals, *materials)
+    return [proposal.content for proposal in result.proposals]
 
 
 def translated(reply: str) -> str:
@@ -291,12 +285,14 @@ def test_experience_is_adjusted_after_the_released_rounds(case, agrees, scripted
 @pytest.mark.vectors("omnibehavior_practice", "review-[!r]*")
 def test_a_reply_that_rewrites_the_lists_is_read_as_released(case, agrees, scripted):
     before = case["input"]["memory_before"]
-    memory = ExperienceMemory().with_entries("pattern", [(text, ()) for text in before["user_exp"]])
-    memory = memory.with_entries("alert", [(text, ()) for text in before["model_exp"]])
+    memory = ExperienceMemory()
+    for text in before["user_exp"]:
+        memory = memory.with_initial_entry("pattern", text)
+    for text in before["model_exp"]:
+        memory = memory.with_initial_entry("alert", text)
     pool = [Proposal(id=f"p-{n}", action="add pattern", content=text) for n, text in enumerate(before["proposal"])]
     with dspy.context(lm=scripted(lambda kind, text, n: case["input"]["reply"])):
-        made = writer(needed=1)
-        found = adjust(made.call_predictor, made.settings, memory.replace(pool=tuple(pool)))
+        found = writer(needed=1).adjust_experience(memory.replace(pool=tuple(pool)))
     ours = {"user_exp": [part.text for part in found.patterns], "model_exp": [part.text for part in found.alerts]}
     agrees({**ours, "proposal": [proposal.content for proposal in found.pool]})
 
@@ -307,12 +303,15 @@ def test_an_entry_changes_with_the_released_support(case, agrees):
         Proposal(id=f"p-{n}", action="add pattern", content="x", sources=(f"a{n}",))
         for n in range(case["input"]["supporting_proposals"])
     ]
-    memory = ExperienceMemory().with_entries("pattern", [("Likes jazz", ())]).replace(pool=tuple(pool))
+    memory = ExperienceMemory().with_initial_entry("pattern", "Likes jazz").replace(pool=tuple(pool))
     cited = tuple(proposal.id for proposal in pool)
     add = ExperienceChange(action="add pattern", text="Likes rock", proposal_ids=list(cited))
     remove = ExperienceChange(action="remove", experience_id="pattern-1", proposal_ids=list(cited))
     fates = [
-        "stays" if adjusted(memory, [change]).patterns == memory.patterns else "may_change" for change in (add, remove)
+        "stays"
+        if apply_changes(memory, [change], PracticeSettings()).patterns == memory.patterns
+        else "may_change"
+        for change in (add, remove)
     ]
     ours = {"addition_or_modification": fates[0], "deletion_or_demotion": fates[1], "enforced_by_code": True}
     agrees(ours)

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Action, UserError, build
 from mempiler.memory.edits import Amendment, Amendments
-from mempiler.programs.pramem import method as pramem_method
-from mempiler.programs.pramem.adjustment import adjust, adjusted
+from mempiler.programs.pramem import writer as pramem_writer
+from mempiler.programs.pramem.adjustment import adopt_all_proposals, apply_changes
 from mempiler.programs.pramem.memory import COMMON_BIASES, Experience, ExperienceMemory, Proposal, RoundExperience
-from mempiler.programs.pramem.samples import PracticeSettings
-from mempiler.programs.pramem.samples import draw as drawn
+from mempiler.programs.pramem.reader import BLOCKS
+from mempiler.programs.pramem.samples import draw_samples
+from mempiler.programs.pramem.settings import PracticeSettings
 from mempiler.programs.writing import finalize_memory
 from mempiler.records import Query
 from mempiler.signatures.pramem import AdjustExperience, Adjustment, ExperienceChange
@@ -47,7 +48,7 @@ def test_a_run_tries_reflects_reviews_and_adjusts_every_five_rounds(practised):
 
 def test_rounds_between_two_adjustments_see_the_same_experience_in_whatever_order_they_run(practised, monkeypatch):
     together = practised(rounds=10, samples=2).memory
-    monkeypatch.setattr(pramem_method, "gather", lambda calls: [call() for call in calls])
+    monkeypatch.setattr(pramem_writer, "gather", lambda calls: [call() for call in calls])
     assert practised(rounds=10, samples=2).memory == together
     shown = practised(rounds=10).shown("useful_patterns", "patterns")
     assert ["agreed p-1" in patterns for patterns in shown] == [False] * 5 + [True] * 5
@@ -200,7 +201,7 @@ def test_the_answer_sees_experience_and_newest_records_and_no_proposal(scripted,
     if two_step:
         patterns, alerts = (json.loads(section(text, kind)) for kind in ("patterns", "alerts"))
     else:
-        heads = [re.escape(f"{head}:\n") for head in pramem_method.BLOCKS.values()]
+        heads = [re.escape(f"{head}:\n") for head in BLOCKS.values()]
         shown = re.fullmatch(f"{heads[0]}(.*){heads[1]}(.*)", section(text, "context"), re.DOTALL)
         patterns, alerts = ([line.partition("] ")[2] for line in part.splitlines()] for part in shown.groups())
     assert patterns == ["Ann, 34, nurse", "agreed p-1"]
@@ -262,7 +263,7 @@ def memory(count):
 
 
 def draw(memory, rounds, samples=1, **settings):
-    return drawn(memory, PracticeSettings(rounds=rounds, samples=samples, **settings))
+    return draw_samples(memory, PracticeSettings(rounds=rounds, samples=samples, **settings))
 
 
 def number(id):
@@ -298,7 +299,7 @@ def test_a_sample_shows_the_records_right_before_its_target_and_none_later(
     for sample in (*first, *second):
         target, shown = number(sample.target.id), [number(record.id) for record in sample.past]
         assert shown == list(range(target - len(shown), target))
-        assert f"action-{target}-x" not in sample.records + sample.situation + sample.scene(500)
+        assert f"action-{target}-x" not in sample.records + sample.situation + sample.true_scene(500)
 
 
 def test_fewer_rounds_draw_the_first_of_the_same_samples():
@@ -317,14 +318,14 @@ def test_a_target_carries_its_questions_and_one_without_any_is_not_drawn():
     sample = next(sample for sample in samples if sample.target.id == "a3")
     assert sample.situation.splitlines()[1:] == ["1. Like it?", "2. Share it?"]
     assert sample.exercise.splitlines() == [sample.target.turn().line(), "1. Like it?", "2. Share it?"]
-    assert sample.scene(100) == "video; situation-3-x 1. Like it? 2. Share it?"
-    assert sample.scene(5) == "video... 1. Like it? 2. Share it?"
+    assert sample.true_scene(100) == "video; situation-3-x 1. Like it? 2. Share it?"
+    assert sample.true_scene(5) == "video... 1. Like it? 2. Share it?"
     assert draw(memory(9), 9, min_history=1)[0].situation.count("\n") == 0
 
 
 def pooled(pool=6):
-    start = ExperienceMemory().with_entries("pattern", [("Likes jazz", ("a1",))])
-    start = start.with_entries("alert", [("I overrate likes", ("a2",))])
+    start = ExperienceMemory().with_initial_entry("pattern", "Likes jazz", ("a1",))
+    start = start.with_initial_entry("alert", "I overrate likes", ("a2",))
     proposals = tuple(
         Proposal(id=f"p-{n}", action="add pattern", content=f"said  {n} ", trigger="t", sources=(f"r{n}", "all"))
         for n in range(1, pool + 1)
@@ -334,6 +335,10 @@ def pooled(pool=6):
 
 def change_of(action, target=None, text="", proposals=()):
     return ExperienceChange(action=action, experience_id=target, text=text, proposal_ids=list(proposals))
+
+
+def adjusted(memory, changes, **settings):
+    return apply_changes(memory, changes, PracticeSettings(**settings))
 
 
 def ids(*numbers):
@@ -373,7 +378,7 @@ def test_three_supporters_make_an_entry_with_their_sources_and_leave_the_pool():
 def test_a_change_without_what_it_needs_is_refused_and_counted(change, reason):
     start = pooled()
     after = adjusted(start, [change])
-    assert after == start.counted({f"refused: {reason}": 1})
+    assert after == start.with_counts({f"refused: {reason}": 1})
 
 
 @pytest.mark.parametrize(("distinct", "outcome"), [(True, "refused: too little support"), (False, "added")])
@@ -381,8 +386,8 @@ def test_proposals_of_one_record_are_one_supporter_if_records_count(distinct, ou
     start = pooled()
     same = tuple(proposal.model_copy(update={"sources": ("r1",)}) for proposal in start.pool)
     change = change_of("add pattern", text="x", proposals=ids(1, 2, 3))
-    settings = PracticeSettings(distinct_records=distinct)
-    assert adjusted(start.replace(pool=same), [change], settings).counts == {outcome: 1}
+    after = adjusted(start.replace(pool=same), [change], distinct_records=distinct)
+    assert after.counts == {outcome: 1}
 
 
 def test_a_modified_entry_keeps_its_id_its_sources_and_the_old_wording():
@@ -415,7 +420,7 @@ def test_without_consensus_every_proposal_is_carried_out():
     more = Proposal(id="p-3", action="remove", target="alert-1")
     odd = Proposal(id="p-4", action="modify", target="alert-1", content="too late")
     start = start.replace(pool=(*start.pool, more, odd))
-    after = adjust(lambda *_, **__: None, PracticeSettings(consensus=False), start)
+    after = adopt_all_proposals(start, PracticeSettings(consensus=False))
     assert [part.text for part in after.patterns] == ["Likes jazz", "said 1", "said 2"]
     assert (after.alerts, after.pool) == ((), ())
     assert after.counts == {"added": 2, "downgraded": 1, "refused: unknown entry": 1}

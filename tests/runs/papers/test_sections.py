@@ -12,8 +12,7 @@ from mempiler.data.judge import ReferenceVerdict
 from mempiler.engines.meter import Meter
 from mempiler.errors import UserError
 from mempiler.optimizers.catalog import OPTIMIZERS
-from mempiler.programs.pramem.method import PraMemSettings
-from mempiler.programs.pramem.samples import PracticeSettings
+from mempiler.programs.pramem.settings import PracticeSettings, PraMemSettings
 from mempiler.runs.papers.paper import LOGO, PAPERS, Column, read_paper
 from mempiler.runs.papers.reproduction import reproduce
 from mempiler.runs.papers.sections import plan_paper, repeated, resolve_sections, settings_of

@@ -1,0 +1,105 @@
+"""The reader of PraMem, and an answer prompt with the steps of Figure 7."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...memory.edits import EntryEdits
+from ...memory.entry import Entry
+from ...records import Context, Hit, Query, estimate_tokens, in_blocks
+from ...signatures.pramem import PredictWithExperience
+from ..reader import EntryReader
+from ..tasks.behavior import BehaviorPrediction, unseen
+from ..tasks.task import with_items
+from .memory import ExperienceMemory
+from .settings import ExperienceReaderSettings
+
+BLOCKS = {
+    "pattern": "What earlier records have shown about this user",
+    "alert": "Mistakes that you tend to make about this user and must avoid",
+}
+"""The headings of the two kinds of experience in the text of a memory (section 2.2)."""
+
+
+class ExperienceReader(EntryReader[ExperienceMemory]):
+    """Recall all patterns, then all alerts; of each kind, what is near to the query comes first.
+
+    Proposals are not recalled. With the setting `at_round`, the experience is that of a round.
+    """
+
+    settings: ExperienceReaderSettings
+
+    def __init__(self, settings: ExperienceReaderSettings) -> None:
+        super().__init__(settings=settings)
+
+    def search(
+        self,
+        memory: ExperienceMemory,
+        queries: Sequence[str],
+        k: int = 10,
+        min_score: float | None = None,
+    ) -> list[list[Hit]]:
+        return super().search(self._at_round(memory), queries, k, min_score)
+
+    def entries(self, memory: ExperienceMemory) -> Sequence[Entry]:
+        return super().entries(self._at_round(memory))
+
+    def fallback(self, memory: ExperienceMemory, query: Query) -> Iterable[Hit]:
+        return super().fallback(self._at_round(memory), query)
+
+    def recall(self, memory: ExperienceMemory, query: Query) -> Context:
+        """Return all experience, with its size in tokens in `counts` (Figure 4)."""
+        memory = self._at_round(memory)
+        experiences = memory.parts()
+        near_hits = self.nearest(memory, query, max(1, len(experiences)))
+
+        near_ids = {hit.id for hit in near_hits}
+        other_hits: list[Hit] = []
+        for experience in experiences:
+            if experience.id not in near_ids:
+                other_hits.append(memory.entry(experience).hit())
+
+        counts = {
+            "patterns": len(memory.patterns),
+            "alerts": len(memory.alerts),
+            "tokens": sum(estimate_tokens(experience.text) for experience in experiences),
+        }
+        return Context(hits=in_blocks([*near_hits, *other_hits], BLOCKS), counts=counts)
+
+    def with_edits(self, memory: ExperienceMemory, edits: EntryEdits) -> ExperienceMemory:
+        """Return the memory with edits of its experience, and of the experience of kept rounds."""
+        kept_rounds = [
+            kept_round.replace(
+                patterns=edits.amended_parts(kept_round.patterns, memory.entry, memory.with_text),
+                alerts=edits.amended_parts(kept_round.alerts, memory.entry, memory.with_text),
+            )
+            for kept_round in memory.kept_rounds
+        ]
+        edited_memory = super().with_edits(memory, edits)
+        return edited_memory.replace(kept_rounds=tuple(kept_rounds))
+
+    def _at_round(self, memory: ExperienceMemory) -> ExperienceMemory:
+        """Return the memory with the experience that the settings ask for, by default the last."""
+        if self.settings.at_round is None:
+            return memory
+        return memory.at_round(self.settings.at_round)
+
+
+class ExperiencedPrediction(BehaviorPrediction):
+    """Predict by the steps of Figure 7: patterns and alerts that bear on the situation, answer.
+
+    Everything that is no alert counts as a pattern, so that any memory can be shown.
+    """
+
+    prompt = PredictWithExperience
+
+    def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
+        hits = unseen(context, query).hits
+        return {
+            "patterns": [hit.text for hit in hits if hit.kind != "alert"],
+            "alerts": [hit.text for hit in hits if hit.kind == "alert"],
+            "records": with_items("", query.shown_items),
+            "question": query.text,
+            "options": list(query.options),
+        }
