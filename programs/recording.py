@@ -29,8 +29,8 @@ from ..records import Failure
 from ..records.context import FailureKind
 from ..secret_values import Secrets, secrets_of_environment, secrets_of_settings
 from ..text import one_line
-from ._context import current_program_context, program_context
 from ._call_order import CallOrder
+from ._context import current_program_context, program_context
 from .call_recorder import CallRecorder, PredictorCall
 
 MAX_ERROR_LENGTH = 300
