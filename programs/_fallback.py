@@ -28,7 +28,7 @@ class Fallback:
     """Ids of the hits that are shown all the same: replies to an earlier asking of the query."""
     entries: tuple[Hit, ...]
     """Further entries of the memory, marked as fallback."""
-    raw: tuple[Hit, ...]
+    raw_turns: tuple[Hit, ...]
     """Further turns that are not in the memory yet, marked as fallback."""
 
     def entries_after(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
@@ -37,7 +37,7 @@ class Fallback:
 
     def extra_raw_turns(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
         """Return what is shown of the pending turns, where a search of them found these hits."""
-        return (*self._informative(hits), *self.raw)
+        return (*self._informative(hits), *self.raw_turns)
 
     def _informative(self, hits: Iterable[Hit]) -> list[Hit]:
         return [hit for hit in hits if hit.id in self.informative_ids]

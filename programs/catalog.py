@@ -37,14 +37,14 @@ def build(
     """Return a program that is put together from names.
 
     Args:
-        method: A name of `METHODS`, `module:Class` of one's own, or one of these after `pgr+` or
-            `logs+`. Also what is no method: `module:thing` that answers or is searched, or the URL
-            of an endpoint (`external.program`).
+        method: A name of `METHODS`, the `module:Class` of a method, or one of these after `pgr+` or
+            `logs+`. It may also be no method of ours: the `module:name` of something that answers
+            or is searched, or the URL of an endpoint (`external.program`).
         task: A name of `tasks.catalog.TASKS`.
-        embedder: Vectors for methods that search by meaning. If None, methods that cannot do
-            without get the offline embedder, which compares spelling: name an embedding model for
-            real use. Thresholds for cosines that `config` does not name are those of the embedder
-            (`thresholds.COSINES`), or else the method's defaults.
+        embedder: Makes vectors for methods that search by meaning. If None, methods that need one
+            get the offline embedder, which compares spelling: name an embedding model for real
+            use. Thresholds of cosines that `config` does not name are those of the embedder
+            (`_thresholds.py`), or else the method's defaults.
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
         **config: Settings of the method; with the prefix `inner_` those of a policy's inner
@@ -73,8 +73,8 @@ def with_task(program: MemoryProgram, task: str, settings: TaskSettings) -> Memo
     did: its memories were written so.
 
     Raises:
-        UserError: The program's own task was tuned, so that leaving it out would leave out what was
-            compiled.
+        UserError: The task of the program has prompts. They may have been compiled, and would be
+            lost.
     """
     if task == program.task.name:
         return program

@@ -91,19 +91,10 @@ class MemoryProgram(dspy.Module):
         self.name = name or f"{type(method).__module__}:{type(method).__qualname__}"
         self._staging = Staging()
 
-        _check_signatures_differ(self.all_predictors())
-        for path, predictor in self.all_predictors().items():
+        predictors = self.all_predictors()
+        _check_signatures_differ(predictors)
+        for path, predictor in predictors.items():
             predictor.path = path  # pyright: ignore[reportAttributeAccessIssue]
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings, as `build` takes them; those of the task only where they are no default."""
-        return {**self.method.config, **self.task.settings.non_defaults}
-
-    @property
-    def module(self) -> dspy.Module:
-        """The user's own module that this program asks, e.g. to save it; else the program."""
-        return self.method.wrapped_module or self
 
     def forward(
         self,
@@ -204,13 +195,6 @@ class MemoryProgram(dspy.Module):
             **dict(outputs.items()), context=recalled.full_context(), memory=memory
         )
 
-    @property
-    def _recent_mode(self) -> RecentItems:
-        """What becomes of items between the history and a question; many tasks only show them."""
-        if not self.task.remembers_recent:
-            return "left out"
-        return self.method.writer.recent_mode
-
     def history_before(self, history: History, recent: Sequence[Item] = ()) -> History:
         """Return what is remembered before a question: the history, with `recent` if it is written.
 
@@ -222,9 +206,12 @@ class MemoryProgram(dspy.Module):
             return history
         return history.model_copy(update={"items": (*history.items, *recent)})
 
-    def history_of(self, example: dspy.Example) -> History:
-        """Return `history_before` the question of a benchmark's example."""
-        return self.history_before(example.history, tuple(example.get("recent") or ()))
+    @property
+    def _recent_mode(self) -> RecentItems:
+        """What becomes of items after the history; tasks that only show them leave them out."""
+        if not self.task.remembers_recent:
+            return "left out"
+        return self.method.writer.recent_mode
 
     def _pending(self, new_items: Sequence[Item]) -> PendingItems | None:
         """Return the items after the memory that are searched as raw turns; None if there are none.
@@ -235,6 +222,10 @@ class MemoryProgram(dspy.Module):
         if not new_items or self._recent_mode != "searched":
             return None
         return PendingItems(tuple(new_items))
+
+    def history_of(self, example: dspy.Example) -> History:
+        """Return `history_before` the question of a benchmark's example."""
+        return self.history_before(example.history, tuple(example.get("recent") or ()))
 
     def query_of(self, example: dspy.Example, history: History | None = None) -> Query:
         """Return the query of a benchmark's example.
@@ -259,6 +250,16 @@ class MemoryProgram(dspy.Module):
         memory = self.remember(self.history_of(example)).memory
         query = self.query_of(example)
         return self.recall(memory, query, self._pending(query.new_items))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings, as `build` takes them; those of the task only where they are no default."""
+        return {**self.method.config, **self.task.settings.non_defaults}
+
+    @property
+    def module(self) -> dspy.Module:
+        """The user's own module that this program asks, e.g. to save it; else the program."""
+        return self.method.wrapped_module or self
 
     def current_adapter(self) -> dspy.Adapter:
         """Return the adapter of `dspy.settings`, or else the program's own."""

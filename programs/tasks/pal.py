@@ -83,11 +83,7 @@ class DialogueReply(Task):
         return query
 
     def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
-        action = _action_of(query)
-        if action not in ASSISTANT_ACTIONS:
-            kinds = ", ".join(ASSISTANT_ACTIONS)
-            raise UserError(f"{action!r} is no kind of reply; one of: {kinds}")
-
+        action = _known_action(_action_of(query))
         dialogue_lines = [line for line in query.dialogue.split("\n") if line]
         return {
             "context": with_items(context.text(), query.shown_items),
@@ -98,7 +94,20 @@ class DialogueReply(Task):
         }
 
 
-def _action_of(query: Query) -> AssistantAction | str:
+def _known_action(action: str) -> AssistantAction:
+    """Return the kind of reply of a name.
+
+    Raises:
+        UserError: There is no such kind.
+    """
+    for known_action in ASSISTANT_ACTIONS:
+        if action == known_action:
+            return known_action
+    kinds = ", ".join(ASSISTANT_ACTIONS)
+    raise UserError(f"{action!r} is no kind of reply; one of: {kinds}")
+
+
+def _action_of(query: Query) -> str:
     """Return the kind of reply; by default the first reply guesses, and later ones propose."""
     action = query.extra.get("action")
     if action:
