@@ -56,8 +56,8 @@ def prior_reply_ids(
     Args:
         query: What is searched for.
         hits: What was found.
-        entries: All turns, those of a dialogue in their order. They are read only if nobody but an
-            assistant said something in the hits.
+        entries: All turns, those of a dialogue in their order. They are read only if all that the
+            hits say was said by an assistant.
 
     Returns:
         Ids of the turns by which an assistant replied. None if a hit may answer the query: it is
