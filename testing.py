@@ -39,7 +39,7 @@ from .programs.program import MemoryProgram
 from .programs.reader import Reader
 from .programs.retry import without_failed
 from .programs.state import signature_of
-from .programs.tasks.task import task as task_class
+from .programs.tasks.catalog import task_class
 from .programs.writing import finalize_memory, record_step, write_history, write_items
 from .records import (
     Action,

@@ -50,7 +50,7 @@ def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
     from ..runs.pages.text import page_lines
 
     if prompts:
-        from ..programs.state import prompts_text
+        from ..programs.prompts_text import prompts_text
         from ..runs.manifest import read_states
         from ..runs.registry import program_folder
 

@@ -22,7 +22,8 @@ from ..data.benchmark import Benchmark
 from ..engines.limits import BudgetGuard
 from ..engines.meter import MeteredLM
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
-from ..programs.program import MemoryProgram, Stage
+from ..programs.program import MemoryProgram
+from ..programs.staging import Stage
 from ..programs.state import own_demos
 from .catalog import Optimizer, optimizer
 from .constructors import validate_settings

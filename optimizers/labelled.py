@@ -21,10 +21,11 @@ import dspy
 
 from ..errors import MempilerError, ProgramError
 from ..programs.call_recorder import PredictorCall
+from ..programs.field_values import dump_values, load_values
 from ..programs.predictor import DEMO_PREDICTOR_KEY
 from ..programs.program import MemoryProgram
 from ..programs.recording import recording
-from ..programs.state import dump_values, load_values, signature_of
+from ..programs.state import signature_of
 from ..programs.tasks.behavior import newest_actions
 from ..records import Context, Hit, Query, estimate_tokens
 from .job import OptimizerJob

@@ -46,7 +46,7 @@ from mempiler.memory.store import queue
 from mempiler.memory.store.owner import Owner
 from mempiler.programs.baselines.turn_rag import TurnRAG, TurnWriter
 from mempiler.programs.program import MemoryProgram
-from mempiler.programs.tasks.task import QuestionAnswering
+from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.serving.memories import Memories
 from mempiler.serving.user_memory import UserMemory
 from mempiler.serving.writers import write_all_queued

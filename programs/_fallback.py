@@ -1,13 +1,13 @@
 """What is shown where a memory finds nothing that may answer a query.
 
-"Where do I live?" shares no word with "I moved to Lisbon": whoever tells a memory one thing, and asks about it in other
-words, is shown the little that it has. That holds when the question is asked again, too: by then the question itself
-and the replies to it are stored, and are found, but answer nothing.
+"Where do I live?" shares no word with "I moved to Lisbon". Whoever tells a memory little, and asks
+about it in other words, is shown the little that it has. That also holds when the question is asked
+again: by then the question itself and the replies to it are stored and found, but answer nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,19 +25,22 @@ class Fallback:
     """What is shown for want of an answer."""
 
     informative_ids: frozenset[str]
-    """Ids of the hits of the search that say something new: replies to the query, when it was asked before."""
+    """Ids of the hits that are shown all the same: replies to an earlier asking of the query."""
     entries: tuple[Hit, ...]
-    """Further entries of the memory, marked."""
-    raw: tuple[Hit, ...]
-    """Further turns that are not in the memory yet, marked."""
+    """Further entries of the memory, marked as fallback."""
+    raw_turns: tuple[Hit, ...]
+    """Further turns that are not in the memory yet, marked as fallback."""
 
     def entries_after(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
-        """What is shown of the memory where a search found these hits."""
-        return (*(hit for hit in hits if hit.id in self.informative_ids), *self.entries)
+        """Return what is shown of the memory, where a search of it found these hits."""
+        return (*self._informative(hits), *self.entries)
 
     def extra_raw_turns(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
-        """What is shown of the turns that are not in the memory where a search found these hits."""
-        return (*(hit for hit in hits if hit.id in self.informative_ids), *self.raw)
+        """Return what is shown of the pending turns, where a search of them found these hits."""
+        return (*self._informative(hits), *self.raw_turns)
+
+    def _informative(self, hits: Iterable[Hit]) -> list[Hit]:
+        return [hit for hit in hits if hit.id in self.informative_ids]
 
 
 def as_fallback(hits: Iterable[Hit]) -> tuple[Hit, ...]:
@@ -45,49 +48,59 @@ def as_fallback(hits: Iterable[Hit]) -> tuple[Hit, ...]:
     return tuple(hit.model_copy(update={"fallback": True, "score": 0.0}) for hit in hits)
 
 
-def prior_reply_ids(query: str, hits: Sequence[Hit], entries: Iterable[Entry]) -> frozenset[str] | None:
-    """Ids of what an assistant replied when a query was asked before, if no hit is more than that or the query itself.
+def prior_reply_ids(
+    query: str, hits: Iterable[Hit], entries: Iterable[Entry]
+) -> frozenset[str] | None:
+    """Return which turns are replies to an earlier asking of a query, if no hit may answer it.
 
     Args:
         query: What is searched for.
         hits: What was found.
-        entries: All turns, those of a dialogue in their order; looked at only where nobody else said a hit.
+        entries: All turns, those of a dialogue in their order. They are read only if all that the
+            hits say was said by an assistant.
 
     Returns:
-        None if a hit may answer the query.
+        Ids of the turns by which an assistant replied. None if a hit may answer the query: it is
+        neither such a reply nor the query itself.
     """
-    said = RepeatFilter(query)
-    new = [hit for hit in hits if said.register(hit)]
-    if not all(is_assistant(hit.speaker) for hit in new):
+    repeats = RepeatFilter(query)
+    new_hits = [hit for hit in hits if repeats.register(hit)]
+    if not all(is_assistant(hit.speaker) for hit in new_hits):
         return None
-    replies = frozenset(replies_to(query, entries))
-    return replies if replies.issuperset(hit.id for hit in new) else None
+
+    reply_ids = frozenset(_replies_to(query, entries))
+    if any(hit.id not in reply_ids for hit in new_hits):
+        return None
+    return reply_ids
 
 
-def replies_to(query: str, entries: Iterable[Entry]) -> Iterator[str]:
-    """Ids of the turns by which an assistant replied when a query was asked before."""
+def _replies_to(query: str, entries: Iterable[Entry]) -> Iterator[str]:
+    """Yield the ids of the turns by which an assistant replied when a query was asked before."""
     words = query_words(query)
     for turn, reply in pairwise(entries):
-        if not is_assistant(reply.speaker) or is_assistant(turn.speaker):
+        if is_assistant(turn.speaker) or not is_assistant(reply.speaker):
             continue
         is_same_dialogue = DIALOGUE in turn.tags and turn.tags[DIALOGUE] == reply.tags.get(DIALOGUE)
         if is_same_dialogue and repeats_query(turn, words):
             yield reply.id
 
 
-def newest_sayings(query: str, hits: Iterable[Hit], left_out: frozenset[str], most: int) -> tuple[Hit, ...]:
-    """The first few of some hits that say something new.
+def newest_statements(
+    query: str, hits: Iterable[Hit], excluded_ids: Collection[str], limit: int
+) -> tuple[Hit, ...]:
+    """Return the newest hits that say something new.
 
     Args:
-        query: What is searched for.
+        query: What is searched for; to ask it again says nothing new.
         hits: Newest first.
-        left_out: Ids of hits that are shown anyway.
-        most: How many at most.
+        excluded_ids: Ids of hits that are shown anyway.
+        limit: Most hits.
     """
-    said, newest = RepeatFilter(query), list[Hit]()
+    repeats = RepeatFilter(query)
+    statements: list[Hit] = []
     for hit in hits:
-        if len(newest) == most:
+        if len(statements) == limit:
             break
-        if hit.id not in left_out and said.register(hit):
-            newest.append(hit)
-    return tuple(newest)
+        if hit.id not in excluded_ids and repeats.register(hit):
+            statements.append(hit)
+    return tuple(statements)

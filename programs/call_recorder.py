@@ -16,7 +16,7 @@ import dspy
 from ..engines.usage import Usage
 from ..memory.search.timing import SearchTime
 from ..records import Failure, Hit
-from .pending import Recalled
+from .recalled import Recalled
 
 Prompt = str | Sequence[Mapping[str, Any]] | None
 """What a model is asked: messages of role and content, or a text."""

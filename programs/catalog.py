@@ -8,20 +8,21 @@ from typing import Any
 from ..errors import ProgramError, UnknownNameError, UserError
 from ..memory.search.embedder import Embedder
 from ..records.import_object import import_object, refuse_python_file
-from .cache import MemoryCache
 from ._embedders import offline_embedder
+from ._thresholds import cosine_thresholds
+from .cache import MemoryCache
 from .external.program import build_external_program, load_target, takes_embedder
 from .method import Method, Policy
 from .names import METHODS, POLICIES, plugins
 from .program import MemoryProgram
-from .tasks.task import TASK, Task, TaskSettings, split_config
-from .tasks.task import task as task_class
-from ._thresholds import cosine_thresholds
+from .tasks.catalog import task_class
+from .tasks.settings import TASK_PREFIX, TaskSettings, split_config
+from .tasks.task import Task
 
 MOST_POLICIES = 8
 """Most policies in one name of a method, as `logs+` and `pgr+` in `logs+pgr+turn-rag`."""
 
-RENAMED: Mapping[tuple[str, str], str] = {("memory-r2", "abstain"): f"{TASK}abstain"}
+RENAMED: Mapping[tuple[str, str], str] = {("memory-r2", "abstain"): f"{TASK_PREFIX}abstain"}
 """New names of settings, by method and by the name that programs of earlier versions have saved."""
 
 
@@ -36,14 +37,14 @@ def build(
     """Return a program that is put together from names.
 
     Args:
-        method: A name of `METHODS`, `module:Class` of one's own, or one of these after `pgr+` or
-            `logs+`. Also what is no method: `module:thing` that answers or is searched, or the URL
-            of an endpoint (`external.program`).
-        task: A name of `tasks.TASKS`.
-        embedder: Vectors for methods that search by meaning. If None, methods that cannot do
-            without get the offline embedder, which compares spelling: name an embedding model for
-            real use. Thresholds for cosines that `config` does not name are those of the embedder
-            (`thresholds.COSINES`), or else the method's defaults.
+        method: A name of `METHODS`, the `module:Class` of a method, or one of these after `pgr+` or
+            `logs+`. It may also be no method of ours: the `module:name` of something that answers
+            or is searched, or the URL of an endpoint (`external.program`).
+        task: A name of `tasks.catalog.TASKS`.
+        embedder: Makes vectors for methods that search by meaning. If None, methods that need one
+            get the offline embedder, which compares spelling: name an embedding model for real
+            use. Thresholds of cosines that `config` does not name are those of the embedder
+            (`_thresholds.py`), or else the method's defaults.
         cache: Memories to share with other programs.
         adapter: Name of the adapter it runs under.
         **config: Settings of the method; with the prefix `inner_` those of a policy's inner
@@ -72,8 +73,8 @@ def with_task(program: MemoryProgram, task: str, settings: TaskSettings) -> Memo
     did: its memories were written so.
 
     Raises:
-        UserError: The program's own task was tuned, so that leaving it out would leave out what was
-            compiled.
+        UserError: The task of the program has prompts. They may have been compiled, and would be
+            lost.
     """
     if task == program.task.name:
         return program
@@ -176,8 +177,10 @@ def _path_of_class(name: str) -> str:
 
 def _make_task(method: Method, task: str, settings: TaskSettings) -> Task:
     """Return a task with its settings, by the prompt of the method's own paper if there is one."""
-    made: Any = method.make_task(task) if task in method.tasks else task_class(task)()
-    return made.configured(settings)
+    if task not in method.tasks:
+        return task_class(task)().configure(settings)
+    method_task: Any = method.make_task(task)
+    return method_task.configure(settings)
 
 
 def _build_method(name: str, embedder: Embedder | None, config: Mapping[str, Any]) -> Method:

@@ -1,8 +1,8 @@
-"""How far the gold evidence of a question got: into the memory, into the recalled context, into a prompt.
+"""How far the gold evidence of a question got: into the memory, the recalled context, or a prompt.
 
-Nothing is said that is not known. Our own methods name the turns behind what they store and recall. A program that is
-not ours may answer without reporting what it recalled, or recall facts in words of its own. What stood in a prompt is
-seen in the inputs of its calls.
+Nothing is said that is not known. Our own methods name the turns behind what they store and recall.
+A program that is not ours may answer without reporting what it recalled, or recall facts in its own
+words. What stood in a prompt is seen in the inputs of its calls.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from ._relative_dates import resolve_line_dates
 
 EvidenceStep = Literal["never stored", "stored but not recalled", "not recalled", "recalled"]
 MIN_WORDS_LENGTH = 16
-"""Characters from which on the words of a turn tell it from others: "Yes." is in many texts."""
+"""Fewest characters by which a turn is recognized: "Yes." is in many texts."""
 
 
 def reports_recall(memory: Memory, context: Context) -> bool:
-    """Return whether a context tells of every turn if it was recalled."""
+    """Return whether a context says of every turn whether it was recalled."""
     if not context.is_reported:
         return False
     # What a system put into words of its own names no turn, and may rest on any.
     return memory.names_sources or all(hit.sources for hit in context.hits)
 
 
-def evidence_steps(turn_ids: Iterable[str], memory: Memory | None, context: Context | None) -> dict[str, EvidenceStep]:
+def evidence_steps(
+    turn_ids: Iterable[str], memory: Memory | None, context: Context | None
+) -> dict[str, EvidenceStep]:
     """Return how far each turn got; turns of which nothing is known are left out."""
     turn_ids = list(turn_ids)
     if not turn_ids or memory is None or context is None:
@@ -56,22 +58,38 @@ def evidence_steps(turn_ids: Iterable[str], memory: Memory | None, context: Cont
     return steps
 
 
-def turns_in_inputs(inputs: Sequence[Mapping[str, Any]], turn_ids: Iterable[str], history: History) -> list[str]:
-    """Return which turns stand in the inputs of calls: by their id in brackets (`Turn.line`) or by their words."""
-    shown = one_line("\n".join(text for values in inputs for text in _texts(values))).casefold()
-    if not shown:
+def turns_in_inputs(
+    inputs: Sequence[Mapping[str, Any]], turn_ids: Iterable[str], history: History
+) -> list[str]:
+    """Return which turns stand in the inputs of calls.
+
+    A turn is recognized by its id in brackets, as `Turn.line` shows it, or by its words.
+
+    Args:
+        inputs: The inputs of each call.
+        turn_ids: Ids of the turns to look for.
+        history: The history that has the turns.
+    """
+    texts: list[str] = []
+    for values in inputs:
+        texts.extend(_texts(values))
+    prompt_text = one_line("\n".join(texts)).casefold()
+    if not prompt_text:
         return []
 
-    found: list[str] = []
+    shown_ids: list[str] = []
     for turn_id in turn_ids:
-        is_named = f"[{turn_id}]".casefold() in shown
-        if is_named or any(words in shown for words in _wordings(turn_id, history)):
-            found.append(turn_id)
-    return found
+        is_named = f"[{turn_id}]".casefold() in prompt_text
+        if is_named or any(words in prompt_text for words in _wordings(turn_id, history)):
+            shown_ids.append(turn_id)
+    return shown_ids
 
 
 def _wordings(turn_id: str, history: History) -> list[str]:
-    """Return the words of a turn, as said and with resolved dates; none if they are too short to tell it."""
+    """Return the words of a turn, as said and with resolved dates.
+
+    Words that are too short to tell the turn from others are left out.
+    """
     if turn_id not in history.turns:
         return []
     turn, item = history.turns[turn_id]

@@ -49,9 +49,10 @@ from ..memory.memory import turn_entries
 from ..records import Hit, Query
 from ._component import Component, constructor_parameters
 from ._embedders import semantic_embedder
-from ._fallback import FEW, Fallback, as_fallback, newest_sayings, prior_reply_ids
-from .pending import RAW_TURNS, PendingItems, Recalled, with_failed_items, with_raw
+from ._fallback import FEW, Fallback, as_fallback, newest_statements, prior_reply_ids
+from .pending import RAW_TURNS, PendingItems, show_raw_turns, with_failed_items
 from .predictor import replace_predictors
+from .recalled import Recalled
 from .reader import Reader
 from .settings import Settings as BaseSettings
 from .writer import MemoryT, Writer
@@ -114,7 +115,7 @@ class Method(Component):
         )
         """Indexes of turns that are not in a memory yet."""
 
-    def recall(self, memory: Any, query: Query, waiting: PendingItems | None = None) -> Recalled:
+    def recall(self, memory: Any, query: Query, pending: PendingItems | None = None) -> Recalled:
         """Return what a question is answered from.
 
         That is what the reader recalls, and raw turns that are not in the memory. Where neither may
@@ -123,20 +124,18 @@ class Method(Component):
         Args:
             memory: A finalized memory.
             query: What is asked.
-            waiting: Items that are not in the memory yet.
+            pending: Items that are not in the memory yet.
         """
-        pending = waiting or PendingItems()
-        if memory.failed_items:
-            pending = with_failed_items(memory, waiting)
+        pending = with_failed_items(memory, pending)
         raw_turns = self._search_raw_turns(pending, query)
-        shown_query = with_raw(query, pending, raw_turns)
+        shown_query = show_raw_turns(query, pending, raw_turns)
         context = self.reader.recall(memory, shown_query)
 
         fallback = self.fallback(memory, query, pending, (*context.hits, *raw_turns))
         if fallback is not None:
             context = context.model_copy(update={"hits": fallback.entries_after(context.hits)})
             raw_turns = fallback.extra_raw_turns(raw_turns)
-            shown_query = with_raw(query, pending, raw_turns)
+            shown_query = show_raw_turns(query, pending, raw_turns)
 
         fallback_count = sum(hit.fallback for hit in (*context.hits, *raw_turns))
         if fallback_count:
@@ -170,11 +169,11 @@ class Method(Component):
 
         hit_ids = {hit.id for hit in hits}
         excluded_ids = query.shown_turn_ids.union(reply_ids, hit_ids)
-        raw_turns = newest_sayings(query.search_text, pending.newest_first(), excluded_ids, FEW)
+        raw_turns = newest_statements(query.search_text, pending.newest_first(), excluded_ids, FEW)
         excluded_ids = excluded_ids.union(turn.id for turn in raw_turns)
         candidates = self.reader.fallback(memory, query)
         room = FEW - len(raw_turns)
-        others = newest_sayings(query.search_text, candidates, excluded_ids, room)
+        others = newest_statements(query.search_text, candidates, excluded_ids, room)
         if not raw_turns and not others:
             return None
         return Fallback(
@@ -205,6 +204,11 @@ class Method(Component):
         parts: Any = self.named_sub_modules(Component)
         for _, part in parts:
             part.resolve_dates = resolve
+
+    @property
+    def wrapped_module(self) -> dspy.Module | None:
+        """The user's module that answers instead of the method; None for a method of ours."""
+        return None
 
     def make_task(self, task: str) -> dspy.Module:
         """Return a new answer prompt of `tasks`; override it to pass settings on."""

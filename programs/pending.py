@@ -1,21 +1,21 @@
-"""Searches items as raw turns until a model has written them into the memory.
+"""Pending items: what is not in a memory yet, and is searched as raw turns meanwhile.
 
-What waits for one user is searched by one index, which is moved along as items come and are written.
+The pending items of one user share a search index, which is moved along as items come and are
+written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
 
 from ..memory.entry import Entry
+from ..memory.memory import Memory, turn_entries
 from ..memory.search.index_cache import Lineage
-from ..memory.memory import turn_entries
-from ..records import Context, Hit, Item, Query, Session
+from ..records import Hit, Item, Query, Session
 
 RAW_TURNS = 10
-"""Most turns that a question finds among those that are not in the memory yet."""
+"""Most turns that a question finds among the pending items."""
 
 
 @dataclass(frozen=True)
@@ -24,59 +24,64 @@ class PendingItems:
 
     items: tuple[Item, ...] = ()
     lineage: Lineage = field(default_factory=Lineage, compare=False)
-    """What it has in common with what waited before: items that are the same objects are not looked at again."""
+    """The search indexes that these items share with what was pending before.
 
-    def without_turns(self, turns: Collection[str]) -> PendingItems:
-        """The same without the turns of some ids."""
-        if not turns:
+    Items that are the same objects are not indexed again.
+    """
+
+    def without_turns(self, turn_ids: Collection[str]) -> PendingItems:
+        """Return these items without some of their turns."""
+        if not turn_ids:
             return self
+
         items: list[Item] = []
         for item in self.items:
-            rest = tuple(turn for turn in item.turns if turn.id not in turns)
-            items.append(item if len(rest) == len(item.turns) else item.model_copy(update={"turns": rest}))
+            turns = tuple(turn for turn in item.turns if turn.id not in turn_ids)
+            if len(turns) == len(item.turns):
+                # The same object: it is not indexed again.
+                items.append(item)
+            else:
+                items.append(item.model_copy(update={"turns": turns}))
         return replace(self, items=tuple(items))
 
     def entries(self) -> Iterator[Entry]:
-        """The turns, oldest first."""
-        return (entry for item in self.items for entry in turn_entries(item))
+        """Yield the turns, oldest first."""
+        for item in self.items:
+            yield from turn_entries(item)
 
     def newest_first(self) -> Iterator[Hit]:
-        """The turns, newest first."""
-        return (entry.hit() for item in reversed(self.items) for entry in reversed(turn_entries(item)))
+        """Yield the turns as hits, newest first."""
+        for item in reversed(self.items):
+            for entry in reversed(turn_entries(item)):
+                yield entry.hit()
 
 
-class Recalled(NamedTuple):
-    """What was recalled for a query."""
+def with_failed_items(memory: Memory, pending: PendingItems | None) -> PendingItems:
+    """Return the items that could not be written into a memory, and the pending ones after them."""
+    if pending is None:
+        pending = PendingItems(lineage=memory.lineage)
+    if not memory.failed_items:
+        return pending
 
-    query: Query
-    """The query, whose task also shows the raw turns."""
-    context: Context
-    """What the memory gave."""
-    raw_turns: tuple[Hit, ...]
-    """Turns that are not in the memory."""
-
-    def full_context(self) -> Context:
-        """Everything, raw turns last."""
-        return (
-            self.context.model_copy(update={"hits": (*self.context.hits, *self.raw_turns)})
-            if self.raw_turns
-            else self.context
-        )
+    failed_items = (failed.item for failed in memory.failed_items)
+    return replace(pending, items=(*failed_items, *pending.items))
 
 
-def with_failed_items(memory: Any, waiting: PendingItems | None) -> PendingItems:
-    """Return the pending items, after those that could not be written into the memory."""
-    if not memory.failed_items and waiting:
-        return waiting
-    items = (*(each.item for each in memory.failed_items), *(waiting.items if waiting else ()))
-    return PendingItems(items, waiting.lineage if waiting else memory.lineage)
+def show_raw_turns(query: Query, pending: PendingItems, raw_turns: Iterable[Hit]) -> Query:
+    """Return a query whose task also shows some pending turns as they are.
 
-
-def with_raw(query: Query, waiting: PendingItems, raw: Sequence[Hit]) -> Query:
-    """The query whose task also shows the turns that were found, except those that it shows anyway."""
-    found = {hit.id for hit in raw} - query.shown_turn_ids
-    if not found:
+    Args:
+        query: The query; turns that its task shows anyway are not shown twice.
+        pending: The items of the turns.
+        raw_turns: The turns that were found among them.
+    """
+    new_ids = {turn.id for turn in raw_turns} - query.shown_turn_ids
+    if not new_ids:
         return query
-    cut = [(item, tuple(turn for turn in item.turns if turn.id in found)) for item in waiting.items]
-    extra = tuple(Session(id=item.id, time=item.time, turns=turns) for item, turns in cut if turns)
-    return query.model_copy(update={"shown_items": (*extra, *query.shown_items)})
+
+    sessions: list[Session] = []
+    for item in pending.items:
+        turns = tuple(turn for turn in item.turns if turn.id in new_ids)
+        if turns:
+            sessions.append(Session(id=item.id, time=item.time, turns=turns))
+    return query.model_copy(update={"shown_items": (*sessions, *query.shown_items)})

@@ -29,8 +29,8 @@ from ..records import Failure
 from ..records.context import FailureKind
 from ..secret_values import Secrets, secrets_of_environment, secrets_of_settings
 from ..text import one_line
-from ._context import current_program_context, program_context
 from ._call_order import CallOrder
+from ._context import current_program_context, program_context
 from .call_recorder import CallRecorder, PredictorCall
 
 MAX_ERROR_LENGTH = 300
@@ -156,14 +156,14 @@ def _note_error(call: PredictorCall, error: Exception) -> None:
         call.fault_counts[kind] += 1
 
 
-def _count_answer(lm: Any, call: PredictorCall) -> None:
+def _count_answer(lm: dspy.BaseLM | None, call: PredictorCall) -> None:
     """Tell the meter of the language model how a call ended, if it has one."""
     meter = getattr(lm, "meter", None)
     if meter is not None:
         meter.add_answer(call.predictor.label, call.outcome, call.fault_counts)
 
 
-def _hide_secrets(lm: Any, error: Exception) -> None:
+def _hide_secrets(lm: dspy.BaseLM | None, error: Exception) -> None:
     """Remove keys from an error: a model that the user made repeats what its server says."""
     secrets = [*secrets_of_settings(getattr(lm, "kwargs", {})), *secrets_of_environment()]
     Secrets(secrets).hide_in_error(error)

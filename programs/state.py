@@ -1,31 +1,36 @@
-"""A predictor's tuned state as plain JSON, and back: instructions, fields and demos.
+"""What a teleprompter can change in a predictor, as plain JSON, and back.
 
-Demos are dumped and validated by the types of the predictor's own fields, so that they render to the same prompt; keys
-it has no field for are left out, and so are demos that no prompt would show. A state cannot decide where a request
-goes: only settings of sampling are kept, and no demo that shows an image or a file, which may lie at any address.
+    state = dump_predictor(predictor)
+    state.model_dump(mode="json")                           # instructions, fields, demos, ...
+    parse_predictor(predictor, state, "task.answer").assign_to(predictor)
+
+Demos that no prompt would show are left out. A state cannot decide where a request goes: it holds
+no settings but those of sampling, and no demo with an image or a file, which may lie at any
+address.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Annotated, Any, Literal, cast
 
 import dspy
 from dspy.adapters.decision_state import DecisionState
-from dspy.adapters.types.base_type import CUSTOM_TYPE_START_IDENTIFIER as MARKER
 from dspy.adapters.utils import get_annotation_name
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from ..errors import ProgramError
 from ..text import one_line
+from .field_values import dump_values, load_values, names_file
 from .predictor import Predictor, is_for
+from .sampling import sampling_error
 
-AUGMENTED = "augmented"
-"""Key of a demo that an optimizer made, beside its fields."""
+_SHAPE_DIGITS = 12
+"""How many digits of a type's digest are saved."""
 
 
 class FieldState(BaseModel):
@@ -58,147 +63,189 @@ class PredictorState(BaseModel):
     """How many of the demos a prompt shows (`predictor.Predictor`)."""
 
 
+@dataclass(frozen=True)
+class ParsedState:
+    """A saved state that fits its predictor: typed, and ready to be assigned."""
+
+    signature: type[dspy.Signature]
+    demos: list[dspy.Example]
+    decisions: Mapping[str, Any]
+    config: Mapping[str, Any]
+    nearest: int | None
+
+    def assign_to(self, predictor: dspy.Predict) -> None:
+        """Let a predictor ask as the state says; settings that the state does not name stay."""
+        predictor.signature = self.signature
+        predictor.demos = self.demos
+        predictor.fields = dict(self.decisions)
+        predictor.config = {**predictor.config, **self.config}
+        if isinstance(predictor, Predictor):
+            predictor.nearest = self.nearest
+
+
 def signature_of(predictor: dspy.Predict) -> type[dspy.Signature]:
-    """The signature class of a predictor, with the type that DSPy's annotations lose."""
+    """Return the signature class of a predictor, with the type that DSPy's annotations lose."""
     return cast("type[dspy.Signature]", predictor.signature)
 
 
+def copy_signature(predictor: dspy.Predict) -> type[dspy.Signature]:
+    """Return an equal signature class that no other predictor has.
+
+    DSPy's InferRules edits the instructions of a signature class in place.
+    """
+    signature = signature_of(predictor)
+    return signature.with_instructions(signature.instructions)
+
+
 def field_states(signature: type[dspy.Signature]) -> list[FieldState]:
-    """The fields of a signature in order."""
+    """Return the fields of a signature in order."""
     states: list[FieldState] = []
-    for name, info in signature.fields.items():
-        extra: Mapping[str, Any] = {} if callable(info.json_schema_extra) else info.json_schema_extra or {}
-        schema = json.dumps(_without_prose(TypeAdapter(cast("Any", info.annotation)).json_schema()), sort_keys=True)
-        states.append(
-            FieldState(
-                name=name,
-                kind="in" if name in signature.input_fields else "out",
-                type=get_annotation_name(info.annotation),
-                shape=hashlib.sha256(schema.encode()).hexdigest()[:12],
-                desc=str(extra.get("desc", "")),
-                prefix=str(extra.get("prefix", "")),
-            )
+    for name, field in signature.fields.items():
+        extra = field.json_schema_extra
+        texts: Mapping[str, Any] = extra if isinstance(extra, dict) else {}
+        state = FieldState(
+            name=name,
+            kind="in" if name in signature.input_fields else "out",
+            type=get_annotation_name(field.annotation),
+            shape=_shape_digest(field.annotation),
+            desc=str(texts.get("desc", "")),
+            prefix=str(texts.get("prefix", "")),
         )
+        states.append(state)
     return states
 
 
 def fingerprint(fields: Sequence[FieldState]) -> list[list[str]]:
-    """What must not change between saving and loading: each field's name, direction, type and shape."""
+    """Return what must not change between saving and loading: name, kind, type and shape."""
     return [[field.name, field.kind, field.type, field.shape] for field in fields]
 
 
-def dump_predictor(predictor: dspy.Predict) -> PredictorState:
-    """The state of a predictor; its LM is never part of it."""
+def own_demos(predictor: dspy.Predict) -> list[dspy.Example]:
+    """Return the demos that a prompt of this predictor shows.
+
+    These are meant for it, and have at least one of its inputs and one of its outputs.
+    """
     signature = signature_of(predictor)
-    demos = [dump_values(signature, demo) for demo in own_demos(predictor)]
+    path = getattr(predictor, "path", "")
+    demos: list[dspy.Example] = []
+    for demo in predictor.demos:
+        has_input = any(name in demo for name in signature.input_fields)
+        has_output = any(name in demo for name in signature.output_fields)
+        if is_for(demo, path) and has_input and has_output:
+            demos.append(demo)
+    return demos
+
+
+def dump_predictor(predictor: dspy.Predict) -> PredictorState:
+    """Return the state of a predictor; its language model is never part of it.
+
+    What a saved program may not hold is left out: demos with a file, settings other than those of
+    sampling, and decisions that do not fit the fields.
+    """
+    signature = signature_of(predictor)
+    dumped_demos = [dump_values(signature, demo) for demo in own_demos(predictor)]
+    decisions = dict(predictor.fields)
+    if _decisions_error(signature, decisions) is not None:
+        decisions = {}
+
+    config: dict[str, Any] = {}
+    for name, value in predictor.config.items():
+        if sampling_error(name, value) is None:
+            config[name] = value
+
     return PredictorState(
         instructions=signature.instructions,
         fields=field_states(signature),
-        demos=[demo for demo in demos if not _marked(demo)],
-        decisions={} if _wrong_decisions(signature, predictor.fields) else dict(predictor.fields),
-        config={key: value for key, value in predictor.config.items() if _refused(key, value) is None},
+        demos=[demo for demo in dumped_demos if not names_file(demo)],
+        decisions=decisions,
+        config=config,
         nearest=getattr(predictor, "nearest", None),
     )
 
 
-def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -> Callable[[], None]:
-    """Checks a saved state against the predictor it is meant for, without touching the predictor.
+def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -> ParsedState:
+    """Check a saved state against the predictor that it is meant for, which stays as it is.
+
+    Args:
+        predictor: The predictor that is to have the state.
+        state: What was saved.
+        name: The predictor's name, for errors.
 
     Returns:
-        What assigns the state, once those of all predictors are checked.
+        The state, which can be assigned once those of all predictors are checked.
 
     Raises:
-        ProgramError: A field differs, a demo does not fit its field's type, or the state holds what is no prompt and no
-            setting of sampling; the message names the predictor, what was saved and what the code has.
+        ProgramError: A field differs, a demo does not fit its field's type, or the state holds
+            settings that are none of sampling. The message names the predictor, what was saved
+            and what the code has.
     """
-    signature: Any = signature_of(predictor)
-    for setting, value in state.config.items():
-        if reason := _refused(setting, value):
+    _check_config(state.config, name)
+    _check_fields(state.fields, signature_of(predictor), name)
+
+    signature = _with_saved_texts(signature_of(predictor), state)
+    demos = [load_values(signature, demo, name) for demo in state.demos]
+    error = _decisions_error(signature, state.decisions)
+    if error is not None:
+        raise ProgramError(
+            f"predictor {name}: saved decisions do not fit its fields: {error}; compile again"
+        )
+    return ParsedState(signature, demos, state.decisions, state.config, state.nearest)
+
+
+def _check_config(config: Mapping[str, Any], name: str) -> None:
+    """Raise a ProgramError if a saved setting is none of sampling, or out of its bounds."""
+    for setting, value in config.items():
+        reason = sampling_error(setting, value)
+        if reason is not None:
             raise ProgramError(
                 f"predictor {name}: saved setting {setting!r:.80}: {reason}; "
                 "a saved program may hold settings of sampling only, save it again without"
             )
-    for before, now in zip_longest(fingerprint(state.fields), fingerprint(field_states(signature))):
-        if before != now:
-            inside = "of another shape inside" if before and now and before[:3] == now[:3] else _field(now)
-            raise ProgramError(
-                f"predictor {name}: saved field {_field(before)}, but the code has {inside}; "
-                "compile again with this version, or install the one that saved it"
-            )
+
+
+def _check_fields(saved: Sequence[FieldState], signature: type[dspy.Signature], name: str) -> None:
+    """Raise a ProgramError if the saved fields are not those of the predictor in the code."""
+    for saved_field, field in zip_longest(saved, field_states(signature)):
+        if _is_same_field(saved_field, field):
+            continue
+
+        in_code = _describe_field(field)
+        if _describe_field(saved_field) == in_code:
+            in_code = "of another shape inside"
+        raise ProgramError(
+            f"predictor {name}: saved field {_describe_field(saved_field)}, "
+            f"but the code has {in_code}; "
+            "compile again with this version, or install the one that saved it"
+        )
+
+
+def _is_same_field(saved: FieldState | None, field: FieldState | None) -> bool:
+    """Return whether both are there and agree in what must not change."""
+    if saved is None or field is None:
+        return False
+    return fingerprint([saved]) == fingerprint([field])
+
+
+def _describe_field(field: FieldState | None) -> str:
+    if field is None:
+        return "none"
+    return f"{field.name!r} ({field.kind}, {field.type})"
+
+
+def _with_saved_texts(
+    signature: type[dspy.Signature], state: PredictorState
+) -> type[dspy.Signature]:
+    """Return a signature with the saved instructions, and the saved texts of its fields."""
     signature = signature.with_instructions(state.instructions)
     for field in state.fields:
-        signature = signature.with_updated_fields(field.name, desc=field.desc, prefix=field.prefix)
-    demos = [load_values(signature, demo, name) for demo in state.demos]
-    wrong = _wrong_decisions(signature, state.decisions)
-    if wrong:
-        raise ProgramError(f"predictor {name}: saved decisions do not fit its fields: {wrong}; compile again")
-
-    def assign() -> None:
-        predictor.signature, predictor.demos = signature, demos
-        predictor.fields = dict(state.decisions)
-        predictor.config = {**predictor.config, **state.config}
-        if isinstance(predictor, Predictor):
-            predictor.nearest = state.nearest
-
-    return assign
+        # DSPy declares each further argument as a dict, and takes any value.
+        texts: Any = {"desc": field.desc, "prefix": field.prefix}
+        signature = signature.with_updated_fields(field.name, **texts)
+    return signature
 
 
-def _field(fingerprint: list[str] | None) -> str:
-    return "none" if fingerprint is None else f"{fingerprint[0]!r} ({fingerprint[1]}, {fingerprint[2]})"
-
-
-def own_demos(predictor: dspy.Predict) -> list[Any]:
-    """The demos a prompt of this predictor shows: meant for it, with at least one input and one output of its own."""
-    inputs, outputs = signature_of(predictor).input_fields, signature_of(predictor).output_fields
-    mine = [demo for demo in predictor.demos if is_for(demo, getattr(predictor, "path", ""))]
-    return [demo for demo in mine if any(k in demo for k in inputs) and any(k in demo for k in outputs)]
-
-
-@functools.lru_cache(maxsize=1024)
-def type_adapter(kind: Any) -> TypeAdapter[Any]:
-    """Reads and dumps a type; making one takes longer than most values."""
-    return TypeAdapter(kind)
-
-
-def dump_values(signature: type[dspy.Signature], values: Any) -> dict[str, Any]:
-    """JSON of those values that the signature has fields for."""
-    dumped: dict[str, Any] = {}
-    for name, info in signature.fields.items():
-        if name in values:
-            kind: Any = Any if values[name] is None else info.annotation
-            dumped[name] = type_adapter(kind).dump_python(values[name], mode="json", warnings=False)
-    if values.get(AUGMENTED):
-        dumped[AUGMENTED] = True
-    return dumped
-
-
-def load_values(signature: type[dspy.Signature], values: Mapping[str, Any], name: str) -> dspy.Example:
-    """Typed values from their JSON.
-
-    Raises:
-        ProgramError: A value belongs to no field, does not fit the type of its field, or stands for a file.
-    """
-    loaded: dict[str, Any] = {}
-    for key, value in values.items():
-        if key not in signature.fields and (key, value) != (AUGMENTED, True):
-            raise ProgramError(f"predictor {name}: a saved demo has {key!r:.80}, which is none of its fields")
-        kind: Any = signature.fields[key].annotation if key in signature.fields and value is not None else Any
-        try:
-            loaded[key] = type_adapter(kind).validate_python(value)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise ProgramError(f"predictor {name}: a saved demo does not fit its field {key!r}: {reason}") from error
-    example = dspy.Example(loaded)
-    if _marked(dump_values(signature, example)):
-        raise ProgramError(f"predictor {name}: a saved demo holds the address of a file or image; take the demo out")
-    return example
-
-
-def _marked(value: JsonValue) -> bool:
-    return MARKER in json.dumps(value, ensure_ascii=False)
-
-
-def _wrong_decisions(signature: type[dspy.Signature], decisions: dict[str, Any]) -> str | None:
+def _decisions_error(signature: type[dspy.Signature], decisions: dict[str, Any]) -> str | None:
+    """Return why decision settings do not fit a signature; None if they do."""
     try:
         DecisionState(signature, decisions)
     except (ValueError, TypeError, KeyError) as error:
@@ -206,74 +253,24 @@ def _wrong_decisions(signature: type[dspy.Signature], decisions: dict[str, Any])
     return None
 
 
+def _shape_digest(annotation: Any) -> str:
+    """Return a digest of a type's JSON schema."""
+    schema = _without_prose(TypeAdapter(annotation).json_schema())
+    text = json.dumps(schema, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_SHAPE_DIGITS]
+
+
 def _without_prose(schema: JsonValue) -> JsonValue:
+    """Return a JSON schema without titles and descriptions, which do not change its shape."""
     if isinstance(schema, list):
         return [_without_prose(part) for part in schema]
-    if isinstance(schema, dict):
-        prose = {key for key in ("title", "description") if isinstance(schema.get(key), str)}
-        return {key: _without_prose(part) for key, part in schema.items() if key not in prose}
-    return schema
+    if not isinstance(schema, dict):
+        return schema
 
-
-def prompts_text(states: Mapping[str, PredictorState]) -> str:
-    """What every predictor is asked with, whole.
-
-    Args:
-        states: By the predictor's name, as `manifest.read_states` gives those of a saved program.
-    """
-    return "\n\n".join("\n".join(_predictor(name, state)) for name, state in states.items()) + "\n"
-
-
-def _predictor(name: str, state: PredictorState) -> Iterator[str]:
-    yield f"{name}\n{'=' * len(name)}\n\n{state.instructions}"
-    fields = (f"{field.kind} {field.name} ({field.type}): {field.desc}" for field in state.fields)
-    yield "\n" + "\n".join(fields)
-    settings = {**state.config, **state.decisions, "nearest": state.nearest}
-    told = [f"{key} = {_value(value)}" for key, value in settings.items() if value is not None]
-    if told:
-        yield f"\nSettings: {', '.join(told)}"
-    for number, demo in enumerate(state.demos, 1):
-        title = f"Demo {number} of {len(state.demos)}{', made by the program' if demo.get(AUGMENTED) else ''}"
-        yield f"\n{title}\n{'-' * len(title)}"
-        yield from (f"{field.name}: {_value(demo[field.name])}" for field in state.fields if field.name in demo)
-
-
-def _value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-_Word = Annotated[str, Field(max_length=200)]
-
-
-class Sampling(BaseModel):
-    """The settings of a request that a saved program may hold, with their bounds; None is the provider's default.
-
-    Whatever a predictor's `config` holds becomes part of its requests. An address, a header, a key, a provider or the
-    name of a model there would decide where a user's words go: those come from whoever runs the program.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=0, le=100_000)
-    max_tokens: int | None = Field(None, ge=1, le=1_000_000)
-    max_completion_tokens: int | None = Field(None, ge=1, le=1_000_000)
-    n: int | None = Field(None, ge=1, le=64)
-    stop: _Word | Annotated[list[_Word], Field(max_length=16)] | None = None
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    presence_penalty: float | None = Field(None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    reasoning_effort: Annotated[str, Field(pattern="^(none|minimal|low|medium|high|xhigh|max)$")] | None = None
-    rollout_id: int | _Word | None = None
-    """DSPy's mark of an answer that is sampled anew; it is sent to no one."""
-
-
-def _refused(name: str, value: Any) -> str | None:
-    if name not in Sampling.model_fields:
-        return f"is none of {', '.join(Sampling.model_fields)}"
-    try:
-        Sampling.model_validate({name: value})
-    except ValidationError as error:
-        return f"{error.errors()[0]['msg'][0].lower()}{error.errors()[0]['msg'][1:]}"
-    return None
+    shape: dict[str, JsonValue] = {}
+    for name, part in schema.items():
+        # A field of a nested model may be called "title": its schema is no text.
+        is_prose = name in ("title", "description") and isinstance(part, str)
+        if not is_prose:
+            shape[name] = _without_prose(part)
+    return shape

@@ -31,7 +31,7 @@ from ..optimizers.compile import CompileConfig
 from ..optimizers.custom import TeleprompterFactory
 from ..optimizers.logo_grpo.training_config import TrainingConfig
 from ..optimizers.settings import OptimizerSettings
-from ..programs.program import Stage
+from ..programs.staging import Stage
 from .announce import announce
 from .comparison import Comparison, compare_evaluations
 from .compile import CompileResult, run_compile

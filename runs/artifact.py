@@ -31,7 +31,7 @@ from ..programs.catalog import build, needs_embedder
 from ..programs.external.program import WEB, build_external_program, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, fingerprint, parse_predictor
-from ..programs.tasks.task import TASK
+from ..programs.tasks.settings import TASK_PREFIX
 from .external import ANSWERS, SYSTEM, resolve_external
 from .home import refuse_foreign
 from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, read_manifest, read_states, sha256_of
@@ -242,7 +242,7 @@ def _built(folder: Path, manifest: Manifest, embedder: Embedder | None) -> Memor
     if taken:
         raise ProgramError(f"{folder}: its config holds {taken[0]!r}, which is no setting of {manifest.method!r}")
     # Programs that were saved before relative dates were resolved by default say nothing of them, and had none.
-    system, config = _system(manifest), {f"{TASK}dates": False, **manifest.config}
+    system, config = _system(manifest), {f"{TASK_PREFIX}dates": False, **manifest.config}
     try:
         if system is not None:
             return build_external_program(
@@ -268,9 +268,9 @@ def _take(folder: Path, program: MemoryProgram, manifest: Manifest, states: dict
     absent = sorted(set(predictors) - set(states))
     if absent:
         raise ProgramError(f"{folder}: predictor {absent[0]} of the code is not in the saved program; compile again")
-    checked = [parse_predictor(predictors[name], state, name) for name, state in states.items()]
-    for assign in checked:
-        assign()
+    parsed = {name: parse_predictor(predictors[name], state, name) for name, state in states.items()}
+    for name, parsed_state in parsed.items():
+        parsed_state.assign_to(predictors[name])
 
 
 @contextmanager

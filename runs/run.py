@@ -48,7 +48,7 @@ from ..programs.catalog import build, needs_embedder, preset, with_task
 from ..programs.external.program import build_external_program, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.single_flight import SingleFlight
-from ..programs.tasks.task import TASK, split_config
+from ..programs.tasks.settings import TASK_PREFIX, split_config
 from .artifact import chosen_embedder, load, versions
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
@@ -336,7 +336,7 @@ class Run:
         # what it has.
         settings: dict[str, Any] = {}
         if not program_folder(name):
-            settings[f"{TASK}dates"] = program.task.settings.dates
+            settings[f"{TASK_PREFIX}dates"] = program.task.settings.dates
         rival_run = replace(self, setup=replace(self.setup, method_settings=settings))
         return rival_run.program(name, benchmark, program.cache)
 
@@ -482,7 +482,7 @@ class Run:
 
 def _default_task_settings(benchmark: Benchmark) -> dict[str, Any]:
     """Return the settings of the task that the benchmark asks for: declining, if that is right."""
-    return {f"{TASK}abstain": True} if benchmark.has_unanswerable else {}
+    return {f"{TASK_PREFIX}abstain": True} if benchmark.has_unanswerable else {}
 
 
 def _check_task(program: MemoryProgram, name: str, benchmark: Benchmark) -> None:

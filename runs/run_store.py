@@ -35,7 +35,8 @@ from ..memory.changes import apply_changes, diff
 from ..memory.memory import Memory
 from ..programs.writer import Writer
 from ..programs.cache import CachedMemory, WriteCall
-from ..programs.state import dump_values, load_values, signature_of
+from ..programs.field_values import dump_values, load_values
+from ..programs.state import signature_of
 from ..programs.single_flight import SingleFlight
 from ..records import Item
 from ..records.shared_by_copies import SharedByCopies

@@ -216,7 +216,7 @@ def ask(shard: Shard) -> Generator[WorkerReply]:
         run = Run(shard.setup, meter, guard, folder)
         program, benchmark = run.load_target(shard.name)
         for name, predictor in program.all_predictors().items():
-            parse_predictor(predictor, shard.states[name], name)()
+            parse_predictor(predictor, shard.states[name], name).assign_to(predictor)
         if program_digest(program) != shard.identity:
             raise ProgramError(f"{shard.name}: is another program here than where the run was started")
         asked = set(shard.questions)

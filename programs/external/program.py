@@ -31,12 +31,14 @@ from ..method import Method
 from ..reader import Reader
 from ..settings import Settings
 from ..writer import RecentItems, Update, Writer
-from ..pending import PendingItems, Recalled
+from ..pending import PendingItems
 from ..program import MemoryProgram
+from ..recalled import Recalled
 from ..recording import ExternalError
 from ..cache import MemoryCache
-from ..tasks.task import Task, split_config
-from ..tasks.task import task as task_class
+from ..tasks.catalog import task_class
+from ..tasks.settings import split_config
+from ..tasks.task import Task
 from .settings import (
     AnsweringSettings,
     EndpointSettings,
@@ -130,7 +132,7 @@ def build_external_program(
             (asked,),
             {"prompt": None, "forward": return_precomputed_answer, "__module__": asked.__module__},
         )
-    return MemoryProgram(method, asked().configured(of_task), cache, adapter, name)
+    return MemoryProgram(method, asked().configure(of_task), cache, adapter, name)
 
 
 def _answering_method(thing: Any, name: str, config: Mapping[str, Any]) -> External:
@@ -291,18 +293,18 @@ class External(Method):
         """Nothing: no name stands for this class, so `build` does not call it."""
 
     @property
-    def module(self) -> dspy.Module | None:
+    def wrapped_module(self) -> dspy.Module | None:
         """The user's own module; None for a store or a function."""
         reader: Any = self.reader
         return reader.thing if isinstance(reader.thing, dspy.Module) else None
 
-    def recall(self, memory: HistoryMemory, query: Query, waiting: PendingItems | None = None) -> Recalled:
+    def recall(self, memory: HistoryMemory, query: Query, pending: PendingItems | None = None) -> Recalled:
         if self.is_searched:
-            return super().recall(memory, query, waiting)
+            return super().recall(memory, query, pending)
 
         # The memory's own history is shared with questions about earlier moments: newer items go into a copy.
         history = memory.history
-        newer_items = (*(waiting.items if waiting else ()), *query.new_items)
+        newer_items = (*(pending.items if pending else ()), *query.new_items)
         if newer_items:
             history = history.model_copy(update={"items": (*history.items, *newer_items)})
 

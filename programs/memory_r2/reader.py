@@ -17,7 +17,8 @@ from ...records import Context, Hit, Query, comparable, format_time
 from ...signatures.memory_r2 import AnswerFromMemories
 from ...text import one_line
 from ..reader import EntryReader
-from ..tasks.task import QuestionAnswering, with_items
+from ..tasks.answering import QuestionAnswering
+from ..tasks.task import with_items
 from .memory import FactMemory
 
 FIRST_SPEAKER = "first speaker"

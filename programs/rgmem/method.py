@@ -53,7 +53,7 @@ from ..method import Method
 from ..predictor import predictor
 from ..reader import ANY_COSINE, EntryReader
 from ..settings import Settings
-from ..tasks.task import QuestionAnswering
+from ..tasks.answering import QuestionAnswering
 from ..threads import gather
 from ..writer import ExtractionFailed, Update, Writer
 from .evolution import Operators, evolve, evolve_without_rg

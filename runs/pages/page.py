@@ -22,7 +22,8 @@ from ...errors import DataError, UserError
 from ...optimizers.history import Candidate
 from ...optimizers.proposals import UnreadableAnswer
 from ...programs.program import MemoryProgram
-from ...programs.state import PredictorState, dump_predictor, prompts_text
+from ...programs.prompts_text import prompts_text
+from ...programs.state import PredictorState, dump_predictor
 from ...records import Frozen
 from ..folder import RunFolder
 from ..results import Evaluation, cached_share, difference, mean

@@ -25,7 +25,7 @@ from mempiler.optimizers.demonstrations import SEED_OFFSET, demonstrate
 from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
-from mempiler.programs.tasks.task import MemoryLookup
+from mempiler.programs.tasks.lookup import MemoryLookup
 from mempiler.programs.writing import write_items
 from mempiler.runs.run_store import RunStore
 from mempiler.signatures.memory_r2 import Fact, NewFact, StoredMemory

@@ -20,7 +20,7 @@ from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs._json_adapter import SchemaAdapter
 from mempiler.programs._output_schema import output_schema, outputs_name
 from mempiler.programs.state import signature_of
-from mempiler.programs.tasks.task import TASKS
+from mempiler.programs.tasks.catalog import TASKS
 from mempiler.reading.cut_texts import CutText
 from mempiler.signatures.answering import AnswerFromContext, RespondPersonally
 from mempiler.signatures.memory_r2 import ManageMemory, NewFact, Operation, StoredMemory

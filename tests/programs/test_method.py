@@ -30,7 +30,7 @@ from mempiler.memory.memory import TurnMemory
 from mempiler.programs.catalog import method_class, preset
 from mempiler.programs.names import METHODS
 from mempiler.programs.predictor import Predictor
-from mempiler.programs.tasks.task import QuestionAnswering
+from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.signatures.answering import AnswerFromContext
 from mempiler.testing import check_method
 from pydantic import ConfigDict, create_model

@@ -20,9 +20,10 @@ from mempiler.programs._correcting_adapter import CorrectingAdapter
 from mempiler.programs.predictor import Predictor, predictors_of, replace_predictors
 from mempiler.programs.recording import record_failure, record_rejected, recording
 from mempiler.programs.settings import Settings
-from mempiler.programs.state import dump_predictor, prompts_text
+from mempiler.programs.prompts_text import prompts_text
+from mempiler.programs.state import dump_predictor
 from mempiler.programs.streaming import send_answer_to
-from mempiler.programs.tasks.task import QuestionAnswering
+from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.programs.threads import gather
 from mempiler.records import Failure
 from mempiler.signatures.answering import AnswerFromContext

@@ -34,7 +34,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.adapter import adapter
 from mempiler.programs.names import METHODS, POLICIES
-from mempiler.programs.tasks.task import TASKS, task
+from mempiler.programs.tasks.catalog import TASKS, task_class
 from mempiler.programs.threads import in_order
 from mempiler.signatures.judges import JUDGES
 from mempiler.signatures.rgmem import LAYERS
@@ -269,7 +269,7 @@ def test_every_prompt_but_those_that_write_data_is_in_a_file() -> None:
 
 def test_every_policy_and_task_is_among_the_cases_and_no_folder_is_of_something_that_is_gone(material) -> None:
     assert set(POLICY) == set(POLICIES)
-    assert set(material) == {name for name in TASKS if task(name).prompt is not None}
+    assert set(material) == {name for name in TASKS if task_class(name).prompt is not None}
     others = {"tasks", "judges", "synthesis_memoryquest", "synthesis_palset"}
     gone = {path.name for path in PROMPTS.iterdir()} - {*CASES, *others}
     for name in gone if WRITES else ():

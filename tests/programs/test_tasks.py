@@ -30,7 +30,8 @@ from mempiler.programs.catalog import preset, with_task
 from mempiler.programs.identity import writer_key
 from mempiler.programs.names import METHODS
 from mempiler.programs.tasks.behavior import newest_actions
-from mempiler.programs.tasks.task import TASKS, TaskSettings, task
+from mempiler.programs.tasks.catalog import TASKS, task_class
+from mempiler.programs.tasks.settings import TaskSettings
 from mempiler.records import estimate_tokens
 from mempiler.runs.manifest import digest_of, read_manifest
 from mempiler.signatures.answering import NOT_MENTIONED
@@ -76,8 +77,8 @@ def ask(scripted: Any) -> Any:
         lm = scripted(lambda *call: reply)
         context = Context(hits=(Hit(id="f1", text="likes calm"),))
         with dspy.context(lm=lm, adapter=dspy.ChatAdapter()):
-            asked = task(name)()
-            found = asked(context=context, query=asked.query(fields, recent=recent))
+            asked = task_class(name)()
+            found = asked(context=context, query=asked.query(fields, new_items=recent))
         return found, lm.engine.prompts[0][1]
 
     return run
@@ -103,7 +104,7 @@ def test_the_model_sees_context_query_and_recent_logs(name: str, ask: Any) -> No
     ],
 )
 def test_methods_are_told_what_a_query_is_about(name: str, fields: dict[str, Any], about: str, modality: str) -> None:
-    query = task(name)().query({"question": "how?", **fields})
+    query = task_class(name)().query({"question": "how?", **fields})
     assert (query.about, query.modality) == (about, modality)
 
 
@@ -288,7 +289,7 @@ def test_a_task_shows_dates_where_it_is_set() -> None:
     shown = {}
     for dates in (False, True):
         task = build("turn-rag", **{"task.dates": dates}).task
-        query = task.query({"question": "When?"}, recent=[later])
+        query = task.query({"question": "When?"}, new_items=[later])
         shown[dates] = task.prompt_inputs(Context(hits=hits), query)["context"].splitlines()
     assert shown[False][0].endswith("We met yesterday.")
     assert shown[True] == [
@@ -353,13 +354,13 @@ def test_every_method_shows_every_model_resolved_dates_unless_told_otherwise(met
     assert resolved not in without
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if task(name).prompt is not None])
+@pytest.mark.parametrize("name", [name for name in TASKS if task_class(name).prompt is not None])
 def test_every_task_shows_resolved_dates_unless_told_otherwise(name: str) -> None:
     context = Context(hits=(Hit(id="m1", text="We met yesterday.", time=datetime(2023, 1, 30)),))
     later = Session(id="s2", time=datetime(2023, 3, 1), turns=(Turn(id="D2:1", speaker="Ann", text="Last night too."),))
     for settings, shows in (({}, True), ({"task.dates": False}, False)):
         asked = build("turn-rag", name, **settings).task
-        query = asked.query({"question": "When?", "options": ["S1: a", "S2: b"]}, recent=[later])
+        query = asked.query({"question": "When?", "options": ["S1: a", "S2: b"]}, new_items=[later])
         inputs = str(asked.prompt_inputs(context, query))
         assert "We met yesterday" in inputs
         assert ("yesterday [29 January 2023]" in inputs, "Last night [28 February 2023]" in inputs) == (shows, shows)

@@ -20,8 +20,8 @@ from mempiler.errors import EndpointError
 from mempiler.programs.adapter import adapter
 from mempiler.programs.memory_r2 import writer as memory_r2_writer
 from mempiler.programs.state import signature_of
-from mempiler.programs.tasks import task as tasks
-from mempiler.programs.tasks.task import QuestionAnswering
+from mempiler.programs.tasks import catalog as tasks
+from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.runs.manifest import MANIFEST, STATE, digest_of, read_manifest, sha256_of
 from mempiler.runs.publish import push
 from mempiler.runs.registry import pinned

@@ -26,7 +26,7 @@ from mempiler import (
 from mempiler.engines.limits import DEAD_AFTER
 from mempiler.memory.memory import TurnMemory
 from mempiler.memory.store.owner import Owner
-from mempiler.programs.tasks.task import QuestionAnswering
+from mempiler.programs.tasks.answering import QuestionAnswering
 from mempiler.serving import operations
 from mempiler.serving.breaker import CALLER, MOST_CALLERS, Breaker
 from mempiler.serving.failure_counts import FailureCounts
