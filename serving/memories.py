@@ -99,7 +99,7 @@ class Memories:
         Raises:
             ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
         """
-        forgets = self._kept.forgets
+        forget_count = self._kept.forget_count
         try:
             view = self.read(owner)
             user = view.cache
@@ -116,7 +116,7 @@ class Memories:
             pending = replace(view.pending, items=amendments.amended_items(view.pending.items))
             return replace(view, finalized=finalized, pending=pending, amendments=amendments)
         finally:
-            if self._kept.forgets != forgets:
+            if self._kept.forget_count != forget_count:
                 self._wipe()
 
     def read(self, owner: Owner) -> MemoryView:
@@ -249,12 +249,13 @@ class Memories:
             view: What is worked on.
             asks: Whether the user asks: that does not wait behind what the same user has said.
         """
-        owner, since = view.snapshot.owner, view.snapshot.forget_count
+        owner = view.snapshot.owner
+        forget_count = view.snapshot.forget_count
         lm = self.lm or dspy.settings.lm
         if getattr(lm, "cache", False):
             lm = lm.copy(cache=False)
         self._kept.note_engines([lm, *self._own_models()])
-        vectors = _UserVectors(self.store, owner, since, view.cache.vectors)
+        vectors = _UserVectors(self.store, owner, forget_count, view.cache.vectors)
         adapter, whose = self.program.current_adapter(), (owner.tenant, owner.user, asks)
         try:
             with (
@@ -264,21 +265,24 @@ class Memories:
             ):
                 yield
         finally:
-            if self._kept.forgets != since:
+            if self._kept.forget_count != forget_count:
                 self._wipe()
 
-    def drop_forgotten(self, forgets: int) -> bool:
-        """Drops what is kept if somebody was forgotten since this process last looked; whether that was so.
+    def drop_forgotten(self, forget_count: int) -> bool:
+        """Drop what is kept of users if anybody was forgotten since this process last looked.
 
         Args:
-            forgets: What `Forgetting.count` or a snapshot says.
+            forget_count: What `Forgetting.count` or a snapshot says.
+
+        Returns:
+            Whether anybody was.
         """
         with self._kept.lock:
-            news = forgets > self._kept.forgets
-            self._kept.forgets = max(self._kept.forgets, forgets)
-        if news:
+            is_new = forget_count > self._kept.forget_count
+            self._kept.forget_count = max(self._kept.forget_count, forget_count)
+        if is_new:
             self._wipe()
-        return news
+        return is_new
 
     def _parse(self, document: Document, known: ParsedMemory | None, owner: Owner) -> tuple[Memory, Memory]:
         """Return the memory and the finalized one of a document: of its text, or of what changed since the known one."""
@@ -328,7 +332,7 @@ class _UserVectors:
 
     store: Store
     owner: Owner
-    since: int
+    forget_count: int
     """What `Forgetting.count` was when the work began."""
     seen: dict[bytes, int]
     """The lengths of the vectors known to be there, from one work with the user to the next."""
@@ -343,7 +347,7 @@ class _UserVectors:
     def write(self, vectors: Mapping[bytes, bytes]) -> None:
         new = {key: vector for key, vector in vectors.items() if self.seen.get(key) != len(vector)}
         with suppress(StoreError):
-            if new and self.store.vectors.put(self.owner, new, self.since):
+            if new and self.store.vectors.put(self.owner, new, self.forget_count):
                 self.seen.update((key, len(vector)) for key, vector in new.items())
 
 
@@ -352,7 +356,7 @@ class _Cache:
 
     def __init__(self) -> None:
         self.users = OrderedDict[Owner, UserCache]()
-        self.forgets = 0
+        self.forget_count = 0
         self.lock = threading.Lock()
         self.failures = FailureCounts()
         self._engines: dict[int, ReferenceType[Any]] = {}

@@ -84,7 +84,7 @@ class UserMemory:
         self._lease = lease
         self._stop = stop
         # Both are None until `bind_view`.
-        self._forgets: int | None = None
+        self._forget_count: int | None = None
         self._bound_view: MemoryView | None = None
 
     @classmethod
@@ -102,8 +102,8 @@ class UserMemory:
         Args:
             view: What the work began with, and goes on to read; the work begins now if None.
         """
-        if self._forgets is None:
-            self._forgets = self.store.forgetting.count() if view is None else view.snapshot.forget_count
+        if self._forget_count is None:
+            self._forget_count = self.store.forgetting.count() if view is None else view.snapshot.forget_count
         if view is not None:
             self._bound_view = view
         return self
@@ -115,7 +115,7 @@ class UserMemory:
     @property
     def entries(self) -> UserEntries:
         """The entries of the memory, one by one: `memory.entries.list()`, `.update(id, text)`, ..."""
-        return UserEntries(self.memories, self.owner, self._bound_view, self._forgets)
+        return UserEntries(self.memories, self.owner, self._bound_view, self._forget_count)
 
     def add(
         self,
@@ -140,7 +140,7 @@ class UserMemory:
             LMError: The endpoint failed. The session is stored; it will be remembered with the next one.
         """
         incoming = read_incoming_item(session, id, metadata)
-        added = self.store.items.add(self.owner, incoming.item, incoming.digest, self._forgets, metadata)
+        added = self.store.items.add(self.owner, incoming.item, incoming.digest, self._forget_count, metadata)
         if remember:
             self.remember()
         return added
@@ -170,7 +170,7 @@ class UserMemory:
             LMError: The endpoint failed. The new session is stored; it will be remembered with the next one.
         """
         incoming = read_incoming_item(session, id, metadata)
-        added = self.store.items.replace(self.owner, incoming.item, incoming.digest, self._forgets, metadata)
+        added = self.store.items.replace(self.owner, incoming.item, incoming.digest, self._forget_count, metadata)
         # The old session must not stay in what this process keeps of its users.
         self.memories.drop_forgotten(self.store.forgetting.count())
         if remember:
@@ -201,7 +201,7 @@ class UserMemory:
         turns = [turn for part in messages for turn in ([part] if isinstance(part, Turn) else turns_from_messages([part]))]
         time = utc_now()
         dated = [turn if turn.time else turn.model_copy(update={"time": time}) for turn in turns]
-        return self.store.open_sessions.append(self.owner, session, dated, begin, self._forgets, metadata)
+        return self.store.open_sessions.append(self.owner, session, dated, begin, self._forget_count, metadata)
 
     def end(self, session: str, remember: bool = True) -> Added | None:
         """Ends a session, which is then remembered as `add` does; None if there is no such open session."""
@@ -342,7 +342,7 @@ class UserMemory:
     def sessions(self) -> tuple[SessionStatus, ...]:
         """The sessions and how far each got, oldest first, open ones last."""
         ended = self.store.items.list_all(self.owner)
-        opened = self.store.read(self.owner, lambda version: True).open_sessions
+        opened = self.store.open_sessions.list_all(self.owner)
         return (
             *(SessionStatus(id=one.item.id, state=one.state, turns=len(one.item.turns)) for one in ended),
             *(SessionStatus(id=one.id, state="open", turns=len(one.turns)) for one in opened),
@@ -379,7 +379,7 @@ class UserMemory:
         Until it is done, questions are answered from the raw turns, and from what has been rebuilt. A rebuild that was
         killed continues with the next call of `remember`, or of this without `force`.
         """
-        stamp = self.store.read(self.owner, lambda version: True).stamp
+        stamp = self.store.memories.stamp(self.owner)
         if force or (stamp is not None and not stamp.writes_like(self.memories.writer_fingerprint)):
             self.store.memories.reset(self.owner)
             self.memories.drop(self.owner)

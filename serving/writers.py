@@ -19,8 +19,8 @@ from typing import Any
 
 from dspy.utils.exceptions import LMError
 
-from ..errors import MempilerError, StoreError
-from ..memory.store.records import Claim
+from ..errors import DamagedRowError, MempilerError, StoreError
+from ..memory.store.records import Claim, IdleSession
 from ..memory.tenant_lock import CURRENT_TENANT
 from .breaker import CALLER, breakers_of
 from .error_responses import failure, log
@@ -155,6 +155,8 @@ class Worker:
     ) -> None:
         self._memories, self._store = memories, memories.store
         self._gap = session_gap * 60
+        self._damaged_sessions: set[IdleSession] = set()
+        """Idle sessions that could not be ended, because a row of them is damaged."""
         sweeping = max(interval, min(15.0, self._gap / 20))
         self._stopping, self._news = threading.Event(), threading.Event()
         self.writers = Writers(memories, lease, self._stopping.is_set, writers, self._news.set, share, pauses=True)
@@ -203,22 +205,37 @@ class Worker:
         return all(thread.is_alive() for thread in self.threads) and not self._stopping.is_set()
 
     def sweep(self) -> int:
-        """Ends idle sessions; returns how many."""
+        """End idle sessions, and return how many. A damaged session stays open, and is logged."""
         ended = 0
-        for owner, session in self._store.open_sessions.idle(self._gap):
+        idle_sessions = self._store.open_sessions.idle(self._gap)
+        self._damaged_sessions.intersection_update(idle_sessions)
+        for session in idle_sessions:
             if self._stopping.is_set():
                 break
-            ended += self._store.open_sessions.end(owner, session) is not None
+            try:
+                added = self._store.open_sessions.end(session.owner, session.session)
+            except DamagedRowError as error:
+                self._log_damage(session, error)
+                continue
+            if added is not None:
+                ended += 1
+
         if ended:
             log.info("idle sessions ended", extra={"sessions": ended})
             self.wake()
         return ended
 
+    def _log_damage(self, session: IdleSession, error: DamagedRowError) -> None:
+        """Log that a session cannot be ended, once for each session: every sweep comes to it."""
+        if session not in self._damaged_sessions:
+            self._damaged_sessions.add(session)
+            log.warning("%s; its session stays open", error, extra=failure(error))
+
     def watch(self) -> None:
-        """Drops what this process keeps of users whom any process forgot, and erases what was still to be."""
-        forgets = self._store.forgetting.count()
-        self._memories.drop_forgotten(forgets)
-        if forgets:
+        """Drop what this process keeps of users whom any process forgot, and erase their bytes."""
+        forget_count = self._store.forgetting.count()
+        self._memories.drop_forgotten(forget_count)
+        if forget_count > 0:
             self._store.forgetting.erase()
 
     def _write(self) -> None:

@@ -132,8 +132,8 @@ def write_user_queue(
             deadline = _deadline(lease)
             continue
 
-        waiting = memories.read(owner).snapshot.pending_items
-        is_queue_empty = all(stored.state == "failed" for stored in waiting)
+        pending_items = memories.read(owner).snapshot.pending_items
+        is_queue_empty = all(stored.state == "failed" for stored in pending_items)
         if is_queue_empty or time.monotonic() > deadline:
             return counts
         time.sleep(pause)
@@ -403,10 +403,10 @@ class _QueueWriter:
             change = self._change(memory, stored_finalized)
             change_length = len(change.memory) + len(change.finalized or "")
             log = document.log
-            total_length = log.changes + change_length
+            total_length = log.changes_length + change_length
             # Changes are stored until they are longer than the text they belong to.
-            if total_length <= max(log.text, SHORT):
-                log = replace(log, changes=total_length, count=log.count + 1)
+            if total_length <= max(log.text_length, SHORT):
+                log = replace(log, changes_length=total_length, change_count=log.change_count + 1)
                 document = replace(document, memory="", finalized=None, change=change, log=log)
                 return _Version(document, memory, finalized)
 

@@ -1,9 +1,11 @@
 """Raw items in a store: written once, in order, as they are, under names that can be seen, in private files."""
 
+import fcntl
 import os
 import re
 import sqlite3
 import stat
+import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 from mempiler import ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError, build
+from mempiler.memory.store import sqlite
 from mempiler.memory.store import tables as t
 from mempiler.memory.store.owner import Owner
 from sqlalchemy import event, insert, update
@@ -121,6 +124,37 @@ def test_open_session_is_read_at_once_and_becomes_an_item(store: Store) -> None:
         store.open_sessions.append(ADA, "chat", hello)
 
 
+def test_turns_of_an_unknown_user_do_not_begin_a_session_that_must_be_there(store: Any) -> None:
+    with pytest.raises(ConflictError, match="has no open session 'chat'"):
+        store.open_sessions.append(ADA, "chat", session("hello").turns, may_begin=False)
+
+
+def test_an_open_session_ends_though_another_one_of_its_user_is_damaged(store: Store) -> None:
+    for session_id in ("broken", "whole"):
+        store.open_sessions.append(ADA, session_id, [Turn(id="", speaker="Ada", text="hello")])
+    damage_open_session(store, "broken")
+
+    assert store.open_sessions.end(ADA, "whole") is not None
+    assert [stored.item.id for stored in store.items.list_all(ADA)] == ["whole"]
+    with pytest.raises(StoreError, match="session 'broken': the row is damaged"):
+        store.open_sessions.end(ADA, "broken")
+
+
+def damage_open_session(store: Store, session_id: str) -> None:
+    rows = t.open_turns.c.session == session_id
+    with store._database.write_transaction() as transaction:
+        transaction.connection.execute(update(t.open_turns).where(rows).values(json='{"text": '))
+
+
+def test_open_sessions_are_listed_in_the_order_in_which_they_began(store: Store) -> None:
+    for session_id, text in (("b", "one"), ("a", "two"), ("b", "three")):
+        store.open_sessions.append(ADA, session_id, [Turn(id="", speaker="Ada", text=text)])
+
+    texts = [[turn.text for turn in opened.turns] for opened in store.open_sessions.list_all(ADA)]
+    assert texts == [["one", "three"], ["two"]]
+    assert store.open_sessions.list_all(Owner("bob")) == []
+
+
 def test_writers_of_a_file_wait_for_one_another_not_for_the_lock_of_sqlite(tmp_path: Path) -> None:
     """SQLite's own lock is had by luck: with a wait of 50 ms, some of 32 threads never got it."""
     path = tmp_path / "s.sqlite"
@@ -128,6 +162,27 @@ def test_writers_of_a_file_wait_for_one_another_not_for_the_lock_of_sqlite(tmp_p
         writers = [pool.submit((store, other)[n % 2].items.add, Owner(f"user-{n % 32}"), session(f"{n}")) for n in range(160)]
         assert all(writer.result().new for writer in writers)
         assert sum(user.sessions for user in store.users.list_all()) == 160
+
+
+def test_a_process_that_is_stopped_keeps_no_writer_waiting_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its turn never ends. It does not hold SQLite's own lock here, so the others can write."""
+    monkeypatch.setattr(sqlite, "_LOCK_WAIT_SECONDS", 0.1)
+    with Store(tmp_path / "s.sqlite") as store, (tmp_path / "s.sqlite-lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # If the writers wait for ever, this ends the test.
+        unlocking = threading.Timer(20, fcntl.flock, (lock, fcntl.LOCK_UN))
+        unlocking.start()
+        began = time.monotonic()
+        assert store.items.add(ADA, session("one")).new
+        assert store.items.add(ADA, session("two")).new
+        assert time.monotonic() - began < 10
+        unlocking.cancel()
+
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        monkeypatch.setattr(sqlite, "_LOCK_WAIT_SECONDS", 60.0)
+        assert store.items.add(ADA, session("three")).new
 
 
 def test_full_disk_is_named_and_what_fits_is_stored(tmp_path: Path) -> None:
