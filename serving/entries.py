@@ -30,8 +30,15 @@ from typing import TypeAlias, Unpack
 
 from ..errors import ConflictError, UserError
 from ..memory.edits import MAX_AUTHOR_LENGTH, Amendment
-from ..memory.results import MAX_PAGE_SIZE, DEFAULT_PAGE_SIZE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.names import plain_line
+from ..memory.results import (
+    DEFAULT_PAGE_SIZE,
+    MAX_PAGE_SIZE,
+    EntryChange,
+    EntryPage,
+    ListedEntry,
+    Origin,
+)
 from ..memory.store.owner import Owner
 from ..validation import check_number
 from .bodies import EntryChoice
@@ -110,7 +117,10 @@ class UserEntries:
         return listed_entry
 
     def list(
-        self, cursor: str | None = None, limit: int = DEFAULT_PAGE_SIZE, **choice: Unpack[EntryChoice]
+        self,
+        cursor: str | None = None,
+        limit: int = DEFAULT_PAGE_SIZE,
+        **choice: Unpack[EntryChoice],
     ) -> EntryPage:
         """Return entries in the order of their ids, a page at a time.
 

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from ..memory.edits import Amendments, EntryEdits
-from ..memory.results import MAX_PAGE_SIZE
 from ..memory.entry import Entry
-from ..memory.search.index_cache import Lineage
 from ..memory.memory import Memory, turn_entries
+from ..memory.results import MAX_PAGE_SIZE
+from ..memory.search.index_cache import Lineage
 from ..memory.store.documents import Document
 from ..memory.store.records import ParsedRows, Snapshot, StoredItem, UserDump
 from ..programs.method import Method

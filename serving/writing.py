@@ -34,7 +34,7 @@ from ..errors import MempilerError
 from ..memory.changes import diff
 from ..memory.edits import Amendments, active_amendments, amendment_scope
 from ..memory.memory import Memory
-from ..memory.store.documents import MemoryChange, Document, ChangeLog
+from ..memory.store.documents import ChangeLog, Document, MemoryChange
 from ..memory.store.owner import Owner
 from ..memory.store.records import MAX_LEASE, Claim, StoredItem
 from ..programs.retry import retry_failed
@@ -442,9 +442,7 @@ class _QueueWriter:
             item_positions: The position of the item that was written, if one was.
         """
         lease = 0.0 if is_last else self.lease
-        claim = self.store.queue.commit(
-            self.claim, version.document, lease, note, item_positions
-        )
+        claim = self.store.queue.commit(self.claim, version.document, lease, note, item_positions)
         if claim is None:
             self.memories.drop(self.claim.owner)
             return False

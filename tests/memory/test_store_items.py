@@ -19,7 +19,9 @@ from mempiler import ConflictError, Logs, Profile, Session, Store, StoreError, T
 from mempiler.memory.store import sqlite
 from mempiler.memory.store import tables as t
 from mempiler.memory.store.owner import Owner
+from mempiler.memory.store.postgresql import PostgreSQL
 from sqlalchemy import event, insert, update
+from sqlalchemy.engine import make_url
 
 from .conftest import ADA, session
 
@@ -218,6 +220,48 @@ def test_a_store_may_be_reached_later_than_it_is_opened(tmp_path: Path) -> None:
         folder.mkdir()
         assert store.items.add(ADA, session("one")).new
         assert len(store.items.list_all(ADA)) == 1
+
+
+def connect_arguments(url: str, timeout: float) -> dict[str, Any]:
+    """What a store passes to PostgreSQL's driver; nothing is connected to."""
+    server = PostgreSQL(make_url(url), timeout)
+    passed: dict[str, Any] = {}
+
+    class NotConnectedError(Exception):
+        pass
+
+    @event.listens_for(server.engine, "do_connect")
+    def _connect(dialect: Any, record: Any, positional: Any, named: dict[str, Any]) -> None:
+        passed.update(named)
+        raise NotConnectedError
+
+    with pytest.raises(NotConnectedError), server.write():
+        pass
+    return passed
+
+
+def test_no_wait_for_a_server_is_longer_than_the_timeout_of_the_store() -> None:
+    passed = connect_arguments("postgresql://ada@host/base", timeout=2.5)
+    assert passed["connect_timeout"] == 2
+    assert passed["tcp_user_timeout"] == 2500
+    assert passed["options"] == "-c lock_timeout=2500 -c statement_timeout=2500"
+    # A server that is gone without a word is noticed after 10 + 3 * 5 seconds.
+    keepalives = [passed[f"keepalives_{name}"] for name in ("idle", "interval", "count")]
+    assert keepalives == [10, 5, 3]
+    # The driver takes no shorter one.
+    assert connect_arguments("postgresql://ada@host/base", 0.1)["connect_timeout"] == 2
+
+
+def test_options_in_the_address_of_a_server_come_first() -> None:
+    passed = connect_arguments("postgresql://ada@host/base?connect_timeout=7", timeout=2.5)
+    assert int(passed["connect_timeout"]) == 7
+
+
+def test_what_a_server_keeps_of_deleted_rows_is_its_own_matter() -> None:
+    erasure = PostgreSQL(make_url("postgresql://ada@host/base"), 1).erase_deleted_bytes()
+    assert erasure.erased is None
+    assert not erasure.is_final
+    assert "PostgreSQL keeps deleted rows" in erasure.held_by
 
 
 @pytest.mark.slow

@@ -110,10 +110,13 @@ def keys_and_indexes(store: Store) -> dict[str, object]:
         for table in tables.tables:
             indexes = sorted(inspector.get_indexes(table), key=lambda index: str(index["name"]))
             key = inspector.get_pk_constraint(table)["constrained_columns"]
-            described[table] = key, [
-                (index["name"], index["column_names"], index["unique"], condition_of(index))
-                for index in indexes
-            ]
+            described[table] = (
+                key,
+                [
+                    (index["name"], index["column_names"], index["unique"], condition_of(index))
+                    for index in indexes
+                ],
+            )
     return described
 
 
