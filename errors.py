@@ -11,6 +11,7 @@
   x AnswerChangedError           streams, when an answer turns out unlike its beginning      [3]
   x ServiceError                 clients of `mempiler serve`                                 [3]
   x StoreError                   the store of memories                                       [4]
+    + DamagedRowError            the store, for a row that cannot be read                    [4]
   x BrokenRunError               runs in which too much failed                               [4]
   x BudgetError                  model calls after a limit of the user was reached           [0]
 * RunInterrupted                 runs that Ctrl-C stopped; a KeyboardInterrupt             [130]
@@ -135,6 +136,10 @@ class StoreError(MempilerError):
     """
 
     exit_code = 4
+
+
+class DamagedRowError(StoreError):
+    """Raised if a row of a user cannot be read. Other users are not affected."""
 
 
 class BrokenRunError(MempilerError):

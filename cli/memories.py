@@ -147,7 +147,7 @@ def _written(
     if not queued:
         memory = UserMemory(memories, owner, stop=stopped.is_set)
         return memory.retry() if failed else memory.rebuild()
-    stamp = None if named else memories.store.read(owner, lambda version: True).stamp
+    stamp = None if named else memories.store.memories.stamp(owner)
     if stamp is not None and not stamp.writes_like(memories.writer_fingerprint):
         return WriteCounts()
     return write_user_queue(memories, owner, LEASE, stopped.is_set, retry=True)
@@ -195,7 +195,7 @@ def show(program: str | None, store: str | None, user: str, tenant: str, **readi
     """
     from ..memory.edits import active_amendments
     from ..runs.artifact import open_program
-    from ..serving.memory_view import contents_shown
+    from ..serving.memory_view import redacted_dump
 
     with open_store(store) as opened:
         (owner,) = _users(opened, tenant, user)
@@ -206,7 +206,7 @@ def show(program: str | None, store: str | None, user: str, tenant: str, **readi
             raise UserError(f"entries of user {user!r} were changed: {told}")
         if changes and program is not None:
             loaded = open_program(program, **reading).program
-            found = contents_shown(loaded.memory(opened, user, tenant).view(), found)
+            found = redacted_dump(loaded.memory(opened, user, tenant).view(), found)
     document = found.document
     memory = json.loads(document.finalized or document.memory) if document else None
     sessions = [

@@ -70,7 +70,8 @@ class Amendment:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     number: Annotated[int, Field(ge=1, lt=_MAX_NUMBER)]
-    """Amendments of a user are numbered from 1, without gaps, in the order in which they came."""
+    """Amendments of a user are numbered from 1 in the order in which they came. Numbers are missing
+    where forgetting a session has deleted amendments."""
     action: Literal["delete", "update", "undo"]
     entry: StorableText
     """The id of the entry."""

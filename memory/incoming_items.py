@@ -57,7 +57,7 @@ def read_incoming_item(
         DataError: It is neither an item nor a list of messages, or a message is malformed.
         UserError: The id is no name, or the metadata are malformed.
     """
-    values = {} if metadata is None else validate_metadata(metadata)
+    values = validate_metadata(metadata)
     if isinstance(session, Item):
         item = _with_id(session, session_id)
         return IncomingItem(item, item_digest(item, values))

@@ -174,14 +174,16 @@ _FILTER: TypeAdapter[dict[str, MetadataRange]] = TypeAdapter(MetadataFilter)
 
 
 def validate_metadata(metadata: object) -> dict[str, Scalar]:
-    """Check the metadata of a session: a dictionary from names to plain values.
+    """Check the metadata of a session: a dictionary from names to plain values, or None.
 
     Returns:
-        The metadata as they are stored.
+        The metadata as they are stored; none for None.
 
     Raises:
         UserError: It is no such dictionary, or a name or a value is not allowed.
     """
+    if metadata is None:
+        return {}
     try:
         return _METADATA.validate_python(metadata)
     except ValidationError as error:

@@ -30,8 +30,15 @@ from typing import TypeAlias, Unpack
 
 from ..errors import ConflictError, UserError
 from ..memory.edits import MAX_AUTHOR_LENGTH, Amendment
-from ..memory.results import MAX_PAGE_SIZE, DEFAULT_PAGE_SIZE, EntryChange, EntryPage, ListedEntry, Origin
 from ..memory.names import plain_line
+from ..memory.results import (
+    DEFAULT_PAGE_SIZE,
+    MAX_PAGE_SIZE,
+    EntryChange,
+    EntryPage,
+    ListedEntry,
+    Origin,
+)
 from ..memory.store.owner import Owner
 from ..validation import check_number
 from .bodies import EntryChoice
@@ -40,7 +47,7 @@ from .memories import Memories
 from .memory_view import CurrentEntry, MemoryView
 
 MAX_TRIES = 50
-"""How often a change is tried again because another change was stored first."""
+"""How often a change is tried again, because another one came first or a session was forgotten."""
 LONGEST_PAGE = 1_000_000
 """Most characters of the texts of a page of entries, or of hits over HTTP."""
 
@@ -79,8 +86,8 @@ class UserEntries:
         memories: Program, store and language model.
         owner: The user whose entries they are.
         view: The memory that reading methods show; as it is at each call if None.
-        forgets: What `Forgetting.count` was when the work began. A change is refused if the user was
-            forgotten since; None counts from the call.
+        forget_count: What `Forgetting.count` was when the work began. A change is refused if the
+            user was forgotten since; None counts from the call.
     """
 
     def __init__(
@@ -88,13 +95,13 @@ class UserEntries:
         memories: Memories,
         owner: Owner,
         view: MemoryView | None = None,
-        forgets: int | None = None,
+        forget_count: int | None = None,
     ) -> None:
         self._memories = memories
         self._store = memories.store
         self._owner = owner
         self._bound_view = view
-        self._forgets = forgets
+        self._forget_count = forget_count
 
     def get(self, entry_id: str) -> ListedEntry | None:
         """Return an entry of the memory, or a turn that is not in it yet; None if there is none.
@@ -110,7 +117,10 @@ class UserEntries:
         return listed_entry
 
     def list(
-        self, cursor: str | None = None, limit: int = DEFAULT_PAGE_SIZE, **choice: Unpack[EntryChoice]
+        self,
+        cursor: str | None = None,
+        limit: int = DEFAULT_PAGE_SIZE,
+        **choice: Unpack[EntryChoice],
     ) -> EntryPage:
         """Return entries in the order of their ids, a page at a time.
 
@@ -247,10 +257,12 @@ class UserEntries:
     def _make_change(self, change: EntryChanger, by: str) -> EntryChange | None:
         """Store a change of an entry; None if there is nothing to change.
 
-        Amendments are numbered without gaps. Where another caller stored one first, the change is
-        made anew, of the entry as it is then.
+        If another amendment was stored first, or a session of the user was forgotten since the
+        entry was read, the change is made anew, of the entry as it is then.
         """
-        forgets = self._store.forgetting.count() if self._forgets is None else self._forgets
+        forget_count = self._forget_count
+        if forget_count is None:
+            forget_count = self._store.forgetting.count()
         author = plain_line("by", by, MAX_AUTHOR_LENGTH) if by else ""
 
         for _ in range(MAX_TRIES):
@@ -265,9 +277,14 @@ class UserEntries:
                 at=datetime.now(UTC).replace(tzinfo=None),
                 by=author,
             )
-            # The view was read in this moment, and a request may have begun before.
-            view_forgets = view.snapshot.forget_count
-            if self._store.amendments.append(self._owner, numbered, forgets, view_forgets):
+            is_stored = self._store.amendments.append(
+                self._owner,
+                numbered,
+                forget_count,
+                # The entry was read just now, however long ago the work began.
+                entry_forget_count=view.snapshot.forget_count,
+            )
+            if is_stored:
                 return _as_change(numbered)
 
         user = self._owner.user
@@ -283,7 +300,8 @@ class UserEntries:
             for turn in item.turns:
                 if turn.id in turn_ids:
                     session_by_turn[turn.id] = Origin(id=item.id)
-        for turn_id, session in self._store.metadata.sessions_of_turns(self._owner, sorted(turn_ids)).items():
+        stored_sessions = self._store.metadata.sessions_of_turns(self._owner, sorted(turn_ids))
+        for turn_id, session in stored_sessions.items():
             session_by_turn[turn_id] = Origin(id=session.id, metadata=session.metadata)
 
         listed_entries: list[ListedEntry] = []
@@ -303,7 +321,7 @@ class UserEntries:
                 speaker=entry.speaker,
                 turns=entry.sources,
                 sessions=tuple(sessions_by_id.values()),
-                waiting=current.is_waiting,
+                waiting=current.is_pending,
             )
             listed_entries.append(listed_entry)
         return tuple(listed_entries)

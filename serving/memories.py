@@ -1,8 +1,9 @@
 """The memories of a store's users, as one program reads and writes them with one language model.
 
-A memory's version names its content, so a parsed memory is kept under it: an unchanged one costs one indexed query per
-question. All that is kept goes when anybody is forgotten, here or in another process: the store counts how often that
-was. A process sees a new count when it next reads a memory, or when its worker looks.
+A memory's version names its content, so a parsed memory is kept under it: an unchanged one costs
+one indexed query per question. All that is kept goes when anybody is forgotten, here or in another
+process: the store counts how often that was. A process sees a new count when it next reads a
+memory, or when its worker looks.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from pydantic import ValidationError
 from ..engines.call_context import call_context
 from ..engines.fair_semaphore import FairSemaphore
 from ..errors import ProgramError, StoreError, UserError
-from ..memory.edits import Amendments, active_amendments
-from ..memory.search.tokens import clear_word_cache
 from ..memory.changes import apply_changes
-from ..memory.metadata import validate_filter
+from ..memory.edits import Amendments, active_amendments
 from ..memory.memory import Memory
-from ..memory.store.store import Store
-from ..memory.store.documents import DOCUMENT_VERSION, Document, ChangeLog, Stamp
+from ..memory.metadata import validate_filter
+from ..memory.search.tokens import clear_word_cache
+from ..memory.store.documents import DOCUMENT_VERSION, ChangeLog, Document, Stamp
 from ..memory.store.owner import Owner
+from ..memory.store.store import Store
 from ..memory.tenant_lock import TenantLock
 from ..memory.text_slots import SLOT_FACTORY
 from ..programs.identity import digest, program_digest, writer_digest
@@ -42,7 +43,14 @@ from ..records.context_variables import set_context
 from .bodies import EntryChoice
 from .breaker import breakers_of
 from .failure_counts import FailureCounts
-from .memory_view import ActiveAmendments, EditedMemory, MemoryFilter, MemoryView, ParsedMemory, UserCache
+from .memory_view import (
+    ActiveAmendments,
+    EditedMemory,
+    MemoryFilter,
+    MemoryView,
+    ParsedMemory,
+    UserCache,
+)
 
 USERS = 320
 """Users of a store of whom something is kept; of each tenant those used last."""
@@ -55,8 +63,8 @@ class Memories:
 
     Args:
         program: Writes and reads them.
-        store: A `Store`, the path of an SQLite file, or `postgresql://...`; one that is given as text is opened once
-            per program.
+        store: A `Store`, the path of an SQLite file, or `postgresql://...`; a store named by a text
+            is opened once per program.
         lm: The language model; that of `dspy.settings` at the time of each call if None.
 
     Raises:
@@ -65,13 +73,12 @@ class Memories:
     """
 
     def __init__(self, program: MemoryProgram, store: Store | str | Path, lm: Any = None) -> None:
-        self.program, self.lm = program, lm
-        opened = (
-            store
-            if isinstance(store, Store)
-            else program.shared.get_or_compute(("store", str(store)), lambda: Store(store))
-        )
-        self.store: Store = opened
+        self.program = program
+        self.lm = lm
+        if isinstance(store, Store):
+            self.store: Store = store
+        else:
+            self.store = program.shared.get_or_compute(("store", str(store)), lambda: Store(store))
         self.lane: FairSemaphore | None = None
         """Where users take turns at embedding and reranking."""
         self.text_lock: TenantLock | None = None
@@ -82,24 +89,30 @@ class Memories:
 
     @cached_property
     def writer_fingerprint(self) -> Stamp:
-        """Who writes: the program as it was when this was first asked.
+        """What writes: the program as it was when this was first read.
 
-        The memory depends on the writer with its settings, prompts and embedder, the adapter and the shape of the
-        memory; prompts that only read may change without a rebuild. The model that writes is not part of it: changing
-        the model is the operator's choice, and `rebuild --force` writes everything anew.
+        The memory depends on the writer with its settings, prompts and embedder, the adapter and
+        the shape of the memory; prompts that only read may change without a rebuild. The model that
+        writes is not part of it: changing the model is the operator's choice, and `rebuild --force`
+        writes everything anew.
         """
         writer = self.program.method.writer
         embedder = getattr(writer, "embedder", None)
-        writes = [writer_digest(writer), self.program.adapter if writer.predictors_below() else ""]
-        return Stamp(digest(writes), program_digest(self.program), embedder.name if embedder else "")
+        adapter = self.program.adapter if writer.predictors_below() else ""
+        return Stamp(
+            writer=digest([writer_digest(writer), adapter]),
+            program=program_digest(self.program),
+            embedder=embedder.name if embedder else "",
+        )
 
     def view(self, owner: Owner) -> MemoryView:
-        """The memory that questions are answered from, as amendments leave it, and what is not in it yet.
+        """Return the memory that questions are answered from, and the pending items, as amended.
 
         Raises:
-            ProgramError: Another program, embedder or version wrote the memory; the message has the remedy.
+            ProgramError: Another program, embedder or version wrote the memory; the message has the
+                fix.
         """
-        forgets = self._kept.forgets
+        forget_count = self._kept.forget_count
         try:
             view = self.read(owner)
             user = view.cache
@@ -116,16 +129,20 @@ class Memories:
             pending = replace(view.pending, items=amendments.amended_items(view.pending.items))
             return replace(view, finalized=finalized, pending=pending, amendments=amendments)
         finally:
-            if self._kept.forgets != forgets:
+            if self._kept.forget_count != forget_count:
                 self._wipe()
 
     def read(self, owner: Owner) -> MemoryView:
-        """The memory as it was written; read from the store only where it changed since this process read it.
+        """Return the memory as it was written, without amendments.
+
+        It is read from the store only if it has changed since this process read it.
 
         Raises:
-            ProgramError: Another program, embedder or version wrote it; the message has the command that repairs it.
+            ProgramError: Another program, embedder or version wrote it; the message has the command
+                that repairs it.
         """
-        # Taken before the store is read: what an older reading keeps here, a wipe in between has put out of reach.
+        # Taken before the store is read: if somebody is forgotten meanwhile, what is kept here now
+        # is out of reach.
         user = self._kept.of(owner)
         known = user.parsed_memory
         snapshot = self.store.read(
@@ -162,31 +179,49 @@ class Memories:
             cache=user,
         )
 
-    def cache_memory(self, user: UserCache, version: str, document: Document, memory: Memory, finalized: Memory) -> None:
-        """Keeps a user's memory under its version, in the place of an older one."""
+    def cache_memory(
+        self, user: UserCache, version: str, document: Document, memory: Memory, finalized: Memory
+    ) -> None:
+        """Keep a user's memory under its version, in the place of an older one."""
         # Its texts are as large as the memory, and not looked at again.
         light = replace(document, memory="", finalized=None, change=None, since=None)
         user.parsed_memory = ParsedMemory(version, light, memory, finalized)
 
-    def check(self, found: Stamp, owner: Owner) -> None:
-        """Refuses a memory that this program would have written otherwise.
+    def check(self, stamp: Stamp, owner: Owner) -> None:
+        """Refuse a memory that this program would have written otherwise.
+
+        Args:
+            stamp: What wrote the memory.
+            owner: The user, for the message.
 
         Raises:
             ProgramError: Program, embedder or version differ.
         """
-        own = self.writer_fingerprint
-        if found.writes_like(own):
+        fingerprint = self.writer_fingerprint
+        if stamp.writes_like(fingerprint):
             return
-        fix = f"run: mempiler memories rebuild PROGRAM --store {self.store.url} --user {owner.user!r}"
-        fix += "" if owner.tenant == "default" else f" --tenant {owner.tenant!r}"
-        how = f"by another program ({found.writer[:8]}, not {own.writer[:8]})"
-        if found.schema != own.schema:
-            newer = found.schema > own.schema
-            how = f"by {'a newer' if newer else 'an older'} Mempiler (document {found.schema}, this reads {DOCUMENT_VERSION})"
-            fix = "install that" if newer else fix
-        elif found.embedder != own.embedder:
-            how = f"with the embedder {found.embedder!r}, not {own.embedder!r}"
-        raise ProgramError(f"the memory of user {owner.user!r} was written {how}; {fix}")
+
+        fix = self._rebuild_command(owner)
+        versions = f"(document {stamp.schema}, this reads {DOCUMENT_VERSION})"
+        if stamp.schema > fingerprint.schema:
+            difference = f"by a newer Mempiler {versions}"
+            fix = "install that"
+        elif stamp.schema < fingerprint.schema:
+            difference = f"by an older Mempiler {versions}"
+        elif stamp.embedder != fingerprint.embedder:
+            difference = f"with the embedder {stamp.embedder!r}, not {fingerprint.embedder!r}"
+        else:
+            difference = f"by another program ({stamp.writer[:8]}, not {fingerprint.writer[:8]})"
+        raise ProgramError(f"the memory of user {owner.user!r} was written {difference}; {fix}")
+
+    def _rebuild_command(self, owner: Owner) -> str:
+        """Return, for an error message, the command that writes the memory of a user anew."""
+        command = (
+            f"run: mempiler memories rebuild PROGRAM --store {self.store.url} --user {owner.user!r}"
+        )
+        if owner.tenant != "default":
+            command += f" --tenant {owner.tenant!r}"
+        return command
 
     def filter_for(
         self,
@@ -195,40 +230,51 @@ class Memories:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> MemoryFilter:
-        """What is looked at of a user's memory.
+        """Return the filter that lets through what meets the conditions of `UserMemory.ask`.
 
         Raises:
             UserError: A condition is malformed.
         """
         conditions = validate_filter({} if where is None else where)
-        return MemoryFilter(since, until, self.store.metadata.turns_where(owner, conditions) if conditions else None)
+        turn_ids: frozenset[str] | None = None
+        if conditions:
+            turn_ids = self.store.metadata.turns_where(owner, conditions)
+        return MemoryFilter(since, until, turn_ids)
 
     def filtered_view(self, view: MemoryView, **choice: Unpack[EntryChoice]) -> MemoryView:
-        """What is looked at of a user's memory, as a memory of its own, with an index of its own.
+        """Return what meets some conditions, as a memory of its own with an index of its own.
 
         Raises:
             UserError: A condition is malformed, or the method cannot leave entries out.
         """
-        if all(wanted in (None, {}) for wanted in choice.values()):
+        if all(condition in (None, {}) for condition in choice.values()):
             return view
-        within = self.filter_for(view.snapshot.owner, **choice)
-        place = 1 + hash(within) % PARTS
-        left = view.cache.apply_edits(place, view.method, view.finalized, within)
-        if left.lineage is view.finalized.lineage:
-            if any(within.visible_entry(entry) is None for entry in view.method.reader.entries(left)):
-                raise UserError(
-                    f"memories of {self.program.name} cannot be looked at in part; ask without where, since, until"
+
+        memory_filter = self.filter_for(view.snapshot.owner, **choice)
+        place = 1 + hash(memory_filter) % PARTS
+        filtered = view.cache.apply_edits(place, view.method, view.finalized, memory_filter)
+        if filtered.lineage is view.finalized.lineage:
+            for entry in view.method.reader.entries(filtered):
+                if memory_filter.visible_entry(entry) is None:
+                    raise UserError(
+                        f"memories of {self.program.name} cannot be looked at in part; "
+                        "ask without where, since, until"
+                    )
+            if filtered is not view.finalized:
+                # An index that went to and fro between the two would be slower than two indexes.
+                filtered = filtered.with_new_lineage()
+                view.cache.edited_memories[place] = EditedMemory(
+                    view.finalized, memory_filter, filtered
                 )
-            if left is not view.finalized:
-                # An index that went to and fro between the two would be slower than one for each.
-                left = left.with_new_lineage()
-                view.cache.edited_memories[place] = EditedMemory(view.finalized, within, left)
         return replace(
-            view, finalized=left, pending=PendingItems(within.amended_items(view.pending.items)), filter=within
+            view,
+            finalized=filtered,
+            pending=PendingItems(memory_filter.amended_items(view.pending.items)),
+            filter=memory_filter,
         )
 
     def drop(self, owner: Owner) -> None:
-        """Removes a user's parsed memory, and with it its indexes, from this process."""
+        """Remove a user's parsed memory, and with it its indexes, from this process."""
         with self._kept.lock:
             self._kept.users.pop(owner, None)
 
@@ -240,71 +286,100 @@ class Memories:
 
     @contextmanager
     def user_context(self, view: MemoryView, asks: bool = False) -> Generator[None]:
-        """The settings under which the words of a user are worked on.
+        """Run the block under the settings for work on the words of a user.
 
-        They go into no trace, history or cache of DSPy's: forgetting must remove them. Vectors of them are kept with
-        the user.
+        The words go into no trace, history or cache of DSPy's, because forgetting must remove them.
+        Their vectors are kept with the user.
 
         Args:
             view: What is worked on.
-            asks: Whether the user asks: that does not wait behind what the same user has said.
+            asks: Whether it is a question: it does not wait behind what the same user has said.
         """
-        owner, since = view.snapshot.owner, view.snapshot.forget_count
+        owner = view.snapshot.owner
+        forget_count = view.snapshot.forget_count
         lm = self.lm or dspy.settings.lm
         if getattr(lm, "cache", False):
             lm = lm.copy(cache=False)
         self._kept.note_engines([lm, *self._own_models()])
-        vectors = _UserVectors(self.store, owner, since, view.cache.vectors)
-        adapter, whose = self.program.current_adapter(), (owner.tenant, owner.user, asks)
+        vectors = _UserVectors(self.store, owner, forget_count, view.cache.vectors)
+        dspy_settings = dspy.context(
+            lm=lm,
+            adapter=self.program.current_adapter(),
+            trace=None,
+            usage_tracker=None,
+            disable_history=True,
+        )
+        caller = (owner.tenant, owner.user, asks)
         try:
             with (
-                dspy.context(lm=lm, adapter=adapter, trace=None, usage_tracker=None, disable_history=True),
-                call_context(caller=whose, vector_cache=vectors, slots=self.lane),
+                dspy_settings,
+                call_context(caller=caller, vector_cache=vectors, slots=self.lane),
                 set_context(SLOT_FACTORY, self.text_lock and self.text_lock.hold),
             ):
                 yield
         finally:
-            if self._kept.forgets != since:
+            if self._kept.forget_count != forget_count:
                 self._wipe()
 
-    def drop_forgotten(self, forgets: int) -> bool:
-        """Drops what is kept if somebody was forgotten since this process last looked; whether that was so.
+    def drop_forgotten(self, forget_count: int) -> bool:
+        """Drop what is kept of users if anybody was forgotten since this process last looked.
 
         Args:
-            forgets: What `Forgetting.count` or a snapshot says.
+            forget_count: What `Forgetting.count` or a snapshot says.
+
+        Returns:
+            Whether anybody was.
         """
         with self._kept.lock:
-            news = forgets > self._kept.forgets
-            self._kept.forgets = max(self._kept.forgets, forgets)
-        if news:
+            is_new = forget_count > self._kept.forget_count
+            self._kept.forget_count = max(self._kept.forget_count, forget_count)
+        if is_new:
             self._wipe()
-        return news
+        return is_new
 
-    def _parse(self, document: Document, known: ParsedMemory | None, owner: Owner) -> tuple[Memory, Memory]:
-        """Return the memory and the finalized one of a document: of its text, or of what changed since the known one."""
+    def _parse(
+        self, document: Document, known: ParsedMemory | None, owner: Owner
+    ) -> tuple[Memory, Memory]:
+        """Return the memory and the finalized memory of a document.
+
+        Args:
+            document: Has the whole text, or what has changed since the known memory.
+            known: The memory that this process has.
+            owner: The user, for the message.
+
+        Raises:
+            StoreError: The memory does not fit the program.
+        """
         writer = self.program.method.writer
         try:
             if known is None or document.since is None:
                 memory = writer.Memory.model_validate_json(document.memory)
-                finalized = (
-                    writer.Memory.model_validate_json(document.finalized or "{}") if writer.needs_finalizing else memory
-                )
-            else:
-                memory, finalized = known.memory, known.finalized
-                for change in document.since:
-                    memory = apply_changes(memory, json.loads(change.memory))
-                    finalized = finalized if change.finalized is None else apply_changes(memory, json.loads(change.finalized))
+                if not writer.needs_finalizing:
+                    return memory, memory
+                return memory, writer.Memory.model_validate_json(document.finalized or "{}")
+
+            memory = known.memory
+            finalized = known.finalized
+            for change in document.since:
+                memory = apply_changes(memory, json.loads(change.memory))
+                if change.finalized is not None:
+                    finalized = apply_changes(memory, json.loads(change.finalized))
         except (LookupError, TypeError, ValueError) as error:
-            # What pydantic says beside the type may hold what was said.
-            what = error.errors()[0]["type"] if isinstance(error, ValidationError) else type(error).__name__
+            # Beside the type, pydantic's errors may hold what was said.
+            reason = type(error).__name__
+            if isinstance(error, ValidationError):
+                reason = error.errors()[0]["type"]
             raise StoreError(
-                f"the memory of user {owner.user!r} does not fit its program: {what}; "
-                f"run: mempiler memories rebuild PROGRAM --store {self.store.url} --user {owner.user!r} --force"
+                f"the memory of user {owner.user!r} does not fit its program: {reason}; run: "
+                f"mempiler memories rebuild PROGRAM --store {self.store.url} "
+                f"--user {owner.user!r} --force"
             ) from None
-        return memory, finalized if writer.needs_finalizing else memory
+        if not writer.needs_finalizing:
+            return memory, memory
+        return memory, finalized
 
     def _wipe(self) -> None:
-        """Drops everything that this process keeps of what the store's users said."""
+        """Drop everything that this process keeps of what the store's users said."""
         with self._kept.lock:
             self._kept.users.clear()
         clear_word_cache()
@@ -314,45 +389,56 @@ class Memories:
                 clear()
 
     def _own_models(self) -> list[Any]:
-        """The models of those predictors that have one of their own."""
-        models = [getattr(predictor, "lm", None) for predictor in self.program.all_predictors().values()]
+        """Return the models of predictors that have a model of their own."""
+        predictors = self.program.all_predictors().values()
+        models = [getattr(predictor, "lm", None) for predictor in predictors]
         return [model for model in models if model is not None]
 
 
 @dataclass(frozen=True, eq=False)
 class _UserVectors:
-    """The shelf of a user, where embedders read and write vectors; what was seen on it is not written once more.
+    """The stored vectors of a user, for embedders.
 
-    A store that fails here fails nobody: what is read and written next says so.
+    Vectors that are known to be stored are not written again. If the store fails here, nothing is
+    raised: the next reading or writing of the store says so.
     """
 
     store: Store
     owner: Owner
-    since: int
+    forget_count: int
     """What `Forgetting.count` was when the work began."""
     seen: dict[bytes, int]
-    """The lengths of the vectors known to be there, from one work with the user to the next."""
+    """The lengths of the vectors that are known to be stored, by key; kept with the user."""
 
     def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        found: Mapping[bytes, bytes] = {}
+        stored: Mapping[bytes, bytes] = {}
         with suppress(StoreError):
-            found = self.store.vectors.get(self.owner, keys)
-        self.seen.update((key, len(vector)) for key, vector in found.items())
-        return found
+            stored = self.store.vectors.get(self.owner, keys)
+        self._note_stored(stored)
+        return stored
 
     def write(self, vectors: Mapping[bytes, bytes]) -> None:
-        new = {key: vector for key, vector in vectors.items() if self.seen.get(key) != len(vector)}
+        new_vectors = {
+            key: vector for key, vector in vectors.items() if self.seen.get(key) != len(vector)
+        }
+        if not new_vectors:
+            return
         with suppress(StoreError):
-            if new and self.store.vectors.put(self.owner, new, self.since):
-                self.seen.update((key, len(vector)) for key, vector in new.items())
+            if self.store.vectors.put(self.owner, new_vectors, self.forget_count):
+                self._note_stored(new_vectors)
+
+    def _note_stored(self, vectors: Mapping[bytes, bytes]) -> None:
+        for key, vector in vectors.items():
+            self.seen[key] = len(vector)
 
 
 class _Cache:
-    """What a process keeps of the users of one store, and how often anybody was forgotten when it last looked."""
+    """What a process keeps of the users of one store."""
 
     def __init__(self) -> None:
         self.users = OrderedDict[Owner, UserCache]()
-        self.forgets = 0
+        self.forget_count = 0
+        """How often anybody had been forgotten in the store when this process last looked."""
         self.lock = threading.Lock()
         self.failures = FailureCounts()
         self._engines: dict[int, ReferenceType[Any]] = {}
@@ -367,18 +453,31 @@ class _Cache:
                     self._engines[id(engine)] = ref(engine)
 
     def engines(self) -> list[Any]:
-        """What was shown texts and is still there."""
+        """Return the engines of `note_engines` that are still there."""
+        engines: list[Any] = []
         with self.lock:
-            engines = {number: reference() for number, reference in self._engines.items()}
-            self._engines = {number: self._engines[number] for number, engine in engines.items() if engine is not None}
-        return [engine for engine in engines.values() if engine is not None]
+            for number, reference in list(self._engines.items()):
+                engine = reference()
+                if engine is None:
+                    del self._engines[number]
+                else:
+                    engines.append(engine)
+        return engines
 
     def of(self, owner: Owner) -> UserCache:
-        """What is kept of a user, from now on; the tenant of whom most is kept makes room."""
+        """Return what is kept of a user, from now on.
+
+        If there are too many users, the one of the tenant with the most users goes who was used
+        least recently.
+        """
         with self.lock:
-            kept = self.users[owner] = self.users.get(owner) or UserCache()
+            if owner not in self.users:
+                self.users[owner] = UserCache()
+            user_cache = self.users[owner]
             self.users.move_to_end(owner)
             if len(self.users) > USERS:
-                [(most, _)] = Counter(one.tenant for one in self.users).most_common(1)
-                del self.users[next(one for one in self.users if one.tenant == most)]
-            return kept
+                user_counts = Counter(user.tenant for user in self.users)
+                largest_tenant = user_counts.most_common(1)[0][0]
+                oldest = next(user for user in self.users if user.tenant == largest_tenant)
+                del self.users[oldest]
+            return user_cache

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from ..memory.edits import Amendments, EntryEdits
-from ..memory.results import MAX_PAGE_SIZE
 from ..memory.entry import Entry
-from ..memory.search.index_cache import Lineage
 from ..memory.memory import Memory, turn_entries
+from ..memory.results import MAX_PAGE_SIZE
+from ..memory.search.index_cache import Lineage
 from ..memory.store.documents import Document
 from ..memory.store.records import ParsedRows, Snapshot, StoredItem, UserDump
 from ..programs.method import Method
@@ -153,7 +153,7 @@ class CurrentEntry:
     """An entry as its user sees it now."""
 
     entry: Entry
-    is_waiting: bool
+    is_pending: bool
     """Whether it is a turn that is not in the memory yet."""
 
 
@@ -198,9 +198,9 @@ class MemoryView:
         """Return the view with an open session as it is by now, after the other open ones."""
         other_sessions = [other for other in self.snapshot.open_sessions if other.id != session.id]
         open_sessions = (*other_sessions, session)
-        waiting_items = [stored.item for stored in self.snapshot.pending_items]
+        pending_items = [stored.item for stored in self.snapshot.pending_items]
 
-        visible_items = self.visible_items([*waiting_items, *open_sessions])
+        visible_items = self.visible_items([*pending_items, *open_sessions])
         return replace(
             self,
             snapshot=replace(self.snapshot, open_sessions=open_sessions),
@@ -208,9 +208,9 @@ class MemoryView:
         )
 
     def search(self, query: str, k: int, within: MemoryFilter) -> SearchResult:
-        """Return the entries and the waiting turns nearest to a query, at most `k` of each.
+        """Return the entries and the pending turns nearest to a query, at most `k` of each.
 
-        Scores of entries and of waiting turns cannot be compared.
+        Scores of entries and of pending turns cannot be compared.
         """
         check_number("k", k, 1, MAX_PAGE_SIZE)
         reader, raw_reader = self.method.reader, self.method.raw
@@ -246,9 +246,9 @@ class MemoryView:
         entries: dict[str, CurrentEntry] = {}
         for item in with_failed_items(self.finalized, self.pending).items:
             for entry in turn_entries(item):
-                entries[entry.id] = CurrentEntry(entry, is_waiting=True)
+                entries[entry.id] = CurrentEntry(entry, is_pending=True)
         for entry in self.method.reader.entries(self.finalized):
-            entries[entry.id] = CurrentEntry(entry, is_waiting=False)
+            entries[entry.id] = CurrentEntry(entry, is_pending=False)
         return entries
 
 
@@ -279,24 +279,24 @@ def redacted_memory(view: MemoryView) -> dict[str, Any]:
     return _redacted(memory, view.amendments, current_texts)
 
 
-def contents_shown(view: MemoryView, contents: UserDump) -> UserDump:
+def redacted_dump(view: MemoryView, dump: UserDump) -> UserDump:
     """Return all that the store holds of a user without what amendments hide."""
     amendments = view.amendments
     if not amendments:
-        return contents
+        return dump
 
-    document = contents.document
+    document = dump.document
     if document:
         document = replace(document, memory=json.dumps(redacted_memory(view)), finalized=None)
 
     items: list[StoredItem] = []
-    for stored in contents.items:
+    for stored in dump.items:
         item = _redacted_item(stored.item, amendments)
         error = _redacted(stored.error, amendments)
         items.append(replace(stored, item=item, error=error))
 
-    open_sessions = tuple(_redacted_item(session, amendments) for session in contents.open)
-    return replace(contents, items=tuple(items), open=open_sessions, document=document)
+    open_sessions = tuple(_redacted_item(session, amendments) for session in dump.open)
+    return replace(dump, items=tuple(items), open=open_sessions, document=document)
 
 
 def _redacted(value: Any, amendments: Amendments, current_texts: Collection[str] = ()) -> Any:

@@ -1,15 +1,17 @@
-"""Memories as JSON lines: for backups, for moving between SQLite and PostgreSQL, and for a user's right to their data.
+"""Memories as JSON lines: for backups, for moving to another store, and for a user's right to data.
 
     {"mempiler": "memories", "schema": 1}
     {"tenant": "default", "user": "ada", "items": [...], "open": [...], "document": {...} or null}
 
-One line per user, complete in itself, so a file can be cut and joined.
+One line per user, complete in itself, so a file can be cut and joined. `memory.store.transfer`
+reads users from a store, and stores them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TextIO, cast
 
@@ -18,131 +20,232 @@ from pydantic import TypeAdapter, ValidationError
 from ..errors import DataError, UserError
 from ..memory.incoming_items import storable_item
 from ..memory.names import valid_name
-from ..memory.store.store import Store
 from ..memory.store.owner import Owner
 from ..memory.store.records import UserDump
+from ..memory.store.store import Store
 from ..records.json_input import parse_json
 from ..validation import validation_message
 
 MARK = '{"mempiler": "memories"'
 """The beginning of a file of memories."""
 SCHEMA = 1
+
 _USER: TypeAdapter[UserDump] = TypeAdapter(UserDump)
-_DOCUMENT = ("memory", "position", "finalized", "finalized_position", "speakers")
-_STAMP = ("writer", "program", "embedder", "schema_version")
-"""What a line has of a memory as it is, and of who wrote it."""
-_LATER = ("amendments", "metadata", "open_metadata")
-"""Left out where there are none: a file without them can be read by a version that does not know them."""
+_MEMORY_FIELDS = ("memory", "position", "finalized", "finalized_position", "speakers")
+"""What the document of a line has of the memory."""
+_STAMP_FIELDS = ("writer", "program", "embedder", "schema_version")
+"""What the document of a line has of the program that wrote the memory."""
+_OPTIONAL_FIELDS = ("amendments", "metadata", "open_metadata")
+"""Fields that are left out of a line where they are empty."""
 
 
-def export_users(store: Store, file: TextIO, tenant: str | None = None, user: str | None = None) -> int:
-    """Writes users, all or those of one tenant or one name, as JSON lines; returns how many."""
+def export_users(
+    store: Store, file: TextIO, tenant: str | None = None, user: str | None = None
+) -> int:
+    """Write users as JSON lines: all users, or those of one tenant or one name.
+
+    Returns:
+        How many users were written.
+    """
     file.write(json.dumps({"mempiler": "memories", "schema": SCHEMA}) + "\n")
-    owners = [found.owner for found in store.users.list_all(tenant, user)]
+    owners = [status.owner for status in store.users.list_all(tenant, user)]
     for owner in owners:
-        file.write(json.dumps(_line(store.transfer.dump(owner)), ensure_ascii=False, separators=(",", ":")) + "\n")
+        fields = _fields_of_dump(store.transfer.dump(owner))
+        file.write(json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n")
     return len(owners)
 
 
-def import_users(store: Store, lines: Iterable[str], name: str, replace: bool = False) -> int:
-    """Reads users from what `export_users` wrote: all of them in one transaction, or none; returns how many.
+def import_users(
+    store: Store, lines: Iterable[str], name: str, replace_existing: bool = False
+) -> int:
+    """Store users from lines that `export_users` wrote: all of them in one transaction, or none.
 
     Args:
-        store: Where they go.
-        lines: Of a file, or of several that were joined.
+        store: Where they are stored.
+        lines: The lines of a file, or of several files that were joined.
         name: Names the file in errors.
-        replace: Whether a user who is there already is forgotten first.
+        replace_existing: Whether a user who is in the store already is forgotten first.
+
+    Returns:
+        How many users were stored.
 
     Raises:
-        DataError: A line is no user that can be stored, a user of a line before, or of another version.
-        ConflictError: A user is there already, or two turns of one have one id.
+        DataError: A line is no user that can be stored, a user of a line before, or of another
+            version.
+        ConflictError: A user is in the store already, or two turns of a user have the same id.
     """
-    return store.transfer.restore(_users(lines, name), replace)
+    return store.transfer.restore(_read_dumps(lines, name), replace_existing)
 
 
-def _users(lines: Iterable[str], name: str) -> Iterator[UserDump]:
-    begun, where = False, name
-    lines_by_owner = dict[Owner, int]()
+def _read_dumps(lines: Iterable[str], name: str) -> Iterator[UserDump]:
+    """Yield the users of a file; every error says which line it is about."""
+    has_header = False
+    line_numbers: dict[Owner, int] = {}
     try:
         for number, text in enumerate(lines, 1):
             if not text.strip():
                 continue
             where = f"{name}: line {number}"
-            found = parse_json(text, where)
-            if not isinstance(found, dict):
-                raise DataError(f"{where}: is no JSON object; the file was changed")
-            line = cast("dict[str, Any]", found)
-            header = line.get("mempiler") == "memories"
-            if header and line.get("schema") != SCHEMA:
-                version = f"version {line.get('schema')!a:.40}"
-                raise DataError(f"{name}: {version} of the format, this Mempiler reads {SCHEMA}")
-            if not begun and not header:
-                raise DataError(f"{name}: no memories of Mempiler; give a file that `mempiler memories export` wrote")
-            begun = True
-            if not header:
-                contents = _contents(line, where)
-                # The second line of a user would replace the first, or be blamed on the store.
-                first = lines_by_owner.setdefault(contents.owner, number)
-                if first != number:
-                    owner = contents.owner
-                    user = f"user {owner.user!r} of tenant {owner.tenant!r}"
-                    raise DataError(f"{where}: {user} is in line {first} too; keep one of them")
-                yield contents
-    except ValidationError as error:
-        raise DataError(f"{where}: {validation_message(error)!a:.200}") from error
+            with _errors_with_line(where):
+                fields = _parse_object(text, where)
+            if fields.get("mempiler") == "memories":
+                _check_header(fields, name)
+                has_header = True
+                continue
+            if not has_header:
+                raise DataError(
+                    f"{name}: no memories of Mempiler; "
+                    "give a file that `mempiler memories export` wrote"
+                )
+
+            with _errors_with_line(where):
+                dump = _parse_dump(fields, where)
+            # The second line of a user would replace the first, or be blamed on the store.
+            first_number = line_numbers.setdefault(dump.owner, number)
+            if first_number != number:
+                user = f"user {dump.owner.user!r} of tenant {dump.owner.tenant!r}"
+                raise DataError(f"{where}: {user} is in line {first_number} too; keep one of them")
+            yield dump
     except UnicodeDecodeError as error:
-        raise DataError(f"{name}: is no UTF-8 text ({error.reason}); give the file as it was exported") from error
-    except DataError:
-        raise
-    except (UserError, OverflowError) as error:
-        raise DataError(f"{where}: {error}") from error
-    if not begun:
+        raise DataError(
+            f"{name}: is no UTF-8 text ({error.reason}); give the file as it was exported"
+        ) from error
+    if not has_header:
         raise DataError(f"{name}: the file is empty")
 
 
-def _contents(line: dict[str, Any], where: str) -> UserDump:
-    line["owner"] = {"user": line.pop("user", None), "tenant": line.pop("tenant", None)}
-    if isinstance(given := line.get("document"), dict):
-        document = cast("dict[str, Any]", given)
-        if document.keys() != {*_DOCUMENT, *_STAMP}:
-            raise DataError(f"{where}: document: has other fields than one of an export; export it again")
-        document["stamp"] = {name: document.pop(name) for name in _STAMP}
-    found = _USER.validate_python(line)
-    _check(found, where)
+@contextmanager
+def _errors_with_line(where: str) -> Generator[None]:
+    """Turn what is wrong with a line in the block into a `DataError` that names the line."""
+    try:
+        yield
+    except ValidationError as error:
+        raise DataError(f"{where}: {validation_message(error)!a:.200}") from error
+    except DataError:
+        # It names the line already.
+        raise
+    except (UserError, OverflowError) as error:
+        raise DataError(f"{where}: {error}") from error
+
+
+def _parse_object(text: str, where: str) -> dict[str, Any]:
+    """Return the JSON object in a line."""
+    value = parse_json(text, where)
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: is no JSON object; the file was changed")
+    return cast("dict[str, Any]", value)
+
+
+def _check_header(fields: Mapping[str, Any], name: str) -> None:
+    """Refuse a file of another version of the format."""
+    schema = fields.get("schema")
+    if schema != SCHEMA:
+        raise DataError(
+            f"{name}: version {schema!a:.40} of the format, this Mempiler reads {SCHEMA}"
+        )
+
+
+def _parse_dump(fields: Mapping[str, Any], where: str) -> UserDump:
+    """Return the user of a line, checked.
+
+    Raises:
+        DataError: Its parts do not fit together.
+        ValidationError: A field is missing, unknown or of the wrong type.
+        UserError: A name or a text cannot be stored.
+    """
+    dump_fields = dict(fields)
+    dump_fields["owner"] = {
+        "user": dump_fields.pop("user", None),
+        "tenant": dump_fields.pop("tenant", None),
+    }
+    document = dump_fields.get("document")
+    if isinstance(document, dict):
+        dump_fields["document"] = _with_stamp(cast("dict[str, Any]", document), where)
+
+    dump = _USER.validate_python(dump_fields)
+    _check_ids_and_positions(dump, where)
+    _check_memory(dump, where)
+    items = [replace(stored, item=storable_item(stored.item)) for stored in dump.items]
+    open_metadata = {
+        valid_name("session", session_id): metadata
+        for session_id, metadata in dump.open_metadata.items()
+    }
     return replace(
-        found,
-        items=tuple(replace(one, item=storable_item(one.item)) for one in found.items),
-        open=tuple(map(storable_item, found.open)),
-        open_metadata={valid_name("session", id): said for id, said in found.open_metadata.items()},
+        dump,
+        items=tuple(items),
+        open=tuple(storable_item(session) for session in dump.open),
+        open_metadata=open_metadata,
     )
 
 
-def _line(found: UserDump) -> dict[str, Any]:
-    line = {**vars(found.owner), **_USER.dump_python(found, mode="json", exclude={"owner"}, by_alias=True)}
-    if document := line["document"]:
-        line["document"] = {name: document[name] for name in _DOCUMENT} | document["stamp"]
-    return {name: value for name, value in line.items() if value or name not in _LATER}
+def _with_stamp(document: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the document of a line in the shape of a `Document`, with a stamp of its own."""
+    if document.keys() != {*_MEMORY_FIELDS, *_STAMP_FIELDS}:
+        raise DataError(
+            f"{where}: document: has other fields than one of an export; export it again"
+        )
+    fields = {name: document[name] for name in _MEMORY_FIELDS}
+    fields["stamp"] = {name: document[name] for name in _STAMP_FIELDS}
+    return fields
 
 
-def _check(found: UserDump, where: str) -> None:
-    """Refuses positions that would skip an item or apply it twice, ids that are there twice, a memory that is none."""
-    positions, numbers = [item.position for item in found.items], [row.number for row in found.amendments]
-    opened, document = [session.id for session in found.open], found.document
-    ids = [item.item.id for item in found.items] + opened
-    last = document.position if document else 0
-    texts = (document.memory, document.finalized or "{}") if document else ()
-    values = [parse_json(text, f"{where}: document") for text in texts]
-    for wrong, what in (
-        (positions != sorted(set(positions)), "the positions of its items do not rise"),
-        (numbers != sorted(set(numbers)), "the numbers of its amendments do not rise"),
-        ("" in ids or len(ids) > len(set(ids)), f"a session id is empty or there twice, of {ids!a:.100}"),
-        (found.metadata.keys() - set(positions), "it has metadata of a position where no item is"),
-        (found.open_metadata.keys() - set(opened), "it has metadata of something which is no open session"),
-        (
-            any(i.state != "failed" and (i.state == "queued") != (i.position > last) for i in found.items),
-            f"the memory ends at position {last}, but what is remembered does not",
-        ),
-        (not all(isinstance(value, dict) for value in values), "document: the memory is no JSON object"),
-    ):
-        if wrong:
-            raise DataError(f"{where}: {what}; export it again")
+def _fields_of_dump(dump: UserDump) -> dict[str, Any]:
+    """Return the fields of a user's line, in their order."""
+    fields: dict[str, Any] = {"user": dump.owner.user, "tenant": dump.owner.tenant}
+    fields |= _USER.dump_python(dump, mode="json", exclude={"owner"}, by_alias=True)
+    document = fields["document"]
+    if document is not None:
+        memory_fields = {name: document[name] for name in _MEMORY_FIELDS}
+        fields["document"] = memory_fields | document["stamp"]
+    for name in _OPTIONAL_FIELDS:
+        if not fields[name]:
+            del fields[name]
+    return fields
+
+
+def _check_ids_and_positions(dump: UserDump, where: str) -> None:
+    """Refuse ids and numbers that are there twice, or out of order, and metadata of nothing."""
+    positions = [stored.position for stored in dump.items]
+    if not _rises(positions):
+        raise _mismatch(where, "the positions of its items do not rise")
+    if not _rises([amendment.number for amendment in dump.amendments]):
+        raise _mismatch(where, "the numbers of its amendments do not rise")
+
+    open_ids = [session.id for session in dump.open]
+    session_ids = [stored.item.id for stored in dump.items] + open_ids
+    if "" in session_ids or len(session_ids) > len(set(session_ids)):
+        raise _mismatch(where, f"a session id is empty or there twice, of {session_ids!a:.100}")
+
+    if dump.metadata.keys() - set(positions):
+        raise _mismatch(where, "it has metadata of a position where no item is")
+    if dump.open_metadata.keys() - set(open_ids):
+        raise _mismatch(where, "it has metadata of something which is no open session")
+
+
+def _check_memory(dump: UserDump, where: str) -> None:
+    """Refuse a memory that is no JSON object, or that does not hold what the items say it holds."""
+    document = dump.document
+    last_position = document.position if document else 0
+    for stored in dump.items:
+        is_in_memory = stored.state in ("remembered", "partial")
+        if is_in_memory and stored.position > last_position:
+            raise _mismatch(
+                where,
+                f"the memory ends at position {last_position}, but what is remembered does not",
+            )
+        # An item before that position may be queued all the same: it failed, and is tried again.
+
+    if document is None:
+        return
+    for text in (document.memory, document.finalized or "{}"):
+        if not isinstance(parse_json(text, f"{where}: document"), dict):
+            raise _mismatch(where, "document: the memory is no JSON object")
+
+
+def _rises(numbers: list[int]) -> bool:
+    """Return whether each number is larger than the one before it."""
+    return numbers == sorted(set(numbers))
+
+
+def _mismatch(where: str, reason: str) -> DataError:
+    return DataError(f"{where}: {reason}; export it again")

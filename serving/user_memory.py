@@ -1,12 +1,14 @@
 """The durable memory of one user: the Python API of production.
 
-A question is answered from the finalized memory, and from the raw turns that are not in it yet: new turns are usable
-before a model has written them. Methods may be called from any number of threads; objects are cheap.
+A question is answered from the finalized memory and from the pending items, which are not in it
+yet: what was said can be used before a model has written it into the memory. Methods may be called
+from any number of threads; objects are cheap.
 
 Example:
     >>> import mempiler
     >>> from mempiler.engines.models import language_model
-    >>> memory = mempiler.build("turn-rag").memory(store="memories.sqlite", user="ada", lm=language_model("offline"))
+    >>> lm = language_model("offline")
+    >>> memory = mempiler.build("turn-rag").memory(store="memories.sqlite", user="ada", lm=lm)
     >>> memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
     Added(id='D1', position=1, new=True)
     >>> memory.ask("Where did Ada move?").answer
@@ -26,12 +28,12 @@ import dspy
 
 from ..async_bridge import in_thread, off_loop, run_bridged
 from ..engines.models import language_model
-from ..memory.results import Added, Evidence, MemoryStatus, Receipt, SessionStatus, Source
-from ..memory.incoming_items import Messages, read_incoming_item, utc_now, turns_from_messages
-from ..memory.metadata import Scalar
+from ..memory.incoming_items import Messages, read_incoming_item, turns_from_messages, utc_now
 from ..memory.memory import Memory
-from ..memory.store.store import Store
+from ..memory.metadata import Scalar
+from ..memory.results import Added, Evidence, MemoryStatus, Receipt, SessionStatus, Source
 from ..memory.store.owner import Owner
+from ..memory.store.store import Store
 from ..programs.program import MemoryProgram
 from ..programs.streaming import stream_answer
 from ..records import Context, Hit, Item, Query, SearchResult, Turn
@@ -47,26 +49,26 @@ T = TypeVar("T")
 
 
 def _for_asyncio(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """The same in one of a few threads."""
+    """Return a method for asyncio that runs the given one in a thread."""
 
     @functools.wraps(method)
-    async def form(*given: P.args, **named: P.kwargs) -> T:
-        return await in_thread(lambda: method(*given, **named))
+    async def run_in_thread(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await in_thread(lambda: method(*args, **kwargs))
 
-    return form
+    return run_in_thread
 
 
 class UserMemory:
-    """One user's memory in a store; `MemoryProgram.memory` makes it. Its entries, one by one: `memory.entries`.
+    """One user's memory in a store; `MemoryProgram.memory` makes it.
 
-    What reads or writes the memory raises `ProgramError` where another program, embedder or version wrote it; its
-    message has the remedy.
+    Methods that read or write the memory raise a `ProgramError` if another program, embedder or
+    version wrote it; the message has the fix.
 
     Args:
         memories: Program, store and language model.
-        owner: Whose it is.
-        lease: Seconds after which another worker may take over a write that died, and no longer than which `add` waits
-            for one.
+        owner: The user.
+        lease: Seconds after which another worker may take over a write that died; `add` waits for
+            another worker no longer than that.
         stop: Checked before every session that is written; if True, the rest stays queued.
     """
 
@@ -84,12 +86,19 @@ class UserMemory:
         self._lease = lease
         self._stop = stop
         # Both are None until `bind_view`.
-        self._forgets: int | None = None
+        self._forget_count: int | None = None
         self._bound_view: MemoryView | None = None
 
     @classmethod
-    def of(cls, program: MemoryProgram, store: Store | str | Path, user: str, tenant: str, lm: Any = None) -> Self:
-        """The memory of a user, as `MemoryProgram.memory` takes its arguments."""
+    def of(
+        cls,
+        program: MemoryProgram,
+        store: Store | str | Path,
+        user: str,
+        tenant: str,
+        lm: Any = None,
+    ) -> Self:
+        """Return the memory of a user; arguments are those of `MemoryProgram.memory`."""
         if isinstance(lm, str):
             lm = language_model(lm)
         return cls(Memories(program, store, lm), Owner(user, tenant))
@@ -102,8 +111,11 @@ class UserMemory:
         Args:
             view: What the work began with, and goes on to read; the work begins now if None.
         """
-        if self._forgets is None:
-            self._forgets = self.store.forgetting.count() if view is None else view.snapshot.forget_count
+        if self._forget_count is None:
+            if view is None:
+                self._forget_count = self.store.forgetting.count()
+            else:
+                self._forget_count = view.snapshot.forget_count
         if view is not None:
             self._bound_view = view
         return self
@@ -114,8 +126,8 @@ class UserMemory:
 
     @property
     def entries(self) -> UserEntries:
-        """The entries of the memory, one by one: `memory.entries.list()`, `.update(id, text)`, ..."""
-        return UserEntries(self.memories, self.owner, self._bound_view, self._forgets)
+        """The entries of the memory, one by one, e.g. `memory.entries.update(entry_id, text)`."""
+        return UserEntries(self.memories, self.owner, self._bound_view, self._forget_count)
 
     def add(
         self,
@@ -124,23 +136,30 @@ class UserMemory:
         remember: bool = True,
         metadata: Mapping[str, Scalar] | None = None,
     ) -> Added:
-        """Stores a session, and writes it into the memory.
+        """Store a session, and write it into the memory.
 
         Args:
-            session: A session, logs, ... of `mempiler.records`, or messages; messages without a time are of now.
-            id: Names the session: adding the same one again under its id changes nothing, so a call that failed can
-                be repeated. Without an id every call adds a new session.
-            remember: False leaves the writing to a worker, and returns as soon as the session is stored.
-            metadata: A few plain values by name, by which searches and questions choose sessions (`where`).
+            session: A session, logs, ... of `mempiler.records`, or messages; messages without a
+                time are of now.
+            id: Names the session: adding the same one again under its id changes nothing, so a call
+                that failed can be repeated. Without an id every call adds a new session.
+            remember: False leaves the writing to a worker, and returns as soon as the session is
+                stored.
+            metadata: A few plain values by name, by which searches and questions choose sessions
+                (`where`).
 
         Raises:
-            ConflictError: The id belongs to a session with other content; or the user was forgotten meanwhile.
+            ConflictError: The id belongs to a session with other content; or the user or the
+                session was forgotten meanwhile.
             UserError: The session is empty or malformed, or its metadata are.
             StoreError: It could not be stored, and is not.
-            LMError: The endpoint failed. The session is stored; it will be remembered with the next one.
+            LMError: The endpoint failed. The session is stored; it will be remembered with the next
+                one.
         """
         incoming = read_incoming_item(session, id, metadata)
-        added = self.store.items.add(self.owner, incoming.item, incoming.digest, self._forgets, metadata)
+        added = self.store.items.add(
+            self.owner, incoming.item, incoming.digest, self._forget_count, metadata
+        )
         if remember:
             self.remember()
         return added
@@ -152,10 +171,11 @@ class UserMemory:
         remember: bool = True,
         metadata: Mapping[str, Scalar] | None = None,
     ) -> Added:
-        """Store a session in the place of the one with its id, which is forgotten; or add it if there is none.
+        """Store a session in the place of the one with its id; add it if there is none.
 
-        The store holds the old session or the new one at any moment, also if this process is killed. If the old one
-        was in the memory, the memory is written anew. The same session again changes nothing.
+        The old session is forgotten. The store holds either the old or the new one at any moment,
+        also if this process is killed. If the old one was in the memory, the memory is written
+        anew. The same session again changes nothing.
 
         Args:
             session: As of `add`.
@@ -165,12 +185,15 @@ class UserMemory:
 
         Raises:
             UserError: There is no id, or the session or its metadata are malformed.
-            ConflictError: The user was forgotten meanwhile.
+            ConflictError: The user or the session was forgotten meanwhile.
             StoreError: The session could not be stored; the old one is there.
-            LMError: The endpoint failed. The new session is stored; it will be remembered with the next one.
+            LMError: The endpoint failed. The new session is stored; it will be remembered with the
+                next one.
         """
         incoming = read_incoming_item(session, id, metadata)
-        added = self.store.items.replace(self.owner, incoming.item, incoming.digest, self._forgets, metadata)
+        added = self.store.items.replace(
+            self.owner, incoming.item, incoming.digest, self._forget_count, metadata
+        )
         # The old session must not stay in what this process keeps of its users.
         self.memories.drop_forgotten(self.store.forgetting.count())
         if remember:
@@ -184,36 +207,54 @@ class UserMemory:
         begin: bool = True,
         metadata: Mapping[str, Scalar] | None = None,
     ) -> tuple[Turn, ...]:
-        """Stores turns of an open session, and returns them with their ids and times.
+        """Store turns of an open session, and return them with their ids and times.
 
         Args:
-            session: Its id.
+            session: The id of the session.
             messages: What was said; messages without a time are of now.
-            begin: Whether a session that is not there begins; False for an answer, whose user may be forgotten by now.
+            begin: Whether a session that is not there begins. False for an answer: its user may be
+                forgotten by now.
             metadata: As of `add`; added to those of the session.
 
         Raises:
-            ConflictError: The session has ended, or is not there and is not to begin; or the user was forgotten
-                meanwhile.
+            ConflictError: The session has ended, or is not there and is not to begin; or the user
+                or the session was forgotten meanwhile.
             UserError: A message is malformed, or the metadata are.
             StoreError: Nothing was stored.
         """
-        turns = [turn for part in messages for turn in ([part] if isinstance(part, Turn) else turns_from_messages([part]))]
-        time = utc_now()
-        dated = [turn if turn.time else turn.model_copy(update={"time": time}) for turn in turns]
-        return self.store.open_sessions.append(self.owner, session, dated, begin, self._forgets, metadata)
+        turns: list[Turn] = []
+        for message in messages:
+            if isinstance(message, Turn):
+                turns.append(message)
+            else:
+                turns.extend(turns_from_messages([message]))
+
+        now = utc_now()
+        dated_turns = [
+            turn if turn.time else turn.model_copy(update={"time": now}) for turn in turns
+        ]
+        return self.store.open_sessions.append(
+            self.owner, session, dated_turns, begin, self._forget_count, metadata
+        )
 
     def end(self, session: str, remember: bool = True) -> Added | None:
-        """Ends a session, which is then remembered as `add` does; None if there is no such open session."""
+        """End an open session, and write it into the memory as `add` does.
+
+        Return None if there is no such open session.
+        """
         added = self.store.open_sessions.end(self.owner, session)
         if added is not None and remember:
             self.remember()
         return added
 
     def remember(self) -> WriteCounts:
-        """Writes all items that are queued for this user; if the endpoint fails (LMError), the rest stays queued.
+        """Write all queued items of this user into the memory, and return what was written.
 
-        What another worker is writing is waited for, no longer than the lease; the rest stays queued then.
+        If another worker writes this user, it is waited for, no longer than the lease. What is not
+        written then stays queued.
+
+        Raises:
+            LMError: The endpoint failed; the rest stays queued.
         """
         return write_user_queue(self.memories, self.owner, self._lease, self._stop)
 
@@ -227,27 +268,34 @@ class UserMemory:
         until: datetime | None = None,
         **query: Any,
     ) -> dspy.Prediction:
-        """Answers from the memory and from what is not in it yet.
+        """Answer from the memory, and from the items that are not in it yet.
 
         Args:
             question: The question, or request, of the program's task.
             recent: Items that the answer's prompt shows as they are, e.g. the running conversation.
-            asked: Ids of stored turns that are the question itself: they would be recalled as its answer.
-            where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on such a session.
+            asked: Ids of stored turns that are the question itself: they would be recalled as its
+                answer.
+            where: Conditions of the metadata of sessions (`memory.metadata`): only what rests on
+                such a session is recalled.
             since: Only what is of this moment or later; moments without a zone are in UTC.
             until: Only what is from before this moment.
             **query: Further query fields of the task, e.g. `options`, `date`.
 
         Returns:
-            The task's outputs, the recalled `context` (raw turns at its end), and the `memory` it came from.
+            The task's outputs, the recalled `context` (raw turns at its end), and the `memory` that
+            it came from.
 
         Raises:
             UserError: A field of the task is missing, or a condition is malformed.
         """
-        view = off_loop(lambda: self.memories.filtered_view(self.view(), where=where, since=since, until=until))
+        view = off_loop(
+            lambda: self.memories.filtered_view(self.view(), where=where, since=since, until=until)
+        )
         with self.memories.user_context(view, asks=True):
-            wanted = off_loop(lambda: self._query(view, question, query, recent))
-            return self.program.answer(view.finalized, wanted, view.pending.without_turns(asked))
+            task_query = off_loop(lambda: self._query(view, question, query, recent))
+            return self.program.answer(
+                view.finalized, task_query, view.pending.without_turns(asked)
+            )
 
     async def aask(
         self,
@@ -259,55 +307,86 @@ class UserMemory:
         until: datetime | None = None,
         **query: Any,
     ) -> dspy.Prediction:
-        """`ask` for asyncio: the store is read and the memory searched in a thread, and none waits for the answer."""
-        asked_now = {"recent": recent, "asked": asked, "where": where, "since": since, "until": until}
-        return await run_bridged(functools.partial(self.ask, question, **asked_now, **query))
+        """Answer as `ask` does, for asyncio.
+
+        The store is read, and the memory searched, in a thread; no thread waits for the answer.
+        """
+        call = functools.partial(
+            self.ask,
+            question,
+            recent=recent,
+            asked=asked,
+            where=where,
+            since=since,
+            until=until,
+            **query,
+        )
+        return await run_bridged(call)
 
     async def astream(self, question: str = "", **asked: Any) -> AsyncGenerator[str]:
-        """The answer of `aask` in parts, while the model writes them; arguments and errors as there.
+        """Yield the answer of `aask` in parts, while the model writes them.
+
+        Arguments and errors are those of `aask`.
 
         Raises:
-            AnswerChangedError: The answer is another one than its beginning, which was given already.
+            AnswerChangedError: The parts that were yielded are not the beginning of the answer.
         """
         async with aclosing(stream_answer(lambda: self.aask(question, **asked))) as parts:
             async for part in parts:
                 yield part
 
     def recall(
-        self, query: str, date: Any = None, asked: Collection[str] = (), **choice: Unpack[EntryChoice]
+        self,
+        query: str,
+        date: Any = None,
+        asked: Collection[str] = (),
+        **choice: Unpack[EntryChoice],
     ) -> Context:
-        """What `ask` would answer from: the method's hits, then those among turns that are not in the memory yet.
+        """Return what `ask` would answer from: the method's hits, then hits among pending turns.
 
-        Arguments are those of `ask`; `date` is when it is asked.
+        Args:
+            query: The question.
+            date: When it is asked.
+            asked: As of `ask`.
+            **choice: `where`, `since` and `until`, as in `ask`.
         """
         view = self.memories.filtered_view(self.view(), **choice)
         with self.memories.user_context(view, asks=True):
-            wanted = Query(text=query, date=date, speakers=view.speakers)
-            return self.program.method.recall(view.finalized, wanted, view.pending.without_turns(asked)).full_context()
+            method_query = Query(text=query, date=date, speakers=view.speakers)
+            recalled = self.program.method.recall(
+                view.finalized, method_query, view.pending.without_turns(asked)
+            )
+            return recalled.full_context()
 
-    def search(self, query: str, k: int = 10, fallback: bool = False, **choice: Unpack[EntryChoice]) -> SearchResult:
-        """Finds the entries nearest to a query, without an answer and without a language model.
+    def search(
+        self, query: str, k: int = 10, fallback: bool = False, **choice: Unpack[EntryChoice]
+    ) -> SearchResult:
+        """Find the entries nearest to a query, without an answer and without a language model.
 
         Args:
             query: What is looked for.
-            k: Most entries of the memory, and most turns that are not in it yet.
-            fallback: Whether the newest few are given, as `ask` shows them, where nothing found may answer the query.
+            k: The most entries of the memory, and the most pending turns.
+            fallback: Whether to return the newest few, as `ask` shows them, if no hit may answer
+                the query.
             **choice: `where`, `since` and `until`, as in `ask`.
 
         Raises:
             UserError: `k` is not a number from 1 to 1000, or a condition is malformed.
             EndpointError: The embedder cannot be reached.
         """
-        within, view = self.memories.filter_for(self.owner, **choice), self.view()
+        memory_filter = self.memories.filter_for(self.owner, **choice)
+        view = self.view()
         with self.memories.user_context(view, asks=True):
-            found = view.search(query, k, within)
-            return self.memories.filtered_view(view, **choice).with_fallback(query, found) if fallback else found
+            result = view.search(query, k, memory_filter)
+            if not fallback:
+                return result
+            return self.memories.filtered_view(view, **choice).with_fallback(query, result)
 
     aadd = _for_asyncio(add)
     asearch = _for_asyncio(search)
 
     def evidence(self, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
-        """Hits, each with the turns it rests on; those that were forgotten or deleted are left out."""
+        """Return hits with the turns that they rest on, without forgotten and deleted ones."""
         view = self.view()
         turn_ids = {turn_id for hit in hits for turn_id in hit.sources}
         if view.amendments is not None:
@@ -318,68 +397,84 @@ class UserMemory:
             for turn in item.turns:
                 if turn.id in turn_ids:
                     turns[turn.id] = turn.at(item.time)
-        for turn_id, stored in self.store.items.turns(self.owner, sorted(turn_ids - turns.keys())).items():
+        stored_turns = self.store.items.turns(self.owner, sorted(turn_ids - turns.keys()))
+        for turn_id, stored in stored_turns.items():
             turns[turn_id] = stored.turn.at(stored.item.time)
 
         evidence: list[Evidence] = []
         for hit in hits:
             hit_turns = [turns[turn_id] for turn_id in hit.sources if turn_id in turns]
             sources = [
-                Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=turn.time) for turn in hit_turns
+                Source(id=turn.id, speaker=turn.speaker, text=turn.content, time=turn.time)
+                for turn in hit_turns
             ]
             fields = {**dict(hit), "sources": sources, "score": round(hit.score, 4)}
             evidence.append(Evidence.model_validate(fields))
         return tuple(evidence)
 
     def read(self) -> Memory:
-        """The memory that questions are answered from; the blank one of the method for an unknown user."""
+        """Return the memory that questions are answered from; an empty one for an unknown user."""
         return self.view().finalized
 
     def items(self) -> tuple[Item, ...]:
-        """The raw sessions that were not forgotten, oldest first."""
+        """Return the raw sessions that were not forgotten, oldest first."""
         return tuple(stored.item for stored in self.store.items.list_all(self.owner))
 
     def sessions(self) -> tuple[SessionStatus, ...]:
-        """The sessions and how far each got, oldest first, open ones last."""
-        ended = self.store.items.list_all(self.owner)
-        opened = self.store.read(self.owner, lambda version: True).open_sessions
-        return (
-            *(SessionStatus(id=one.item.id, state=one.state, turns=len(one.item.turns)) for one in ended),
-            *(SessionStatus(id=one.id, state="open", turns=len(one.turns)) for one in opened),
-        )
+        """Return how far the sessions got, oldest first, open ones last."""
+        statuses: list[SessionStatus] = []
+        for stored in self.store.items.list_all(self.owner):
+            turn_count = len(stored.item.turns)
+            statuses.append(SessionStatus(id=stored.item.id, state=stored.state, turns=turn_count))
+        for session in self.store.open_sessions.list_all(self.owner):
+            turn_count = len(session.turns)
+            statuses.append(SessionStatus(id=session.id, state="open", turns=turn_count))
+        return tuple(statuses)
 
     def status(self) -> MemoryStatus | None:
-        """How many sessions are stored, queued and failed; None for an unknown user."""
+        """Return how many sessions are stored, queued and failed; None for an unknown user."""
         return next(iter(self.store.users.list_all(self.owner.tenant, self.owner.user)), None)
 
     def forget(self) -> Receipt:
-        """Deletes everything of the user: raw sessions, memory, index, cached texts.
+        """Delete everything of the user: raw sessions, memory, index, cached texts.
 
         What is under way for the user, in any process, stores nothing any more.
 
         Returns:
             What was deleted, and whether its bytes are gone; false for an unknown user.
         """
-        forgotten = self.store.forgetting.forget_user(self.owner)
+        receipt = self.store.forgetting.forget_user(self.owner)
         self.memories.forget_failures(self.owner)
         self.memories.drop_forgotten(self.store.forgetting.count())
-        return forgotten
+        return receipt
 
     def forget_session(self, id: str, remember: bool = True) -> Receipt:
-        """Deletes one session, and writes the memory anew from the others if it was in it; false if unknown."""
-        forgotten = self.store.forgetting.forget_session(self.owner, id)
+        """Delete one session; if it was in the memory, write the memory anew from the others.
+
+        Args:
+            id: The id of the session.
+            remember: False leaves the writing to a worker.
+
+        Returns:
+            What was deleted, and whether its bytes are gone; false for an unknown session.
+        """
+        receipt = self.store.forgetting.forget_session(self.owner, id)
         self.memories.drop_forgotten(self.store.forgetting.count())
-        if forgotten and remember:
+        if receipt and remember:
             self.remember()
-        return forgotten
+        return receipt
 
     def rebuild(self, force: bool = False) -> WriteCounts:
-        """Writes the memory anew from the raw sessions, if another program wrote it; always with `force`.
+        """Write the memory anew from the raw sessions if another program wrote it.
 
-        Until it is done, questions are answered from the raw turns, and from what has been rebuilt. A rebuild that was
-        killed continues with the next call of `remember`, or of this without `force`.
+        Until it is done, questions are answered from the raw turns, and from what has been rebuilt.
+        A rebuild that was killed continues with the next call of `remember`, or of this without
+        `force`.
+
+        Args:
+            force: Whether to write it anew also if this program wrote it.
         """
-        stamp = self.store.read(self.owner, lambda version: True).stamp
+        stamp = self.store.memories.stamp(self.owner)
         if force or (stamp is not None and not stamp.writes_like(self.memories.writer_fingerprint)):
             self.store.memories.reset(self.owner)
             self.memories.drop(self.owner)
@@ -390,9 +485,19 @@ class UserMemory:
         self.store.queue.requeue_failed(self.owner)
         return write_user_queue(self.memories, self.owner, self._lease, self._stop, retry=True)
 
-    def _query(self, view: MemoryView, question: str, query: Mapping[str, Any], recent: Sequence[Item]) -> Query:
-        """The query of a caller's fields; the raw items are read only for tasks that show the history's end."""
+    def _query(
+        self, view: MemoryView, question: str, query: Mapping[str, Any], recent: Sequence[Item]
+    ) -> Query:
+        """Return the query of the task for the arguments of `ask`."""
         task = self.program.task
-        past = view.visible_items(stored.item for stored in self.store.items.list_all(self.owner)) if task.shows_history else ()
-        fields = {**({"question": question} if question else {}), **query}
+        fields: dict[str, Any] = {}
+        if question:
+            fields["question"] = question
+        fields.update(query)
+
+        past: tuple[Item, ...] = ()
+        # Only some tasks show the end of the history, and it is long.
+        if task.shows_history:
+            stored_items = self.store.items.list_all(self.owner)
+            past = view.visible_items(stored.item for stored in stored_items)
         return task.query(fields, past, recent, view.speakers)

@@ -34,7 +34,7 @@ from ..errors import MempilerError
 from ..memory.changes import diff
 from ..memory.edits import Amendments, active_amendments, amendment_scope
 from ..memory.memory import Memory
-from ..memory.store.documents import MemoryChange, Document, ChangeLog
+from ..memory.store.documents import ChangeLog, Document, MemoryChange
 from ..memory.store.owner import Owner
 from ..memory.store.records import MAX_LEASE, Claim, StoredItem
 from ..programs.retry import retry_failed
@@ -132,8 +132,8 @@ def write_user_queue(
             deadline = _deadline(lease)
             continue
 
-        waiting = memories.read(owner).snapshot.pending_items
-        is_queue_empty = all(stored.state == "failed" for stored in waiting)
+        pending_items = memories.read(owner).snapshot.pending_items
+        is_queue_empty = all(stored.state == "failed" for stored in pending_items)
         if is_queue_empty or time.monotonic() > deadline:
             return counts
         time.sleep(pause)
@@ -403,10 +403,10 @@ class _QueueWriter:
             change = self._change(memory, stored_finalized)
             change_length = len(change.memory) + len(change.finalized or "")
             log = document.log
-            total_length = log.changes + change_length
+            total_length = log.changes_length + change_length
             # Changes are stored until they are longer than the text they belong to.
-            if total_length <= max(log.text, SHORT):
-                log = replace(log, changes=total_length, count=log.count + 1)
+            if total_length <= max(log.text_length, SHORT):
+                log = replace(log, changes_length=total_length, change_count=log.change_count + 1)
                 document = replace(document, memory="", finalized=None, change=change, log=log)
                 return _Version(document, memory, finalized)
 
@@ -442,9 +442,7 @@ class _QueueWriter:
             item_positions: The position of the item that was written, if one was.
         """
         lease = 0.0 if is_last else self.lease
-        claim = self.store.queue.commit(
-            self.claim, version.document, lease, note, item_positions
-        )
+        claim = self.store.queue.commit(self.claim, version.document, lease, note, item_positions)
         if claim is None:
             self.memories.drop(self.claim.owner)
             return False

@@ -52,7 +52,7 @@ class AmendmentLog:
         Raises:
             StoreError: A row is damaged.
         """
-        with self._database.single_read() as transaction:
+        with self._database.read_without_transaction() as transaction:
             return read_amendments(transaction, owner)
 
     def append(
@@ -64,8 +64,9 @@ class AmendmentLog:
     ) -> bool:
         """Store a user's correction of an entry, unless another one came first.
 
-        Amendments of a user are numbered 1, 2, 3, ... The caller numbers its amendment after the
-        last one that it has seen, and nothing is stored if that number is not the next one.
+        The caller gives its amendment the number after the last one that it has seen, or 1. Nothing
+        is stored if another number is the next one by now. Earlier numbers may be missing, because
+        forgetting a session deletes amendments.
 
         Args:
             owner: The user.

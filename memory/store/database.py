@@ -22,7 +22,7 @@ from sqlalchemy import Connection, CursorResult, Engine, Row
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from ...errors import StoreError, UserError
+from ...errors import DamagedRowError, StoreError, UserError
 from ...records.shared_by_copies import SharedByCopies
 from ...secret_values import Secrets, secrets_of_address
 from .owner import Owner
@@ -65,7 +65,7 @@ class Backend(Protocol):
 
     def write(self) -> AbstractContextManager[Connection]: ...
     def read(self) -> AbstractContextManager[Connection]: ...
-    def read_once(self) -> AbstractContextManager[Connection]: ...
+    def read_without_transaction(self) -> AbstractContextManager[Connection]: ...
     def erase_deleted_bytes(self) -> Erasure: ...
 
 
@@ -104,7 +104,7 @@ class Transaction:
         self.connection.execute(self._queries[query], parameters)
 
     def select_in_batches(
-        self, query: str, owner: Owner, values: Sequence[object], **more: object
+        self, query: str, owner: Owner, values: Sequence[object]
     ) -> list[Row[Any]]:
         """Return the rows that a statement with `IN :values` selects, for any number of values.
 
@@ -112,7 +112,7 @@ class Transaction:
         """
         rows: list[Row[Any]] = []
         for batch in batches(values):
-            rows.extend(self.execute(query, owner, values=batch, **more))
+            rows.extend(self.execute(query, owner, values=batch))
         return rows
 
     def _parameters(self, owner: Owner | None, values: Mapping[str, object]) -> dict[str, object]:
@@ -177,10 +177,10 @@ class Database(SharedByCopies):
             yield Transaction(connection, self.is_server)
 
     @contextmanager
-    def single_read(self) -> Generator[Transaction]:
+    def read_without_transaction(self) -> Generator[Transaction]:
         """Let the block run one statement that reads; no transaction is begun for it."""
         self._ensure_tables()
-        with self._errors_as_store_errors(), self._backend.read_once() as connection:
+        with self._errors_as_store_errors(), self._backend.read_without_transaction() as connection:
             yield Transaction(connection, self.is_server)
 
     def erase_deleted_bytes(self) -> Erasure:
@@ -292,12 +292,13 @@ def read_row(
         key: The column that identifies the row in the error.
 
     Raises:
-        StoreError: The row is damaged. The message does not quote it: it holds texts of the user.
+        DamagedRowError: The row is damaged. The message does not quote it: it holds texts of the
+            user.
     """
     try:
         return read(row)
     except (ValueError, TypeError, LookupError, RecursionError):
-        raise StoreError(
+        raise DamagedRowError(
             f"mempiler_{table}: user {owner.user!r}, {key} {getattr(row, key)!r}: "
             "the row is damaged; restore a backup, or delete the row"
         ) from None

@@ -34,7 +34,8 @@ class MemoryHead:
     """Changes whenever the memory does; "" for an unknown user."""
     stamp: Stamp | None
     """What wrote the memory. None while there is none; then the four fields below are empty."""
-    base: str
+    text_name: str
+    """The name of the text that the stored changes start from."""
     position: int
     finalized_position: int
     speakers: str
@@ -55,7 +56,7 @@ def read_head(transaction: Transaction, owner: Owner) -> MemoryHead:
     return MemoryHead(
         version=row.version or "",
         stamp=read_stamp(row),
-        base=row.base or "",
+        text_name=row.base or "",
         position=row.position or 0,
         finalized_position=row.finalized_position or 0,
         speakers=row.speakers or "[]",
@@ -88,7 +89,7 @@ def read_document(
         transaction: The transaction in which `head` was read.
         owner: The user.
         head: What `read_head` returned.
-        known_log: Which text the caller has (`base` is its name), and how many of the changes.
+        known_log: Which text the caller has, and how many of the changes.
 
     Raises:
         StoreError: A row of the memory is damaged.
@@ -97,9 +98,9 @@ def read_document(
         return None
 
     # The caller may have no text at all: then its name is "".
-    has_known_text = known_log.base != "" and known_log.base == head.base
+    has_known_text = known_log.text_name != "" and known_log.text_name == head.text_name
     # Changes count from 1. Number 0 is the text, so -1 selects the text as well.
-    last_known = known_log.count if has_known_text else -1
+    last_known = known_log.change_count if has_known_text else -1
     rows = transaction.execute("select_changes", owner, after_number=last_known)
     changes = [MemoryChange(row.memory, row.finalized) for row in rows]
 
@@ -114,15 +115,15 @@ def read_document(
         else:
             # Without any row this is a ValueError: the memory is damaged.
             text, *new_changes = changes
-            log_before = ChangeLog(base=head.base, text=_characters([text]))
+            log_before = ChangeLog(text_name=head.text_name, text_length=_characters([text]))
             since = None
             memory, finalized = _replay_changes(text, new_changes)
 
     log = ChangeLog(
-        base=log_before.base,
-        text=log_before.text,
-        changes=log_before.changes + _characters(new_changes),
-        count=log_before.count + len(new_changes),
+        text_name=log_before.text_name,
+        text_length=log_before.text_length,
+        changes_length=log_before.changes_length + _characters(new_changes),
+        change_count=log_before.change_count + len(new_changes),
     )
     return Document(
         memory=memory,

@@ -48,13 +48,13 @@ class MemoryChange:
 class ChangeLog:
     """How a memory is stored: its whole text as it once was, and the changes since."""
 
-    base: str = ""
-    """Names that text."""
-    text: int = 0
-    """Characters of the text."""
-    changes: int = 0
-    """Characters of all changes."""
-    count: int = 0
+    text_name: str = ""
+    """The name of that text; "" for none."""
+    text_length: int = 0
+    """The length of the text, in characters."""
+    changes_length: int = 0
+    """The length of all changes together, in characters."""
+    change_count: int = 0
     """How many changes there are."""
 
 

@@ -45,7 +45,7 @@ def any_session_key(owner: Owner) -> str:
 
 def read_forget_count(database: Database) -> int:
     """Return how often a user or session was forgotten in this store; 0 if none ever was."""
-    with database.single_read() as transaction:
+    with database.read_without_transaction() as transaction:
         stored_count: str | None = transaction.execute("select_forget_count").scalar()
     return int(stored_count or 0)
 
@@ -96,6 +96,31 @@ def check_not_forgotten(transaction: Transaction, owner: Owner, forget_count: in
     if is_forgotten_since(transaction, [user_key(owner)], forget_count):
         raise ConflictError(
             f"user {owner.user!r} was forgotten while this was under way; nothing of it was stored"
+        )
+
+
+def check_session_not_forgotten(
+    transaction: Transaction, owner: Owner, session_id: str, forget_count: int
+) -> None:
+    """Refuse to store a session again if it was forgotten after the write began.
+
+    A caller that got no answer repeats its call. If the first call had stored the session, and the
+    session was forgotten since, the repetition must not bring it back. The user's row must be
+    locked.
+
+    Args:
+        transaction: The transaction that writes.
+        owner: The user.
+        session_id: The id of the session, of which nothing is stored.
+        forget_count: How often anybody had been forgotten in the store when the write began.
+
+    Raises:
+        ConflictError: The session was forgotten since.
+    """
+    if is_forgotten_since(transaction, [session_key(owner, session_id)], forget_count):
+        raise ConflictError(
+            f"session {session_id!r} of user {owner.user!r} was forgotten while this was under "
+            "way; nothing of it was stored"
         )
 
 

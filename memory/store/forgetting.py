@@ -55,7 +55,6 @@ from .forget_log import (
 from .memories import reset_memory
 from .owner import Owner
 from .records import Erasure
-from .sqlite import TOO_LARGE
 from .turns import delete_open_session
 from .user_rows import lock_or_create_user, lock_user, void_claim
 
@@ -156,12 +155,12 @@ class Forgetting:
             # Forgotten users and sessions are numbered. Those up to this number are erased now.
             last_number = last_unerased_number(transaction)
         if last_number is None:
-            return Erasure(erased=True, held_by="")
+            return Erasure(erased=True)
 
         erasure = self._database.erase_deleted_bytes()
         # A file that is too large stays too large. The caller learns it from this result, and
         # it is not tried again.
-        if erasure.erased or erasure.held_by == TOO_LARGE:
+        if erasure.is_final:
             with self._database.write_transaction() as transaction:
                 record_erased(transaction, last_number)
         return erasure

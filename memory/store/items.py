@@ -11,7 +11,8 @@ An *item* is a session, logs, a profile, ... Adding one is a single transaction:
    items are committed.
 2. A write that began before the user was forgotten is refused (`forget_log`).
 3. The id of the item is looked up. The same item under the same id is left alone, and the caller
-   is told so. Another item under that id is refused.
+   is told so. Another item under that id is refused, and so is a write that began before the
+   session of that id was forgotten.
 4. The ids of the turns are taken, which no other turn of the user may have (`turns`).
 5. The item is written as one row, with its state. The state is its place in the queue: a new item
    is `queued`.
@@ -29,9 +30,10 @@ an id gets a new one each time, and would be stored twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pydantic import TypeAdapter
 from sqlalchemy import Row
@@ -42,7 +44,7 @@ from ..incoming_items import item_digest, record_json, storable_item
 from ..metadata import Scalar, validate_metadata
 from ..results import Added
 from .database import Database, Transaction, read_row
-from .forget_log import check_not_forgotten, read_forget_count
+from .forget_log import check_not_forgotten, check_session_not_forgotten, read_forget_count
 from .forgetting import Forgetting, delete_session_rows
 from .owner import Owner
 from .records import StoredItem, StoredTurn
@@ -83,7 +85,8 @@ class Items:
             digest: Identifies the content, so that the same item added again is recognized; by
                 default a digest of the item and its metadata.
             forget_count: `Forgetting.count()` when the caller began: the write is refused if the
-                user was forgotten since. By default the count as it is now.
+                user, or a session of this id, was forgotten since. By default the count as it is
+                now.
             metadata: A few plain values by name, by which searches can choose.
 
         Returns:
@@ -91,20 +94,24 @@ class Items:
 
         Raises:
             ConflictError: Another item of the user has this id, or another turn an id of its turns;
-                or the user was forgotten since the caller began.
+                or the user or the session was forgotten since the caller began.
             UserError: The item has no turns, or something in it cannot be stored.
         """
-        item = storable_item(item)
-        values = {} if metadata is None else validate_metadata(metadata)
-        if forget_count is None:
-            forget_count = read_forget_count(self._database)
-        if not digest:
-            digest = item_digest(item, values)
-
-        with self._database.write_transaction() as transaction:
-            position = lock_or_create_user(transaction, owner)
-            check_not_forgotten(transaction, owner, forget_count)
-            return queue_item(transaction, owner, item, position, digest, values)
+        new_item = _check_item(item, digest, metadata)
+        session_id = new_item.item.id
+        with self._locked_user(owner, forget_count) as user:
+            if session_id:
+                stored = find_session(user.transaction, owner, session_id)
+                if stored.position is not None and stored.digest == new_item.digest:
+                    return Added(id=session_id, position=stored.position, new=False)
+                if stored.is_taken:
+                    raise ConflictError(
+                        f"session {session_id!r} of user {owner.user!r} is stored with other "
+                        "content; give the new one an id of its own, or forget the old one first"
+                    )
+                # It may be the repetition of a call that stored the session before.
+                check_session_not_forgotten(user.transaction, owner, session_id, user.forget_count)
+            return queue_item(user.transaction, owner, new_item, user.next_position)
 
     def replace(
         self,
@@ -125,29 +132,28 @@ class Items:
 
         Raises:
             ConflictError: Another session has a turn with the id of one of its turns; or the user
-                was forgotten since the caller began.
+                was forgotten since the caller began, or the session was and there is none now.
             UserError: The item has no id or no turns, or something in it cannot be stored.
         """
-        item = storable_item(item)
-        if not item.id:
+        new_item = _check_item(item, digest, metadata)
+        session_id = new_item.item.id
+        if not session_id:
             raise UserError("the session has no id; give the id of the session that it replaces")
 
-        values = {} if metadata is None else validate_metadata(metadata)
-        if forget_count is None:
-            forget_count = read_forget_count(self._database)
-        if not digest:
-            digest = item_digest(item, values)
-
-        with self._database.write_transaction() as transaction:
-            position = lock_or_create_user(transaction, owner)
-            check_not_forgotten(transaction, owner, forget_count)
-            stored = find_session(transaction, owner, item.id)
-            # Nothing changes if the stored item is the same: `queue_item` leaves it alone.
-            is_same = stored.digest == digest
-            is_replaced = False
-            if not is_same:
-                is_replaced = delete_session_rows(transaction, owner, item.id)
-            added = queue_item(transaction, owner, item, position, digest, values)
+        is_replaced = False
+        with self._locked_user(owner, forget_count) as user:
+            stored = find_session(user.transaction, owner, session_id)
+            is_same = stored.digest == new_item.digest
+            if is_same and stored.position is not None:
+                added = Added(id=session_id, position=stored.position, new=False)
+            else:
+                # A session that is there may have been replaced meanwhile: the last caller wins.
+                if not stored.is_taken:
+                    check_session_not_forgotten(
+                        user.transaction, owner, session_id, user.forget_count
+                    )
+                is_replaced = delete_session_rows(user.transaction, owner, session_id)
+                added = queue_item(user.transaction, owner, new_item, user.next_position)
 
         # Why also for the same item? An earlier call may have stored it and been killed before it
         # erased the bytes of the old session. Then this call is its repetition.
@@ -172,7 +178,7 @@ class Items:
         Raises:
             StoreError: The row of an item is damaged.
         """
-        with self._database.single_read() as transaction:
+        with self._database.read_without_transaction() as transaction:
             rows = transaction.select_in_batches("select_items_of_turns", owner, turn_ids)
 
         turns: dict[str, StoredTurn] = {}
@@ -185,6 +191,56 @@ class Items:
                 if turn.id in wanted_ids:
                     turns[turn.id] = StoredTurn(turn, item)
         return turns
+
+    @contextmanager
+    def _locked_user(self, owner: Owner, forget_count: int | None) -> Generator[_LockedUser]:
+        """Run a transaction that writes, with the row of a user locked; a new user gets a row.
+
+        Args:
+            owner: The user.
+            forget_count: `Forgetting.count()` when the caller began; None for the count as it is
+                now.
+
+        Raises:
+            ConflictError: The user was forgotten since the caller began.
+        """
+        if forget_count is None:
+            forget_count = read_forget_count(self._database)
+        with self._database.write_transaction() as transaction:
+            next_position = lock_or_create_user(transaction, owner)
+            check_not_forgotten(transaction, owner, forget_count)
+            yield _LockedUser(transaction, next_position, forget_count)
+
+
+class _LockedUser(NamedTuple):
+    """A transaction in which the row of a user is locked."""
+
+    transaction: Transaction
+    next_position: int
+    """The position that the user's next item gets."""
+    forget_count: int
+    """How often anybody had been forgotten in the store when the write began."""
+
+
+class NewItem(NamedTuple):
+    """An item that can be stored, with what is stored beside it."""
+
+    item: Item
+    """An item that `storable_item` has checked."""
+    digest: str
+    """Identifies the content: an item with the same id and digest is the same item."""
+    metadata: Mapping[str, Scalar]
+
+
+def _check_item(item: Item, digest: str | None, metadata: Mapping[str, Scalar] | None) -> NewItem:
+    """Return a caller's item in the form in which it is stored; without a digest it gets one.
+
+    Raises:
+        UserError: The item has no turns, or something in it or its metadata cannot be stored.
+    """
+    item = storable_item(item)
+    values = validate_metadata(metadata)
+    return NewItem(item, digest or item_digest(item, values), values)
 
 
 @dataclass(frozen=True)
@@ -210,48 +266,31 @@ def find_session(transaction: Transaction, owner: Owner, session_id: str) -> Ses
     return SessionState(row.position, row.digest, row.last_open_number)
 
 
-def queue_item(
-    transaction: Transaction,
-    owner: Owner,
-    item: Item,
-    position: int,
-    digest: str,
-    metadata: Mapping[str, Scalar],
-) -> Added:
-    """Store an item as the last one in a user's queue, unless the same item is stored already.
+def queue_item(transaction: Transaction, owner: Owner, new_item: NewItem, position: int) -> Added:
+    """Store an item as the last one in a user's queue.
 
-    The user's row must be locked.
+    The user's row must be locked, and no session of the user may have the id of the item.
 
     Args:
         transaction: The transaction that stores the item.
         owner: The user who has the queue.
-        item: An item that `storable_item` has checked.
+        new_item: The item; without an id it gets one.
         position: The user's next position, as `lock_or_create_user` returned it.
-        digest: Identifies the content: an item with the same id and digest is the same item.
-        metadata: Stored beside the item unless empty.
 
     Returns:
-        The id and the position of the item; `new` is False if it was stored before.
+        The id and the position of the item.
 
     Raises:
-        ConflictError: The id of the item, or of one of its turns, is taken.
+        ConflictError: The id of one of its turns is taken.
     """
-    if item.id:
-        stored = find_session(transaction, owner, item.id)
-        if stored.position is not None and stored.digest == digest:
-            return Added(id=item.id, position=stored.position, new=False)
-        if stored.is_taken:
-            raise ConflictError(
-                f"session {item.id!r} of user {owner.user!r} is stored with other content; "
-                "give the new one an id of its own, or forget the old one first"
-            )
-
+    item = new_item.item
     item_id = item.id or _free_id(transaction, owner, position)
     turns = with_turn_ids(item.turns, item_id)
     named_item = cast("AnyItem", item.model_copy(update={"id": item_id, "turns": turns}))
 
-    insert_item(transaction, owner, StoredItem(position, named_item, "queued", digest=digest))
-    write_metadata(transaction, owner, {item_id: metadata})
+    stored = StoredItem(position, named_item, "queued", digest=new_item.digest)
+    insert_item(transaction, owner, stored)
+    write_metadata(transaction, owner, {item_id: new_item.metadata})
     return Added(id=item_id, position=position, new=True)
 
 

@@ -11,13 +11,14 @@ import json
 from uuid import uuid4
 
 from .database import Database, Transaction
-from .documents import Document, MemoryChange
+from .document_rows import read_head
+from .documents import Document, MemoryChange, Stamp
 from .owner import Owner
 from .user_rows import lock_user, void_claim
 
 
 class StoredMemories:
-    """Drops memories, so that they are written anew.
+    """Tells what wrote the memories, and drops memories so that they are written anew.
 
     Args:
         database: Where the memories are stored.
@@ -25,6 +26,11 @@ class StoredMemories:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def stamp(self, owner: Owner) -> Stamp | None:
+        """Return which program and embedder wrote the memory of a user; None if there is none."""
+        with self._database.read_without_transaction() as transaction:
+            return read_head(transaction, owner).stamp
 
     def reset(self, owner: Owner) -> None:
         """Drop the memory of a user and queue all of their raw items, in one transaction."""
@@ -54,11 +60,11 @@ def write_document(transaction: Transaction, owner: Owner, document: Document) -
     changed. A document with a `change` adds one row. A document without holds the whole text: all
     rows are deleted, and the text becomes the new row 0. The user's row must be locked.
     """
-    text_name = document.log.base
+    text_name = document.log.text_name
     if document.change is not None:
         row = document.change
         # The log of the document counts this change already.
-        row_number = document.log.count
+        row_number = document.log.change_count
     else:
         transaction.execute("delete_changes", owner)
         # Row 0 holds two whole texts: the memory, and the finalized memory that answers questions.

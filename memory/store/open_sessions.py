@@ -21,12 +21,17 @@ from ..metadata import Scalar, validate_metadata
 from ..names import valid_name
 from ..results import Added
 from .database import Database, Transaction
-from .forget_log import check_not_forgotten, read_forget_count
-from .items import find_session, queue_item
+from .forget_log import check_not_forgotten, check_session_not_forgotten, read_forget_count
+from .items import NewItem, find_session, queue_item
 from .owner import Owner
 from .records import MAX_LEASE, IdleSession
 from .session_metadata import read_metadata, write_metadata
-from .turns import delete_open_session, insert_open_turns, read_open_sessions
+from .turns import (
+    delete_open_session,
+    insert_open_turns,
+    read_open_session,
+    read_open_sessions,
+)
 from .user_rows import lock_or_create_user, lock_user
 
 _MAX_CLOCK_LEAD = MAX_LEASE
@@ -60,7 +65,8 @@ class OpenSessions:
             turns: What was said; turns without an id get the session's and a number.
             may_begin: Whether these turns may begin the session, if there is none with this id.
             forget_count: `Forgetting.count()` when the caller began: the write is refused if the
-                user was forgotten since. By default the count as it is now.
+                user was forgotten since, or the session that it would begin. By default the count
+                as it is now.
             metadata: Added to the metadata that the session has.
 
         Returns:
@@ -68,11 +74,12 @@ class OpenSessions:
 
         Raises:
             ConflictError: The session has ended, or is not there and may not begin; another turn of
-                the user has the id of one; or the user was forgotten since the caller began.
+                the user has the id of one; or the user, or the session, was forgotten since the
+                caller began.
             UserError: An id, a text or the metadata cannot be stored.
         """
         session_id = valid_name("session", session_id)
-        values = {} if metadata is None else validate_metadata(metadata)
+        values = validate_metadata(metadata)
         if forget_count is None:
             forget_count = read_forget_count(self._database)
 
@@ -87,6 +94,9 @@ class OpenSessions:
                 raise _no_open_session(owner, session_id)
 
             last_number = _last_number(transaction, owner, session_id, may_begin)
+            begins_now = last_number == 0
+            if begins_now:
+                check_session_not_forgotten(transaction, owner, session_id, forget_count)
             new_turns = insert_open_turns(transaction, owner, session_id, turns, last_number)
             if new_turns:
                 _add_metadata(transaction, owner, session_id, values)
@@ -100,21 +110,30 @@ class OpenSessions:
             because it was ended before.
 
         Raises:
-            StoreError: A row of an open session is damaged.
+            StoreError: A row of the session is damaged.
         """
         session_id = valid_name("session", session_id)
         with self._database.write_transaction() as transaction:
             position = lock_user(transaction, owner)
-            session = _find_open_session(transaction, owner, session_id)
+            session = read_open_session(transaction, owner, session_id)
             if position is None or session is None:
                 return None
 
             metadata = read_metadata(transaction, owner, [session_id]).get(session_id, {})
-            digest = item_digest(session, metadata)
+            # The item keeps the id, and so the metadata that are stored for it already.
+            new_item = NewItem(session, item_digest(session, metadata), metadata={})
             # Ids of turns are unique, so they are freed here before the item can take them.
             delete_open_session(transaction, owner, session_id)
-            # The item keeps the id, and so the metadata that are stored for it already.
-            return queue_item(transaction, owner, session, position, digest, metadata={})
+            return queue_item(transaction, owner, new_item, position)
+
+    def list_all(self, owner: Owner) -> list[Session]:
+        """Return the open sessions of a user with their turns so far; the one begun first is first.
+
+        Raises:
+            StoreError: A row is damaged.
+        """
+        with self._database.read_without_transaction() as transaction:
+            return read_open_sessions(transaction, owner)
 
     def idle(self, seconds: float) -> list[IdleSession]:
         """Return the open sessions without a new turn for some seconds, oldest first.
@@ -165,11 +184,3 @@ def _add_metadata(
     # Old and new values together may be more than a session may have.
     values = validate_metadata({**stored_values, **new_values})
     write_metadata(transaction, owner, {session_id: values})
-
-
-def _find_open_session(transaction: Transaction, owner: Owner, session_id: str) -> Session | None:
-    """Return an open session with its turns so far; None if no open session has this id."""
-    for session in read_open_sessions(transaction, owner):
-        if session.id == session_id:
-            return session
-    return None

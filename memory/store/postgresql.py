@@ -77,7 +77,7 @@ class PostgreSQL:
             connection.commit()
 
     @contextmanager
-    def read_once(self) -> Generator[Connection]:
+    def read_without_transaction(self) -> Generator[Connection]:
         """Open a connection for one statement that reads, without a transaction."""
         with self._autocommit_engine.connect() as connection:
             yield connection

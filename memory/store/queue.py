@@ -212,6 +212,9 @@ class Queue:
         """
         state = "failed" if is_given_up else "queued"
         with self._database.write_transaction() as transaction:
+            # PostgreSQL reads the version as it was when the statement began. So the user is locked
+            # before: whoever resets the memory in this moment is waited for.
+            lock_user(transaction, claim.owner)
             transaction.execute(
                 "record_failure",
                 claim.owner,

@@ -161,5 +161,12 @@ class Erasure(NamedTuple):
 
     erased: bool | None
     """None where a database server decides that."""
-    held_by: str
+    held_by: str = ""
     """For the user: why the bytes are still there, and when they go; "" if they are gone."""
+    is_too_large: bool = False
+    """Whether the file is too large to be rewritten, which another attempt would not change."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether another attempt would change nothing."""
+        return bool(self.erased) or self.is_too_large

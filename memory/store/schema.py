@@ -1,7 +1,8 @@
 """What happens to the tables when a store is opened.
 
 A new store gets its tables from Alembic's revisions in `migrations/versions`. A store with the
-tables of another version is refused.
+tables of another version is refused: it is not upgraded. That concerns stores of development
+versions only, because no other version of the tables was ever released.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ def _refuse_other_version(version: str, url: str) -> None:
     if version != SCHEMA_VERSION:
         raise StoreError(
             f"store {url}: its tables are of version {version}, "
-            f"this Mempiler reads {SCHEMA_VERSION}; install the newer one that made them, "
-            "or run its `mempiler memories export` and import that into a new store with this one"
+            f"this Mempiler reads {SCHEMA_VERSION} and does not convert them; "
+            "install the Mempiler that made them, or add the sessions to a new store"
         )
 
 

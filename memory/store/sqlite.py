@@ -5,7 +5,8 @@ written, it is opened to read, and nothing beside it is made.
 
 Writers take turns: `_write_lock` is a lock among the threads of this process, and inside of it a
 lock on the file `FILE-lock` among processes. SQLite alone lets writers sleep and retry, so that
-under load some never get their turn.
+under load some never get their turn. Both locks are for the order only: if a process that holds the
+file is stopped, the others go on after a while, and SQLite's own lock keeps them apart.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import fcntl
 import os
 import sqlite3
 import stat
+import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,6 +45,8 @@ TOO_LARGE = (
     "when nobody does, run: sqlite3 FILE VACUUM"
 )
 
+_LOCK_WAIT_SECONDS = 30.0
+"""How long a writer waits for other processes; only one that is stopped keeps the lock longer."""
 _READER_WAIT_MILLISECONDS = 50
 """How long emptying the log waits for readers; writers wait as long."""
 _READER_ATTEMPTS = 5
@@ -100,7 +104,7 @@ class SQLite:
             connection.commit()
 
     @contextmanager
-    def read_once(self) -> Generator[Connection]:
+    def read_without_transaction(self) -> Generator[Connection]:
         """Open a connection for one statement that reads, without a transaction."""
         with self.engine.connect() as connection:
             yield connection
@@ -119,7 +123,7 @@ class SQLite:
                 with suppress(OSError):
                     path = self._path.with_name(f"{self._path.name}-lock")
                     lock_file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-                    fcntl.flock(lock_file, fcntl.LOCK_EX)
+                    _wait_for_lock(lock_file)
                 yield
             finally:
                 if lock_file is not None:
@@ -138,27 +142,54 @@ class SQLite:
             # `_rewrite` changes settings of the connection, so it must not go back to the pool.
             connection.detach()
             try:
-                held_by = self._rewrite(connection)
+                erasure = self._rewrite(connection)
             except OperationalError as error:
                 held_by = f"the file could not be rewritten: {error.orig}; run it again later"
+                erasure = Erasure(erased=False, held_by=held_by)
             connection.commit()
-        return Erasure(erased=not held_by, held_by=held_by)
+        return erasure
 
-    def _rewrite(self, connection: Connection) -> str:
-        """Empty the write-ahead log and rewrite the file, so that no deleted bytes are left.
-
-        Returns:
-            Why deleted bytes are left, for the user; "" if none are.
-        """
+    def _rewrite(self, connection: Connection) -> Erasure:
+        """Empty the write-ahead log and rewrite the file, so that no deleted bytes are left."""
         if not _empty_log(connection):
-            return HELD_BY_READER
+            return Erasure(erased=False, held_by=HELD_BY_READER)
         if self._path.stat().st_size > MAX_REWRITTEN_BYTES:
-            return TOO_LARGE
+            return Erasure(erased=False, held_by=TOO_LARGE, is_too_large=True)
 
         # While VACUUM waits for other programs that write, it holds up nobody.
         connection.exec_driver_sql(f"PRAGMA busy_timeout={_REWRITE_WAIT_MILLISECONDS}")
         connection.exec_driver_sql("VACUUM")
-        return "" if _empty_log(connection) else HELD_BY_READER
+        if not _empty_log(connection):
+            return Erasure(erased=False, held_by=HELD_BY_READER)
+        return Erasure(erased=True)
+
+
+def _wait_for_lock(lock_file: int) -> None:
+    """Lock an open file, or give up after `_LOCK_WAIT_SECONDS`; closing the file unlocks it.
+
+    Raises:
+        OSError: The file cannot be locked.
+    """
+    try:
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        # `flock` knows no time limit, so a thread of its own waits for it.
+        waiting_file = os.dup(lock_file)
+        thread = threading.Thread(target=_lock_and_close, args=(waiting_file,), daemon=True)
+        thread.start()
+        thread.join(_LOCK_WAIT_SECONDS)
+
+
+def _lock_and_close(waiting_file: int) -> None:
+    """Wait for the lock of a file, then close the file.
+
+    A duplicate of the file keeps the lock. If the duplicate was closed meanwhile, because nobody
+    needs the lock any more, closing this one unlocks the file.
+    """
+    try:
+        fcntl.flock(waiting_file, fcntl.LOCK_EX)
+    finally:
+        os.close(waiting_file)
 
 
 def _empty_log(connection: Connection) -> bool:

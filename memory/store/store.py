@@ -17,8 +17,10 @@ What callers may rely on:
   are killed; `queue` explains how.
 - **Forgetting wins**: a write that began before its user was forgotten is refused; `forgetting`
   explains how.
-- **Waiting**: a writer waits for another writer, at most `timeout` seconds, and then raises a
-  `StoreError`. Nobody waits for a language model: no transaction is open while one works.
+- **Waiting**: writers take turns. If the database stays locked, for example by a process that is
+  stopped, a writer raises a `StoreError` after `timeout` seconds; with an SQLite file it may wait
+  half a minute before that. Nobody waits for a language model: no transaction is open while one
+  works.
 """
 
 from __future__ import annotations

@@ -71,14 +71,14 @@ class Transfer:
             open_metadata=open_metadata,
         )
 
-    def restore(self, users: Iterable[UserDump], replace: bool = False) -> int:
+    def restore(self, users: Iterable[UserDump], replace_existing: bool = False) -> int:
         """Store users that `dump` returned, all in one transaction.
 
         If an error occurs, also while the caller's `users` are iterated, nothing is stored at all.
 
         Args:
             users: What to store, one dump for each user.
-            replace: Whether a user who is in this store already is deleted first.
+            replace_existing: Whether a user who is in this store already is deleted first.
 
         Returns:
             The number of users that were stored.
@@ -94,7 +94,7 @@ class Transfer:
             for dump in users:
                 owner = dump.owner
                 is_stored = lock_user(transaction, owner) is not None
-                if is_stored and not replace:
+                if is_stored and not replace_existing:
                     raise ConflictError(
                         f"user {owner.user!r} is in {self._database.url} already; "
                         "give --replace, or forget them"

@@ -85,11 +85,19 @@ def read_open_sessions(transaction: Transaction, owner: Owner) -> list[Session]:
     for row in transaction.execute("select_open_turns", owner):
         turn = read_row("open_turns", owner, row, parse_turn, "session")
         turns_by_session.setdefault(row.session, []).append(turn)
+    return [_open_session(session_id, turns) for session_id, turns in turns_by_session.items()]
 
-    return [
-        Session(id=session_id, time=turns[0].time, turns=tuple(turns))
-        for session_id, turns in turns_by_session.items()
-    ]
+
+def read_open_session(transaction: Transaction, owner: Owner, session_id: str) -> Session | None:
+    """Return an open session with its turns so far; None if no open session has this id.
+
+    Raises:
+        StoreError: A row of the session is damaged.
+    """
+    turns = _read_turns_of_open_session(transaction, owner, session_id)
+    if not turns:
+        return None
+    return _open_session(session_id, turns)
 
 
 def insert_open_turns(
@@ -135,17 +143,30 @@ def delete_open_session(transaction: Transaction, owner: Owner, session_id: str)
     Raises:
         StoreError: A row is damaged, so that the id of its turn is not known.
     """
-    turn_ids: list[str] = []
-    for row in transaction.execute("select_turns_of_open_session", owner, session=session_id).all():
-        turn = read_row("open_turns", owner, row, parse_turn, "session")
-        turn_ids.append(turn.id)
-
-    for batch in batches(turn_ids):
+    turns = _read_turns_of_open_session(transaction, owner, session_id)
+    for batch in batches([turn.id for turn in turns]):
         transaction.execute("delete_turn_ids", owner, turn_ids=batch)
     transaction.execute("delete_open_turns_of_session", owner, session=session_id)
-    return bool(turn_ids)
+    return bool(turns)
 
 
 def parse_turn(row: Row[Any]) -> Turn:
     """Return the turn that a row of an open session holds as JSON."""
     return Turn.model_validate_json(row.json)
+
+
+def _read_turns_of_open_session(
+    transaction: Transaction, owner: Owner, session_id: str
+) -> list[Turn]:
+    """Return the turns of one open session, in order.
+
+    Raises:
+        StoreError: A row is damaged.
+    """
+    rows = transaction.execute("select_turns_of_open_session", owner, session=session_id).all()
+    return [read_row("open_turns", owner, row, parse_turn, "session") for row in rows]
+
+
+def _open_session(session_id: str, turns: Sequence[Turn]) -> Session:
+    """Return an open session as a record; it begins at the time of its first turn."""
+    return Session(id=session_id, time=turns[0].time, turns=tuple(turns))

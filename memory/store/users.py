@@ -66,7 +66,7 @@ class Users:
 
     def failed_count(self) -> int:
         """Return how many items of all users are set aside as `failed`."""
-        with self._database.single_read() as transaction:
+        with self._database.read_without_transaction() as transaction:
             return int(transaction.execute("count_failed_items").scalar_one())
 
 

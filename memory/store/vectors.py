@@ -22,7 +22,7 @@ class StoredVectors:
 
     def get(self, owner: Owner, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return those vectors that are stored, by key; keys without a vector are left out."""
-        with self._database.single_read() as transaction:
+        with self._database.read_without_transaction() as transaction:
             rows = transaction.select_in_batches("select_vectors", owner, keys)
             return {bytes(row.key): bytes(row.vector) for row in rows}
 

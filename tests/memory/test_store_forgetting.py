@@ -17,8 +17,9 @@ from mempiler.memory.store import forget_log, sqlite
 from mempiler.memory.edits import Amendment
 from mempiler.memory.store.documents import MemoryChange, Document, ChangeLog
 from mempiler.memory.store.owner import Owner
+from mempiler.memory.store.records import Erasure
 from mempiler.serving.writing import SHORT
-from sqlalchemy import event
+from sqlalchemy import event, text
 
 from .conftest import ADA, BOB, WRITER, session
 
@@ -117,7 +118,7 @@ def test_open_reader_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
         assert b"secret" in files(tmp_path)
         reader.execute("COMMIT")
         with Store(path) as other:
-            assert other.forgetting.erase() == (True, "")
+            assert other.forgetting.erase() == Erasure(erased=True)
         assert not store.forgetting.forget_user(ADA)
         assert b"secret" not in files(tmp_path)
         assert [one.owner for one in store.users.list_all()] == [BOB]
@@ -156,6 +157,8 @@ def test_file_that_is_too_large_to_be_rewritten_is_named(tmp_path: Path, monkeyp
         store.items.add(ADA, session("one"))
         found = store.forgetting.forget_user(ADA)
         assert (found.erased, "sqlite3 FILE VACUUM" in found.held_by) == (False, True)
+        # The caller knows it now, and it is not tried again.
+        assert store.forgetting.erase() == Erasure(erased=True)
 
 
 @pytest.mark.parametrize("write", ["add", "append", "replace"])
@@ -179,6 +182,46 @@ def test_write_that_began_before_is_refused_in_every_process(open_store: Callabl
     go(BOB, since)
     go(ADA, None)
     assert [found.owner for found in one.users.list_all()] == [ADA, BOB]
+
+
+@pytest.mark.parametrize("write", ["add", "replace", "append"])
+def test_a_repeated_write_does_not_bring_back_a_session_that_was_forgotten_in_between(
+    store: Store, write: str
+) -> None:
+    forget_count = store.forgetting.count()
+
+    def store_session(id: str, forget_count: int | None) -> None:
+        if write == "add":
+            store.items.add(ADA, session("one", id=id), forget_count=forget_count)
+        elif write == "replace":
+            store.items.replace(ADA, session("one", id=id), forget_count=forget_count)
+        else:
+            store.open_sessions.append(ADA, id, session("one").turns, forget_count=forget_count)
+
+    store_session("s", forget_count)
+    store.forgetting.forget_session(ADA, "s")
+    with pytest.raises(ConflictError, match="session 's' of user 'ada' was forgotten while this"):
+        store_session("s", forget_count)
+    assert store.read(ADA).pending_items == ()
+    assert store.read(ADA).open_sessions == ()
+
+    store_session("other", forget_count)
+    # Who begins after the forgetting may use the id again.
+    store_session("s", None)
+
+
+@pytest.mark.parametrize("text", ["new", "newer"])
+def test_a_session_that_was_replaced_meanwhile_is_replaced_by_the_last_caller(
+    store: Store, text: str
+) -> None:
+    """Also by the repetition of a call that was killed before it answered."""
+    store.items.add(ADA, session("old", id="s"))
+    forget_count = store.forgetting.count()
+    store.items.replace(ADA, session("new", id="s"), forget_count=forget_count)
+
+    added = store.items.replace(ADA, session(text, id="s"), forget_count=forget_count)
+    assert added.new == (text == "newer")
+    assert [stored.item.turns[0].text for stored in store.items.list_all(ADA)] == [text]
 
 
 def test_write_that_waits_for_its_turn_while_the_user_is_forgotten_is_refused(open_store, monkeypatch) -> None:
@@ -224,7 +267,7 @@ def changed(count: int, words: list[str], finalized: Any = None) -> Document:
     change = MemoryChange(
         json.dumps({"words": {"items": [[count, 0, words]]}}), None if finalized is None else json.dumps(finalized)
     )
-    return Document("", 1, None, 1, (), WRITER, change=change, log=ChangeLog(count=count))
+    return Document("", 1, None, 1, (), WRITER, change=change, log=ChangeLog(change_count=count))
 
 
 ANSWERED = {"words": {"value": ["answered"]}}
@@ -252,7 +295,7 @@ def test_a_memory_is_its_text_and_all_changes_since(store, changes, memory, fina
     assert found is not None
     wanted = {"words": ["a", "b"], "number": 1} if finalized == "a memory before" else finalized
     assert (json.loads(found.memory), json.loads(found.finalized or "")) == (memory, wanted)
-    assert found.log.count == (0 if changes[-1:] == [FIRST] else len(changes))
+    assert found.log.change_count == (0 if changes[-1:] == [FIRST] else len(changes))
 
 
 def test_a_commit_writes_what_is_new_and_the_text_anew_when_the_changes_are_as_long(tmp_path: Path) -> None:
@@ -382,3 +425,17 @@ def test_no_way_of_reading_says_what_a_damaged_row_holds(path, table, column, va
             assert ("'ada'" in str(error), SECRET in str(error), error.__cause__) == (True, False, None)
         assert store.read(BOB).document
         assert store.forgetting.forget_user(ADA), "damage is no reason to keep what is to be forgotten"
+
+
+def test_a_damaged_open_session_is_named_when_it_is_to_be_forgotten(store: Any) -> None:
+    """Its turn has an id that would stay taken. The message does not say what the row holds."""
+    store.open_sessions.append(ADA, "chat", [Turn(id="", speaker="Ada", text="falcon")])
+    with store._database.write_transaction() as transaction:
+        transaction.connection.execute(
+            text('UPDATE mempiler_open_turns SET json = \'{"text": "falcon\'')
+        )
+
+    with pytest.raises(StoreError, match="session 'chat': the row is damaged") as raised:
+        store.forgetting.forget_session(ADA, "chat")
+    assert "falcon" not in str(raised.value)
+    assert store.forgetting.forget_user(ADA)

@@ -1,9 +1,11 @@
 """Raw items in a store: written once, in order, as they are, under names that can be seen, in private files."""
 
+import fcntl
 import os
 import re
 import sqlite3
 import stat
+import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -14,9 +16,12 @@ from typing import Any
 
 import pytest
 from mempiler import ConflictError, Logs, Profile, Session, Store, StoreError, Turn, UserError, build
+from mempiler.memory.store import sqlite
 from mempiler.memory.store import tables as t
 from mempiler.memory.store.owner import Owner
+from mempiler.memory.store.postgresql import PostgreSQL
 from sqlalchemy import event, insert, update
+from sqlalchemy.engine import make_url
 
 from .conftest import ADA, session
 
@@ -121,6 +126,37 @@ def test_open_session_is_read_at_once_and_becomes_an_item(store: Store) -> None:
         store.open_sessions.append(ADA, "chat", hello)
 
 
+def test_turns_of_an_unknown_user_do_not_begin_a_session_that_must_be_there(store: Any) -> None:
+    with pytest.raises(ConflictError, match="has no open session 'chat'"):
+        store.open_sessions.append(ADA, "chat", session("hello").turns, may_begin=False)
+
+
+def test_an_open_session_ends_though_another_one_of_its_user_is_damaged(store: Store) -> None:
+    for session_id in ("broken", "whole"):
+        store.open_sessions.append(ADA, session_id, [Turn(id="", speaker="Ada", text="hello")])
+    damage_open_session(store, "broken")
+
+    assert store.open_sessions.end(ADA, "whole") is not None
+    assert [stored.item.id for stored in store.items.list_all(ADA)] == ["whole"]
+    with pytest.raises(StoreError, match="session 'broken': the row is damaged"):
+        store.open_sessions.end(ADA, "broken")
+
+
+def damage_open_session(store: Store, session_id: str) -> None:
+    rows = t.open_turns.c.session == session_id
+    with store._database.write_transaction() as transaction:
+        transaction.connection.execute(update(t.open_turns).where(rows).values(json='{"text": '))
+
+
+def test_open_sessions_are_listed_in_the_order_in_which_they_began(store: Store) -> None:
+    for session_id, text in (("b", "one"), ("a", "two"), ("b", "three")):
+        store.open_sessions.append(ADA, session_id, [Turn(id="", speaker="Ada", text=text)])
+
+    texts = [[turn.text for turn in opened.turns] for opened in store.open_sessions.list_all(ADA)]
+    assert texts == [["one", "three"], ["two"]]
+    assert store.open_sessions.list_all(Owner("bob")) == []
+
+
 def test_writers_of_a_file_wait_for_one_another_not_for_the_lock_of_sqlite(tmp_path: Path) -> None:
     """SQLite's own lock is had by luck: with a wait of 50 ms, some of 32 threads never got it."""
     path = tmp_path / "s.sqlite"
@@ -128,6 +164,27 @@ def test_writers_of_a_file_wait_for_one_another_not_for_the_lock_of_sqlite(tmp_p
         writers = [pool.submit((store, other)[n % 2].items.add, Owner(f"user-{n % 32}"), session(f"{n}")) for n in range(160)]
         assert all(writer.result().new for writer in writers)
         assert sum(user.sessions for user in store.users.list_all()) == 160
+
+
+def test_a_process_that_is_stopped_keeps_no_writer_waiting_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its turn never ends. It does not hold SQLite's own lock here, so the others can write."""
+    monkeypatch.setattr(sqlite, "_LOCK_WAIT_SECONDS", 0.1)
+    with Store(tmp_path / "s.sqlite") as store, (tmp_path / "s.sqlite-lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # If the writers wait for ever, this ends the test.
+        unlocking = threading.Timer(20, fcntl.flock, (lock, fcntl.LOCK_UN))
+        unlocking.start()
+        began = time.monotonic()
+        assert store.items.add(ADA, session("one")).new
+        assert store.items.add(ADA, session("two")).new
+        assert time.monotonic() - began < 10
+        unlocking.cancel()
+
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        monkeypatch.setattr(sqlite, "_LOCK_WAIT_SECONDS", 60.0)
+        assert store.items.add(ADA, session("three")).new
 
 
 def test_full_disk_is_named_and_what_fits_is_stored(tmp_path: Path) -> None:
@@ -163,6 +220,48 @@ def test_a_store_may_be_reached_later_than_it_is_opened(tmp_path: Path) -> None:
         folder.mkdir()
         assert store.items.add(ADA, session("one")).new
         assert len(store.items.list_all(ADA)) == 1
+
+
+def connect_arguments(url: str, timeout: float) -> dict[str, Any]:
+    """What a store passes to PostgreSQL's driver; nothing is connected to."""
+    server = PostgreSQL(make_url(url), timeout)
+    passed: dict[str, Any] = {}
+
+    class NotConnectedError(Exception):
+        pass
+
+    @event.listens_for(server.engine, "do_connect")
+    def _connect(dialect: Any, record: Any, positional: Any, named: dict[str, Any]) -> None:
+        passed.update(named)
+        raise NotConnectedError
+
+    with pytest.raises(NotConnectedError), server.write():
+        pass
+    return passed
+
+
+def test_no_wait_for_a_server_is_longer_than_the_timeout_of_the_store() -> None:
+    passed = connect_arguments("postgresql://ada@host/base", timeout=2.5)
+    assert passed["connect_timeout"] == 2
+    assert passed["tcp_user_timeout"] == 2500
+    assert passed["options"] == "-c lock_timeout=2500 -c statement_timeout=2500"
+    # A server that is gone without a word is noticed after 10 + 3 * 5 seconds.
+    keepalives = [passed[f"keepalives_{name}"] for name in ("idle", "interval", "count")]
+    assert keepalives == [10, 5, 3]
+    # The driver takes no shorter one.
+    assert connect_arguments("postgresql://ada@host/base", 0.1)["connect_timeout"] == 2
+
+
+def test_options_in_the_address_of_a_server_come_first() -> None:
+    passed = connect_arguments("postgresql://ada@host/base?connect_timeout=7", timeout=2.5)
+    assert int(passed["connect_timeout"]) == 7
+
+
+def test_what_a_server_keeps_of_deleted_rows_is_its_own_matter() -> None:
+    erasure = PostgreSQL(make_url("postgresql://ada@host/base"), 1).erase_deleted_bytes()
+    assert erasure.erased is None
+    assert not erasure.is_final
+    assert "PostgreSQL keeps deleted rows" in erasure.held_by
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from mempiler import ConflictError, Session, Store, Turn, UserError, UserMemory, build
 from mempiler.engines.models import language_model
+from mempiler.memory.store import database, queue_scan
 from mempiler.memory.store import tables as t
 from mempiler.memory.edits import Amendment
 from mempiler.memory.metadata import validate_filter
@@ -150,23 +151,6 @@ def test_failed_item_stays_beside_the_memory(store: Store) -> None:
     assert [(found.sessions, found.queued, found.failed) for found in store.users.list_all()] == [(2, 0, 1)]
 
 
-def test_of_failed_items_that_are_queued_again_only_the_one_that_was_written_is_remembered(
-    store: Store,
-) -> None:
-    fill(store, count=4)
-    claim = claim_of(store)
-    for position in (1, 2):
-        store.queue.fail(claim, position, "LM refused", is_given_up=True)
-    assert store.queue.commit(claim, document(4), 0, item_positions=[3, 4]) is not None
-    assert store.queue.requeue_failed(ADA) == 2
-
-    claim = store.queue.commit(claim_of(store), document(4), 60)
-    assert claim is not None
-    assert states(store) == ["queued", "queued", "remembered", "remembered"]
-    assert store.queue.commit(claim, document(4), 0, item_positions=[2]) is not None
-    assert states(store) == ["queued", "remembered", "remembered", "remembered"]
-
-
 def test_export_and_import_give_the_same_store(store: Store, tmp_path: Path) -> None:
     fill(store)
     fill(store, BOB, 3)
@@ -180,7 +164,20 @@ def test_export_and_import_give_the_same_store(store: Store, tmp_path: Path) -> 
         assert not other.items.add(ADA, store.items.list_all(ADA)[0].item, store.items.list_all(ADA)[0].digest).new
         with pytest.raises(ConflictError, match="--replace"):
             import_users(other, file.getvalue().splitlines(), "file")
-        assert import_users(other, file.getvalue().splitlines(), "file", replace=True) == 2
+        assert import_users(other, file.getvalue().splitlines(), "file", replace_existing=True) == 2
+
+
+EXPORTED = Path(__file__).with_name("exported.jsonl")
+"""Two users as this version writes them, with all that a store holds of a user."""
+
+
+def test_a_file_of_memories_comes_out_as_it_went_in(store: Store) -> None:
+    exported = EXPORTED.read_text(encoding="utf-8")
+    assert import_users(store, exported.splitlines(), "file") == 2
+
+    file = io.StringIO()
+    export_users(store, file)
+    assert file.getvalue() == exported
 
 
 def test_tenants_take_turns_however_much_one_has_queued(store: Store) -> None:
@@ -205,6 +202,21 @@ def test_a_long_queue_is_looked_at_in_parts_until_somebody_of_each_tenant_is_fou
     claimed = [one.owner for n in range(4) for one in store.queue.claim(f"{n}", 60, WRITER, limit_per_tenant=8)]
     assert sorted(claimed) == [Owner("user 3", "small"), *(Owner(f"user {n}", "large") for n in (7, 8, 9))]
     assert not store.queue.claim("me too", 60, WRITER, limit=8)
+
+
+def test_a_user_with_two_things_to_do_is_claimed_once(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user is in the list of memories to finalize and in the queue, which are two statements."""
+    monkeypatch.setattr(database, "BATCH_SIZE", 1)
+    monkeypatch.setattr(queue_scan, "PART_SIZE", 4)
+    for position in (1, 2):
+        store.items.add(ADA, session("text", id=f"s{position}"))
+    (claim,) = store.queue.claim("worker", 60, WRITER)
+    store.queue.commit(claim, document(1, finalized=0), lease=0, item_positions=[1])
+
+    claims = store.queue.claim("worker", 60, WRITER, limit=8)
+    assert [claim.owner for claim in claims] == [ADA]
 
 
 def test_a_paused_user_is_claimed_by_name_alone(store: Store) -> None:

@@ -9,6 +9,8 @@ from alembic.migration import MigrationContext
 from mempiler import Store
 from mempiler.memory.store import queries
 from mempiler.memory.store.tables import tables
+from sqlalchemy import inspect
+from sqlalchemy.engine.interfaces import ReflectedIndex
 
 FOLDER = Path(queries.__file__).parent
 RUN = ("execute", "execute_many", "select_in_batches")
@@ -98,3 +100,38 @@ def test_the_revisions_make_the_tables_that_are_described(store: Store) -> None:
         options = {"version_table": "mempiler_version"}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, tables) == []
+
+
+def keys_and_indexes(store: Store) -> dict[str, object]:
+    """The primary key and the indexes of each table, as the database describes them."""
+    described: dict[str, object] = {}
+    with store._database.engine.connect() as connection:
+        inspector = inspect(connection)
+        for table in tables.tables:
+            indexes = sorted(inspector.get_indexes(table), key=lambda index: str(index["name"]))
+            key = inspector.get_pk_constraint(table)["constrained_columns"]
+            described[table] = (
+                key,
+                [
+                    (index["name"], index["column_names"], index["unique"], condition_of(index))
+                    for index in indexes
+                ],
+            )
+    return described
+
+
+def condition_of(index: ReflectedIndex) -> str:
+    """The rows that a partial index holds; "" for an index of all rows."""
+    options = index.get("dialect_options", {})
+    return str(options.get("sqlite_where", options.get("postgresql_where", "")))
+
+
+def test_the_revisions_make_the_keys_and_partial_indexes_that_are_described(store: Store) -> None:
+    """Alembic's comparison looks at neither."""
+    made_by_revisions = keys_and_indexes(store)
+    tables.drop_all(store._database.engine)
+    tables.create_all(store._database.engine)
+
+    assert made_by_revisions == keys_and_indexes(store)
+    assert "finalized_position" in str(made_by_revisions["mempiler_memories"])
+    assert "worker" in str(made_by_revisions["mempiler_users"])

@@ -77,7 +77,7 @@ def test_a_log_without_its_index_is_not_passed_over(path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("UPDATE mempiler_version SET version_num = '9'", "are of version 9, .* install the newer one"),
+        ("UPDATE mempiler_version SET version_num = '9'", "are of version 9, .* install the Mempiler that made them"),
         ("DROP TABLE mempiler_version; DROP TABLE mempiler_meta", "there are no memories in it"),
     ],
 )

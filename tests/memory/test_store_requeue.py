@@ -1,16 +1,23 @@
-"""Items that had failed and are queued again lie before the position of the memory: none is passed over."""
+"""Items that had failed and are queued again lie before the position of the memory.
 
+None of them is passed over, also in another store.
+"""
+
+import io
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler import ConflictError, Store, StoreError, Turn, build
+from mempiler import Store, build
 from mempiler.engines.models import language_model
-from mempiler.memory.store import database, queue_scan
 from mempiler.memory.store.documents import Document
-from mempiler.memory.store.owner import Owner
+from mempiler.memory.store.memories import reset_memory
+from mempiler.memory.store.user_rows import lock_user
 from mempiler.serving.memories import Memories
+from mempiler.serving.transfer import export_users, import_users
 from mempiler.serving.writing import write_user_queue
-from sqlalchemy import text
 
 from .conftest import ADA, WRITER, session
 
@@ -62,20 +69,6 @@ def test_a_commit_does_not_mark_what_is_requeued_while_it_is_being_written(
 
     assert store.queue.commit(claim, memory(4), lease=0, item_positions=[4]) is not None
     assert states(store) == ["queued", "queued", "remembered", "remembered"]
-
-
-def test_a_commit_marks_no_failed_item_before_its_own_that_is_requeued_meanwhile(
-    store: Any,
-) -> None:
-    """The failed item lies behind the memory, and is not in it."""
-    for number in (1, 2):
-        store.items.add(ADA, session("text", id=f"s{number}"))
-    (claim,) = store.queue.claim("worker", 60, WRITER)
-    store.queue.fail(claim, 1, "refused", is_given_up=True)
-    store.queue.requeue_failed(ADA)
-
-    assert store.queue.commit(claim, memory(2), lease=0, item_positions=[2]) is not None
-    assert states(store) == ["queued", "remembered"]
 
 
 def test_an_item_that_one_worker_gave_up_and_another_one_wrote_is_remembered(store: Any) -> None:
@@ -139,36 +132,37 @@ def test_a_retried_item_is_searched_and_finalized_though_later_items_are_finaliz
     assert snapshot.pending_items == ()
 
 
-def test_turns_of_an_unknown_user_do_not_begin_a_session_that_must_be_there(store: Any) -> None:
-    with pytest.raises(ConflictError, match="has no open session 'chat'"):
-        store.open_sessions.append(ADA, "chat", session("hello").turns, may_begin=False)
-
-
-def test_a_user_with_two_things_to_do_is_claimed_once(
-    store: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_requeued_item_is_still_queued_in_the_store_to_which_its_user_moves(
+    store_with_failed_items: Any, tmp_path: Path
 ) -> None:
-    """The user is in the list of memories to finalize and in the queue, and the list takes two statements."""
-    monkeypatch.setattr(database, "BATCH_SIZE", 1)
-    monkeypatch.setattr(queue_scan, "PART_SIZE", 4)
-    for position in (1, 2):
-        store.items.add(ADA, session("text", id=f"s{position}"))
+    store = store_with_failed_items
+    store.queue.requeue_failed(ADA)
     (claim,) = store.queue.claim("worker", 60, WRITER)
-    store.queue.commit(claim, memory(1, finalized_position=0), lease=0, item_positions=[1])
+    store.queue.commit(claim, memory(3), lease=0, item_positions=[2])
+    file = io.StringIO()
+    export_users(store, file)
 
-    claims = store.queue.claim("worker", 60, WRITER, limit=8)
-    assert [claim.owner for claim in claims] == [ADA]
+    with Store(tmp_path / "other.sqlite") as other:
+        import_users(other, file.getvalue().splitlines(), "file")
+
+        assert states(other) == ["queued", "remembered", "remembered"]
+        assert other.transfer.dump(ADA) == store.transfer.dump(ADA)
+        (claim,) = other.queue.claim("worker", 60, WRITER)
+        other.queue.commit(claim, memory(3), lease=0, item_positions=[1])
+        assert states(other) == ["remembered", "remembered", "remembered"]
 
 
-def test_a_damaged_open_session_is_named_when_it_is_to_be_forgotten(store: Any) -> None:
-    """Its turn has an id that would stay taken. The message does not say what the row holds."""
-    ada = Owner("ada")
-    store.open_sessions.append(ada, "chat", [Turn(id="", speaker="Ada", text="falcon")])
+def test_a_failure_of_an_item_that_is_reset_in_the_same_moment_is_not_recorded(store: Any) -> None:
+    """PostgreSQL waited for the row of the item, and took the version from before the reset."""
+    store.items.add(ADA, session("text", id="s1"))
+    (claim,) = store.queue.claim("worker", 60, WRITER)
+    failing = threading.Thread(target=store.queue.fail, args=(claim, 1, "refused", True))
     with store._database.write_transaction() as transaction:
-        transaction.connection.execute(
-            text('UPDATE mempiler_open_turns SET json = \'{"text": "falcon\'')
-        )
+        lock_user(transaction, ADA)
+        reset_memory(transaction, ADA)
+        failing.start()
+        time.sleep(0.3)
+    failing.join()
 
-    with pytest.raises(StoreError, match="session 'chat': the row is damaged") as raised:
-        store.forgetting.forget_session(ada, "chat")
-    assert "falcon" not in str(raised.value)
-    assert store.forgetting.forget_user(ada)
+    (stored,) = store.items.list_all(ADA)
+    assert (stored.state, stored.attempts, stored.error) == ("queued", 0, "")

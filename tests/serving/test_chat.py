@@ -8,8 +8,11 @@ from typing import Any
 
 import openai
 import pytest
-from mempiler import Store, UserMemory
+from mempiler import Store, Turn, UserMemory
+from mempiler.memory.store.owner import Owner
+from mempiler.memory.store.tables import open_turns
 from openai import OpenAI
+from sqlalchemy import update
 
 from ..stub_server import every
 from .conftest import ADA, Reach, failing, turns, within
@@ -102,6 +105,25 @@ def test_idle_session_is_ended_by_the_worker(client: Any, store: Store) -> None:
     client.service.worker._gap = 0
     assert client.service.worker.sweep() == 1
     assert list(client.sessions().values()) == [("queued", 2)]
+
+
+def test_a_damaged_idle_session_does_not_keep_sessions_of_others_open(
+    client: Any, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    turn = [Turn(id="", speaker="Ada", text="the code is falcon")]
+    for user in ("ada", "bob"):
+        store.open_sessions.append(Owner(user, "acme"), "chat", turn)
+    rows = open_turns.c.user == "ada"
+    with store._database.write_transaction() as transaction:
+        transaction.connection.execute(update(open_turns).where(rows).values(json='{"falcon": '))
+    worker = client.service.worker
+    worker._gap = 0
+
+    assert [worker.sweep(), worker.sweep()] == [1, 0]
+    assert [stored.item.id for stored in store.items.list_all(Owner("bob", "acme"))] == ["chat"]
+    # It is logged once, and not what the session says.
+    assert caplog.text.count("user 'ada', session 'chat': the row is damaged") == 1
+    assert "falcon" not in caplog.text
 
 
 def test_answer_of_a_session_that_ended_meanwhile_is_kept(connect: Any, scripted: Any, store: Store) -> None:

@@ -10,7 +10,7 @@ from mempiler import Session, Store, Turn, UserError, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.catalog import needs_embedder
-from mempiler.serving.memory_view import contents_shown, redacted_memory
+from mempiler.serving.memory_view import redacted_dump, redacted_memory
 
 RAW = ["turn-rag", "session-rag", "logs+session-rag", "memory-bank"]
 """Those whose entries are what was said."""
@@ -49,7 +49,7 @@ def told(memory: Any, question: str) -> str:
 def shown(memory: Any) -> str:
     """What is shown of a memory, also of what methods keep beside their entries."""
     seen = memory.view()
-    found = contents_shown(seen, memory.store.transfer.dump(memory.owner))
+    found = redacted_dump(seen, memory.store.transfer.dump(memory.owner))
     text = found.document.finalized or found.document.memory
     assert json.loads(text) == redacted_memory(seen)
     return "".join(turn.text for one in found.items for turn in one.item.turns) + text
@@ -161,6 +161,39 @@ def test_amendments_at_the_same_time_are_all_there(store: Store) -> None:
         list(pool.map(lambda n: memory_of(store, "turn-rag").entries.delete(f"D1:{n}"), range(1, 9)))
     assert [row.number for row in store.amendments.list_all(memory.owner)] == list(range(1, 9))
     assert everything(memory) == {}
+
+
+def test_a_change_of_an_entry_whose_session_is_forgotten_after_it_was_read_stores_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change quotes the entry, and would bring back what was forgotten."""
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", *CODE)
+    add(memory, "D2", PIANO)
+    view = memory.memories.view
+
+    def view_before_a_session_is_forgotten(owner: Any) -> Any:
+        seen = view(owner)
+        store.forgetting.forget_session(owner, "D1")
+        return seen
+
+    monkeypatch.setattr(memory.memories, "view", view_before_a_session_is_forgotten)
+    assert memory.entries.delete("D1:2") is None
+    assert store.amendments.list_all(memory.owner) == []
+
+
+def test_a_request_changes_an_entry_though_a_session_was_forgotten_since_the_request_came(
+    store: Store,
+) -> None:
+    """The entry is read after the forgetting, so it quotes nothing of the session."""
+    memory = memory_of(store, "turn-rag")
+    add(memory, "D1", *CODE)
+    add(memory, "D2", PIANO)
+    request_memory = memory_of(store, "turn-rag").bind_view()
+    memory.forget_session("D1")
+
+    assert request_memory.entries.delete("D2:1").what == "delete"
+    assert [row.entry for row in store.amendments.list_all(memory.owner)] == ["D2:1"]
 
 
 CHOICES: list[tuple[dict[str, Any], set[int]]] = [
