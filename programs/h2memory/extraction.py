@@ -1,7 +1,7 @@
 """What H2Memory reads from one item by itself: the log graph of logs, or the topics of a dialogue.
 
-Nothing here asks a model. Functions prepare prompts, and make of answers what can be: a model may
-claim links that cannot be, or topics that leave turns out.
+Nothing here asks a model. Functions prepare prompts and repair answers: a model may claim links
+that are impossible, or topics that leave turns out.
 
     logs      ─> `log_windows` ─ links claimed ─> `valid_links` ─> `connected_subgraphs`
     dialogue  ─ outlines drafted ─> `topics_from_outlines`
@@ -101,13 +101,13 @@ def log_windows(logs: Sequence[Turn], size: int) -> list[LogWindow]:
     windows: list[LogWindow] = []
     for start in range(0, len(logs), size):
         shown_from = max(0, start - size)
-        shown_logs = tuple(logs[shown_from : start + size])
-        windows.append(LogWindow(shown_logs, first=start - shown_from))
+        shsubgraph_logs = tuple(logs[shown_from : start + size])
+        windows.append(LogWindow(shsubgraph_logs, first=start - shown_from))
     return windows
 
 
 def valid_links(log_ids: Sequence[str], first: int, claims: Sequence[LogLinks]) -> list[Link]:
-    """Return those of the claimed links that can be, by later log and then by earlier log.
+    """Return the claimed links that are possible, ordered by later log, then by earlier log.
 
     A link goes from a log that was asked about to an earlier log that was shown. Two logs have one
     link: where caused_by holds, follows is left out (step 1-1, rule 3).
@@ -169,9 +169,9 @@ def connected_subgraphs(logs: Sequence[Turn], links: Sequence[Link]) -> list[Sub
         links_by_number.setdefault(numbers[link.later], []).append(link)
 
     subgraphs: list[Subgraph] = []
-    for number, own_logs in logs_by_number.items():
-        own_links = links_by_number.get(number, [])
-        subgraphs.append(Subgraph(tuple(own_logs), tuple(own_links)))
+    for number, subgraph_logs in logs_by_number.items():
+        subgraph_links = links_by_number.get(number, [])
+        subgraphs.append(Subgraph(tuple(subgraph_logs), tuple(subgraph_links)))
     return subgraphs
 
 

@@ -225,6 +225,7 @@ class HeterogeneousMemory(Memory):
 
     @cached_property
     def _principles_by_topic(self) -> dict[str, Principle]:
+        """The principles, by the ids of their topics."""
         principles: dict[str, Principle] = {}
         for principle in self.principles:
             for topic_id in principle.members:
@@ -246,16 +247,17 @@ class HeterogeneousMemory(Memory):
         """Return the memory with the situations of one more batch of logs.
 
         Args:
-            batch: Id of the batch. Logs that come after a dialogue begin a new session.
+            batch: Id of the batch.
             situations: The situations; they get their ids here.
         """
-        numbered: list[Situation] = []
+        new_situations: list[Situation] = []
         for number, situation in enumerate(situations, start=len(self.situations) + 1):
-            numbered.append(situation.replace(id=f"s{number}", batch=batch))
+            new_situations.append(situation.replace(id=f"s{number}", batch=batch))
 
+        # Logs that come after a dialogue begin a new session.
         batches = (batch,) if self.answered else (*self.batches, batch)
         return self.replace(
-            situations=(*self.situations, *numbered), batches=batches, answered=False
+            situations=(*self.situations, *new_situations), batches=batches, answered=False
         )
 
     def with_background(
@@ -271,7 +273,9 @@ class HeterogeneousMemory(Memory):
         for aspect in ASPECTS:
             before = self.background.get(aspect)
             if aspect in sentences:
-                background[aspect] = _updated(before, sentences[aspect], aspect, situations)
+                background[aspect] = _rewrite_background(
+                    before, sentences[aspect], aspect, situations
+                )
             elif before is not None:
                 background[aspect] = before
 
@@ -291,18 +295,18 @@ class HeterogeneousMemory(Memory):
             topics: The topics; they get their ids here.
         """
         # A second dialogue without new logs has no logs of its own.
-        own_batches = () if self.answered else self.batches
-        numbered: list[Topic] = []
+        session_batches = () if self.answered else self.batches
+        new_topics: list[Topic] = []
         for number, topic in enumerate(topics, start=len(self.topics) + 1):
-            numbered.append(
+            new_topics.append(
                 topic.replace(
-                    id=f"t{number}", dialogue=dialogue, own=own_batches, stated=topic.need
+                    id=f"t{number}", dialogue=dialogue, own=session_batches, stated=topic.need
                 )
             )
 
-        new_ids = [topic.id for topic in numbered]
+        new_ids = [topic.id for topic in new_topics]
         return self.replace(
-            topics=(*self.topics, *numbered),
+            topics=(*self.topics, *new_topics),
             waiting=(*self.waiting, *new_ids),
             answered=True,
         )
@@ -326,7 +330,7 @@ def earliest(times: Iterable[datetime | None]) -> datetime | None:
     return min(known_times, key=comparable, default=None)
 
 
-def _updated(
+def _rewrite_background(
     before: Background | None, sentence: str, aspect: Aspect, situations: Sequence[Situation]
 ) -> Background:
     """Return the background of an aspect with a new sentence, made from further situations."""

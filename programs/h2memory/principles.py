@@ -107,8 +107,7 @@ class PrincipleMaker:
         if not self._settings.clustered:
             return self._add_principles(memory, [[topic] for topic in new_topics])
 
-        # As long as fewer topics than clusters have been clustered, principles are made anew from
-        # all topics.
+        # As long as fewer topics than clusters have been clustered, clusters are made anew.
         if memory.clustered < self._settings.clusters:
             memory = self._cluster(memory)
         return self._join(memory, memory.unassigned_topics())

@@ -7,14 +7,15 @@ See "Memory-based RAG" in the paper:
     logs       3 situations of the current session (M_G^j) ──> their backgrounds (M_B)
     dialogues  3 topics of all sessions (M_T)              ──> their principles (M_P)
 
-A part that is switched off is not shown, but it is searched all the same, since it leads to another
-part: w/o M_G there are still backgrounds, w/o M_T still principles.
+Situations and topics are searched even where they are switched off (w/o M_G, w/o M_T). Then they
+are not shown, but their backgrounds and principles are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
+from typing import cast
 
 from pydantic import Field
 
@@ -56,7 +57,7 @@ SearchedPart = Situation | Topic | Entry
 
 
 class RecallSettings(MemorySettings):
-    """The same, and what can be set of recall alone."""
+    """How the memory is written, and what of it is recalled."""
 
     use_topics: bool = Field(
         default=True, description="show topics (w/o M_T: they still lead to principles)"
@@ -143,8 +144,7 @@ class UserReader(EntryReader[HeterogeneousMemory]):
     def _recall_from_logs(self, memory: HeterogeneousMemory, query_text: str) -> list[Hit]:
         """Return R(M_G^j) and F_GB of it: situations of the current session, and backgrounds."""
         situations = {situation.id: situation for situation in memory.current_situations}
-        is_current = partial(_has_id_in, situations)
-        nearest = self._nearest_entries(memory, query_text, self.settings.situations, is_current)
+        nearest = self._nearest_entries(memory, situations, query_text, self.settings.situations)
 
         hits: list[Hit] = []
         if self.settings.use_situations:
@@ -160,8 +160,7 @@ class UserReader(EntryReader[HeterogeneousMemory]):
     ) -> list[Hit]:
         """Return R(M_T^(j)) and F_TP of it: topics of all sessions, and their principles."""
         topics = {topic.id: topic for topic in memory.topics}
-        is_topic = partial(_has_id_in, topics)
-        nearest = self._nearest_entries(memory, query_text, self.settings.topics, is_topic)
+        nearest = self._nearest_entries(memory, topics, query_text, self.settings.topics)
 
         hits: list[Hit] = []
         if self.settings.use_topics:
@@ -175,14 +174,11 @@ class UserReader(EntryReader[HeterogeneousMemory]):
         return hits
 
     def _nearest_entries(
-        self,
-        memory: HeterogeneousMemory,
-        query_text: str,
-        k: int,
-        where: Callable[[Entry], bool],
+        self, memory: HeterogeneousMemory, ids: Collection[str], query_text: str, k: int
     ) -> list[Hit]:
-        """Return the `k` nearest entries among some; any cosine will do."""
-        hits_per_query = self.indexes.search(memory, [query_text], k, where=where)
+        """Return the `k` entries nearest to a query among those with some ids, at any cosine."""
+        has_id = partial(_has_id_in, ids)
+        hits_per_query = self.indexes.search(memory, [query_text], k, where=has_id)
         return hits_per_query[0]
 
 
@@ -228,8 +224,8 @@ def _concrete_parts(memory: HeterogeneousMemory) -> list[Situation | Topic]:
     parts: list[Situation | Topic] = []
     situation_count = 0
     for topic in memory.topics:
-        own_counts = [counts_by_batch.get(batch, 0) for batch in topic.own]
-        count_before_topic = max([situation_count, *own_counts])
+        batch_counts = [counts_by_batch.get(batch, 0) for batch in topic.own]
+        count_before_topic = max([situation_count, *batch_counts])
         parts.extend(memory.situations[situation_count:count_before_topic])
         parts.append(topic)
         situation_count = count_before_topic
@@ -249,6 +245,7 @@ def _entries_of_part(
 
 
 def _make_entry(entry_id: str, text: str, kind: str, is_shown: bool) -> Entry:
+    """Return an entry whose tag says whether it may be shown."""
     return Entry(id=entry_id, text=text, kind=kind, tags={_SHOWN: "yes" if is_shown else ""})
 
 
@@ -315,19 +312,20 @@ def complete_hits(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]
     situations = {situation.id: situation for situation in memory.situations}
     topics = {topic.id: topic for topic in memory.topics}
     principles = {principle.id: principle for principle in memory.principles}
-    aspects: dict[str, Aspect] = {aspect: aspect for aspect in memory.background}
 
-    complete: list[Hit] = []
+    whole_hits: list[Hit] = []
     for hit in hits:
         if hit.kind == "situation":
-            complete.append(situation_hit(situations[hit.id], hit.score))
+            whole_hits.append(situation_hit(situations[hit.id], hit.score))
         elif hit.kind == "topic":
-            complete.append(topic_hit(topics[hit.id], score=hit.score))
+            whole_hits.append(topic_hit(topics[hit.id], score=hit.score))
         elif hit.kind == "principle":
-            complete.append(principle_hit(memory, principles[hit.id], score=hit.score))
+            whole_hits.append(principle_hit(memory, principles[hit.id], score=hit.score))
         else:
-            complete.append(background_hit(memory, aspects[hit.id], hit.score))
-    return complete
+            # The id of a background is its aspect.
+            aspect = cast("Aspect", hit.id)
+            whole_hits.append(background_hit(memory, aspect, hit.score))
+    return whole_hits
 
 
 # What the user's edits leave.
@@ -349,18 +347,19 @@ def with_edits(memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousM
 
 
 def _edited_background(memory: HeterogeneousMemory, edits: EntryEdits) -> dict[Aspect, Background]:
-    edited: dict[Aspect, Background] = {}
+    """Return what the user left of the background."""
+    remaining: dict[Aspect, Background] = {}
     for aspect, background in memory.background.items():
         entry = hit_as_entry(background_hit(memory, aspect))
         visible_entry = edits.visible_entry(entry)
         if visible_entry is None:
             continue
         if visible_entry.text == entry.text:
-            edited[aspect] = background
+            remaining[aspect] = background
         else:
             text = visible_entry.text.removeprefix(f"{aspect}: ")
-            edited[aspect] = background.replace(text=text)
-    return edited
+            remaining[aspect] = background.replace(text=text)
+    return remaining
 
 
 def _situation_entry(situation: Situation) -> Entry:
@@ -380,8 +379,10 @@ def _with_text(situation: Situation, text: str) -> Situation:
 
 
 def _with_need(topic: Topic, text: str) -> Topic:
+    """Return a topic that says what its user wrote, and nothing else."""
     return topic.replace(need=text.removeprefix("Need: "), solutions=(), preference="")
 
 
 def _with_need_type(principle: Principle, text: str) -> Principle:
+    """Return a principle that says what its user wrote, and nothing else."""
     return principle.replace(need_type=text.removeprefix("Type of need: "), preference="")

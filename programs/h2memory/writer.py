@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -85,6 +86,16 @@ class UserWriterSettings(MemorySettings):
     """What decides the memory: how it is written, and whether dialogues are read at all."""
 
     dialogues: bool
+
+
+@dataclass(frozen=True)
+class _NeedContext:
+    """What may explain a need, as the prompt that refines it shows it."""
+
+    background: str
+    """A line for each aspect; "" if nothing is known."""
+    recent_situations: str
+    """A line for each situation; "" if there are none."""
 
 
 class UserWriter(Writer[HeterogeneousMemory, Extraction]):
@@ -174,20 +185,19 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         # Υ = LLM(L), window by window.
         logs = item.spoken
         windows = log_windows(logs, self.settings.window)
-        links_by_window = gather(
-            [partial(self._link_logs, window, item.time) for window in windows]
-        )
-        links = [link for window_links in links_by_window for link in window_links]
+        link_calls = [partial(self._link_logs, window, item.time) for window in windows]
+        links: list[Link] = []
+        for links_of_window in gather(link_calls):
+            links.extend(links_of_window)
 
         # s_i = LLM(G_i), for all subgraphs at once.
         subgraphs = connected_subgraphs(logs, links)
-        descriptions = gather(
-            [partial(self._describe_subgraph, subgraph, item.time) for subgraph in subgraphs]
-        )
-
+        describe_calls = [
+            partial(self._describe_subgraph, subgraph, item.time) for subgraph in subgraphs
+        ]
         situations: list[Situation] = []
         failed_log_ids: set[str] = set()
-        for subgraph, situation in zip(subgraphs, descriptions, strict=True):
+        for subgraph, situation in zip(subgraphs, gather(describe_calls), strict=True):
             if situation is None:
                 failed_log_ids.update(log.id for log in subgraph.logs)
             else:
@@ -248,16 +258,17 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
     ) -> HeterogeneousMemory:
         """Return the memory with the situations of one more batch of logs.
 
-        Its background takes them in, and needs that wait are refined with the background before.
+        The background takes them in. At the same time, the needs that wait are refined with the
+        background as it was before.
         """
         memory_after = memory.with_situations(batch, situations)
         new_situations = memory_after.situations[len(memory.situations) :]
-        refine_needs = partial(self._refine_needs, memory)
         if not new_situations or not self.settings.use_background:
-            return memory_after.with_needs(refine_needs())
+            return memory_after.with_needs(self._refine_needs(memory))
 
+        refine = partial(self._refine_needs, memory)
         summarize = partial(self._summarize_background, memory, new_situations)
-        needs, sentences = gather([refine_needs, summarize])
+        needs, sentences = gather([refine, summarize])
         return memory_after.with_needs(needs).with_background(sentences, new_situations)
 
     def _summarize_background(
@@ -301,19 +312,9 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         near_situations = self._situations_near(memory, topics)
         calls: dict[str, partial[str | None]] = {}
         for topic in topics:
-            situations = near_situations[topic.id]
-            aspects = memory.aspects_behind(situations)
-            background = "\n".join(
-                f"{aspect}: {memory.background[aspect].text}" for aspect in aspects
-            )
-            # R(s); w/o M_G, situations still lead to a background, but are not shown.
-            recent_situations = ""
-            if self.settings.use_situations:
-                recent_situations = "\n".join(one_line(situation.text) for situation in situations)
-            if background or recent_situations:
-                calls[topic.id] = partial(
-                    self._refine_need, topic.need, background, recent_situations
-                )
+            context = self._context_of_need(memory, near_situations[topic.id])
+            if context.background or context.recent_situations:
+                calls[topic.id] = partial(self._refine_need, topic.need, context)
 
         needs: dict[str, str] = {}
         for topic_id, need in zip(calls, gather(list(calls.values())), strict=True):
@@ -321,12 +322,26 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
                 needs[topic_id] = need
         return needs
 
-    def _refine_need(self, need: str, background: str, recent_situations: str) -> str | None:
+    def _context_of_need(
+        self, memory: HeterogeneousMemory, situations: Sequence[Situation]
+    ) -> _NeedContext:
+        """Return what a prompt shows of situations near a need: these, and their backgrounds."""
+        background_lines: list[str] = []
+        for aspect in memory.aspects_behind(situations):
+            background_lines.append(f"{aspect}: {memory.background[aspect].text}")
+
+        # Without M_G, situations still lead to backgrounds, but are not shown.
+        situation_lines: list[str] = []
+        if self.settings.use_situations:
+            situation_lines = [one_line(situation.text) for situation in situations]
+        return _NeedContext("\n".join(background_lines), "\n".join(situation_lines))
+
+    def _refine_need(self, need: str, context: _NeedContext) -> str | None:
         """Ask for one need in full; None if no answer can be read."""
         prediction = self.try_call(
             self.refine,
-            overall_background=background,
-            recent_situations=recent_situations,
+            overall_background=context.background,
+            recent_situations=context.recent_situations,
             stated_need=need,
         )
         if prediction is None:
