@@ -7,8 +7,8 @@
 F_GB leads from a situation to the backgrounds of its aspects, F_TP from a topic to the principle
 that has it as a member.
 
-A session of the paper is a dialogue together with the logs before it. Here both are items of a
-history. An item of logs is a batch of the session.
+A session of the paper is a dialogue together with the logs before it. Here they are separate items
+of a history, and an item of logs is called a batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FEEDBACK_WORDS: dict[Feedback, str] = {
 """What prompts say of a solution, by the user's feedback."""
 
 
-# The docstrings of these classes, and their fields, are part of the key of stored memories.
+# The names, docstrings and fields of these classes are part of the key of stored memories.
 
 
 class Link(MemoryPart):

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -350,7 +350,7 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
 
     def _situations_near(
         self, memory: HeterogeneousMemory, topics: Sequence[Topic]
-    ) -> Mapping[str, list[Situation]]:
+    ) -> dict[str, list[Situation]]:
         """Return R(s) by topic id: the k situations of its own session nearest to each need."""
         topics_by_session: dict[tuple[str, ...], list[Topic]] = {}
         for topic in topics:
