@@ -1,190 +1,244 @@
-"""H2Memory's extraction: situations and background from logs, topics and needs from dialogues."""
+"""What H2Memory reads from one item by itself: the log graph of logs, or the topics of a dialogue.
+
+Nothing here asks a model. Functions prepare prompts and repair answers: a model may claim links
+that are impossible, or topics that leave turns out.
+
+    logs      ─> `log_windows` ─ links claimed ─> `valid_links` ─> `connected_subgraphs`
+    dialogue  ─ outlines drafted ─> `topics_from_outlines`
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from itertools import accumulate
+from typing import get_args
 
-from ...memory.entry import Entry
-from ...memory.search.embedder import Embedder
-from ...memory.search.index import Index
-from ...records import Item, Turn, latest
-from ...signatures.h2memory import AspectSummary, DraftOutline, LogLinks
+from ...records import Item, Turn
+from ...signatures.h2memory import DraftOutline, LogLinks
 from ...text import one_line
 from ..writer import ExtractionFailed
-from .._component import CallPredictor
-from ..threads import gather
-from .memory import ASPECTS, KINDS, Aspect, HeterogeneousMemory, Link, Situation, Solution, Topic, earliest
+from .memory import Link, LinkKind, Situation, Solution, Topic
+
+LINK_KINDS: tuple[LinkKind, ...] = get_args(LinkKind)
 
 
-def accepted(ids: Sequence[str], first: int, claims: Sequence[LogLinks]) -> list[Link]:
-    """The claimed links of some logs that can be, by log and kind, each once.
+@dataclass(frozen=True)
+class LogExtraction:
+    """What was read from an item of logs."""
 
-    Left out are links of a log that was not asked about, which are those from `first` on, links to a log that was not
-    shown or is not earlier, and follows where caused_by holds.
+    situations: tuple[Situation, ...] = ()
+    """M_G^j, without ids."""
+    failed_log_ids: frozenset[str] = frozenset()
+    """Ids of the logs that are in no situation, because no answer could be read."""
+
+
+@dataclass(frozen=True)
+class DialogueExtraction:
+    """What was read from a dialogue."""
+
+    topics: tuple[Topic, ...] = ()
+    """T, without ids and not refined."""
+
+
+Extraction = LogExtraction | DialogueExtraction | ExtractionFailed | None
+"""What was read from an item; None for a profile, which is passed over."""
+
+
+@dataclass(frozen=True)
+class LogWindow:
+    """Some logs of a session whose links are asked for, with the logs before them."""
+
+    logs: tuple[Turn, ...]
+    """All logs that the prompt shows, oldest first."""
+    first: int
+    """The position of the first log whose links are asked for; those before it are only shown."""
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """A connected subgraph G_i of a log graph."""
+
+    logs: tuple[Turn, ...]
+    """Its nodes, oldest first."""
+    links: tuple[Link, ...]
+    """Its edges."""
+
+    def lines(self, time: datetime | None) -> list[str]:
+        """Return a line for every log, which ends with its links.
+
+            [L1:4] (3 May 2024, Friday 13:00) phone: refund <caused_by L1:1, L1:2; follows L1:3>
+
+        Args:
+            time: When logs without a time of their own were written.
+        """
+        return [log.line(time) + self._links_of(log.id) for log in self.logs]
+
+    def _links_of(self, log_id: str) -> str:
+        """Return the links of a log as the end of its line; "" if it has none."""
+        parts: list[str] = []
+        for kind in LINK_KINDS:
+            earlier_ids: list[str] = []
+            for link in self.links:
+                if link.later == log_id and link.kind == kind:
+                    earlier_ids.append(link.earlier)
+            if earlier_ids:
+                parts.append(f"{kind} {', '.join(earlier_ids)}")
+
+        if not parts:
+            return ""
+        return f" <{'; '.join(parts)}>"
+
+
+def log_windows(logs: Sequence[Turn], size: int) -> list[LogWindow]:
+    """Return windows of `size` logs, each shown with up to `size` logs before it (appendix C).
+
+    The first log has no predecessor. So there is nothing to ask for if it is the only one.
     """
-    place = {id: n for n, id in enumerate(ids)}
-    found: dict[tuple[str, str], Link] = {}
-    for kind in KINDS:
-        for row in claims:
-            for other in getattr(row, kind):
-                later, earlier = place.get(row.log_id, -1), place.get(other, -1)
-                if first <= later and 0 <= earlier < later:
-                    found.setdefault((row.log_id, other), Link(later=row.log_id, kind=kind, earlier=other))
-    return sorted(found.values(), key=lambda link: (place[link.later], place[link.earlier]))
-
-
-def components(ids: Sequence[str], links: Iterable[Link]) -> list[list[str]]:
-    """The groups of logs that links join, by their first log; within a group oldest first."""
-    groups = {log: [log] for log in ids}
-    for link in links:
-        a, b = groups[link.earlier], groups[link.later]
-        if a is not b:
-            a += b
-            groups.update(dict.fromkeys(b, a))
-    distinct = {id(group): group for group in groups.values()}.values()
-    return [sorted(group, key=ids.index) for group in distinct]
-
-
-def situations_of(item: Item, size: int, ask: CallPredictor) -> tuple[list[Situation], set[str]]:
-    """M_G of one session: a situation for every group of linked logs, and the logs of groups that got none."""
-    logs = item.spoken
-    ids = [log.id for log in logs]
-    # The first log has no predecessor: alone it has no link to ask for.
-    parts = range(0, len(logs), size) if len(logs) > 1 else ()
-    found = gather(
-        [lambda n=n: _linked(logs[max(0, n - size) : n + size], min(n, size), item.time, ask) for n in parts]
-    )
-    links = [edge for edges in found for edge in edges]
-    groups = components(ids, links)
-    drawn = gather([lambda group=group: _described(logs, item.time, group, links, ask) for group in groups])
-    lost = {id for group, one in zip(groups, drawn, strict=True) if one is None for id in group}
-    return [situation for situation in drawn if situation is not None], lost
-
-
-def updated(memory: HeterogeneousMemory, situations: Sequence[Situation], ask: CallPredictor) -> dict[Aspect, str]:
-    """M_B(j) from M_B(j-1) and the situations of session j: the new sentence of each aspect that changes."""
-    until = latest(*(situation.time for situation in situations))
-    known = {aspect: background.text for aspect, background in memory.background.items()}
-    said = ask(
-        "update_background",
-        background_before="\n".join(f"{aspect}: {known.get(aspect, '')}".rstrip() for aspect in ASPECTS),
-        span_before=_span(memory.since, memory.until),
-        situations_since=[situation.text for situation in situations],
-        span_since=_span(earliest(situation.since for situation in situations), until),
-    )
-    written: Sequence[AspectSummary] = said.updating_content or [] if said else []
-    return {part.aspect: one_line(part.summary) for part in written if part.summary.strip()}
-
-
-def _linked(logs: Sequence[Turn], first: int, time: datetime | None, ask: CallPredictor) -> list[Link]:
-    """The links of the logs from one on, to all that are shown; none where the output stays unparseable."""
-    said = ask(
-        "link",
-        device_logs="\n".join(log.line(time) for log in logs),
-        first_log=logs[first].id,
-        last_log=logs[-1].id,
-    )
-    return accepted([log.id for log in logs], first, (said.links or []) if said else [])
-
-
-def _described(
-    logs: Sequence[Turn], time: datetime | None, group: Sequence[str], links: Sequence[Link], ask: CallPredictor
-) -> Situation | None:
-    chosen = [log for log in logs if log.id in group]
-    own = [link for link in links if link.later in group]
-    said = ask("describe", linked_logs="\n".join(log.line(time) + _tail(log.id, own) for log in chosen))
-    text = one_line(said.found_situation.situation) if said and said.found_situation else ""
-    if not said or not text:
-        return None
-    times = [log.time or time for log in chosen]
-    about = {"aspects": tuple(said.found_situation.aspects), "sources": tuple(group), "links": tuple(own)}
-    return Situation(text=text, since=earliest(times), time=latest(*times), **about)
-
-
-def _tail(id: str, links: Sequence[Link]) -> str:
-    """` <caused_by l1, l2; follows l3>`, or nothing."""
-    kinds = {kind: [link.earlier for link in links if (link.later, link.kind) == (id, kind)] for kind in KINDS}
-    said = "; ".join(f"{kind} {', '.join(ids)}" for kind, ids in kinds.items() if ids)
-    return f" <{said}>" if said else ""
-
-
-def _span(since: datetime | None, until: datetime | None) -> str:
-    if since is None or until is None:
-        return "unknown"
-    return f"{since:%Y-%m-%d} to {until:%Y-%m-%d}"
-
-
-def topics_of(item: Item, ask: CallPredictor) -> list[Topic] | ExtractionFailed:
-    """T of one dialogue; outlines without a need are left out."""
-    turns = item.spoken
-    if not turns:
+    if len(logs) < 2:
         return []
-    said = ask("outline", conversation="\n".join(turn.line(item.time) for turn in turns))
-    if said is None:
-        return ExtractionFailed()
-    drafts: Sequence[DraftOutline] = said.outlines or []
-    kept = [draft for draft in drafts if draft.requirement.strip()]
-    sources = tiled([draft.turn_span for draft in kept], [turn.id for turn in turns])
-    return [_topic(draft, own, item.time) for draft, own in zip(kept, sources, strict=True)]
+
+    windows: list[LogWindow] = []
+    for start in range(0, len(logs), size):
+        shown_from = max(0, start - size)
+        shsubgraph_logs = tuple(logs[shown_from : start + size])
+        windows.append(LogWindow(shsubgraph_logs, first=start - shown_from))
+    return windows
 
 
-def refined(
-    memory: HeterogeneousMemory, topics: Sequence[Topic], ask: CallPredictor, embedder: Embedder, k: int, situated: bool
-) -> dict[str, str]:
-    """The needs of topics in full, all at once, by topic id; a topic of an unknown session keeps its need.
+def valid_links(log_ids: Sequence[str], first: int, claims: Sequence[LogLinks]) -> list[Link]:
+    """Return the claimed links that are possible, ordered by later log, then by earlier log.
 
-    A prompt is shown the `k` situations that are nearest, if it is `situated`, and the backgrounds that they lead to.
+    A link goes from a log that was asked about to an earlier log that was shown. Two logs have one
+    link: where caused_by holds, follows is left out (step 1-1, rule 3).
+
+    Args:
+        log_ids: Ids of the logs that the prompt showed, oldest first.
+        first: The position of the first log that was asked about.
+        claims: The links that a model claims.
     """
-    near = nearest(memory, topics, embedder, k)
-    inputs = {
-        topic.id: {
-            "overall_background": "\n".join(f"{a}: {memory.background[a].text}" for a in memory.behind(near[topic.id])),
-            "recent_situations": "\n".join(one_line(situation.text) for situation in near[topic.id])
-            if situated
-            else "",
-            "stated_need": topic.need,
-        }
-        for topic in topics
-    }
-    asked = [id for id, given in inputs.items() if given["overall_background"] or given["recent_situations"]]
-    said = gather([lambda id=id: ask("refine", **inputs[id]) for id in asked])
-    return {id: one_line(one.detailed_need) for id, one in zip(asked, said, strict=True) if one}
+    positions = {log_id: position for position, log_id in enumerate(log_ids)}
+    links: dict[tuple[str, str], Link] = {}
+    for link in _claimed_links(claims):
+        later = positions.get(link.later)
+        earlier = positions.get(link.earlier)
+        if later is None or earlier is None:
+            continue
+        if later >= first and earlier < later:
+            # The first link of two logs stays, and those of caused_by come first.
+            links.setdefault((link.later, link.earlier), link)
+
+    return sorted(links.values(), key=lambda link: (positions[link.later], positions[link.earlier]))
 
 
-def nearest(
-    memory: HeterogeneousMemory, topics: Sequence[Topic], embedder: Embedder, k: int
-) -> dict[str, list[Situation]]:
-    """R(s): the situations of a topic's own session that are nearest to its need, by topic id."""
-    found: dict[str, list[Situation]] = {topic.id: [] for topic in topics}
-    known = {situation.id: situation for situation in memory.situations}
-    for own in dict.fromkeys(topic.own for topic in topics):
-        index = Index(embedder)
-        index.add(Entry(id=situation.id, text=situation.text) for situation in memory.of(own))
-        mine = [topic for topic in topics if topic.own == own]
-        for topic, hits in zip(mine, index.search([topic.need for topic in mine], k), strict=True):
-            found[topic.id] = [known[hit.id] for hit in hits]
-    return found
+def _claimed_links(claims: Sequence[LogLinks]) -> list[Link]:
+    """Return all claimed links: those of caused_by, then those of follows."""
+    caused_by_links: list[Link] = []
+    follows_links: list[Link] = []
+    for claim in claims:
+        for earlier in claim.caused_by:
+            caused_by_links.append(Link(later=claim.log_id, kind="caused_by", earlier=earlier))
+        for earlier in claim.follows:
+            follows_links.append(Link(later=claim.log_id, kind="follows", earlier=earlier))
+    return caused_by_links + follows_links
 
 
-def _topic(draft: DraftOutline, sources: tuple[str, ...], time: datetime | None) -> Topic:
-    solutions = [
-        Solution(text=one_line(one.solution), feedback=one_line(one.user_feedback), kind=one.feedback_type)
-        for one in draft.solution_list
-        if one.solution.strip()
-    ]
-    about = {"solutions": tuple(solutions), "preference": one_line(draft.preference)}
-    return Topic(need=one_line(draft.requirement), sources=sources, time=time, **about)
+def connected_subgraphs(logs: Sequence[Turn], links: Sequence[Link]) -> list[Subgraph]:
+    """Return the connected subgraphs {G_1, ..., G_g} of a log graph, by their first log.
 
+    A log without links is a subgraph of its own.
 
-def tiled(named: Sequence[Sequence[str]], ids: Sequence[str]) -> list[tuple[str, ...]]:
-    """The turns of each topic, whose first and last one a model named, in the order of the topics.
-
-    They tile the dialogue: where a topic begins counts; it ends where a later one begins, the first begins with the
-    dialogue, the last ends with it. One that begins nowhere, or before the one before it, shares the turns of that one.
+    Args:
+        logs: All logs of the session, oldest first.
+        links: The relation set Υ.
     """
-    place = {id: n for n, id in enumerate(ids)}
-    first = (min((place[id] for id in each if id in place), default=0) for each in named[1:])
-    starts = list(accumulate(first, max, initial=0))[: len(named)]
-    return [tuple(ids[start : min((later for later in starts if later > start), default=None)]) for start in starts]
+    # Number every log, and let logs that a link joins have the same number.
+    numbers = {log.id: number for number, log in enumerate(logs)}
+    for link in links:
+        earlier_number = numbers[link.earlier]
+        later_number = numbers[link.later]
+        for log_id, number in numbers.items():
+            if number == later_number:
+                numbers[log_id] = earlier_number
+
+    logs_by_number: dict[int, list[Turn]] = {}
+    links_by_number: dict[int, list[Link]] = {}
+    for log in logs:
+        logs_by_number.setdefault(numbers[log.id], []).append(log)
+    for link in links:
+        links_by_number.setdefault(numbers[link.later], []).append(link)
+
+    subgraphs: list[Subgraph] = []
+    for number, subgraph_logs in logs_by_number.items():
+        subgraph_links = links_by_number.get(number, [])
+        subgraphs.append(Subgraph(tuple(subgraph_logs), tuple(subgraph_links)))
+    return subgraphs
+
+
+def topics_from_outlines(drafts: Sequence[DraftOutline], item: Item) -> list[Topic]:
+    """Return the topics T of a dialogue, without ids; an outline without a need is left out."""
+    outlines = [draft for draft in drafts if draft.requirement.strip()]
+    spans = [outline.turn_span for outline in outlines]
+    turn_ids = [turn.id for turn in item.spoken]
+
+    topics: list[Topic] = []
+    for outline, sources in zip(outlines, turns_of_topics(spans, turn_ids), strict=True):
+        topic = Topic(
+            need=one_line(outline.requirement),
+            solutions=_solutions_of(outline),
+            preference=one_line(outline.preference),
+            sources=sources,
+            time=item.time,
+        )
+        topics.append(topic)
+    return topics
+
+
+def _solutions_of(outline: DraftOutline) -> tuple[Solution, ...]:
+    """Return the solutions of an outline; one without words is left out."""
+    solutions: list[Solution] = []
+    for draft in outline.solution_list:
+        if draft.solution.strip():
+            solution = Solution(
+                text=one_line(draft.solution),
+                feedback=one_line(draft.user_feedback),
+                kind=draft.feedback_type,
+            )
+            solutions.append(solution)
+    return tuple(solutions)
+
+
+def turns_of_topics(
+    spans: Sequence[Sequence[str]], turn_ids: Sequence[str]
+) -> list[tuple[str, ...]]:
+    """Return the ids of the turns of each topic, so that the topics cover the dialogue.
+
+    The first topic begins with the dialogue. A topic ends where a later one begins, and the last
+    ends with the dialogue. A topic that begins nowhere, or before the previous one, shares the
+    turns of that one.
+
+    Args:
+        spans: For each topic, the ids of the turns that a model named as its first and its last.
+        turn_ids: Ids of all turns of the dialogue.
+    """
+    starts = _starts_of_topics(spans, turn_ids)
+    turns: list[tuple[str, ...]] = []
+    for start in starts:
+        later_starts = [other for other in starts if other > start]
+        end = min(later_starts, default=len(turn_ids))
+        turns.append(tuple(turn_ids[start:end]))
+    return turns
+
+
+def _starts_of_topics(spans: Sequence[Sequence[str]], turn_ids: Sequence[str]) -> list[int]:
+    """Return the position of the first turn of each topic, in ascending order."""
+    positions = {turn_id: position for position, turn_id in enumerate(turn_ids)}
+    starts: list[int] = []
+    for span in spans:
+        if not starts:
+            starts.append(0)
+            continue
+        named_positions = [positions[turn_id] for turn_id in span if turn_id in positions]
+        named_start = min(named_positions, default=0)
+        starts.append(max(named_start, starts[-1]))
+    return starts

@@ -1,10 +1,14 @@
-"""The memory of H2Memory: situations and background from logs, topics and principles from dialogues (Mem-PAL, M).
+"""The memory of H2Memory, M = {M_G, M_B, M_T, M_P} (Mem-PAL, "Memory Construction").
 
-               concrete                    abstract
-    logs       situations (M_G)  ──────>  background (M_B), a sentence per aspect
-    dialogues  topics (M_T)      ──────>  principles (M_P)
+               concrete                     abstract
+    logs       situations (M_G)  ─ F_GB ─>  background (M_B), a sentence per aspect
+    dialogues  topics (M_T)      ─ F_TP ─>  principles (M_P)
 
-A situation leads to the backgrounds of its aspects, a topic to the principle that has it as a member.
+F_GB leads from a situation to the backgrounds of its aspects, F_TP from a topic to the principle
+that has it as a member.
+
+A session of the paper is a dialogue together with the logs before it. Here they are separate items
+of a history, and an item of logs is called a batch.
 """
 
 from __future__ import annotations
@@ -18,38 +22,47 @@ from pydantic import Field
 
 from ...memory.memory import Memory, MemoryPart
 from ...records import Item, comparable, latest
-from ...signatures.h2memory import ASPECTS, Aspect
+from ...records.query import About
+from ...signatures.h2memory import ASPECTS, Aspect, Feedback
 
 LinkKind = Literal["caused_by", "follows"]
-KINDS: tuple[LinkKind, ...] = ("caused_by", "follows")
-"""In the order in which they count."""
-Content = Literal["needs", "solutions"]
-"""What is to be seen of a topic or principle: the need alone, or solutions and preferences too."""
-Feedback = Literal["pos", "neg", "others"]
-_FEEDBACK = {"pos": "liked", "neg": "rejected", "others": "undecided"}
+
+_FEEDBACK_WORDS: dict[Feedback, str] = {
+    "pos": "liked",
+    "neg": "rejected",
+    "others": "undecided",
+}
+"""What prompts say of a solution, by the user's feedback."""
+
+
+# The names, docstrings and fields of these classes are part of the key of stored memories.
 
 
 class Link(MemoryPart):
     """One edge of a log graph."""
 
     later: str
-    """Id of the log that goes back to the other one."""
+    """Id of the log that was caused by the earlier one, or follows it."""
     kind: LinkKind
     earlier: str
+    """Id of the earlier log."""
 
 
 class Situation(MemoryPart):
     """The situation of a group of linked logs."""
 
     id: str = ""
+    """s1, s2, ... in the order in which situations were written."""
     batch: str = ""
     """Id of the item of logs it comes from."""
     text: str
     aspects: tuple[Aspect, ...] = ()
+    """The aspects of the background that it belongs to (F_GB)."""
     sources: tuple[str, ...] = ()
     """Ids of its logs, oldest first."""
     links: tuple[Link, ...] = ()
     since: datetime | None = None
+    """When its first log was written."""
     time: datetime | None = None
     """When its last log was written."""
 
@@ -59,54 +72,69 @@ class Solution(MemoryPart):
 
     text: str
     feedback: str = ""
+    """What the user thinks of it, in words."""
     kind: Feedback = "others"
 
     def line(self) -> str:
-        """`a walk at noon (rejected: too little time)`."""
-        said = f"{_FEEDBACK[self.kind]}: {self.feedback}" if self.feedback else _FEEDBACK[self.kind]
-        return f"{self.text} ({said})"
+        """Return the solution with its feedback: `a walk at noon (rejected: too little time)`."""
+        opinion = _FEEDBACK_WORDS[self.kind]
+        if self.feedback:
+            opinion = f"{opinion}: {self.feedback}"
+        return f"{self.text} ({opinion})"
 
 
 class Topic(MemoryPart):
     """The outline of one topic."""
 
     id: str = ""
+    """t1, t2, ... in the order in which topics were written."""
     dialogue: str = ""
     """Id of the session it was talked about in."""
     need: str
-    """What the user needed; as refined, once it is."""
+    """What the user needs: the refined need once there is one, else the stated need."""
     stated: str = ""
-    """The need as the dialogue has it."""
+    """The need r as the dialogue states it."""
     solutions: tuple[Solution, ...] = ()
+    """The solutions o, with the user's feedback."""
     preference: str = ""
+    """The kind of solution p that the user prefers for this need."""
     sources: tuple[str, ...] = ()
     """Ids of its turns."""
     time: datetime | None = None
     own: tuple[str, ...] = ()
-    """Ids of the items of logs that came before its dialogue."""
+    """Ids of the batches of logs that came before its dialogue."""
 
-    def text(self, content: Content | None = None) -> str:
-        """The need alone, or with what was proposed and preferred (also where no content is asked for)."""
-        if content == "needs":
+    def text(self, about: About | None = None) -> str:
+        """Return the need, and unless `about` is "needs" also the solutions and the preference."""
+        if about == "needs":
             return f"Need: {self.need}"
-        proposed = "; ".join(solution.line() for solution in self.solutions)
-        parts = (("Need", self.need), ("Proposed", proposed), ("Preference", self.preference))
-        return " | ".join(f"{name}: {part}" for name, part in parts if part)
+
+        parts: list[str] = []
+        if self.need:
+            parts.append(f"Need: {self.need}")
+        if self.solutions:
+            proposed = "; ".join(solution.line() for solution in self.solutions)
+            parts.append(f"Proposed: {proposed}")
+        if self.preference:
+            parts.append(f"Preference: {self.preference}")
+        return " | ".join(parts)
 
 
 class Principle(MemoryPart):
     """One type of need, and what the user prefers for it."""
 
     id: str
+    """p1, p2, ... in the order in which principles were made."""
     need_type: str
+    """The type of need, γ."""
     preference: str = ""
-    """The principle itself; empty where the topics showed no preference."""
+    """The principle itself, ρ; empty where the topics showed no preference."""
     members: tuple[str, ...] = ()
     """Ids of its topics, in the order in which they came in."""
 
-    def text(self, content: Content | None = None) -> str:
-        """The type of need alone, or with the principle (also where no content is asked for)."""
-        if content == "needs" or not self.preference:
+    def text(self, about: About | None = None) -> str:
+        """Return the type of need, and unless `about` is "needs" also the principle."""
+        if about == "needs" or not self.preference:
             return f"Type of need: {self.need_type}"
         return f"Type of need: {self.need_type} | Principle: {self.preference}"
 
@@ -123,107 +151,191 @@ class HeterogeneousMemory(Memory):
     """What is kept for one user."""
 
     situations: tuple[Situation, ...] = ()
+    """M_G, of all sessions."""
     background: dict[Aspect, Background] = Field(default_factory=dict[Aspect, Background])
+    """M_B. An aspect of which nothing is known is left out."""
     since: datetime | None = None
     """When the first situation of the background began."""
     until: datetime | None = None
     """When the last situation of the background was over."""
     batches: tuple[str, ...] = ()
-    """Ids of the items of logs since the last dialogue; after a dialogue, those that came before it."""
+    """Ids of the batches of logs since the last dialogue; after a dialogue, those before it."""
     answered: bool = False
     """Whether the dialogue that follows those logs has come."""
     topics: tuple[Topic, ...] = ()
+    """M_T."""
     waiting: tuple[str, ...] = ()
     """Ids of the topics whose need is to be refined."""
     principles: tuple[Principle, ...] = ()
+    """M_P."""
     clustered: int = 0
     """Topics that the principles were made from by clustering; later ones joined one by one."""
     ended: datetime | None = None
     """The latest time of any item."""
 
     def continue_from(self, finalized: Any) -> Self:
-        """Principles are made once; later topics join them."""
+        """Return the finalized memory: principles are made once, and later topics join them."""
         return finalized
 
     @property
-    def recent(self) -> tuple[Situation, ...]:
-        """The situations of the current session: of the logs since the last dialogue, or else before it."""
-        return self.of(self.batches)
+    def current_situations(self) -> tuple[Situation, ...]:
+        """M_G^j, the situations of the current session.
 
-    def of(self, batches: Iterable[str]) -> tuple[Situation, ...]:
-        """The situations of some items of logs."""
-        wanted = set(batches)
-        return tuple(situation for situation in self.situations if situation.batch in wanted)
+        Its logs are those since the last dialogue. If there are none, it is the session of that
+        dialogue.
+        """
+        return self.situations_of(self.batches)
 
-    def behind(self, situations: Iterable[Situation]) -> list[Aspect]:
-        """F_GB: the aspects of situations that there is a background of, in the fixed order of aspects."""
-        named = {aspect for situation in situations for aspect in situation.aspects}
-        return [aspect for aspect in ASPECTS if aspect in named and aspect in self.background]
+    def situations_of(self, batches: Iterable[str]) -> tuple[Situation, ...]:
+        """Return the situations of some batches of logs."""
+        batch_ids = set(batches)
+        return tuple(situation for situation in self.situations if situation.batch in batch_ids)
 
-    def above(self, topics: Iterable[Topic]) -> list[Principle]:
-        """F_TP: the principles of topics, each once, in the order of the topics."""
-        found = (self._principles.get(topic.id) for topic in topics)
-        return list({principle.id: principle for principle in found if principle}.values())
+    def aspects_behind(self, situations: Iterable[Situation]) -> list[Aspect]:
+        """Return F_GB: those aspects of situations that have a background, ordered as `ASPECTS`."""
+        named_aspects: set[Aspect] = set()
+        for situation in situations:
+            named_aspects.update(situation.aspects)
+        known_aspects = named_aspects.intersection(self.background)
+        return [aspect for aspect in ASPECTS if aspect in known_aspects]
+
+    def principles_above(self, topics: Iterable[Topic]) -> list[Principle]:
+        """Return F_TP: the principles of topics, each once, in the order of the topics."""
+        principles: dict[str, Principle] = {}
+        for topic in topics:
+            principle = self._principles_by_topic.get(topic.id)
+            if principle is not None:
+                principles[principle.id] = principle
+        return list(principles.values())
+
+    def source_turns(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Return the ids of the turns that some situations and topics rest on, each once."""
+        turn_ids: list[str] = []
+        for part_id in ids:
+            turn_ids.extend(self._sources_by_part.get(part_id, ()))
+        return tuple(dict.fromkeys(turn_ids))
+
+    def unassigned_topics(self) -> list[Topic]:
+        """Return the topics that belong to no principle."""
+        return [topic for topic in self.topics if topic.id not in self._principles_by_topic]
+
+    def waiting_topics(self) -> list[Topic]:
+        """Return the topics whose need is to be refined."""
+        return [topic for topic in self.topics if topic.id in self.waiting]
 
     @cached_property
-    def _principles(self) -> dict[str, Principle]:
-        return {id: principle for principle in self.principles for id in principle.members}
+    def _principles_by_topic(self) -> dict[str, Principle]:
+        """The principles, by the ids of their topics."""
+        principles: dict[str, Principle] = {}
+        for principle in self.principles:
+            for topic_id in principle.members:
+                principles[topic_id] = principle
+        return principles
 
     @cached_property
-    def _sources(self) -> dict[str, tuple[str, ...]]:
+    def _sources_by_part(self) -> dict[str, tuple[str, ...]]:
+        """The ids of source turns, by the id of the situation or topic."""
         parts: tuple[Situation | Topic, ...] = (*self.situations, *self.topics)
         return {part.id: part.sources for part in parts}
 
-    def turns(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Ids of the turns that situations and topics rest on, each once."""
-        return tuple(dict.fromkeys(turn for id in ids for turn in self._sources.get(id, ())))
+    def with_time_of(self, item: Item) -> Self:
+        """Return the memory that knows when its latest item was."""
+        turn_times = [turn.time for turn in item.turns]
+        return self.replace(ended=latest(self.ended, *turn_times, item.time))
 
-    def unassigned(self) -> list[Topic]:
-        """The topics that belong to no principle."""
-        return [topic for topic in self.topics if topic.id not in self._principles]
+    def with_situations(self, batch: str, situations: Sequence[Situation]) -> Self:
+        """Return the memory with the situations of one more batch of logs.
 
-    def at(self, item: Item) -> HeterogeneousMemory:
-        """The memory that knows when its latest item was."""
-        times = [turn.time for turn in item.turns if turn.time] + [item.time]
-        return self.replace(ended=latest(self.ended, *times))
+        Args:
+            batch: Id of the batch.
+            situations: The situations; they get their ids here.
+        """
+        new_situations: list[Situation] = []
+        for number, situation in enumerate(situations, start=len(self.situations) + 1):
+            new_situations.append(situation.replace(id=f"s{number}", batch=batch))
 
-    def with_situations(self, batch: str, situations: Sequence[Situation]) -> HeterogeneousMemory:
-        """The memory with the situations of one more item of logs, which get their ids."""
-        first = len(self.situations) + 1
-        new = [situation.replace(id=f"s{n}", batch=batch) for n, situation in enumerate(situations, first)]
+        # Logs that come after a dialogue begin a new session.
         batches = (batch,) if self.answered else (*self.batches, batch)
-        return self.replace(situations=(*self.situations, *new), batches=batches, answered=False)
-
-    def with_background(self, texts: Mapping[Aspect, str], situations: Sequence[Situation]) -> HeterogeneousMemory:
-        """The memory whose background has new sentences for some aspects, made from further situations."""
-        changed = dict(self.background)
-        for aspect, text in texts.items():
-            before = changed[aspect].situations if aspect in changed else ()
-            new = [situation.id for situation in situations if aspect in situation.aspects]
-            changed[aspect] = Background(text=text, situations=tuple(dict.fromkeys((*before, *new))))
         return self.replace(
-            background={aspect: changed[aspect] for aspect in ASPECTS if aspect in changed},
-            since=self.since or earliest(situation.since or situation.time for situation in situations),
-            until=latest(self.until, *(situation.time for situation in situations)),
+            situations=(*self.situations, *new_situations), batches=batches, answered=False
         )
 
-    def with_topics(self, dialogue: str, topics: Sequence[Topic]) -> HeterogeneousMemory:
-        """The memory with the topics of one more dialogue, which get their ids; not refined yet."""
-        own = () if self.answered else self.batches
-        first = len(self.topics) + 1
-        new = [
-            topic.replace(id=f"t{n}", dialogue=dialogue, own=own, stated=topic.need)
-            for n, topic in enumerate(topics, first)
-        ]
-        waiting = (*self.waiting, *(topic.id for topic in new))
-        return self.replace(topics=(*self.topics, *new), waiting=waiting, answered=True)
+    def with_background(
+        self, sentences: Mapping[str, str], situations: Sequence[Situation]
+    ) -> Self:
+        """Return the memory M_B^(j) after its background took in the situations M_G^j.
 
-    def with_needs(self, needs: Mapping[str, str]) -> HeterogeneousMemory:
-        """The memory with refined needs, by topic id; no topic is pending."""
-        topics = (topic.replace(need=needs[topic.id]) if needs.get(topic.id) else topic for topic in self.topics)
+        Args:
+            sentences: The new sentence of every aspect that changes, by aspect.
+            situations: The situations of session j.
+        """
+        background: dict[Aspect, Background] = {}
+        for aspect in ASPECTS:
+            before = self.background.get(aspect)
+            if aspect in sentences:
+                background[aspect] = _rewrite_background(
+                    before, sentences[aspect], aspect, situations
+                )
+            elif before is not None:
+                background[aspect] = before
+
+        first_time = earliest(situation.since or situation.time for situation in situations)
+        last_time = latest(*[situation.time for situation in situations])
+        return self.replace(
+            background=background,
+            since=self.since or first_time,
+            until=latest(self.until, last_time),
+        )
+
+    def with_topics(self, dialogue: str, topics: Sequence[Topic]) -> Self:
+        """Return the memory with the topics of one more dialogue; their needs wait to be refined.
+
+        Args:
+            dialogue: Id of the session.
+            topics: The topics; they get their ids here.
+        """
+        # A second dialogue without new logs has no logs of its own.
+        session_batches = () if self.answered else self.batches
+        new_topics: list[Topic] = []
+        for number, topic in enumerate(topics, start=len(self.topics) + 1):
+            new_topics.append(
+                topic.replace(
+                    id=f"t{number}", dialogue=dialogue, own=session_batches, stated=topic.need
+                )
+            )
+
+        new_ids = [topic.id for topic in new_topics]
+        return self.replace(
+            topics=(*self.topics, *new_topics),
+            waiting=(*self.waiting, *new_ids),
+            answered=True,
+        )
+
+    def with_needs(self, needs: Mapping[str, str]) -> Self:
+        """Return the memory with refined needs; no topic waits any more.
+
+        Args:
+            needs: Needs by topic id. A topic without one, or with an empty one, stays as it is.
+        """
+        topics: list[Topic] = []
+        for topic in self.topics:
+            need = needs.get(topic.id)
+            topics.append(topic.replace(need=need) if need else topic)
         return self.replace(topics=tuple(topics), waiting=())
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:
-    """The first of some times; None without any."""
-    return min((time for time in times if time), key=comparable, default=None)
+    """Return the earliest of some times, any of which may be missing; None if all are."""
+    known_times = [time for time in times if time]
+    return min(known_times, key=comparable, default=None)
+
+
+def _rewrite_background(
+    before: Background | None, sentence: str, aspect: Aspect, situations: Sequence[Situation]
+) -> Background:
+    """Return the background of an aspect with a new sentence, made from further situations."""
+    situation_ids = list(before.situations) if before else []
+    for situation in situations:
+        if aspect in situation.aspects:
+            situation_ids.append(situation.id)
+    return Background(text=sentence, situations=tuple(dict.fromkeys(situation_ids)))

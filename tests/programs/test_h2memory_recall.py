@@ -44,13 +44,13 @@ def test_each_part_is_recalled_in_its_order(recalled):
     }
     assert [hit.id[0] for hit in context.hits] == [*"sss", "w", *"ttt", "p", "p"]
     topics = [topic for hit in part(context, "t") for topic in memory.topics if topic.id == hit.id]
-    assert [hit.id for hit in part(context, "p")] == [principle.id for principle in memory.above(topics)]
+    assert [hit.id for hit in part(context, "p")] == [principle.id for principle in memory.principles_above(topics)]
     assert {source[:3] for hit in part(context, "s") for source in hit.sources} == {"L6:"}
     assert [hit.text for hit in context.hits if hit.id == "work"] == ["work: known 2+4+6"]
     assert all("sleeping" in hit.text for hit in part(context, "t"))
     principle = part(context, "p")[0]
     assert principle.score == part(context, "t")[0].score
-    assert principle.sources == memory.turns(memory.principles[int(principle.id[1:]) - 1].members) != ()
+    assert principle.sources == memory.source_turns(memory.principles[int(principle.id[1:]) - 1].members) != ()
     work = next(hit for hit in context.hits if hit.id == "work")
     assert {source[:3] for source in work.sources} == {"L2:", "L4:", "L6:"}
     assert (context.counts["tokens"], context.counts["calls"]) == (round(len(context.text()) / 4), 0)

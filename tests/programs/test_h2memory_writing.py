@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from mempiler import Behavior, History, Logs, Profile, Session, Turn, build
 from mempiler.engines.embedders import embedder
-from mempiler.programs.h2memory.extraction import accepted, components, tiled
+from mempiler.programs.h2memory.extraction import connected_subgraphs, turns_of_topics, valid_links
 from mempiler.programs.h2memory.memory import Link
-from mempiler.programs.h2memory.principles import assigned, clusters
+from mempiler.programs.h2memory.principles import Centre, cluster_rows, nearest_centres
 from mempiler.programs.writing import finalize_memory, write_items
 from mempiler.signatures.h2memory import LogLinks
 
@@ -85,7 +85,7 @@ def test_logs_before_one_dialogue_belong_to_it_and_a_second_dialogue_has_none(li
     first, dialogue, second, other = history.items
     memory = lived(history=History(id="x", items=(first, second, dialogue, other))).memory
     assert [topic.own for topic in memory.topics] == [("L1", "L2")] * 2 + [()] * 2
-    assert [situation.batch for situation in memory.recent] == ["L1"] * 3 + ["L2"] * 3
+    assert [situation.batch for situation in memory.current_situations] == ["L1"] * 3 + ["L2"] * 3
     assert memory.topics[2].need == memory.topics[2].stated
 
 
@@ -139,12 +139,19 @@ def link(later: str, kind: str, earlier: str) -> Link:
     ids=["both kinds", "caused_by first", "later", "not shown", "not asked about", "unknown"],
 )
 def test_links_that_cannot_be_are_left_out(claims: list[LogLinks], links: list[tuple]) -> None:
-    assert accepted(IDS[10:30], 10, claims) == [link(*row) for row in links]
+    assert valid_links(IDS[10:30], 10, claims) == [link(*row) for row in links]
 
 
 def test_two_logs_are_in_one_group_where_a_way_of_links_joins_them() -> None:
     links = [link(later, "follows", earlier) for later, earlier in (("l3", "l1"), ("l5", "l2"), ("l4", "l3"))]
-    assert components(IDS[:6], links) == [["l1", "l3", "l4"], ["l2", "l5"], ["l6"]]
+    logs = [Turn(id=id, speaker="log") for id in IDS[:6]]
+    subgraphs = connected_subgraphs(logs, links)
+    assert [[log.id for log in subgraph.logs] for subgraph in subgraphs] == [["l1", "l3", "l4"], ["l2", "l5"], ["l6"]]
+    assert [[(link.later, link.earlier) for link in subgraph.links] for subgraph in subgraphs] == [
+        [("l3", "l1"), ("l4", "l3")],
+        [("l5", "l2")],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +190,7 @@ def test_what_prompts_ask_for_is_read_in_any_form(form, field, said, read) -> No
 def test_topics_tile_the_dialogue_by_where_they_begin(starts: tuple, found: list) -> None:
     turns = IDS[:8]
     named = [["x", "l8", f"l{start}"] if start else [] for start in starts]
-    assert tiled(named, turns) == [tuple(turns[first - 1 : last]) for first, last in found]
+    assert turns_of_topics(named, turns) == [tuple(turns[first - 1 : last]) for first, last in found]
 
 
 TWO_HEAPS = [[0, 0], [9, 9], [0, 1], [9, 8], [1, 0]]
@@ -200,17 +207,18 @@ TWO_HEAPS = [[0, 0], [9, 9], [0, 1], [9, 8], [1, 0]]
     ],
 )
 def test_there_are_no_more_clusters_than_different_needs(rows: list, count: int, groups: list) -> None:
-    assert clusters(np.array(rows, dtype=np.float32), count, seed=0) == groups
+    assert cluster_rows(np.array(rows, dtype=np.float32), count, seed=0) == groups
 
 
 def test_a_later_need_joins_the_nearest_centre_which_moves_to_the_mean_of_its_members() -> None:
     # By hand: (0,4) joins (0,1) of two: (2*(0,1) + (0,4)) / 3 = (0,2). (4,5) is then 5 from (0,2) and 5.66 from (8,9).
     # It moves it to (3*(0,2) + (4,5)) / 4 = (1, 2.75). (8,7) joins (8,9) of one: (8,8). (5,5) is 4.24 from that one and
     # 4.59 from (1,2.75); had the first centre not moved, (4,5) had been 5.66 from both.
-    centres = [np.array([0.0, 1.0]), np.array([8.0, 9.0])]
-    assert assigned(np.array([[0, 4], [4, 5], [8, 7], [5, 5]]), centres, [2, 1]) == [0, 0, 1, 1]
-    assert [centre.tolist() for centre in centres] == [[0.0, 1.0], [8.0, 9.0]]
-    assert assigned(np.array([[4], [5]]), [np.array([0.0]), np.array([9.0])], [1, 1]) == [0, 0]
+    centres = [Centre(np.array([0.0, 1.0]), 2), Centre(np.array([8.0, 9.0]), 1)]
+    assert nearest_centres(np.array([[0, 4], [4, 5], [8, 7], [5, 5]]), centres) == [0, 0, 1, 1]
+    assert [centre.mean.tolist() for centre in centres] == [[0.0, 1.0], [8.0, 9.0]]
+    centres = [Centre(np.array([0.0]), 1), Centre(np.array([9.0]), 1)]
+    assert nearest_centres(np.array([[4], [5]]), centres) == [0, 0]
 
 
 @pytest.fixture

@@ -1,0 +1,388 @@
+"""The writer of H2Memory (Mem-PAL, "Memory Construction"; appendix E numbers the steps).
+
+    logs      ─> link (1-1) ─> describe (1-2) ─> situations (M_G) ─> update (3) ─> background (M_B)
+    dialogue  ─> outline (2-1) ─> refine by situations and background (2-2) ─> topics (M_T)
+    finalize  ─> cluster, abstract (4-1, 4-2); or join, adjust (4-3, 4-4) ─> principles (M_P)
+
+`method` says which calls must follow one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+import dspy
+from pydantic import Field
+
+from ...memory.entry import Entry
+from ...memory.search.embedder import Embedder
+from ...memory.search.index import Index
+from ...records import Behavior, Item, Logs, Profile, latest
+from ...signatures.chinese import PromptLanguage, in_language
+from ...signatures.h2memory import (
+    ASPECTS,
+    AbstractNeeds,
+    AbstractPreferences,
+    AdjustNeedType,
+    AdjustPrinciple,
+    AspectSummary,
+    DescribeSituation,
+    LinkLogs,
+    OutlineTopics,
+    RefineNeed,
+    UpdateBackground,
+)
+from ...text import one_line
+from ..predictor import Predictor, predictor
+from ..threads import gather
+from ..writer import ExtractionFailed, Update, Writer
+from .extraction import (
+    DialogueExtraction,
+    Extraction,
+    LogExtraction,
+    LogWindow,
+    Subgraph,
+    connected_subgraphs,
+    log_windows,
+    topics_from_outlines,
+    valid_links,
+)
+from .memory import HeterogeneousMemory, Link, Situation, Topic, earliest
+from .principles import PrincipleMaker, PrincipleSettings
+
+
+class MemorySettings(PrincipleSettings):
+    """How the memory is written, and which parts of it there are."""
+
+    use_situations: bool = Field(
+        default=True,
+        description="show situations (w/o M_G, Table 2: they still lead to a background)",
+    )
+    use_background: bool = Field(
+        default=True, description="write and show the background (w/o M_B)"
+    )
+    use_principles: bool = Field(default=True, description="make and show principles (w/o M_P)")
+    situations: int = Field(
+        default=3,
+        ge=0,
+        description="situations recalled per query, and shown where a need is refined",
+    )
+    language: PromptLanguage = Field(
+        default="English",
+        description="of the prompts, English or Chinese; what they write is in the language of "
+        "the texts",
+    )
+    window: int = Field(
+        default=10,
+        ge=1,
+        description="logs per call that links them; it sees as many before (appendix C)",
+    )
+
+
+class UserWriterSettings(MemorySettings):
+    """What decides the memory: how it is written, and whether dialogues are read at all."""
+
+    dialogues: bool
+
+
+@dataclass(frozen=True)
+class _NeedContext:
+    """What may explain a need, as the prompt that refines it shows it."""
+
+    background: str
+    """A line for each aspect; "" if nothing is known."""
+    recent_situations: str
+    """A line for each situation; "" if there are none."""
+
+
+class UserWriter(Writer[HeterogeneousMemory, Extraction]):
+    """Write all four parts of the memory, or those that the settings leave.
+
+    A need could be refined as soon as its dialogue comes. But nothing reads the refined need before
+    the memory is finalized. So needs wait, and are refined while the background takes in the next
+    logs.
+
+    Args:
+        settings: How the memory is written.
+        embedder: Finds the situations near a need, and compares needs.
+    """
+
+    Memory = HeterogeneousMemory
+
+    settings: UserWriterSettings
+
+    def __init__(self, settings: UserWriterSettings, embedder: Embedder) -> None:
+        super().__init__(settings)
+        self.embedder = embedder
+        self._reads_logs = settings.use_situations or settings.use_background
+        self._reads_dialogues = settings.dialogues
+
+        # Only what the settings use, so that an optimizer does not tune unused prompts.
+        if self._reads_logs:
+            self.link = self._make_predictor(LinkLogs)
+            self.describe = self._make_predictor(DescribeSituation)
+        if settings.use_background:
+            self.update_background = self._make_predictor(UpdateBackground)
+        if self._reads_dialogues:
+            self.outline = self._make_predictor(OutlineTopics)
+        if self._reads_dialogues and self._reads_logs:
+            self.refine = self._make_predictor(RefineNeed)
+        if settings.use_principles:
+            self.abstract_need = self._make_predictor(AbstractNeeds)
+            self.abstract_preference = self._make_predictor(AbstractPreferences)
+        if settings.use_principles and settings.clustered:
+            self.adjust_need = self._make_predictor(AdjustNeedType)
+            self.adjust_preference = self._make_predictor(AdjustPrinciple)
+
+    def _make_predictor(self, signature: type[dspy.Signature]) -> Predictor:
+        return predictor(in_language(signature, self.settings.language))
+
+    def extract(self, item: Item) -> Extraction:
+        """Return the situations of logs or the topics of a dialogue; None for a profile."""
+        if isinstance(item, Profile):
+            return None
+        if isinstance(item, Logs | Behavior):
+            return self._read_logs(item)
+        return self._read_dialogue(item)
+
+    def update(
+        self, memory: HeterogeneousMemory, item: Item, extraction: Extraction
+    ) -> Update[HeterogeneousMemory]:
+        """Add situations of logs, which may change the background, or topics of a dialogue."""
+        memory = memory.with_time_of(item)
+        if extraction is None:
+            return Update(memory)
+
+        if isinstance(extraction, LogExtraction):
+            failed_logs = item.select_turns(extraction.failed_log_ids)
+            memory = self._add_logs(memory, item.id, extraction.situations)
+            return Update(memory, failed_items=(failed_logs,))
+
+        if isinstance(extraction, ExtractionFailed):
+            # The dialogue has come even so: logs after it belong to the next session.
+            return Update(memory.with_topics(item.id, ()), failed_items=(item,))
+        return Update(memory.with_topics(item.id, extraction.topics))
+
+    def finalize(self, memory: HeterogeneousMemory) -> Update[HeterogeneousMemory]:
+        """Refine the needs that wait, and give every topic a principle."""
+        if memory.waiting:
+            memory = memory.with_needs(self._refine_needs(memory))
+        if self.settings.use_principles:
+            maker = PrincipleMaker(self, self.embedder, self.settings)
+            memory = maker.assign_all(memory)
+        return Update(memory)
+
+    # M_G, the log graph: steps 1-1 and 1-2.
+
+    def _read_logs(self, item: Item) -> LogExtraction:
+        """Return M_G^j: a situation for each connected subgraph of the logs of a session."""
+        if not self._reads_logs:
+            return LogExtraction()
+
+        # Υ = LLM(L), window by window.
+        logs = item.spoken
+        windows = log_windows(logs, self.settings.window)
+        link_calls = [partial(self._link_logs, window, item.time) for window in windows]
+        links: list[Link] = []
+        for links_of_window in gather(link_calls):
+            links.extend(links_of_window)
+
+        # s_i = LLM(G_i), for all subgraphs at once.
+        subgraphs = connected_subgraphs(logs, links)
+        describe_calls = [
+            partial(self._describe_subgraph, subgraph, item.time) for subgraph in subgraphs
+        ]
+        situations: list[Situation] = []
+        failed_log_ids: set[str] = set()
+        for subgraph, situation in zip(subgraphs, gather(describe_calls), strict=True):
+            if situation is None:
+                failed_log_ids.update(log.id for log in subgraph.logs)
+            else:
+                situations.append(situation)
+        return LogExtraction(tuple(situations), frozenset(failed_log_ids))
+
+    def _link_logs(self, window: LogWindow, time: datetime | None) -> list[Link]:
+        """Ask for the links of the logs of a window (step 1-1); none if no answer can be read."""
+        prediction = self.try_call(
+            self.link,
+            device_logs="\n".join(log.line(time) for log in window.logs),
+            first_log=window.logs[window.first].id,
+            last_log=window.logs[-1].id,
+        )
+        if prediction is None:
+            return []
+        log_ids = [log.id for log in window.logs]
+        return valid_links(log_ids, window.first, prediction.links or [])
+
+    def _describe_subgraph(self, subgraph: Subgraph, time: datetime | None) -> Situation | None:
+        """Ask for the situation s_i of a subgraph G_i (step 1-2); None if there is no answer."""
+        prediction = self.try_call(self.describe, linked_logs="\n".join(subgraph.lines(time)))
+        if prediction is None or prediction.found_situation is None:
+            return None
+        text = one_line(prediction.found_situation.situation)
+        if not text:
+            return None
+
+        times = [log.time or time for log in subgraph.logs]
+        return Situation(
+            text=text,
+            aspects=tuple(prediction.found_situation.aspects),
+            sources=tuple(log.id for log in subgraph.logs),
+            links=subgraph.links,
+            since=earliest(times),
+            time=latest(*times),
+        )
+
+    # T, the topic outlines: step 2-1.
+
+    def _read_dialogue(self, item: Item) -> DialogueExtraction | ExtractionFailed:
+        """Ask for the outlines T of the topics of a dialogue (step 2-1)."""
+        turns = item.spoken
+        if not turns or not self._reads_dialogues:
+            return DialogueExtraction()
+
+        conversation = "\n".join(turn.line(item.time) for turn in turns)
+        prediction = self.try_call(self.outline, conversation=conversation)
+        if prediction is None:
+            return ExtractionFailed()
+        topics = topics_from_outlines(prediction.outlines or [], item)
+        return DialogueExtraction(tuple(topics))
+
+    # M_B, the background: step 3; and the refined needs, step 2-2.
+
+    def _add_logs(
+        self, memory: HeterogeneousMemory, batch: str, situations: Sequence[Situation]
+    ) -> HeterogeneousMemory:
+        """Return the memory with the situations of one more batch of logs.
+
+        The background takes them in. At the same time, the needs that wait are refined with the
+        background as it was before.
+        """
+        memory_after = memory.with_situations(batch, situations)
+        new_situations = memory_after.situations[len(memory.situations) :]
+        if not new_situations or not self.settings.use_background:
+            return memory_after.with_needs(self._refine_needs(memory))
+
+        refine = partial(self._refine_needs, memory)
+        summarize = partial(self._summarize_background, memory, new_situations)
+        needs, sentences = gather([refine, summarize])
+        return memory_after.with_needs(needs).with_background(sentences, new_situations)
+
+    def _summarize_background(
+        self, memory: HeterogeneousMemory, situations: Sequence[Situation]
+    ) -> dict[str, str]:
+        """Ask for M_B^(j) = LLM(M_B^(j-1), M_G^j) (step 3).
+
+        Returns:
+            The new sentence of each aspect that changes, by aspect; none if there is no answer.
+        """
+        since = earliest(situation.since for situation in situations)
+        until = latest(*[situation.time for situation in situations])
+        prediction = self.try_call(
+            self.update_background,
+            background_before="\n".join(_background_lines(memory)),
+            span_before=_format_span(memory.since, memory.until),
+            situations_since=[situation.text for situation in situations],
+            span_since=_format_span(since, until),
+        )
+        if prediction is None:
+            return {}
+
+        summaries: Sequence[AspectSummary] = prediction.updating_content or []
+        sentences: dict[str, str] = {}
+        for summary in summaries:
+            if summary.summary.strip():
+                sentences[summary.aspect] = one_line(summary.summary)
+        return sentences
+
+    def _refine_needs(self, memory: HeterogeneousMemory) -> dict[str, str]:
+        """Refine all needs that wait, r̂ = LLM(r, R(s)), at the same time (step 2-2).
+
+        Returns:
+            The refined needs by topic id. Left out are topics of which nothing more is known, and
+            those without an answer.
+        """
+        topics = memory.waiting_topics()
+        if not topics or not self._reads_dialogues or not self._reads_logs:
+            return {}
+
+        near_situations = self._situations_near(memory, topics)
+        calls: dict[str, partial[str | None]] = {}
+        for topic in topics:
+            context = self._context_of_need(memory, near_situations[topic.id])
+            if context.background or context.recent_situations:
+                calls[topic.id] = partial(self._refine_need, topic.need, context)
+
+        needs: dict[str, str] = {}
+        for topic_id, need in zip(calls, gather(list(calls.values())), strict=True):
+            if need is not None:
+                needs[topic_id] = need
+        return needs
+
+    def _context_of_need(
+        self, memory: HeterogeneousMemory, situations: Sequence[Situation]
+    ) -> _NeedContext:
+        """Return what a prompt shows of situations near a need: these, and their backgrounds."""
+        background_lines: list[str] = []
+        for aspect in memory.aspects_behind(situations):
+            background_lines.append(f"{aspect}: {memory.background[aspect].text}")
+
+        # Without M_G, situations still lead to backgrounds, but are not shown.
+        situation_lines: list[str] = []
+        if self.settings.use_situations:
+            situation_lines = [one_line(situation.text) for situation in situations]
+        return _NeedContext("\n".join(background_lines), "\n".join(situation_lines))
+
+    def _refine_need(self, need: str, context: _NeedContext) -> str | None:
+        """Ask for one need in full; None if no answer can be read."""
+        prediction = self.try_call(
+            self.refine,
+            overall_background=context.background,
+            recent_situations=context.recent_situations,
+            stated_need=need,
+        )
+        if prediction is None:
+            return None
+        return one_line(prediction.detailed_need)
+
+    def _situations_near(
+        self, memory: HeterogeneousMemory, topics: Sequence[Topic]
+    ) -> dict[str, list[Situation]]:
+        """Return R(s) by topic id: the k situations of its own session nearest to each need."""
+        topics_by_session: dict[tuple[str, ...], list[Topic]] = {}
+        for topic in topics:
+            topics_by_session.setdefault(topic.own, []).append(topic)
+
+        near_situations: dict[str, list[Situation]] = {}
+        for batches, session_topics in topics_by_session.items():
+            situations = {situation.id: situation for situation in memory.situations_of(batches)}
+            index = Index(self.embedder)
+            index.add(
+                Entry(id=situation.id, text=situation.text) for situation in situations.values()
+            )
+
+            needs = [topic.need for topic in session_topics]
+            hits_per_need = index.search(needs, self.settings.situations)
+            for topic, hits in zip(session_topics, hits_per_need, strict=True):
+                near_situations[topic.id] = [situations[hit.id] for hit in hits]
+        return near_situations
+
+
+def _background_lines(memory: HeterogeneousMemory) -> list[str]:
+    """Return a line for each aspect, `work: the sentence`, or `work:` if nothing is known."""
+    lines: list[str] = []
+    for aspect in ASPECTS:
+        background = memory.background.get(aspect)
+        sentence = background.text if background else ""
+        lines.append(f"{aspect}: {sentence}".rstrip())
+    return lines
+
+
+def _format_span(since: datetime | None, until: datetime | None) -> str:
+    """Return a span as prompts show it: "2024-01-03 to 2024-02-03", or "unknown"."""
+    if since is None or until is None:
+        return "unknown"
+    return f"{since:%Y-%m-%d} to {until:%Y-%m-%d}"
