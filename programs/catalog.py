@@ -10,7 +10,8 @@ from ..memory.search.embedder import Embedder
 from ..records.import_object import import_object, refuse_python_file
 from .cache import MemoryCache
 from ._embedders import offline_embedder
-from .external.program import build_external_program, load_target, takes_embedder
+from .external.program import build_external_program
+from .external.target import load_target, takes_embedder
 from .method import Method, Policy
 from .names import METHODS, POLICIES, plugins
 from .program import MemoryProgram
@@ -38,7 +39,7 @@ def build(
     Args:
         method: A name of `METHODS`, `module:Class` of one's own, or one of these after `pgr+` or
             `logs+`. Also what is no method: `module:thing` that answers or is searched, or the URL
-            of an endpoint (`external.program`).
+            of an endpoint (`external.target`).
         task: A name of `tasks.TASKS`.
         embedder: Vectors for methods that search by meaning. If None, methods that cannot do
             without get the offline embedder, which compares spelling: name an embedding model for
