@@ -21,7 +21,7 @@ from ...async_bridge import result_of
 from ...errors import BudgetError, EndpointError, MempilerError, UserError
 from ...records.shared_by_copies import SharedByCopies
 from ..recording import ExternalError, failure_of
-from ._loop_threads import LoopThread, Outcome, ends_within, supervisor_loop
+from ._loop_threads import Call, LoopThread, Outcome, ends_within, supervise, supervisor_loop
 
 FATAL_ERRORS = (BudgetError, EndpointError, UserError)
 """Errors that end the run: a limit, an endpoint that is gone, a mistake of the user's."""
@@ -30,7 +30,7 @@ CLOSING_SECONDS = 10.0
 """How long a system may take to end, after `close` or after `kill`."""
 
 MAX_FUNCTION_CALLS = 64
-"""How many functions of the process answer at the same time, each in a thread."""
+"""Most calls of one function at the same time. Each has a thread."""
 
 
 class SystemCalls:
@@ -60,7 +60,7 @@ class SystemCalls:
 
     def make_system(self, make: Callable[[], Any]) -> None:
         """Make the system, in its thread; errors as of `call`."""
-        self._system = self._call("make", make)
+        self._system = self._result_of(Call("make", make))
 
     def call(self, method: str, *args: Any) -> Any:
         """Call a method of the system, which may be a coroutine method.
@@ -73,72 +73,74 @@ class SystemCalls:
         def call_method() -> Any:
             return getattr(self._system, method)(*args)
 
-        return self._call(method, call_method)
+        return self._result_of(Call(method, call_method))
 
-    def _call(self, label: str, function: Callable[[], Any]) -> Any:
-        work = self._call_in_turn(label, function)
-        outcome = result_of(asyncio.run_coroutine_threadsafe(work, self._supervisor))
-        return _value_of(outcome, self.name, label)
+    def _result_of(self, call: Call) -> Any:
+        outcome = result_of(supervise(self._make_in_turn(call), self._supervisor))
+        return _value_of(outcome, self.name, call.label)
 
-    async def _call_in_turn(self, label: str, function: Callable[[], Any]) -> Outcome:
+    async def _make_in_turn(self, call: Call) -> Outcome:
+        """Make a call after all earlier ones."""
         async with self._turn:
             if self.end_reason:
                 raise ExternalError(f"{self.name}: {self.end_reason}")
-            return await self._call_now(label, function, self.timeout)
+            return await self._make(call, self.timeout)
 
-    async def _call_now(self, label: str, function: Callable[[], Any], seconds: float) -> Outcome:
-        """Make a call; the turn is held.
+    async def _make(self, call: Call, seconds: float) -> Outcome:
+        """Make a call; it is its turn.
 
         Raises:
             ExternalError: It took too long; the system was killed if it can be.
         """
-        call = self._thread.start(function)
-        if await ends_within(call, seconds):
-            return call.result()
+        running = self._thread.start(call)
+        if await ends_within(running, seconds):
+            return running.result()
 
-        self.end_reason = f"{label}: no answer within {seconds:g} s"
+        self.end_reason = f"{call.label}: no answer within {seconds:g} s"
         await self._kill()
         raise ExternalError(f"{self.name}: {self.end_reason}")
 
     async def _kill(self) -> None:
         """End a system that hangs by its `kill`, if it has one, from another thread."""
-        thread = LoopThread(f"external {self.name} kill")
-        await ends_within(thread.start(self._kill_system), CLOSING_SECONDS)
-        thread.stop()
 
-    def _kill_system(self) -> Any:
-        if hasattr(self._system, "kill"):
-            return self._system.kill()
+        def kill_system() -> Any:
+            if hasattr(self._system, "kill"):
+                return self._system.kill()
+
+        thread = LoopThread(f"external {self.name} kill")
+        await ends_within(thread.start(Call("kill", kill_system)), CLOSING_SECONDS)
+        thread.stop()
 
     def begin_close(self) -> Future[None]:
         """Begin to end the system, in order if it still answers, and then its thread.
 
         This waits neither for that nor for a lock, so finalizers may call it.
         """
+
+        def close_system() -> Any:
+            if hasattr(self._system, "close"):
+                return self._system.close()
+
         if self._closing is None:
-            self._closing = asyncio.run_coroutine_threadsafe(self._close(), self._supervisor)
+            work = self._close(Call("close", close_system))
+            self._closing = supervise(work, self._supervisor)
         return self._closing
 
-    def wait_until_closed(self) -> None:
-        """Wait for the end of a system that is being closed; do nothing if it is not."""
-        if self._closing is not None:
-            result_of(self._closing)
-
-    async def _close(self) -> None:
+    async def _close(self, call: Call) -> None:
         async with self._turn:
             if not self.end_reason:
                 # If its own `close` takes too long, the system is killed, which is an end as well.
                 with suppress(ExternalError):
-                    seconds = min(self.timeout, CLOSING_SECONDS)
-                    await self._call_now("close", self._close_system, seconds)
+                    await self._make(call, min(self.timeout, CLOSING_SECONDS))
             self.end_reason = self.end_reason or "is closed"
             self._system = None
             self._thread.stop()
             _open_systems.discard(self)
 
-    def _close_system(self) -> Any:
-        if hasattr(self._system, "close"):
-            return self._system.close()
+    def wait_until_closed(self) -> None:
+        """Wait for the end of a system that is being closed; do nothing if it is not."""
+        if self._closing is not None:
+            result_of(self._closing)
 
 
 _open_systems: set[SystemCalls] = set()
@@ -189,21 +191,22 @@ class FunctionCalls(SharedByCopies):
             ExternalError: It failed, or took too long.
             MempilerError: A budget is spent, or the model's endpoint is gone.
         """
-        work = self._call_in_thread(function)
-        outcome = result_of(asyncio.run_coroutine_threadsafe(work, self._supervisor))
+        work = self._make(Call("answer", function))
+        outcome = result_of(supervise(work, self._supervisor))
         return _value_of(outcome, self.name, "answer")
 
-    async def _call_in_thread(self, function: Callable[[], Any]) -> Outcome:
+    async def _make(self, call: Call) -> Outcome:
+        """Make a call in an idle thread or a new one."""
         async with self._slots:
             if self._idle_threads:
                 thread = self._idle_threads.pop()
             else:
                 thread = LoopThread(f"external {self.name}")
 
-            call = thread.start(function)
-            if await ends_within(call, self.timeout):
+            running = thread.start(call)
+            if await ends_within(running, self.timeout):
                 self._idle_threads.append(thread)
-                return call.result()
+                return running.result()
 
         thread.stop()
         raise ExternalError(f"{self.name}: answer: no answer within {self.timeout:g} s")

@@ -5,9 +5,15 @@ nowhere else. The code that waits for them runs in the supervisor loop, which no
 time limit of a call is kept, and turns are taken, even if the caller is cancelled meanwhile.
 
     thread = LoopThread("external mine")
-    call = thread.start(function)
-    if await ends_within(call, seconds=60):      # in the supervisor loop
-        outcome = call.result()
+    call = Call("search", function)
+
+    async def search() -> Outcome:
+        running = thread.start(call)
+        if await ends_within(running, seconds=60):
+            return running.result()
+        raise TimeoutError
+
+    outcome = result_of(supervise(search(), supervisor_loop()))
 """
 
 from __future__ import annotations
@@ -17,11 +23,27 @@ import functools
 import inspect
 import os
 import threading
-from collections.abc import Callable
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a function of the user's that takes no arguments."""
+
+    label: str
+    """What errors call it."""
+    function: Callable[[], Any]
+    """A function or a coroutine function."""
+    context: Context = field(default_factory=copy_context)
+    """The context variables that it sees: a copy of those of the code that made this object."""
 
 
 @dataclass(frozen=True)
@@ -35,30 +57,34 @@ class Outcome:
 class LoopThread:
     """A thread that runs an event loop until it is stopped.
 
-    Functions run in the loop as well. They block it, but may bind clients and sessions to it. It is
-    a daemon thread, since code that hangs must not keep the process from ending.
+    Plain functions run in the loop as well. They block it, but may bind clients and sessions to it.
+    It is a daemon thread, since code that hangs must not keep the process from ending.
     """
 
     def __init__(self, name: str) -> None:
-        # With a factory, the loop does not become the current one of the thread that runs this.
-        runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self._loop = runner.get_loop()
-        threading.Thread(target=_run_until_stopped, args=(runner,), name=name, daemon=True).start()
+        ready: Future[AbstractEventLoop] = Future()
+        threading.Thread(target=_run_loop, args=(ready,), name=name, daemon=True).start()
+        self.loop = ready.result()
 
-    def start(self, function: Callable[[], Any]) -> Future[Outcome]:
-        """Begin a call of a function or coroutine function, in a copy of the caller's context."""
-        return asyncio.run_coroutine_threadsafe(_outcome_of(function), self._loop)
+    def start(self, call: Call) -> Future[Outcome]:
+        """Begin a call."""
+        work = _outcome_of(call.function)
+        return call.context.run(asyncio.run_coroutine_threadsafe, work, self.loop)
 
     def stop(self) -> None:
         """End the thread, once the code that blocks it has ended; do not wait for that."""
         with suppress(RuntimeError):  # The loop is closed already.
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self.loop.call_soon_threadsafe(self.loop.stop)
 
 
-def _run_until_stopped(runner: asyncio.Runner) -> None:
-    """Run the loop of a runner; when it is stopped, cancel its tasks and close it."""
-    with runner:
-        runner.get_loop().run_forever()
+def _run_loop(ready: Future[AbstractEventLoop]) -> None:
+    """Run a new loop until it is stopped; then cancel its tasks and close it."""
+    # The loop is made in its thread, where no context variable is set. It keeps its context, and
+    # would keep the programs and histories that DSPy has there.
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        ready.set_result(loop)
+        loop.run_forever()
 
 
 async def _outcome_of(function: Callable[[], Any]) -> Outcome:
@@ -73,24 +99,29 @@ async def _outcome_of(function: Callable[[], Any]) -> Outcome:
     return Outcome(value)
 
 
-async def ends_within(call: Future[Outcome], seconds: float) -> bool:
-    """Wait for a call; return whether it has ended within so many seconds."""
-    finished, _ = await asyncio.wait([asyncio.wrap_future(call)], timeout=seconds)
-    return bool(finished)
-
-
 @functools.cache
-def supervisor_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop in which calls are waited for; it runs in a thread of its own.
+def supervisor_loop() -> AbstractEventLoop:
+    """Return the loop in which calls are waited for.
 
     Two threads that ask first at the same time may get different loops. So every object keeps to
     the loop that it got.
     """
-    loop = asyncio.new_event_loop()
-    name = "external supervisor"
-    threading.Thread(target=loop.run_forever, name=name, daemon=True).start()
-    return loop
+    return LoopThread("external supervisor").loop
 
 
 # A forked process has none of the threads of its parent.
 os.register_at_fork(after_in_child=supervisor_loop.cache_clear)
+
+
+def supervise(work: Coroutine[Any, Any, T], supervisor: AbstractEventLoop) -> Future[T]:
+    """Begin work in a supervisor loop, without context variables.
+
+    A timer keeps its context until its time has come, even if it was cancelled long before.
+    """
+    return Context().run(asyncio.run_coroutine_threadsafe, work, supervisor)
+
+
+async def ends_within(running: Future[Outcome], seconds: float) -> bool:
+    """Wait for a call; return whether it has ended within so many seconds."""
+    finished, _ = await asyncio.wait([asyncio.wrap_future(running)], timeout=seconds)
+    return bool(finished)

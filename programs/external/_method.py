@@ -224,11 +224,12 @@ class External(Method):
             return read_answer(returned)
 
         answerer = self.reader.answerer
+        assert answerer is not None, "what has no stores has an answerer"
         arguments = _query_arguments(answerer, query)
         if "options" not in arguments:
             question = _with_options(question, query)
-        call: Any = partial(answerer, history, question, **arguments)  # pyright: ignore[reportCallIssue]
-        return read_answer(self._function_calls.call(call))
+        ask = partial(answerer, history, question, **arguments)
+        return read_answer(self._function_calls.call(ask))
 
     def close(self) -> None:
         """End all systems, and the threads in which functions answered."""

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ...engines.call_context import measure_usage, record_usage
-from ...engines.fair_semaphore import FairSemaphore
 from ...engines.usage import Usage
 from ...records import Failure, History
 from ...records.shared_by_copies import SharedByCopies
 from ..recording import ExternalError, failure_of, record_failure
 from ..single_flight import SingleFlight
 from ._calls import SystemCalls
+from ._slots import Slots
 from .target import parameters
 
 MAX_OPEN_STORES = 64
@@ -72,7 +72,7 @@ class Stores(SharedByCopies):
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._folder = folder
         self._stores = SingleFlight[str, _Store | _UnusableStore](MAX_OPEN_STORES)
-        self._writing = FairSemaphore(MAX_STORES_IN_WRITING)
+        self._writing = Slots(MAX_STORES_IN_WRITING)
         self._latest_calls: dict[str, SystemCalls] = {}
         """The calls of the newest store of each history, by the digest of the history."""
 
