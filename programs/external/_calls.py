@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
 import functools
 import os
 import weakref
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any
 
@@ -31,6 +30,9 @@ CLOSING_SECONDS = 10.0
 
 MAX_FUNCTION_CALLS = 64
 """Most calls of one function at the same time. Each has a thread."""
+
+_open_systems: set[SystemCalls] = set()
+"""The systems of the process that are not closed yet."""
 
 
 class SystemCalls:
@@ -60,7 +62,7 @@ class SystemCalls:
 
     def make_system(self, make: Callable[[], Any]) -> None:
         """Make the system, in its thread; errors as of `call`."""
-        self._system = self._result_of(Call("make", make))
+        self._wait_for(self._make_system(Call("make", make)), "make")
 
     def call(self, method: str, *args: Any) -> Any:
         """Call a method of the system, which may be a coroutine method.
@@ -73,21 +75,28 @@ class SystemCalls:
         def call_method() -> Any:
             return getattr(self._system, method)(*args)
 
-        return self._result_of(Call(method, call_method))
+        return self._wait_for(self._run_in_turn(Call(method, call_method)), method)
 
-    def _result_of(self, call: Call) -> Any:
-        outcome = result_of(supervise(self._make_in_turn(call), self._supervisor))
-        return _value_of(outcome, self.name, call.label)
+    def _wait_for(self, work: Coroutine[Any, Any, Outcome], label: str) -> Any:
+        """Return the value of a call that work in the supervisor loop makes."""
+        outcome = result_of(supervise(work, self._supervisor))
+        return _value_of(outcome, self.name, label)
 
-    async def _make_in_turn(self, call: Call) -> Outcome:
-        """Make a call after all earlier ones."""
+    async def _make_system(self, call: Call) -> Outcome:
+        # The system is kept here, since the caller may be cancelled: it is to be closed even then.
+        outcome = await self._run_in_turn(call)
+        self._system = outcome.value
+        return outcome
+
+    async def _run_in_turn(self, call: Call) -> Outcome:
+        """Run a call after all earlier ones."""
         async with self._turn:
             if self.end_reason:
                 raise ExternalError(f"{self.name}: {self.end_reason}")
-            return await self._make(call, self.timeout)
+            return await self._run(call, self.timeout)
 
-    async def _make(self, call: Call, seconds: float) -> Outcome:
-        """Make a call; it is its turn.
+    async def _run(self, call: Call, seconds: float) -> Outcome:
+        """Run a call; it is its turn.
 
         Raises:
             ExternalError: It took too long; the system was killed if it can be.
@@ -131,7 +140,7 @@ class SystemCalls:
             if not self.end_reason:
                 # If its own `close` takes too long, the system is killed, which is an end as well.
                 with suppress(ExternalError):
-                    await self._make(call, min(self.timeout, CLOSING_SECONDS))
+                    await self._run(call, min(self.timeout, CLOSING_SECONDS))
             self.end_reason = self.end_reason or "is closed"
             self._system = None
             self._thread.stop()
@@ -141,10 +150,6 @@ class SystemCalls:
         """Wait for the end of a system that is being closed; do nothing if it is not."""
         if self._closing is not None:
             result_of(self._closing)
-
-
-_open_systems: set[SystemCalls] = set()
-"""The systems of the process that are not closed yet."""
 
 
 @functools.cache
@@ -158,8 +163,9 @@ def _close_systems_at_exit() -> None:
 
 
 def _close_open_systems() -> None:
+    """Close all systems at the same time; wait no longer than one of them may take."""
     closings = [calls.begin_close() for calls in tuple(_open_systems)]
-    concurrent.futures.wait(closings, CLOSING_SECONDS)
+    wait(closings, CLOSING_SECONDS)
 
 
 class FunctionCalls(SharedByCopies):
@@ -191,12 +197,12 @@ class FunctionCalls(SharedByCopies):
             ExternalError: It failed, or took too long.
             MempilerError: A budget is spent, or the model's endpoint is gone.
         """
-        work = self._make(Call("answer", function))
+        work = self._run(Call("answer", function))
         outcome = result_of(supervise(work, self._supervisor))
         return _value_of(outcome, self.name, "answer")
 
-    async def _make(self, call: Call) -> Outcome:
-        """Make a call in an idle thread or a new one."""
+    async def _run(self, call: Call) -> Outcome:
+        """Run a call in an idle thread or a new one."""
         async with self._slots:
             if self._idle_threads:
                 thread = self._idle_threads.pop()

@@ -160,7 +160,6 @@ class External(Method):
     """
 
     Settings = ExternalSettings
-    reader: ExternalReader
 
     def __init__(
         self,
@@ -194,8 +193,14 @@ class External(Method):
     @property
     def module(self) -> dspy.Module | None:
         """The user's own module; None for a store or a function."""
-        answerer = self.reader.answerer
+        answerer = self._answerer
         return answerer if isinstance(answerer, dspy.Module) else None
+
+    @property
+    def _answerer(self) -> dspy.Module | SharedFunction | None:
+        # The reader has it, so that a module's predictors are below the reader.
+        assert isinstance(self.reader, ExternalReader)
+        return self.reader.answerer
 
     def recall(
         self, memory: HistoryMemory, query: Query, waiting: PendingItems | None = None
@@ -223,7 +228,7 @@ class External(Method):
             returned = self.stores.call(memory.history, "ask", _with_options(question, query))
             return read_answer(returned)
 
-        answerer = self.reader.answerer
+        answerer = self._answerer
         assert answerer is not None, "what has no stores has an answerer"
         arguments = _query_arguments(answerer, query)
         if "options" not in arguments:

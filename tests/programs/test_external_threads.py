@@ -447,6 +447,36 @@ def test_a_closed_store_that_is_needed_again_is_written_anew(
     assert closing.closed == 2
 
 
+def test_a_system_is_closed_though_its_question_was_cancelled_while_it_was_made(
+    make_history: Callable[..., History],
+) -> None:
+    gate = Gate()
+    events: list[str] = []
+
+    class Slow(Lines):
+        def __init__(self) -> None:
+            events.append("begun")
+            gate.wait()
+            super().__init__()
+
+        def close(self) -> None:
+            events.append("closed")
+
+    async def cancel() -> None:
+        program = external_program(Slow)
+        task = asyncio.create_task(program.acall(history=make_history(1), question="Who?"))
+        while not events:
+            await asyncio.sleep(0.005)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    gate.is_open.set()
+    gc.collect()
+    until(lambda: events == ["begun", "closed"])
+
+
 def test_stores_end_with_their_program(
     closing: type[Closing], make_history: Callable[..., History]
 ) -> None:
