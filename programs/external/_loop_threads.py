@@ -116,7 +116,7 @@ os.register_at_fork(after_in_child=supervisor_loop.cache_clear)
 def supervise(work: Coroutine[Any, Any, T], supervisor: AbstractEventLoop) -> Future[T]:
     """Begin work in a supervisor loop, without context variables.
 
-    A timer keeps its context until its time has come, even if it was cancelled long before.
+    A timer that was cancelled may keep its context, and all that is in it, until its time has come.
     """
     return Context().run(asyncio.run_coroutine_threadsafe, work, supervisor)
 

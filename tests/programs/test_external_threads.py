@@ -139,12 +139,12 @@ def test_functions_answer_in_a_bounded_number_of_threads(
     counter = ThreadCounter()
 
     def plain(history: History, question: str) -> str:
-        time.sleep(0.002)
+        time.sleep(0.05)
         counter.count()
         return "Bob"
 
     async def awaited(history: History, question: str) -> str:
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.05)
         counter.count()
         return "Bob"
 
