@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .programs.reader import Reader as Reader
     from .programs.settings import Settings as Settings
     from .programs.writer import ExtractionFailed as ExtractionFailed
+    from .programs.writer import Update as Update
     from .programs.writer import Writer as Writer
     from .records import Action as Action
     from .records import Behavior as Behavior
@@ -103,6 +104,7 @@ _MODULES = {
     "Policy": ".programs.method",
     "Reader": ".programs.reader",
     "Settings": ".programs.settings",
+    "Update": ".programs.writer",
     "Writer": ".programs.writer",
     "predictor": ".programs.predictor",
     "MemoryProgram": ".programs.program",

@@ -9,8 +9,27 @@ function has to wait, it hands an awaitable to `wait_for`. The event loop awaits
 meanwhile, and then continues the function with the result. SQLAlchemy does the same for its asyncio
 extension.
 
-Code that runs bridged may not hold a `threading.Lock` while it calls `wait_for`, and may not call
-it inside `contextvars.Context.run`.
+Code that blocks runs in a thread meanwhile. There are three kinds of threads, since code that waits
+for one of its own kind could wait for ever:
+
+| threads           | started by              | may wait for                        |
+|-------------------|-------------------------|-------------------------------------|
+| `MAX_OWN_LOOPS`   | `run_in_own_loop`       | all that a whole run waits for      |
+| `MAX_THREADS`     | `off_loop`, `in_thread` | models, slots, budgets, other calls |
+| `MAX_DISK_THREADS`| `disk_off_loop`         | a disk, and nothing else            |
+
+The code in a thread of `in_thread` may run an event loop itself: a user's module may await
+`program.acall`. What it hands to `in_thread` there gets one of `MAX_THREADS` further threads, since
+all those of the first level may be waiting for such modules.
+
+What bridged code may not do:
+
+- Use `off_loop` while it holds what other calls wait for, such as a slot at an endpoint or room in
+  a budget. Every thread may be busy with a call that waits for just that, so no thread would ever
+  become free. Hold it inside the call that the thread makes, or use `disk_off_loop`.
+- Hold a `threading.Lock` while it waits. The same holds for finalizers, which Python may run in any
+  code, also in code that holds a lock: they must not call anything in here.
+- Wait inside `contextvars.Context.run`.
 """
 
 from __future__ import annotations
@@ -28,7 +47,15 @@ from greenlet import getcurrent, greenlet
 T = TypeVar("T")
 
 MAX_THREADS = 64
-"""Threads of the process for what blocks under asyncio: stores, searches, some models."""
+"""Threads of one level for what blocks under asyncio: stores, searches, some models."""
+MAX_DISK_THREADS = 8
+"""Threads of the process for reading and writing files under asyncio."""
+MAX_OWN_LOOPS = 16
+"""Threads of the process that have an event loop for long work; more work waits for its turn."""
+
+
+_level: contextvars.ContextVar[int] = contextvars.ContextVar("mempiler_thread_level", default=0)
+"""How many threads of `in_thread`, one inside the other, wait for the running code."""
 
 
 class _BridgedCall(greenlet):
@@ -81,16 +108,34 @@ def result_of(future: Future[T]) -> T:
 
 
 def off_loop(call: Callable[[], T]) -> T:
-    """Make a call that blocks or computes; in bridged code a thread makes it, not the loop's."""
+    """Make a call that blocks or computes; in bridged code a thread makes it, not the loop's.
+
+    The caller must not hold what other calls wait for, see the top of this file.
+    """
     if not is_bridged():
         return call()
     return wait_for(in_thread(call))
 
 
+def disk_off_loop(call: Callable[[], T]) -> T:
+    """Make a call that reads or writes a file, and waits for nothing else.
+
+    In bridged code a thread makes it, which is never busy with a call that waits for the caller.
+    """
+    if not is_bridged():
+        return call()
+    return wait_for(_run_in_pool(_disk_threads(), call))
+
+
 async def in_thread(call: Callable[[], T]) -> T:
     """Make a call in one of `MAX_THREADS` threads, in a copy of the caller's context."""
-    context = contextvars.copy_context()
-    return await asyncio.get_running_loop().run_in_executor(_pool(), context.run, call)
+    level = _level.get()
+
+    def call_on_next_level() -> T:
+        _level.set(level + 1)
+        return call()
+
+    return await _run_in_pool(_threads(level), call_on_next_level)
 
 
 async def run_in_own_loop(call: Callable[[], T]) -> T:
@@ -107,11 +152,14 @@ async def run_in_own_loop(call: Callable[[], T]) -> T:
         started.set_result(task)
         return await run_bridged(call)
 
-    # Not one of the threads of `in_thread`: the work needs those, and could wait for itself.
-    running = asyncio.ensure_future(asyncio.to_thread(lambda: asyncio.run(work())))
+    context = contextvars.copy_context()
+    thread_call = _own_loop_threads().submit(context.run, lambda: asyncio.run(work()))
+    running = asyncio.wrap_future(thread_call)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
+        if thread_call.cancel():  # it still waited for a thread
+            raise
         task = await asyncio.wrap_future(started)
         with suppress(RuntimeError):  # the work has just ended, and its loop is closed
             task.get_loop().call_soon_threadsafe(task.cancel)
@@ -119,6 +167,23 @@ async def run_in_own_loop(call: Callable[[], T]) -> T:
         raise
 
 
+async def _run_in_pool(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+    """Make a call in a thread of a pool, in a copy of the caller's context."""
+    context = contextvars.copy_context()
+    return await asyncio.get_running_loop().run_in_executor(pool, context.run, call)
+
+
 @functools.cache
-def _pool() -> ThreadPoolExecutor:
+def _threads(level: int) -> ThreadPoolExecutor:
+    """Return the threads of one level, see `_level`."""
     return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="mempiler-memory")
+
+
+@functools.cache
+def _disk_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MAX_DISK_THREADS, thread_name_prefix="mempiler-disk")
+
+
+@functools.cache
+def _own_loop_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MAX_OWN_LOOPS, thread_name_prefix="mempiler-own-loop")

@@ -37,9 +37,10 @@ from .programs.identity import writer_key
 from .programs.method import Method
 from .programs.program import MemoryProgram
 from .programs.reader import Reader
+from .programs.retry import without_failed
 from .programs.state import signature_of
 from .programs.tasks.task import task as task_class
-from .programs.writing import record_step, write_history, write_items
+from .programs.writing import finalize_memory, record_step, write_history, write_items
 from .records import (
     Action,
     Behavior,
@@ -238,14 +239,15 @@ def _writing_problems(
             return
         memory = updated_memory
 
-    finalized_memory = writer.finalize(memory)
+    finalized_memory = finalize_memory(writer, memory)
     memory_at_once = write_history(writer, history.items)
     if finalized_memory != memory_at_once:
         yield (
             "items one by one give another memory than all at once; "
             "extract and update must depend on nothing else"
         )
-    if writer.finalize(finalized_memory) != finalized_memory:
+    written_memory = without_failed(finalized_memory)
+    if writer.finalize(written_memory).memory != written_memory:
         yield "finalize changes a memory that is finalized already"
     if write_history(second_program.method.writer, history.items) != memory_at_once:
         yield (
@@ -368,7 +370,7 @@ def _loss_problems(program: MemoryProgram, history: History) -> Iterator[str]:
     if lost_turns:
         yield (
             f"turns are lost where no answer can be read: {_first_ids(lost_turns)}; "
-            "say so with memory.mark_failed(item)"
+            "report them with Update(memory, failed_items=(item,))"
         )
 
 

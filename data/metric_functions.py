@@ -11,7 +11,8 @@
         return dspy.Prediction(score=0.5, feedback=f"{pred_name}: name the city.")
 
 A function returns a bool, a number from 0 to 1, `(score, feedback)`, or an object or mapping with `score` and, if it
-likes, `feedback`. It is called from many threads.
+likes, `feedback`. It is called from many threads, also under asyncio: there it may block, since it does not run in the
+event loop.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
 
+from ..async_bridge import off_loop
 from ..errors import MempilerError, UserError
 from ..records.import_object import import_object
 from ..text import one_line
@@ -87,7 +89,7 @@ class FunctionScorer(Scorer):
     def _call(self, example: dspy.Example, prediction: dspy.Prediction, step: OptimizerStep) -> Any:
         arguments = {parameter: getattr(step, name) for parameter, name in self._step_parameters.items()}
         try:
-            return self._function(example, prediction, **arguments)
+            return off_loop(functools.partial(self._function, example, prediction, **arguments))
         except (MempilerError, LMError, AdapterParseError):
             # A limit, or a model that the function asked: no mistake in the function.
             raise

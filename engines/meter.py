@@ -15,10 +15,11 @@ from dspy.clients.call_result import CallResult
 from dspy.utils.callback import with_callbacks
 from dspy.utils.exceptions import LMError
 
-from ..async_bridge import in_thread, is_bridged, off_loop, run_bridged, wait_for
+from ..async_bridge import disk_off_loop, is_bridged, run_bridged, wait_for
 from ..errors import UserError
 from ..reading.cut_texts import mark_cut_texts
 from ..records.shared_by_copies import SharedByCopies
+from .async_models import ask_in_thread, async_engine_of
 from .call import Call
 from .call_context import call_context, current_context, record_usage
 from .endpoint.endpoint import BODY, Engine
@@ -87,6 +88,10 @@ class MeteredLM(dspy.LM):
 
     A result is taken from the first of them that has one. Only what gets to the engine costs.
 
+    Under asyncio, `acall` awaits the engine. A model without an engine for asyncio makes the whole
+    call in a thread. So no call waits for a thread while it holds a slot that all threads may be
+    waiting for.
+
     Args:
         model: As `dspy.LM` takes it.
         meter: Where calls are counted.
@@ -118,10 +123,12 @@ class MeteredLM(dspy.LM):
         self.answers = answers
         self.prices = prices
         self.replay = replay
-        self._has_async_engine = settings.get("async_engine") is not None
         super().__init__(model, **settings)
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        if is_bridged() and async_engine_of(self) is None:
+            return ask_in_thread(partial(self, prompt, messages=messages, **kwargs))
+
         call = Call(self, prompt, messages, self._with_seed(kwargs))
         with call_context(running_call=call):
             result = self._result_of(call)
@@ -134,13 +141,9 @@ class MeteredLM(dspy.LM):
         """Make a call by DSPy, and return its answers."""
         # This class reads DSPy's cache itself.
         arguments = {**call.kwargs, "messages": call.messages, "cache": False}
-        if not is_bridged():
-            return super().__call__(call.prompt, **arguments)
-        if self._has_async_engine:
+        if is_bridged():
             return wait_for(super().acall(call.prompt, **arguments))
-        ask = partial(super().__call__, call.prompt, **arguments)
-        with dspy.context(send_stream=None):  # a thread has no way to the stream of a loop
-            return wait_for(in_thread(ask))
+        return super().__call__(call.prompt, **arguments)
 
     def update_history(self, entry: dict[str, Any]) -> None:
         """Keep a call as DSPy does, with its cost, which DSPy does not know of an engine."""
@@ -225,8 +228,10 @@ class MeteredLM(dspy.LM):
         """Return the result of a replay or of DSPy's cache, if one has it."""
         if self.replay is not None:
             return self.replay(call)
-        # DSPy's cache may have to read a file.
-        return off_loop(call.read_cache) if call.cache else None
+        if not call.cache:
+            return None
+        # DSPy's cache may have to read a file. The call holds a slot, so it may not use `off_loop`.
+        return disk_off_loop(call.read_cache)
 
     def _count_result(self, call: Call, known_result: CallResult | None) -> CallResult:
         """Count the result of a call, and return it; a new one goes into DSPy's cache.
@@ -242,8 +247,6 @@ class MeteredLM(dspy.LM):
 
         result = call.result = known_result or call.result
         assert result is not None  # `update_history` has set it
-        if call.cache and known_result is None:
-            dspy.cache.put(call.cache_key, result.dump())
 
         tokens = call.tokens
         self.count(
@@ -256,6 +259,10 @@ class MeteredLM(dspy.LM):
             calls=max(1, len(result.responses)),
             estimated=tokens.estimated,
         )
+
+        # After counting, since a call may be cancelled while it waits for the disk.
+        if call.cache and known_result is None:
+            disk_off_loop(partial(dspy.cache.put, call.cache_key, result.dump()))
         return result
 
     def count(

@@ -64,7 +64,7 @@ search index, so that a search of that version costs what changed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from pydantic import BaseModel, JsonValue, PrivateAttr
@@ -129,8 +129,7 @@ class Memory(Frozen, Generic[PartT]):
     """Whether its JSON names, in fields called `sources`, the ids of the turns that it rests on."""
 
     failed_items: tuple[FailedItem, ...] = ()
-    """What could not be written: writers call `mark_failed`, and `programs/writing.py` tries it
-    again, in halves."""
+    """What could not be written; `programs/retry.py` adds it, and tries it again in halves."""
 
     _lineage: Lineage = PrivateAttr(default_factory=Lineage)
 
@@ -141,22 +140,6 @@ class Memory(Frozen, Generic[PartT]):
             TypeError: There is no such field.
         """
         return self.model_copy(update=fields)
-
-    def mark_failed(self, item: Item, turns: Collection[str] | None = None) -> Self:
-        """Return the memory with a note that an item, or some of its turns, could not be written.
-
-        The note keeps these turns in `failed_items`, so that they are written later.
-
-        Args:
-            item: The item that the writer was to write.
-            turns: Ids of the turns that could not be written; all of the item if None.
-        """
-        failed_turns = [turn.id for turn in item.spoken if turns is None or turn.id in turns]
-        if not failed_turns:
-            return self
-
-        failed_item = FailedItem(item=cast("AnyItem", item.select_turns(failed_turns)))
-        return self.replace(failed_items=(*self.failed_items, failed_item))
 
     @property
     def lineage(self) -> Lineage:

@@ -40,7 +40,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mempiler import Session, Store, Turn
+from mempiler import Session, Store, Turn, Update
 from mempiler.memory.memory import TurnMemory
 from mempiler.memory.store import queue
 from mempiler.memory.store.owner import Owner
@@ -65,13 +65,13 @@ class SlowWriter(TurnWriter):
 
     delay = 0.0
 
-    def update(self, memory: TurnMemory, item: Any, extraction: Any = None) -> TurnMemory:
+    def update(self, memory: TurnMemory, item: Any, extraction: None = None) -> Update[TurnMemory]:
         time.sleep(self.delay)
         return super().update(memory, item, extraction)
 
-    def finalize(self, memory: TurnMemory) -> TurnMemory:
+    def finalize(self, memory: TurnMemory) -> Update[TurnMemory]:
         time.sleep(self.delay / 2)
-        return memory.model_copy()
+        return Update(memory.model_copy())
 
 
 def sessions(count: int, users: int) -> list[tuple[str, Session]]:

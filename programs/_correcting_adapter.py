@@ -14,11 +14,14 @@ request shows the model its answer and the reason:
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any, ClassVar, cast, get_origin
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError
 
+from ..async_bridge import run_bridged
+from ..engines.async_models import ask_model
 from ..reading.answer import MAX_ANSWER_LENGTH, read_answer
 from ..reading.cut_texts import CutText, ends_in_loop
 from ..reading.failures import CutShortError
@@ -26,8 +29,8 @@ from ..reading.layouts import Layout
 from ..reading.markers import escape_markers
 from ..reading.repairs import UnreadableError
 from ..records.shared_by_copies import SharedByCopies
-from ._context import current_program_context
 from ._answer_attempts import AnswerAttempts, Attempt
+from ._context import current_program_context
 from .recording import record_faults
 from .single_flight import SingleFlight
 from .streaming import send_output
@@ -88,9 +91,14 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         while True:
             adapter = self._copy_for(attempts.current)
             settings = {**lm_kwargs, **self.request_settings, **attempts.current.settings}
+            request = (adapter, lm, settings, signature, demos, inputs)
             try:
                 with send_output(signature, self.layout):
-                    return self.pipeline.__call__(adapter, lm, settings, signature, demos, inputs)
+                    return ask_model(
+                        lm,
+                        call=partial(self.pipeline.__call__, *request),
+                        acall=partial(self.pipeline.acall, *request),
+                    )
             except AdapterParseError as error:
                 attempts.retry_after(error)
 
@@ -102,17 +110,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        attempts = AnswerAttempts(lm, lm_kwargs, inputs, self.corrections)
-        while True:
-            adapter = self._copy_for(attempts.current)
-            settings = {**lm_kwargs, **self.request_settings, **attempts.current.settings}
-            try:
-                with send_output(signature, self.layout):
-                    return await self.pipeline.acall(
-                        adapter, lm, settings, signature, demos, inputs
-                    )
-            except AdapterParseError as error:
-                attempts.retry_after(error)
+        return await run_bridged(partial(self, lm, lm_kwargs, signature, demos, inputs))
 
     def _copy_for(self, attempt: Attempt) -> CorrectingAdapter:
         """Return a shallow copy that makes one attempt."""

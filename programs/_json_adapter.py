@@ -1,4 +1,4 @@
-"""Adapters that ask for a JSON object: in words, or under a JSON schema that the endpoint enforces."""
+"""Adapters that ask for a JSON object: in words, or under a schema that the endpoint enforces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ class JsonAdapter(CorrectingAdapter, dspy.JSONAdapter):
 
 
 class SchemaAdapter(CorrectingAdapter, dspy.JSONAdapter):
-    """A `JsonAdapter` for an endpoint that holds answers to a JSON schema.
+    """A `dspy.JSONAdapter` that asks for JSON under a schema, which the endpoint has to enforce.
+
+    Like `JsonAdapter`, it reads tolerantly and asks again for an unreadable answer.
 
     Args:
         schema: The schema of the outputs, see `output_schema`.

@@ -16,10 +16,10 @@ from __future__ import annotations
 import dspy
 
 from ..errors import UnknownNameError
-from .auto_adapter import AutoAdapter
-from .compact_adapter import CompactAdapter
 from ._correcting_adapter import CorrectingAdapter
 from ._json_adapter import JsonAdapter
+from .auto_adapter import AutoAdapter
+from .compact_adapter import CompactAdapter
 
 ADAPTERS: dict[str, type[dspy.Adapter]] = {
     "auto": AutoAdapter,

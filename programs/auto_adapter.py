@@ -139,30 +139,6 @@ class AutoAdapter(CorrectingAdapter):
         trial.record_refused()
         return outputs
 
-    async def acall(
-        self,
-        lm: dspy.BaseLM,
-        lm_kwargs: dict[str, Any],
-        signature: type[dspy.Signature],
-        demos: list[dict[str, Any]],
-        inputs: dict[str, Any],
-    ) -> list[dict[str, Any]]:
-        trial = self._schema_trial(lm, signature)
-        if trial is None:
-            return await super().acall(lm, lm_kwargs, signature, demos, inputs)
-
-        try:
-            outputs = await trial.adapter.acall(lm, lm_kwargs, signature, demos, inputs)
-        except (LMInvalidRequestError, LMUnsupportedFeatureError) as error:
-            trial.check_refusal(error)
-        else:
-            trial.record_accepted()
-            return outputs
-
-        outputs = await super().acall(lm, lm_kwargs, signature, demos, inputs)
-        trial.record_refused()
-        return outputs
-
     def _schema_trial(self, lm: dspy.BaseLM, signature: type[dspy.Signature]) -> SchemaTrial | None:
         """Return a request under the schema of the outputs; None if the schema cannot be used."""
         if not _is_remote(lm):

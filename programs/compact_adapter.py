@@ -1,6 +1,6 @@
 """An adapter for small models: short prompts, and answers that are a bare JSON value.
 
-    system      new_facts -> operations                  one line that names the step, then its rules
+    system      new_facts -> operations                one line that names the step, then its rules
     user        new_facts: Ada D3:1 Ada pet cat (m1 Ada Ada pet dog) | Ben D3:2 Ben city Oslo
     assistant   [{"op": "UPDATE", "memory_id": "m1", "content": "Ada pet cat", "turn_id": "D3:1"}]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import dspy
 
-from ..async_bridge import is_bridged, off_loop, run_bridged, wait_for
-from ..engines.async_models import can_be_awaited
+from ..async_bridge import run_bridged
+from ..engines.async_models import ask_model
 from ._context import current_program_context
 from ._nearest_demos import nearest_demos
 from .recording import record_call
@@ -52,17 +52,15 @@ class Predictor(dspy.Predict):
             return call.prediction
 
     async def aforward(self, **kwargs: Any) -> dspy.Prediction:
-        return await run_bridged(partial(Predictor.forward, self, **kwargs))
+        # By the class: DSPy logs a warning whenever `forward` is read from a module itself.
+        return await run_bridged(partial(type(self).forward, self, **kwargs))
 
     def _ask(self, inputs: dict[str, Any]) -> dspy.Prediction:
-        """Ask as `dspy.Predict` does; in bridged code no thread waits for a model that can be awaited."""
-        if not is_bridged():
-            return super().forward(**inputs)
+        """Ask as `dspy.Predict` does, or in bridged code as its `acall` does."""
         lm = inputs.get("lm") or self.lm or dspy.settings.lm
-        if can_be_awaited(lm):
-            return wait_for(super().aforward(**inputs))
-        with dspy.context(send_stream=None):  # a thread has no way to the stream of a loop
-            return off_loop(partial(super().forward, **inputs))
+        forward = partial(super().forward, **inputs)
+        aforward = partial(super().aforward, **inputs)
+        return ask_model(lm, forward, aforward)
 
     def select_demos(self, inputs: dict[str, Any]) -> list[Any]:
         """Return the demos that a prompt for these inputs shows, in the order of the pool."""
@@ -170,6 +168,9 @@ def is_for(demo: Any, path: str) -> bool:
 
 
 def predictors_of(module: dspy.Module) -> dict[str, dspy.Predict]:
-    """Every predictor at or below a module by its path, e.g. "extract.predict"; frozen and compiled ones included."""
-    found: Any = module.named_sub_modules(dspy.Predict)
-    return {path.removeprefix("self."): one for path, one in found}
+    """Return every predictor at or below a module by its path, e.g. "extract.predict".
+
+    Frozen and compiled predictors are included.
+    """
+    named_predictors: Any = module.named_sub_modules(dspy.Predict)
+    return {path.removeprefix("self."): predictor for path, predictor in named_predictors}

@@ -53,8 +53,13 @@ class _Flight(Generic[V]):
 class SingleFlight(SharedByCopies, Generic[K, V]):
     """A map from keys to values that the first caller computes; safe under threads and asyncio.
 
-    Callers that ask meanwhile wait, and get the same value or the same exception. A failure is not
-    kept: the next caller computes again.
+    Callers that ask for a key while its value is computed wait for it. They get the same value, or
+    the exception that computing it raised. The map keeps values, but no exceptions: whoever asks
+    after a failure computes again.
+
+    There are two exceptions to "computed once". If the caller that computes is cancelled, one of
+    those who wait computes in its place. And a caller that blocks the event loop in which the
+    computation runs computes the value for itself, since it would wait for ever.
 
     Args:
         capacity: How many finished values are kept; those used least recently go first. None keeps
@@ -103,7 +108,9 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
 
         future.set_result(value)
         with self._lock:
-            self._evict()
+            evicted = self._evict()
+        # Released without the lock: a finalizer of a value may run now, and may ask this map.
+        del evicted
         return value
 
     def peek(self, key: K) -> V | None:
@@ -117,18 +124,20 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
 
     def drop(self, is_unwanted: Callable[[K], bool]) -> None:
         """Remove every finished value whose key is unwanted."""
+        dropped: list[_Flight[V]] = []
         with self._lock:
             for key, flight in list(self._flights.items()):
                 if flight.future.done() and is_unwanted(key):
-                    del self._flights[key]
+                    dropped.append(self._flights.pop(key))
+        # The values are released here, without the lock.
 
-    def _evict(self) -> None:
-        """Remove the oldest finished values beyond the capacity; the lock is held."""
+    def _evict(self) -> list[_Flight[V]]:
+        """Remove and return the oldest finished values beyond the capacity; the lock is held."""
         if self._capacity is None:
-            return
+            return []
         excess = max(0, len(self._flights) - self._capacity)
 
         # Stop at the oldest few: a look at all values would make every new one cost more.
         finished = (key for key, flight in self._flights.items() if flight.future.done())
-        for key in list(islice(finished, excess)):
-            del self._flights[key]
+        oldest_keys = list(islice(finished, excess))
+        return [self._flights.pop(key) for key in oldest_keys]

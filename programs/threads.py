@@ -13,7 +13,7 @@ import contextvars
 import functools
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -21,8 +21,8 @@ from typing import Any, Generic, TypeVar
 import dspy
 
 from ..async_bridge import is_bridged, run_bridged, wait_for
-from ._context import current_program_context, program_context
 from ._call_order import CallOrder
+from ._context import current_program_context, program_context
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
 
     Raises:
         Exception: The failure of the first call, in call order, that failed. All calls have ended
-            by then.
+            by then. A `CancelledError` that a call raises is a failure like any other.
     """
     if len(calls) < 2:
         return [call() for call in calls]
@@ -79,7 +79,8 @@ def run_unordered(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
         limit: How many run at a time; at least 1.
 
     Raises:
-        Exception: The first failure.
+        Exception: The first failure. A `CancelledError` that a call raises is a failure like any
+            other.
     """
     if is_bridged():
         return _results_of_tasks(calls, limit)
@@ -97,19 +98,33 @@ class _Job(Generic[T]):
     """The trace of the call; None where the caller has none."""
     results: list[T] = field(default_factory=list[Any])
     """The one result; a list, since a result may be None."""
-    error: Exception | None = None
+    error: Exception | asyncio.CancelledError | None = None
 
     def run(self) -> None:
         """Make the call in its context, and keep its result or exception."""
-        self.context.run(self.run_in_context)
+        try:
+            self.context.run(self._make_call)
+        except (Exception, asyncio.CancelledError) as error:
+            self.error = error
 
-    def run_in_context(self) -> None:
-        """Make the call, as `run` does, where its context is the current one."""
+    async def run_in_task(self) -> None:
+        """Do what `run` does, in a task that has the context of the job.
+
+        Raises:
+            CancelledError: The task was cancelled.
+        """
+        try:
+            await run_bridged(self._make_call)
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                raise
+            self.error = error
+        except Exception as error:
+            self.error = error
+
+    def _make_call(self) -> None:
         with program_context(call_order=self.call_order), dspy.context(trace=self.trace):
-            try:
-                self.results.append(self.call())
-            except Exception as error:
-                self.error = error
+            self.results.append(self.call())
 
 
 def _make_jobs(calls: Sequence[Callable[[], T]]) -> list[_Job[T]]:
@@ -144,9 +159,15 @@ async def _run_in_tasks(jobs: Sequence[_Job[Any]]) -> None:
     """Run jobs as tasks of the running event loop; they are cancelled with their caller."""
     async with asyncio.TaskGroup() as tasks:
         for job in jobs:
-            task = tasks.create_task(run_bridged(job.run_in_context), context=job.context)
+            task = tasks.create_task(job.run_in_task(), context=job.context)
             if current_program_context().runs_in_order:
                 await task
+
+
+def _is_cancelled() -> bool:
+    """Return whether somebody has cancelled the running task."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _results_of_threads(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
@@ -167,30 +188,64 @@ def _results_of_threads(calls: Sequence[Callable[[], T]], limit: int) -> Generat
 
 def _results_of_tasks(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
     """Do what `run_unordered` does, as tasks of the running event loop."""
-    remaining = deque(calls)
-    finished: asyncio.Queue[Future[T]] = asyncio.Queue()
-
-    async def work() -> None:
-        while remaining:
-            outcome: Future[T] = Future()
-            try:
-                outcome.set_result(await run_bridged(remaining.popleft()))
-            except Exception as error:
-                remaining.clear()
-                outcome.set_exception(error)
-            finished.put_nowait(outcome)
-
-    loop = asyncio.get_running_loop()
-    workers = [loop.create_task(work()) for _ in range(min(limit, len(calls)))]
+    tasks = _LimitedTasks(calls, limit)
     try:
         for _ in calls:
-            yield wait_for(finished.get()).result()
-    except Exception:
-        wait_for(asyncio.wait(workers))
-        raise
+            task = wait_for(tasks.finished.get())
+            if not _has_result(task):
+                tasks.wait_for_running()
+            yield task.result()
     finally:
-        for worker in workers:
-            worker.cancel()
+        tasks.cancel()
+
+
+class _LimitedTasks(Generic[T]):
+    """Runs calls as tasks of the running event loop, a limited number at a time.
+
+    When one has ended, the next one begins. After the first failure, no more calls begin.
+    """
+
+    def __init__(self, calls: Sequence[Callable[[], T]], limit: int) -> None:
+        self.finished: asyncio.Queue[asyncio.Task[T]] = asyncio.Queue()
+        """Tasks that have ended and were not taken from here yet, in the order of their ends."""
+        self._waiting = deque(calls)
+        self._running: set[asyncio.Task[T]] = set()
+        self._context = contextvars.copy_context()
+        for _ in range(limit):
+            self._start_next()
+
+    def wait_for_running(self) -> None:
+        """Wait until all calls that have begun have ended."""
+        if self._running:
+            wait_for(asyncio.wait(self._running))
+
+    def cancel(self) -> None:
+        """Cancel the calls that have begun, and begin no more."""
+        self._waiting.clear()
+        for task in self._running:
+            task.cancel()
+
+    def _start_next(self) -> None:
+        if not self._waiting:
+            return
+        call = run_bridged(self._waiting.popleft())
+        # A copy for each call, as calls in threads have it.
+        context = self._context.copy()
+        task = asyncio.get_running_loop().create_task(call, context=context)
+        self._running.add(task)
+        task.add_done_callback(self._on_end)
+
+    def _on_end(self, task: asyncio.Task[T]) -> None:
+        self._running.discard(task)
+        self.finished.put_nowait(task)
+        if not _has_result(task):
+            self._waiting.clear()
+        self._start_next()
+
+
+def _has_result(task: asyncio.Task[Any]) -> bool:
+    """Return whether a task that has ended was neither cancelled nor has failed."""
+    return not task.cancelled() and task.exception() is None
 
 
 def _join_traces(jobs: Sequence[_Job[Any]]) -> None:

@@ -2,10 +2,8 @@ r"""The contract of writers: how the items of a history get into a memory.
 
 A writer that has a model split each session into sentences, and keeps these:
 
-    from typing import Any
-
     import dspy
-    from mempiler import Entry, ExtractionFailed, Item, Memory, Writer, predictor
+    from mempiler import Entry, ExtractionFailed, Item, Memory, Update, Writer, predictor
 
     class Notebook(Memory):
         notes: tuple[Entry, ...] = ()
@@ -13,26 +11,28 @@ A writer that has a model split each session into sentences, and keeps these:
         def entries(self) -> tuple[Entry, ...]:
             return self.notes
 
-    class SentenceWriter(Writer[Notebook]):
+    Sentences = list[str] | ExtractionFailed
+
+    class SentenceWriter(Writer[Notebook, Sentences]):
         Memory = Notebook
 
         def __init__(self) -> None:
             super().__init__()
             self.split = predictor(dspy.Signature("dialogue -> sentences: list[str]"))
 
-        def extract(self, item: Item) -> list[str] | ExtractionFailed:
+        def extract(self, item: Item) -> Sentences:
             answer = self.try_call(self.split, dialogue="\n".join(item.lines()))
             return ExtractionFailed() if answer is None else answer.sentences
 
-        def update(self, memory: Notebook, item: Item, extraction: Any = None) -> Notebook:
+        def update(self, memory: Notebook, item: Item, extraction: Sentences) -> Update[Notebook]:
             if isinstance(extraction, ExtractionFailed):
-                return memory.mark_failed(item)
+                return Update(memory, failed_items=(item,))
             notes = list(memory.notes)
             turn_ids = tuple(turn.id for turn in item.turns)
             for sentence in extraction:
                 note_id = f"n{len(notes) + 1}"
                 notes.append(Entry(id=note_id, text=sentence, sources=turn_ids, time=item.time))
-            return memory.replace(notes=tuple(notes))
+            return Update(memory.replace(notes=tuple(notes)))
 
 Nobody calls the hooks of a writer directly. `programs/writing.py` does, in this order:
 
@@ -43,10 +43,10 @@ Nobody calls the hooks of a writer directly. `programs/writing.py` does, in this
 | attribute or hook                  | required? | returns, and the default                     |
 |------------------------------------|-----------|----------------------------------------------|
 | `Memory`                           | yes       | a subclass of `Memory`; fields have defaults |
-| `update(memory, item, extraction)` | yes       | a new memory with the item in it             |
+| `update(memory, item, extraction)` | yes       | an `Update`: a new memory, and what failed   |
 | `extract(item)`                    | no        | what `update` understands; no extraction     |
-| `finalize(memory)`                 | no        | a new memory; the memory itself              |
-| `update_with_part(memory, part)`   | no        | a new memory; as for any other item          |
+| `finalize(memory)`                 | no        | an `Update`; of the memory itself            |
+| `update_with_part(memory, part)`   | no        | an `Update`; as for any other item           |
 | `recent_mode`                      | no        | what becomes of later items; "written"       |
 | `shows_entries`                    | no        | whether prompts show entries; False          |
 | `longest_text`                     | no        | most characters of an answer; 4000           |
@@ -55,17 +55,18 @@ What every writer promises (`mempiler.testing.check_method` checks it):
 
 - No hook changes its arguments. Caches, rollouts and threads share memories.
 - The same items and model answers give the same memory: ids are counted, nothing is drawn.
-- `finalize(finalize(memory)) == finalize(memory)`.
-- Turns that cannot be written are reported by `memory.mark_failed(item, turn_ids)`. They are then
-  searched as raw turns, and tried again in halves. A writer may report turns of any item, in
-  `finalize` too: some writers wait for several sessions before they write one of them.
+- Finalizing a finalized memory gives an equal memory.
+- Turns that cannot be written are reported in `Update.failed_items`. They then stand beside the
+  memory, are searched as raw turns, and are tried again in halves.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, cast
+
+from typing_extensions import TypeVar
 
 from ..errors import UserError
 from ..memory.memory import Memory
@@ -76,22 +77,39 @@ from ._relative_dates import resolve_item_dates
 MemoryT = TypeVar("MemoryT", bound=Memory)
 """What one method keeps for one user."""
 
+ExtractionT = TypeVar("ExtractionT", default=Any)
+"""What `extract` returns for one item; a writer without `extract` need not name it."""
+
 RecentItems = Literal["written", "searched", "left out"]
 """What becomes of items between a history and a question about it, see `Writer.recent_mode`."""
 
 
 @dataclass(frozen=True)
 class ExtractionFailed:
-    """What `extract` returns for turns that could not be read.
-
-    `update` then reports them with `memory.mark_failed`.
-    """
+    """What `extract` returns for turns that could not be read; `update` then reports them."""
 
     turns: frozenset[str] | None = None
     """Ids of the turns; None stands for all turns of the item."""
 
 
-class Writer(Component, Generic[MemoryT]):
+@dataclass(frozen=True)
+class Update(Generic[MemoryT]):
+    """What writing an item gives: the next memory, and what is not in it.
+
+    A writer that could not write some turns names them by a part of their item:
+
+        Update(memory, failed_items=(item.select_turns(["D1:3", "D1:4"]),))
+    """
+
+    memory: MemoryT
+    failed_items: tuple[Item, ...] = ()
+    """Items, or parts of items, that are not in the memory because no answer could be read.
+
+    They may be of earlier sessions too: some writers wait for several before they write one.
+    """
+
+
+class Writer(Component, Generic[MemoryT, ExtractionT]):
     """Write the items of a history into a memory; see the module's docstring for the contract."""
 
     Memory: type[MemoryT]
@@ -110,12 +128,12 @@ class Writer(Component, Generic[MemoryT]):
         if "Memory" in vars(cls):
             _check_memory_class(cls.__name__, vars(cls)["Memory"])
 
-    def extract(self, item: Item) -> Any:
+    def extract(self, item: Item) -> ExtractionT:
         """Return what can be read from an item without the memory; `update` receives it."""
-        return None
+        return cast("ExtractionT", None)
 
-    def update(self, memory: MemoryT, item: Item, extraction: Any = None) -> MemoryT:
-        """Return a new memory with one more item in it.
+    def update(self, memory: MemoryT, item: Item, extraction: ExtractionT) -> Update[MemoryT]:
+        """Return a new memory with one more item in it, and what could not be written.
 
         Args:
             memory: The memory so far; it must not be changed.
@@ -124,13 +142,13 @@ class Writer(Component, Generic[MemoryT]):
         """
         raise NotImplementedError(f"{type(self).__name__} has no update(memory, item, extraction)")
 
-    def finalize(self, memory: MemoryT) -> MemoryT:
+    def finalize(self, memory: MemoryT) -> Update[MemoryT]:
         """Return the memory that questions are asked of; called at the end of a history."""
-        return memory
+        return Update(memory)
 
-    def update_with_part(self, memory: MemoryT, part: Item) -> MemoryT:
+    def update_with_part(self, memory: MemoryT, part: Item) -> Update[MemoryT]:
         """Return a new memory with a part of an item that could not be written as a whole."""
-        extraction = self.extract(part) if self.needs_extraction else None
+        extraction: Any = self.extract(part) if self.needs_extraction else None
         return self.update(memory, part, extraction)
 
     def preprocess(self, item: Item) -> Item:

@@ -25,7 +25,7 @@ from ..engines.usage import Usage
 from ..records import Failure, Item
 from .call_recorder import PredictorCall
 from .recording import recording
-from .retry import retry_failed, with_earlier_failures, without_failed
+from .retry import checked, retry_failed, with_failed, without_failed
 from .threads import gather
 from .writer import MemoryT, Writer
 
@@ -101,8 +101,8 @@ def write_item(
 ) -> MemoryT:
     """Return a new memory with one more item in it; failed turns are tried again before."""
     retried = retry_failed(writer, memory)
-    updated = writer.update(without_failed(retried), writer.preprocess(item), extraction)
-    return with_earlier_failures(updated, retried.failed_items)
+    update = writer.update(without_failed(retried), writer.preprocess(item), extraction)
+    return with_failed(checked(update, writer), retried.failed_items)
 
 
 def finalize_memory(writer: Writer[MemoryT], memory: MemoryT) -> MemoryT:
@@ -110,5 +110,5 @@ def finalize_memory(writer: Writer[MemoryT], memory: MemoryT) -> MemoryT:
     retried = retry_failed(writer, memory)
     if not writer.needs_finalizing:
         return retried
-    finalized = writer.finalize(without_failed(retried))
-    return with_earlier_failures(finalized, retried.failed_items)
+    update = writer.finalize(without_failed(retried))
+    return with_failed(checked(update, writer), retried.failed_items)

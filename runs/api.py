@@ -131,9 +131,11 @@ async def aevaluate(
 ) -> Evaluation:
     """Score a program as `evaluate` does, for asyncio; arguments, result and errors are the same.
 
-    No thread waits for a language model that can be awaited, so `threads`, which says how many
-    questions are asked at a time, may be in the hundreds. Cancelling it ends the run, and the calls
-    in flight with it; `resume` continues such a run.
+    `threads` says how many questions are asked at a time. It may be in the hundreds, since no thread
+    waits for a language model that can be awaited. Searches, calls of other models, your own module
+    and your own metric run in a limited number of threads.
+
+    Cancelling it ends the run, and the calls in flight with it; `resume` continues such a run.
     """
     run = partial(evaluate, program, testset, metric=metric, split=split, **options)
     return await run_in_own_loop(run)

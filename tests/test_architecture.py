@@ -89,7 +89,7 @@ ONLY: dict[tuple[str, str], tuple[str, ...]] = {
     ("serving/frameworks", "serving"): (".serving.prompt_text.",),
     ("serving/requests", "serving"): (".serving.bodies.",),
     ("programs", "engines"): (
-        ".engines.async_models.can_be_awaited",
+        ".engines.async_models.ask_model",
         ".engines.call_context.",
         ".engines.embedders.embedder",
         ".engines.usage.Usage",

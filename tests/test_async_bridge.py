@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from mempiler.async_bridge import (
+    MAX_OWN_LOOPS,
+    MAX_THREADS,
+    disk_off_loop,
+    in_thread,
     is_bridged,
     off_loop,
     result_of,
@@ -17,6 +21,8 @@ from mempiler.async_bridge import (
     run_in_own_loop,
     wait_for,
 )
+
+from .async_engines import run_within
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobody")
 
@@ -27,20 +33,22 @@ async def echo(value: str) -> str:
 
 
 def test_a_plain_function_gets_what_its_awaitables_give() -> None:
-    assert asyncio.run(run_bridged(lambda: wait_for(echo("a")) + wait_for(echo("b")))) == "ab"
+    assert run_within(10, run_bridged(lambda: wait_for(echo("a")) + wait_for(echo("b")))) == "ab"
 
 
 def test_many_functions_wait_together_in_one_thread() -> None:
     async def all_at_once() -> set[int]:
+        """Return the threads that are not that of the loop."""
         everybody = asyncio.Barrier(100)
 
         def wait() -> int:
             wait_for(everybody.wait())
             return threading.get_ident()
 
-        return set(await asyncio.gather(*(run_bridged(wait) for _ in range(100))))
+        threads = set(await asyncio.gather(*(run_bridged(wait) for _ in range(100))))
+        return threads - {threading.get_ident()}
 
-    assert asyncio.run(all_at_once()) == {threading.get_ident()}
+    assert run_within(10, all_at_once()) == set()
 
 
 def test_an_error_of_an_awaitable_is_raised_where_the_function_waits() -> None:
@@ -54,7 +62,7 @@ def test_an_error_of_an_awaitable_is_raised_where_the_function_waits() -> None:
             return str(error)
         return "nothing was raised"
 
-    assert asyncio.run(run_bridged(wait)) == "no such city"
+    assert run_within(10, run_bridged(wait)) == "no such city"
 
 
 def test_an_error_of_the_function_is_raised_by_run_bridged() -> None:
@@ -63,7 +71,7 @@ def test_an_error_of_the_function_is_raised_by_run_bridged() -> None:
         raise ValueError("no such city")
 
     with pytest.raises(ValueError, match="no such city"):
-        asyncio.run(run_bridged(fail))
+        run_within(10, run_bridged(fail))
 
 
 def test_a_cancelled_task_ends_its_function_where_it_waits() -> None:
@@ -82,7 +90,7 @@ def test_a_cancelled_task_ends_its_function_where_it_waits() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(cancel())
+    run_within(10, cancel())
     assert ends == ["cleaned up"]
 
 
@@ -102,17 +110,20 @@ def test_a_context_variable_of_the_function_is_seen_by_what_it_waits_for_and_by_
             *(run_bridged(lambda name=name: ask(name)) for name in ("ada", "bob"))
         )
 
-    assert asyncio.run(both()) == [("ada", "nobody"), ("bob", "nobody")]
+    assert run_within(10, both()) == [("ada", "nobody"), ("bob", "nobody")]
 
 
 def test_what_blocks_is_done_by_a_thread_in_bridged_code_alone() -> None:
-    assert off_loop(threading.get_ident) == threading.get_ident()
-    assert asyncio.run(run_bridged(lambda: off_loop(threading.get_ident))) != threading.get_ident()
+    def is_in_another_thread() -> bool:
+        return off_loop(threading.get_ident) != threading.get_ident()
+
+    assert not is_in_another_thread()
+    assert run_within(10, run_bridged(is_in_another_thread))
 
 
 def test_code_in_a_thread_of_bridged_code_is_not_bridged() -> None:
-    assert not asyncio.run(run_bridged(lambda: off_loop(is_bridged)))
-    assert asyncio.run(run_bridged(is_bridged))
+    assert not run_within(10, run_bridged(lambda: off_loop(is_bridged)))
+    assert run_within(10, run_bridged(is_bridged))
 
 
 def test_waiting_outside_of_bridged_code_is_refused() -> None:
@@ -129,18 +140,21 @@ def test_who_stops_waiting_for_a_future_does_not_cancel_it() -> None:
         task = asyncio.create_task(run_bridged(lambda: result_of(future)))
         await asyncio.sleep(0)
         task.cancel()
-        with suppress(asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(cancel())
+    run_within(10, cancel())
     assert not future.cancelled()
 
 
 def test_long_work_runs_in_another_thread_and_is_bridged_there() -> None:
-    work = run_in_own_loop(lambda: (wait_for(echo("a")), threading.get_ident()))
-    value, thread = asyncio.run(work)
-    assert value == "a"
-    assert thread != threading.get_ident()
+    async def work() -> tuple[str, bool]:
+        loop_thread = threading.get_ident()
+        return await run_in_own_loop(
+            lambda: (wait_for(echo("a")), threading.get_ident() != loop_thread)
+        )
+
+    assert run_within(10, work()) == ("a", True)
 
 
 def test_cancelling_long_work_waits_for_its_end() -> None:
@@ -161,5 +175,72 @@ def test_cancelling_long_work_waits_for_its_end() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(cancel())
+    run_within(10, cancel())
     assert ends == ["cleaned up"]
+
+
+def test_long_work_does_not_need_the_threads_of_its_callers_loop() -> None:
+    go = threading.Event()
+
+    async def work() -> str:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        blocking = asyncio.create_task(asyncio.to_thread(go.wait, 10))
+        await asyncio.sleep(0)
+        answer = await run_in_own_loop(lambda: "done first")
+        assert not blocking.done()
+        go.set()
+        await blocking
+        return answer
+
+    assert run_within(20, work()) == "done first"
+
+
+def test_long_work_that_waits_for_a_thread_can_be_cancelled_at_once() -> None:
+    go = threading.Event()
+    begun: list[str] = []
+
+    async def cancel() -> None:
+        running = [
+            asyncio.create_task(run_in_own_loop(partial(go.wait, 10))) for _ in range(MAX_OWN_LOOPS)
+        ]
+        task = asyncio.create_task(run_in_own_loop(lambda: begun.append("begun")))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not any(other.done() for other in running)
+        go.set()
+        await asyncio.gather(*running)
+
+    run_within(20, cancel())
+    assert begun == []
+
+
+def test_bridged_code_in_threads_that_are_all_busy_gets_other_threads() -> None:
+    all_are_busy = threading.Barrier(MAX_THREADS)
+
+    def call_with_a_loop_of_its_own() -> str:
+        all_are_busy.wait(10)
+        return asyncio.run(run_bridged(lambda: off_loop(lambda: "value")))
+
+    async def work() -> list[str]:
+        calls = [in_thread(call_with_a_loop_of_its_own) for _ in range(MAX_THREADS)]
+        return await asyncio.gather(*calls)
+
+    assert run_within(20, work()) == ["value"] * MAX_THREADS
+
+
+def test_a_disk_is_read_while_all_other_threads_are_busy() -> None:
+    go = threading.Event()
+
+    async def work() -> str:
+        busy = [asyncio.create_task(in_thread(partial(go.wait, 10))) for _ in range(MAX_THREADS)]
+        await asyncio.sleep(0)
+        text = await run_bridged(lambda: disk_off_loop(lambda: "text"))
+        assert not any(task.done() for task in busy)
+        go.set()
+        await asyncio.gather(*busy)
+        return text
+
+    assert run_within(20, work()) == "text"

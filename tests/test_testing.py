@@ -20,6 +20,7 @@ from mempiler import (
     Method,
     Query,
     UserError,
+    Update,
     Writer,
     predictor,
 )
@@ -151,9 +152,9 @@ class NoteWriter(Writer):
     def extract(self, item: Item) -> Any:
         return self.try_call(self.take, dialogue="\n".join(item.lines()))
 
-    def update(self, memory: Any, item: Item, prepared: Any = None) -> Any:
-        note = self.extract(item) if prepared is None else prepared
-        return type(memory)(notes=(*memory.notes, self.entry(memory, item, note.note if note else "")))
+    def update(self, memory: Any, item: Item, extraction: Any) -> Update[Any]:
+        entry = self.entry(memory, item, extraction.note if extraction else "")
+        return Update(type(memory)(notes=(*memory.notes, entry)))
 
     def entry(self, memory: Any, item: Item, note: str) -> Entry:
         text = "\n".join([*item.lines(), note])
@@ -181,10 +182,10 @@ def writing(spoil: Callable[[Any, Item, Any], None]) -> type[NoteWriter]:
     """A writer that does something to the memory before, the item, or the memory after."""
 
     class Writes(NoteWriter):
-        def update(self, memory: Any, item: Item, prepared: Any = None) -> Any:
-            after = super().update(memory, item, prepared)
-            spoil(memory, item, after)
-            return after
+        def update(self, memory: Any, item: Item, extraction: Any) -> Update[Any]:
+            update = super().update(memory, item, extraction)
+            spoil(memory, item, update.memory)
+            return update
 
     return Writes
 
@@ -201,8 +202,9 @@ def entering(change: Callable[[Entry], dict[str, Any]]) -> type[NoteWriter]:
 
 
 class SettlesAgain(NoteWriter):
-    def finalize(self, memory: Any) -> Any:
-        return Notes(notes=(*memory.notes, Entry(id=f"end{len(memory.notes)}", text="the end")))
+    def finalize(self, memory: Any) -> Update[Any]:
+        end = Entry(id=f"end{len(memory.notes)}", text="the end")
+        return Update(Notes(notes=(*memory.notes, end)))
 
 
 class Unstored(NoteWriter):
@@ -228,9 +230,8 @@ class HidesPrompt(NoteWriter):
 class Loses(NoteWriter):
     """Writes nothing where the model's answer cannot be read, and does not say so."""
 
-    def update(self, memory: Any, item: Item, prepared: Any = None) -> Any:
-        note = self.extract(item) if prepared is None else prepared
-        return super().update(memory, item, note) if note else memory
+    def update(self, memory: Any, item: Item, extraction: Any) -> Update[Any]:
+        return super().update(memory, item, extraction) if extraction else Update(memory)
 
 
 def finding(change: Callable[[Any, list[list[Hit]]], list[list[Hit]]]) -> type[EntryReader]:

@@ -145,7 +145,7 @@ def _write_sessions(
         name: Name of the rollout.
     """
     with rollout(name):
-        memory = before
+        memory = without_failed(before)
         sessions: list[SessionRun] = []
         extractions = _extract_all(writer, items)
         for item, extraction in zip(items, extractions, strict=True):
@@ -153,8 +153,8 @@ def _write_sessions(
             sessions.append(session)
             memory = session.after
 
-        finalized = record_step(lambda: writer.finalize(memory), keep_completions=True)
-        return Rollout(past, tuple(sessions), without_failed(finalized.value), finalized.calls)
+        finalized = record_step(lambda: writer.finalize(memory).memory, keep_completions=True)
+        return Rollout(past, tuple(sessions), finalized.value, finalized.calls)
 
 
 def _extract_all(writer: Writer[Any], items: Sequence[Item]) -> list[StepResult[Any]]:
@@ -177,7 +177,8 @@ def _write_session(
     """
     preprocessed = writer.preprocess(item)
     updated = record_step(
-        lambda: writer.update(memory, preprocessed, extraction.value), keep_completions=True
+        lambda: writer.update(memory, preprocessed, extraction.value).memory,
+        keep_completions=True,
     )
     calls = extraction.calls + updated.calls
-    return SessionRun(item, memory, without_failed(updated.value), calls)
+    return SessionRun(item, memory, updated.value, calls)

@@ -34,7 +34,7 @@ from .._fallback import FEW, as_fallback
 from ..method import Method, Policy
 from ..reader import ANY_COSINE, EntryReader, Reader
 from ..settings import EntryCount, Settings
-from ..writer import Writer
+from ..writer import Update, Writer
 from ..predictor import predictor
 from .._relative_dates import resolve_item_dates, resolve_line_dates
 from .written import LONGEST_ACCOUNT, SummaryMemory
@@ -43,13 +43,13 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {"palbench": {"k": 3, "hybrid": Fals
 """Mem-PAL, appendix C: what its baselines recall, and how."""
 
 
-class TurnWriter(Writer[TurnMemory]):
+class TurnWriter(Writer[TurnMemory, None]):
     """Keeps every turn."""
 
     Memory = TurnMemory
 
-    def update(self, memory: TurnMemory, item: Item, extraction: Any = None) -> TurnMemory:
-        return memory.with_session(item)
+    def update(self, memory: TurnMemory, item: Item, extraction: None = None) -> Update[TurnMemory]:
+        return Update(memory.with_session(item))
 
 
 class TurnRAGSettings(Settings):
@@ -148,11 +148,11 @@ class EmptyMemory(Memory):
     """An empty memory."""
 
 
-class _NothingWriter(Writer[EmptyMemory]):
+class _NothingWriter(Writer[EmptyMemory, None]):
     Memory = EmptyMemory
 
-    def update(self, memory: EmptyMemory, item: Item, extraction: Any = None) -> EmptyMemory:
-        return memory
+    def update(self, memory: EmptyMemory, item: Item, extraction: None = None) -> Update[EmptyMemory]:
+        return Update(memory)
 
 
 class NoMemory(Method):
@@ -183,18 +183,18 @@ class SessionMemory(Memory[StoredSession]):
         return Entry(id=part.id, text=text, kind="session", sources=sources, time=part.time)
 
 
-class SessionWriter(Writer[SessionMemory]):
+class SessionWriter(Writer[SessionMemory, None]):
     """Keeps every session with words."""
 
     Memory = SessionMemory
 
-    def update(self, memory: SessionMemory, item: Item, extraction: Any = None) -> SessionMemory:
+    def update(self, memory: SessionMemory, item: Item, extraction: None = None) -> Update[SessionMemory]:
         turns, taken = turn_entries(item), {session.id for session in memory.sessions}
         if not turns:
-            return memory
+            return Update(memory)
         id = item.id if item.id not in taken else f"{item.id}#{len(memory.sessions) + 1}"
         new = StoredSession(id=id, time=item.time, turns=turns)
-        return memory.replace(sessions=(*memory.sessions, new))
+        return Update(memory.replace(sessions=(*memory.sessions, new)))
 
 
 class SessionReader(EntryReader[SessionMemory]):
@@ -286,12 +286,6 @@ class LoggedMemory(Memory):
         earlier = (*self.earlier, *self.current) if keep else ()
         return self.replace(earlier=earlier, current=new, answered=False)
 
-    def with_parts(self, **parts: Any) -> LoggedMemory:
-        """The memory with other parts; what they could not take in is told by the whole."""
-        lost = tuple(each for part in parts.values() for each in part.failed_items)
-        bare = {name: part.replace(failed_items=()) for name, part in parts.items()}
-        return self.replace(**bare, failed_items=(*self.failed_items, *lost))
-
     def continue_from(self, finalized: Any) -> Self:
         return self.replace(inner=self.inner.continue_from(finalized.inner))
 
@@ -324,30 +318,34 @@ class LoggedWriter(Writer[LoggedMemory]):
     def extract(self, item: Item) -> Any:
         return None if isinstance(item, Logs) else self.inner.extract(item)
 
-    def update(self, memory: LoggedMemory, item: Item, extraction: Any = None) -> LoggedMemory:
+    def update(self, memory: LoggedMemory, item: Item, extraction: Any) -> Update[LoggedMemory]:
         if isinstance(item, Logs):
             return self._summed_up(memory.with_logs(item, keep=self.settings.earlier == "search"), item)
         if isinstance(item, Session):
             memory = memory.replace(answered=True)
-        return memory.with_parts(inner=self.inner.update(memory.inner, item, extraction))
+        inner = self.inner.update(memory.inner, item, extraction)
+        return Update(memory.replace(inner=inner.memory), inner.failed_items)
 
-    def update_with_part(self, memory: LoggedMemory, part: Item) -> LoggedMemory:
+    def update_with_part(self, memory: LoggedMemory, part: Item) -> Update[LoggedMemory]:
         """Write a part of an item; logs are kept already, and lack only in their summary."""
         if isinstance(part, Logs):
             return self._summed_up(memory, part)
-        return memory.with_parts(inner=self.inner.update_with_part(memory.inner, part))
+        inner = self.inner.update_with_part(memory.inner, part)
+        return Update(memory.replace(inner=inner.memory), inner.failed_items)
 
-    def finalize(self, memory: LoggedMemory) -> LoggedMemory:
-        return memory.with_parts(inner=self.inner.finalize(memory.inner))
+    def finalize(self, memory: LoggedMemory) -> Update[LoggedMemory]:
+        inner = self.inner.finalize(memory.inner)
+        return Update(memory.replace(inner=inner.memory), inner.failed_items)
 
-    def _summed_up(self, memory: LoggedMemory, item: Logs) -> LoggedMemory:
+    def _summed_up(self, memory: LoggedMemory, item: Logs) -> Update[LoggedMemory]:
         lines = [turn.line(item.time) for turn in item.spoken]
         if self.settings.earlier != "summary" or not lines:
-            return memory
+            return Update(memory)
         max_words = self.settings.max_words
         before, asked = memory.log_summary, {"new_logs": "\n".join(lines), "max_words": max_words}
         found = self.try_call(self.update_logs, logs_known_before=before.summary, **asked)
-        return memory.with_parts(log_summary=before.after(found, "log_summary", "update_logs", item, max_words))
+        summary = before.after(found, "log_summary", "update_logs", item, max_words)
+        return Update(memory.replace(log_summary=summary.memory), summary.failed_items)
 
 
 class LoggedReader(Reader[LoggedMemory]):

@@ -41,7 +41,7 @@ from .._embedders import offline_embedder
 from ..method import Method
 from ..reader import EntryReader
 from ..settings import EntryCount, Settings
-from ..writer import ExtractionFailed, Writer
+from ..writer import ExtractionFailed, Update, Writer
 from ..predictor import predictor
 from ..recording import record_failure
 from ..threads import gather
@@ -78,26 +78,26 @@ class SummaryMemory(Memory):
     def entries(self) -> tuple[Entry, ...]:
         return self.sentences
 
-    def after(self, found: Any, field: str, where: str, item: Item, max_words: int) -> SummaryMemory:
-        """The memory after the update of a predictor by an item; unchanged, with the item left, if it failed."""
+    def after(self, found: Any, field: str, where: str, item: Item, max_words: int) -> Update[SummaryMemory]:
+        """The memory after the update of a predictor by an item; unchanged, with the item failed, if it failed."""
         text = _said(found, field)
         if not text:
             if found is not None and not self.sentences:
-                return self
+                return Update(self)
             if found is not None:
                 message = f"the {field} after session {item.id} is empty; the one before it was kept"
                 record_failure(Failure(kind="parse", where=where, message=message))
-            return self.mark_failed(item)
+            return Update(self, (item,))
         turns = tuple(turn.id for turn in item.spoken)
         known = {sentence.text: sentence.sources for sentence in self.sentences}
         sentences = tuple(
             Entry(id=f"s{n}", text=part, kind="sentence", sources=known.get(part, turns))
             for n, part in enumerate(_within(text, max_words), 1)
         )
-        return self.replace(sentences=sentences, sources=tuple(dict.fromkeys((*turns, *self.sources))))
+        return Update(self.replace(sentences=sentences, sources=tuple(dict.fromkeys((*turns, *self.sources)))))
 
 
-class SummaryWriter(Writer[SummaryMemory]):
+class SummaryWriter(Writer[SummaryMemory, None]):
     """Rewrites the summary after every session."""
 
     Memory = SummaryMemory
@@ -109,9 +109,9 @@ class SummaryWriter(Writer[SummaryMemory]):
         super().__init__(settings)
         self.update_summary = predictor(UpdateSummary)
 
-    def update(self, memory: SummaryMemory, item: Item, extraction: Any = None) -> SummaryMemory:
+    def update(self, memory: SummaryMemory, item: Item, extraction: None = None) -> Update[SummaryMemory]:
         if not item.spoken:
-            return memory
+            return Update(memory)
         lines, most = "\n".join(turn.line() for turn in item.spoken), self.settings.max_words
         about = {"session_date": item.date, "dialogue": lines, "max_words": most}
         found = self.try_call(self.update_summary, known_before=memory.summary, **about)
@@ -184,10 +184,10 @@ class RecordWriter(Writer[RecordMemory]):
         found = self.try_call(self.record, past_dialogue="\n".join(turn.line(item.time) for turn in item.spoken))
         return ExtractionFailed() if found is None else found.records
 
-    def update(self, memory: RecordMemory, item: Item, extraction: Any = None) -> RecordMemory:
-        found = self.extract(item) if extraction is None else extraction
+    def update(self, memory: RecordMemory, item: Item, extraction: Any) -> Update[RecordMemory]:
+        found = extraction
         if isinstance(found, ExtractionFailed):
-            return memory.mark_failed(item)
+            return Update(memory, (item,))
         turns, kept = tuple(turn.id for turn in item.turns), {entry.text: entry for entry in memory.records}
         for record in found:
             condition, content = one_line(record.condition), one_line(record.content)
@@ -196,7 +196,7 @@ class RecordWriter(Writer[RecordMemory]):
                 id = record.turn_id.strip("[]() ")
                 sources = (id,) if id in turns else turns
                 kept[text] = Entry(id=f"r{len(kept) + 1}", text=text, kind="lesson", sources=sources, time=item.time)
-        return memory.replace(records=tuple(kept.values()))
+        return Update(memory.replace(records=tuple(kept.values())))
 
 
 class ConditionMem(Method):
@@ -305,12 +305,12 @@ class BankWriter(Writer[BankMemory]):
         )
         return digest.replace(events=_said(events, "event_digest"), personality=_said(note, "personality_note"))
 
-    def update(self, memory: BankMemory, item: Item, extraction: Digest | None = None) -> BankMemory:
+    def update(self, memory: BankMemory, item: Item, extraction: Digest | None) -> Update[BankMemory]:
         """Recalls older pieces by the user's messages, then writes the dialogue."""
-        digest = self.extract(item) if extraction is None else extraction
+        digest = extraction or self.extract(item)
         entries, now = turn_entries(item), latest(memory.now, item.time)
         if not entries:
-            return memory.replace(now=now)
+            return Update(memory.replace(now=now))
         recalled, recalls = dict(memory.recalled), self._recalls(memory, now, entries)
         for piece in memory.pieces:
             if piece.id in recalls:
@@ -320,12 +320,12 @@ class BankWriter(Writer[BankMemory]):
         if digest.events:
             about = {"kind": "digest", "sources": digest.sources, "time": item.time}
             entries = (*entries, Entry(id=f"digest-{len(digests)}", text=digest.events, **about))
-        return memory.replace(now=now, pieces=(*memory.pieces, *entries), recalled=recalled, digests=digests)
+        return Update(memory.replace(now=now, pieces=(*memory.pieces, *entries), recalled=recalled, digests=digests))
 
-    def finalize(self, memory: BankMemory) -> BankMemory:
+    def finalize(self, memory: BankMemory) -> Update[BankMemory]:
         """Writes both accounts anew where there are digests that they do not cover."""
         if memory.settled == len(memory.digests):
-            return memory
+            return Update(memory)
         events = "\n".join(_dated(one, one.events) for one in memory.digests if one.events)
         notes = "\n".join(_dated(one, one.personality) for one in memory.digests if one.personality)
         account, drawn = gather(
@@ -336,7 +336,7 @@ class BankWriter(Writer[BankMemory]):
         )
         events, portrait = _said(account, "overall_events"), _said(drawn, "user_portrait")
         kept = {"events": events or memory.events, "portrait": portrait or memory.portrait}
-        return memory.replace(**kept, settled=len(memory.digests))
+        return Update(memory.replace(**kept, settled=len(memory.digests)))
 
     def _recalls(self, memory: BankMemory, now: datetime | None, entries: Sequence[Entry]) -> dict[str, int]:
         """How often each piece is recalled while a dialogue takes place; nothing fades without forgetting."""

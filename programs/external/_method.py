@@ -21,7 +21,7 @@ from ..method import Method
 from ..pending import PendingItems, Recalled
 from ..reader import Reader
 from ..settings import Settings
-from ..writer import RecentItems, Writer
+from ..writer import RecentItems, Update, Writer
 from ._answers import Answer, hits_of, read_answer
 from ._calls import FunctionCalls
 from ._settings import ExternalSettings
@@ -69,7 +69,7 @@ class HistoryWriterSettings(Settings):
     recent: RecentItems
 
 
-class HistoryWriter(Writer[HistoryMemory]):
+class HistoryWriter(Writer[HistoryMemory, None]):
     """Keep every item; write the store of the history, if there is one, when it is finalized."""
 
     Memory = HistoryMemory
@@ -79,13 +79,15 @@ class HistoryWriter(Writer[HistoryMemory]):
         self.stores = stores
         self.recent_mode = settings.recent
 
-    def update(self, memory: HistoryMemory, item: Item, extraction: Any = None) -> HistoryMemory:
-        return memory.model_copy(update={"items": (*memory.items, item)})
+    def update(
+        self, memory: HistoryMemory, item: Item, extraction: None = None
+    ) -> Update[HistoryMemory]:
+        return Update(memory.replace(items=(*memory.items, item)))
 
-    def finalize(self, memory: HistoryMemory) -> HistoryMemory:
+    def finalize(self, memory: HistoryMemory) -> Update[HistoryMemory]:
         if self.stores is not None:
             self.stores.write(memory.history)
-        return memory
+        return Update(memory)
 
     @cached_property
     def calls_model(self) -> bool:

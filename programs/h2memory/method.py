@@ -52,7 +52,7 @@ from ...text import one_line
 from .._embedders import offline_embedder
 from ..method import Method
 from ..reader import EntryReader
-from ..writer import ExtractionFailed, Writer
+from ..writer import ExtractionFailed, Update, Writer
 from ..predictor import Predictor, predictor
 from ..threads import gather
 from .extraction import refined, situations_of, topics_of, updated
@@ -125,27 +125,24 @@ class UserWriter(Writer[HeterogeneousMemory]):
             return situations_of(item, self.settings.window, self.call_predictor) if self._reads_logs else ([], set())
         return topics_of(item, self.call_predictor) if self._reads_dialogues else []
 
-    def update(self, memory: HeterogeneousMemory, item: Item, extraction: Any = None) -> HeterogeneousMemory:
+    def update(self, memory: HeterogeneousMemory, item: Item, extraction: Any) -> Update[HeterogeneousMemory]:
         """Writes logs, which may change the background and refine pending needs, or a dialogue's topics."""
-        found = self.extract(item) if extraction is None else extraction
         memory = memory.at(item)
         if isinstance(item, Profile):
-            return memory
+            return Update(memory)
         if isinstance(item, Logs | Behavior):
-            situations, lost = found
-            return self._with_logs(memory, item.id, situations).mark_failed(item, lost)
-        if isinstance(found, ExtractionFailed):
-            return memory.with_topics(item.id, ()).mark_failed(item)
-        return memory.with_topics(item.id, found)
+            situations, lost = extraction
+            return Update(self._with_logs(memory, item.id, situations), (item.select_turns(lost),))
+        if isinstance(extraction, ExtractionFailed):
+            return Update(memory.with_topics(item.id, ()), (item,))
+        return Update(memory.with_topics(item.id, extraction))
 
-    def finalize(self, memory: HeterogeneousMemory) -> HeterogeneousMemory:
+    def finalize(self, memory: HeterogeneousMemory) -> Update[HeterogeneousMemory]:
         """Refines the needs that wait, and gives every topic its principle."""
         memory = memory.with_needs(self._needs(memory)) if memory.waiting else memory
-        return (
-            Principles(self.call_predictor, self.embedder, self.settings).of(memory)
-            if self.settings.use_principles
-            else memory
-        )
+        if self.settings.use_principles:
+            memory = Principles(self.call_predictor, self.embedder, self.settings).of(memory)
+        return Update(memory)
 
     def _with_logs(
         self, memory: HeterogeneousMemory, batch: str, situations: Sequence[Situation]

@@ -56,7 +56,7 @@ from ..predictor import predictor
 from ..recording import record_rejected
 from ..settings import EntryCount, Settings
 from ..threads import gather
-from ..writer import Writer
+from ..writer import Update, Writer
 from .facts import Edit
 from .memory import FactMemory
 
@@ -165,7 +165,7 @@ class SessionPart:
         return "\n".join(turn.line(self.item.time) for turn in turns)
 
 
-class FactWriter(Writer[FactMemory]):
+class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
     """Extract facts and edit a memory of them by operations; see the module's docstring."""
 
     Memory = FactMemory
@@ -210,14 +210,14 @@ class FactWriter(Writer[FactMemory]):
         return self._extract_parts(self._split(item))
 
     def update(
-        self, memory: FactMemory, item: Item, extraction: list[FactsOfPart] | None = None
-    ) -> FactMemory:
+        self, memory: FactMemory, item: Item, extraction: list[FactsOfPart] | None
+    ) -> Update[FactMemory]:
         parts = self._split(item)
         if extraction is None:
             extraction = self._extract_parts(parts)
         return self._write_parts(memory, parts, extraction)
 
-    def update_with_part(self, memory: FactMemory, part: Item) -> FactMemory:
+    def update_with_part(self, memory: FactMemory, part: Item) -> Update[FactMemory]:
         """Return a new memory with a part of an item in it, which is not split again."""
         parts = [SessionPart(item=part, earlier_turns=(), turns=part.spoken)]
         return self._write_parts(memory, parts, self._extract_parts(parts))
@@ -259,19 +259,25 @@ class FactWriter(Writer[FactMemory]):
         memory: FactMemory,
         parts: Sequence[SessionPart],
         extraction: Sequence[FactsOfPart],
-    ) -> FactMemory:
+    ) -> Update[FactMemory]:
         """Return the memory after the facts of all parts, in their order.
 
-        The turns of a part whose facts could not be extracted or managed are marked as failed.
+        A part whose facts could not be extracted or managed has failed.
         """
         vectors = self._embed_facts(extraction)
         earlier_facts: list[Fact] = []
+        failed_parts: list[Item] = []
         for part, facts in zip(parts, extraction, strict=True):
-            memory = self._write_part(memory, part, facts, earlier_facts, vectors)
+            edited = None
             if facts is not None:
+                edited = self._write_part(memory, part, facts, earlier_facts, vectors)
                 # A new list each time: recorders keep the one that the manager was shown.
                 earlier_facts = [*earlier_facts, *facts]
-        return memory
+            if edited is None:
+                failed_parts.append(part.item.select_turns(part.turn_ids))
+            else:
+                memory = edited
+        return Update(memory, tuple(failed_parts))
 
     def _embed_facts(self, extraction: Sequence[FactsOfPart]) -> FactVectors:
         """Return the vectors of all facts of a session, which are embedded in one request."""
@@ -290,11 +296,11 @@ class FactWriter(Writer[FactMemory]):
         self,
         memory: FactMemory,
         part: SessionPart,
-        facts: FactsOfPart,
+        facts: list[Fact],
         earlier_facts: list[Fact],
         vectors: FactVectors,
-    ) -> FactMemory:
-        """Return the memory after the facts of one part.
+    ) -> FactMemory | None:
+        """Return the memory after the facts of one part; None if no answer can be read.
 
         Args:
             memory: The memory after the parts before.
@@ -303,8 +309,6 @@ class FactWriter(Writer[FactMemory]):
             earlier_facts: The facts of the parts before.
             vectors: The vectors of the facts.
         """
-        if facts is None:
-            return memory.mark_failed(part.item, part.turn_ids)
         if not facts:
             return memory
 
@@ -317,7 +321,7 @@ class FactWriter(Writer[FactMemory]):
             new_facts = _new_facts(facts, related_ids)
             answer = self._ask_manager(part.item, memories, earlier_facts, new_facts)
         if answer is None:
-            return memory.mark_failed(part.item, part.turn_ids)
+            return None
 
         edits = [_edit_of(operation, facts) for operation in answer.operations]
         edited = memory.apply(edits, shown_ids, part.item.time)

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
-
 from pydantic import Field
 
 from ...memory.edits import amended_entry, is_as_written
@@ -28,7 +26,7 @@ from ..reader import ANY_COSINE
 from ..recording import record_failure
 from ..settings import EntryCount, Settings
 from ..threads import gather
-from ..writer import Writer
+from ..writer import Update, Writer
 from .memory import PersonalFact, PersonalMemory, ambiguous_updates, merge_groups
 
 
@@ -63,7 +61,7 @@ class FactSettings(Settings):
     )
 
 
-class PersonalFactWriter(Writer[PersonalMemory]):
+class PersonalFactWriter(Writer[PersonalMemory, None]):
     """Write sessions as dated facts.
 
     Args:
@@ -86,36 +84,38 @@ class PersonalFactWriter(Writer[PersonalMemory]):
         self.update_facts.demos = update_examples()
         self.merge = predictor(MergeFacts)
 
-    def update(self, memory: PersonalMemory, item: Item, extraction: Any = None) -> PersonalMemory:
+    def update(
+        self, memory: PersonalMemory, item: Item, extraction: None = None
+    ) -> Update[PersonalMemory]:
+        failed_items: tuple[Item, ...] = ()
         for part in session_parts(item, self.settings.exchanges):
             memory = memory.replace(pending=(*memory.pending, part))
             if len(memory.pending) >= self.settings.every:
-                memory = self._write_pending(memory)
-        return memory
+                written = self._write_pending(memory)
+                memory = written.memory
+                failed_items += written.failed_items
+        return Update(memory, failed_items)
 
-    def finalize(self, memory: PersonalMemory) -> PersonalMemory:
+    def finalize(self, memory: PersonalMemory) -> Update[PersonalMemory]:
         if not memory.pending:
-            return memory
+            return Update(memory)
         return self._write_pending(memory)
 
-    def update_with_part(self, memory: PersonalMemory, part: Item) -> PersonalMemory:
+    def update_with_part(self, memory: PersonalMemory, part: Item) -> Update[PersonalMemory]:
         """Write a part of an item by itself: it does not wait for others."""
-        written_memory = self._write_pending(memory.replace(pending=(part,)))
-        return written_memory.replace(pending=memory.pending)
+        written = self._write_pending(memory.replace(pending=(part,)))
+        return Update(written.memory.replace(pending=memory.pending), written.failed_items)
 
-    def _write_pending(self, memory: PersonalMemory) -> PersonalMemory:
-        """Return a memory with its pending sessions written, or else marked as failed."""
+    def _write_pending(self, memory: PersonalMemory) -> Update[PersonalMemory]:
+        """Write the pending sessions; all of them fail if the answer cannot be read."""
         changes = self._read_changes(memory)
         if changes is None:
-            failed_memory = memory.replace(pending=())
-            for session in memory.pending:
-                failed_memory = failed_memory.mark_failed(session)
-            return failed_memory
+            return Update(memory.replace(pending=()), failed_items=memory.pending)
 
         memory = memory.upsert(changes, memory.pending)
-        if memory.fresh < self.settings.merge_after:
-            return memory
-        return self._consolidate(memory)
+        if memory.fresh >= self.settings.merge_after:
+            memory = self._consolidate(memory)
+        return Update(memory)
 
     def _read_changes(self, memory: PersonalMemory) -> list[FactChange] | None:
         """Return what the pending sessions add and change; None if no answer can be read."""

@@ -40,7 +40,7 @@ from ...signatures.pramem import (
 from ..method import Method
 from ..reader import EntryReader
 from ..settings import Settings
-from ..writer import Writer
+from ..writer import Update, Writer
 from ..predictor import predictor
 from ..tasks.behavior import BehaviorPrediction, unseen
 from ..tasks.task import with_items
@@ -73,7 +73,7 @@ class PraMemSettings(PracticeSettings):
         return self
 
 
-class PracticeWriter(Writer[ExperienceMemory]):
+class PracticeWriter(Writer[ExperienceMemory, None]):
     """Practises on a user's records where the past ends."""
 
     Memory = ExperienceMemory
@@ -96,19 +96,22 @@ class PracticeWriter(Writer[ExperienceMemory]):
         if settings.consensus:
             self.adjust = predictor(AdjustExperience)
 
-    def update(self, memory: ExperienceMemory, item: Item, extraction: Any = None) -> ExperienceMemory:
+    def update(
+        self, memory: ExperienceMemory, item: Item, extraction: None = None
+    ) -> Update[ExperienceMemory]:
         """Takes behaviour records, which then wait for practice, or a profile; other items are ignored."""
         if isinstance(item, Behavior):
-            return memory.with_records(item.actions)
+            return Update(memory.with_records(item.actions))
         if not isinstance(item, Profile):
-            return memory
+            return Update(memory)
         memory = memory.replace(profile=(*memory.profile, *item.turns))
         known = [(turn.content, (turn.id,)) for turn in item.turns]
-        return memory.with_entries("pattern", known) if self.settings.patterns else memory
+        return Update(memory.with_entries("pattern", known) if self.settings.patterns else memory)
 
-    def finalize(self, memory: ExperienceMemory) -> ExperienceMemory:
+    def finalize(self, memory: ExperienceMemory) -> Update[ExperienceMemory]:
         if not memory.waiting:
-            return memory
+            return Update(memory)
+        failed_items: list[Item] = []
         if not memory.practised:
             alerts = COMMON_BIASES if self.settings.alerts else ()
             memory = memory.with_entries("alert", [(text, ()) for text in alerts])
@@ -119,34 +122,42 @@ class PracticeWriter(Writer[ExperienceMemory]):
             return (sample.round - first - 1) // self.settings.adjust_every
 
         for _, batch in groupby(draw(memory, self.settings), key=run):
-            memory = self._practised(memory, list(batch))
-        return memory.mark_practised(self.settings.practice_tokens)
+            memory, failed = self._practised(memory, list(batch))
+            failed_items += failed
+        return Update(memory.mark_practised(self.settings.practice_tokens), tuple(failed_items))
 
-    def update_with_part(self, memory: ExperienceMemory, part: Item) -> ExperienceMemory:
+    def update_with_part(self, memory: ExperienceMemory, part: Item) -> Update[ExperienceMemory]:
         """Practises once more on records of which practice came to nothing; the proposals wait for an adjustment."""
+        failed_items: list[Item] = []
         places = {action.id: n for n, action in enumerate(memory.records)}
         for action in part.actions if isinstance(part, Behavior) else ():
             place = places.get(action.id, len(places))
             sample = sample_of(memory, action, place, memory.rounds, self.settings.practice_tokens)
-            memory = self._after(memory, sample, Practice(self.call_predictor, self.settings, sample).run(memory))
-        return memory
+            outcome = Practice(self.call_predictor, self.settings, sample).run(memory)
+            memory = memory.with_proposals(sample.round, outcome.proposals).counted(outcome.outcome_counts)
+            failed_items += self._failed(sample, outcome)
+        return Update(memory, tuple(failed_items))
 
-    def _practised(self, memory: ExperienceMemory, batch: list[Sample]) -> ExperienceMemory:
+    def _practised(
+        self, memory: ExperienceMemory, batch: list[Sample]
+    ) -> tuple[ExperienceMemory, list[Item]]:
         before, settings = memory, self.settings
         outcomes = gather([lambda one=one: Practice(self.call_predictor, settings, one).run(before) for one in batch])
+        failed_items: list[Item] = []
         for sample, outcome in zip(batch, outcomes, strict=True):
-            memory = self._after(memory, sample, outcome)
+            memory = memory.with_proposals(sample.round, outcome.proposals).counted(outcome.outcome_counts)
+            failed_items += self._failed(sample, outcome)
         if any(outcome.proposals for outcome in outcomes):
             memory = adjust(self.call_predictor, settings, memory)
-        return memory.after_adjustment(batch[-1].round, settings.keep_rounds)
+        return memory.after_adjustment(batch[-1].round, settings.keep_rounds), failed_items
 
-    def _after(self, memory: ExperienceMemory, sample: Sample, outcome: PracticeResult) -> ExperienceMemory:
-        """The memory after one practice sample; a record of which it came to nothing is left for another try."""
+    @staticmethod
+    def _failed(sample: Sample, outcome: PracticeResult) -> list[Item]:
+        """The record of a sample of which practice came to nothing; it is practised on again."""
         accepted, fates = outcome
-        memory = memory.with_proposals(sample.round, accepted).counted(fates)
         # Proposals that nobody could judge are no judgement of the record.
         lost = fates["failed"] or (fates["malformed"] and not accepted)
-        return memory.mark_failed(Behavior.from_actions(sample.target.id, [sample.target])) if lost else memory
+        return [Behavior.from_actions(sample.target.id, [sample.target])] if lost else []
 
 
 BLOCKS = {

@@ -55,7 +55,7 @@ from ..reader import ANY_COSINE, EntryReader
 from ..settings import Settings
 from ..tasks.task import QuestionAnswering
 from ..threads import gather
-from ..writer import ExtractionFailed, Writer
+from ..writer import ExtractionFailed, Update, Writer
 from .evolution import Operators, evolve, evolve_without_rg
 from .extraction import (
     GraphPath,
@@ -124,7 +124,7 @@ class RGMemSettings(RecallSettings, GraphSettings):
     at_least_one_of = ("use_l0", "use_l1")
 
 
-class GraphWriter(Writer[GraphMemory]):
+class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
     """Write evidence, and evolve a graph over it.
 
     Args:
@@ -164,18 +164,22 @@ class GraphWriter(Writer[GraphMemory]):
         self,
         memory: GraphMemory,
         item: Item,
-        extraction: list[PlacedUnit | ExtractionFailed] | None = None,
-    ) -> GraphMemory:
+        extraction: list[PlacedUnit | ExtractionFailed],
+    ) -> Update[GraphMemory]:
         """Return the memory after one step t: the item's units come in, then due operators fire."""
-        if extraction is None:
-            extraction = self.extract(item)
+        failed_part = item.select_turns(_failed_turns(extraction))
+        return Update(self._add_units(memory, item, extraction), failed_items=(failed_part,))
+
+    def _add_units(
+        self, memory: GraphMemory, item: Item, results: Sequence[PlacedUnit | ExtractionFailed]
+    ) -> GraphMemory:
+        """Return the memory after one step, with the units that could be read."""
         memory = memory.replace(step=memory.step + 1)
         if self.settings.merged_graph:
             people = dict.fromkeys((*memory.shared_by, *people_of(item)))
             memory = memory.replace(shared_by=tuple(people))
-        memory = _mark_failed_segments(memory, item, extraction)
 
-        units = _number_units(memory, extraction)
+        units = _number_units(memory, results)
         if not self.settings.use_l1:
             evidence = {unit.id: unit for unit, _ in units}
             return memory.replace(evidence={**memory.evidence, **evidence})
@@ -237,15 +241,13 @@ class GraphWriter(Writer[GraphMemory]):
         return dict(zip(names, self.embedder.embed(names), strict=True))
 
 
-def _mark_failed_segments(
-    memory: GraphMemory, item: Item, extraction: Sequence[PlacedUnit | ExtractionFailed]
-) -> GraphMemory:
-    """Return the memory with a note of the turns whose segments could not be read."""
+def _failed_turns(results: Sequence[PlacedUnit | ExtractionFailed]) -> set[str]:
+    """Return the ids of the turns whose segments could not be read."""
     failed_turns: set[str] = set()
-    for result in extraction:
+    for result in results:
         if isinstance(result, ExtractionFailed):
             failed_turns.update(result.turns or ())
-    return memory.mark_failed(item, failed_turns)
+    return failed_turns
 
 
 def _number_units(

@@ -119,7 +119,7 @@ def _written(scripted: Any, memory: FactMemory, command: Any) -> tuple[FactMemor
 
     made = build("memory-r2", embedder=embedder(), parts=1, related=25, min_score=-1.0)
     with dspy.context(lm=scripted(reply)):
-        after: FactMemory = made.method.writer.update(memory, item)
+        after: FactMemory = made.method.writer.update(memory, item, None).memory
     gained = {name: n - memory.counts.get(name, 0) for name, n in after.counts.items()}
     done = [name for name, n in gained.items() for _ in range(n)]
     return after, ["error" if name == "refused" else "success" for name in done] or ([] if listed else ["error"])

@@ -284,7 +284,7 @@ def test_experience_is_adjusted_after_the_released_rounds(case, agrees, scripted
     )
     memory = ExperienceMemory().with_records(actions(given["items"] + practising.settings.min_history))
     with dspy.context(lm=scripted(lambda kind, text, n: "no")):
-        found = practising.finalize(memory)
+        found = practising.finalize(memory).memory
     agrees({"reviewed_after_round": [round for round in found.adjusted if round]})
 
 

@@ -26,6 +26,7 @@ from mempiler.programs.compact_adapter import CompactAdapter
 from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from mempiler.programs.tasks.task import MemoryLookup
+from mempiler.programs.writing import write_items
 from mempiler.runs.run_store import RunStore
 from mempiler.signatures.memory_r2 import Fact, NewFact, StoredMemory
 
@@ -388,5 +389,5 @@ def test_demonstrations_are_the_prompts_that_a_model_is_asked(scripted: Any) -> 
     memory = method.writer.Memory()
     with dspy.context(lm=lm, adapter=CompactAdapter()):
         for item in Conversation.make(SEED_OFFSET, 0, 8).history.items:
-            memory = method.writer.update(memory, item)
+            memory = write_items(method.writer, memory, [item])
     assert memory.counts["inserted"] > 1

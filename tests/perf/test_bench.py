@@ -38,7 +38,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
 def test_writes_that_are_killed_take_time(script: Any) -> None:
     kill = script("kill")
     writer, begun = kill.program(0.02).method.writer, time.perf_counter()
-    writer.finalize(writer.update(writer.Memory(), kill.sessions(1, 1)[0][1]))
+    writer.finalize(writer.update(writer.Memory(), kill.sessions(1, 1)[0][1]).memory)
     assert time.perf_counter() - begun >= 0.03
 
 

@@ -11,6 +11,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.programs.h2memory.extraction import accepted, components, tiled
 from mempiler.programs.h2memory.memory import Link
 from mempiler.programs.h2memory.principles import assigned, clusters
+from mempiler.programs.writing import finalize_memory, write_items
 from mempiler.signatures.h2memory import LogLinks
 
 from .conftest import pal, pal_script
@@ -297,9 +298,9 @@ def test_a_settled_memory_goes_on_one_dialogue_at_a_time(scripted):
     history, memory, course = pal(3, logs=0), method.writer.Memory(), []
     with dspy.context(lm=lm):
         for item in (item for item in history if isinstance(item, Session)):
-            memory = method.writer.finalize(method.writer.update(memory, item))
+            memory = finalize_memory(method.writer, write_items(method.writer, memory, [item]))
             course.append(memory)
-            assert method.writer.finalize(memory) == memory
+            assert finalize_memory(method.writer, memory) == memory
     assert asked(lm.engine.calls) == {
         "general_need": 2,
         "general_preference": 2,

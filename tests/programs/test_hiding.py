@@ -24,6 +24,7 @@ from mempiler.programs.memory_r2.memory import Edit, FactMemory
 from mempiler.programs.pgr.memory import PersonalMemory
 from mempiler.programs.pramem.memory import Experience, ExperienceMemory
 from mempiler.programs.rgmem.memory import Evidence, GraphMemory, Mention, Node, Relation, Theory
+from mempiler.programs.writing import write_items
 from mempiler.reading.markers import escape_markers
 from mempiler.reading.type_hints import field_type
 from mempiler.signatures.pgr import FactChange
@@ -151,7 +152,7 @@ def test_an_amended_fact_is_consolidated_with_none(scripted: Any) -> None:
 
     def write() -> PersonalMemory:
         with dspy.context(lm=lm):
-            return method.writer.update(memory.model_copy(update={"fresh": 9}), session)
+            return write_items(method.writer, memory.replace(fresh=9), [session])
 
     assert [fact.info for fact in write().facts] == ["Ada runs"]
     with amendment_scope(amended(memory.entries(), 0, None)):

@@ -19,6 +19,7 @@ from mempiler import (
     Settings,
     Turn,
     UserError,
+    Update,
     Writer,
     build,
     predictor,
@@ -47,17 +48,17 @@ class NoteWriter(Writer):
     def extract(self, item: Item) -> Any:
         return self.try_call(self.think, dialogue="\n".join(item.lines()))
 
-    def update(self, memory: Notes, item: Item, prepared: Any = None) -> Notes:
-        text = prepared.note if prepared else "?"
+    def update(self, memory: Notes, item: Item, extraction: Any) -> Update[Notes]:
+        text = extraction.note if extraction else "?"
         entry = Entry(id=f"n{len(memory.notes) + 1}", text=text, sources=tuple(turn.id for turn in item.turns))
-        return Notes(notes=(*memory.notes, entry))
+        return Update(Notes(notes=(*memory.notes, entry)))
 
 
 class KeepTurns(Writer):
     Memory = TurnMemory
 
-    def update(self, memory: TurnMemory, item: Item, prepared: Any = None) -> TurnMemory:
-        return memory.with_session(item)
+    def update(self, memory: TurnMemory, item: Item, extraction: None = None) -> Update[TurnMemory]:
+        return Update(memory.with_session(item))
 
 
 class Unsaid(Writer):
@@ -321,3 +322,16 @@ def test_a_turn_without_a_time_has_that_of_its_session() -> None:
     history = History(id="ada", items=(Session(id="D1", time=session_time, turns=turns),))
     entries = build("turn-rag").remember(history).memory.entries()
     assert [entry.time for entry in entries] == [session_time, turn_time]
+
+
+def test_a_writer_that_returns_a_bare_memory_is_told_to_return_an_update(make_history: Any) -> None:
+    class Bare(KeepTurns):
+        def update(self, memory: TurnMemory, item: Item, extraction: None = None) -> Any:
+            return memory.with_session(item)
+
+    program = MemoryProgram(Method(Bare(), EntryReader()), QuestionAnswering())
+    with pytest.raises(UserError) as caught:
+        program.remember(make_history(2))
+    assert str(caught.value) == (
+        "Bare returned a TurnMemory where an Update is expected; return mempiler.Update(memory)"
+    )

@@ -15,6 +15,7 @@ from mempiler.programs.pramem.adjustment import adjust, adjusted
 from mempiler.programs.pramem.memory import COMMON_BIASES, Experience, ExperienceMemory, Proposal, RoundExperience
 from mempiler.programs.pramem.samples import PracticeSettings
 from mempiler.programs.pramem.samples import draw as drawn
+from mempiler.programs.writing import finalize_memory
 from mempiler.records import Query
 from mempiler.signatures.pramem import AdjustExperience, Adjustment, ExperienceChange
 
@@ -52,7 +53,7 @@ def test_rounds_between_two_adjustments_see_the_same_experience_in_whatever_orde
     assert ["agreed p-1" in patterns for patterns in shown] == [False] * 5 + [True] * 5
     assert "agreed p-2" not in "".join(shown)
     with dspy.context(lm=None):
-        assert pramem().method.writer.finalize(together) == together
+        assert finalize_memory(pramem().method.writer, together) == together
 
 
 def test_a_trial_sees_profile_and_records_before_its_target_and_reflection_its_thinking(practised):

@@ -148,6 +148,22 @@ def test_output_that_cannot_be_read_is_a_failure_of_its_predictor(scripted: Any,
     assert "\n" not in record.failures[0].message
 
 
+class PolitePredictor(Predictor):
+    """Asks every question politely."""
+
+    def forward(self, **kwargs: Any) -> dspy.Prediction:
+        return super().forward(question=f"{kwargs['question']}, please?")
+
+
+def test_acall_of_a_subclass_runs_its_own_forward(scripted: Any) -> None:
+    lm = scripted(lambda kind, text, n: {"answer": "Lisbon"})
+    polite = PolitePredictor("question -> answer")
+    with dspy.context(lm=lm):
+        assert asyncio.run(polite.acall(question="Where")).answer == "Lisbon"
+    [(_, prompt)] = lm.engine.prompts
+    assert "Where, please?" in prompt
+
+
 class Pair(NamedTuple):
     first: Any
     second: Any

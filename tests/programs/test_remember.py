@@ -10,7 +10,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.lm15 import ServerError
-from mempiler import Memory, MemoryProgram, Writer, build
+from mempiler import Memory, MemoryProgram, Update, Writer, build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.programs.adapter import adapter
 from mempiler.memory.memory import TurnMemory
@@ -280,7 +280,7 @@ def test_a_history_reports_its_items_to_the_listener_that_was_there_when_it_bega
     cache.on_write = lambda: written.append("item")
 
     class EndsTheEvaluation(TurnWriter):
-        def update(self, memory: TurnMemory, item: Item, extraction: Any = None) -> TurnMemory:
+        def update(self, memory: TurnMemory, item: Item, extraction: None = None) -> Update[TurnMemory]:
             cache.on_write = None
             return super().update(memory, item, extraction)
 

@@ -16,6 +16,7 @@ from mempiler.programs.rgmem import evolution
 from mempiler.programs.rgmem.evolution import evolve, microstates, project, union_of_evidence
 from mempiler.programs.rgmem.extraction import GraphPath, add_units
 from mempiler.programs.rgmem.memory import Conclusion, Evidence, GraphMemory, Theory
+from mempiler.programs.writing import write_items
 
 from .conftest import graph_paths
 
@@ -117,7 +118,7 @@ def test_the_operators_fire_at_their_thresholds(scripted, graph_replies, make_hi
     lm, writer, memories = scripted(graph_replies), made().method.writer, [GraphMemory()]
     with dspy.context(lm=lm):
         for item in make_history(12).items:
-            memories.append(writer.update(memories[-1], item))
+            memories.append(write_items(writer, memories[-1], [item]))
     assert fired(memories[1:]) == FIRED
     kinds = {"infer": "fact_summary", "abstract": "general_facts", "flow": "macro_law"}
     total = {kinds[op]: sum(map(len, rows.values())) for op, rows in FIRED.items()}

@@ -12,69 +12,46 @@ from typing import Any
 import dspy
 import mempiler
 import pytest
-from mempiler.async_bridge import MAX_THREADS
 from mempiler.errors import UserError
 
+from ..async_engines import (
+    MAX_NEW_THREADS,
+    AwaitedEngine,
+    BlockingEngine,
+    CrowdEngine,
+    run_within,
+)
 from ..conftest import chat_fields
 from .evaluations import asked
-
-QUESTIONS = 512
-OTHER_THREADS = 10
-"""New threads that are not there for searches: the loops, and one that asks endpoints."""
-
-
-class CrowdEngine:
-    """An engine for asyncio that answers nobody until all questions are there; counts the threads by then.
-
-    Calls that write a memory are answered at once.
-    """
-
-    def __init__(self, answers: Any, crowd: int = QUESTIONS) -> None:
-        self.answers = answers
-        self.everybody = asyncio.Barrier(crowd)
-        self.threads = 0
-
-    async def complete(self, request: Any) -> Any:
-        if "`answer`" in str(request.system):
-            async with asyncio.timeout(200):
-                await self.everybody.wait()
-            self.threads = max(self.threads, threading.active_count())
-        else:
-            await asyncio.sleep(0)
-        return self.answers.complete(request)
-
-
-class BlockingEngine:
-    """An engine that must not be asked, since it would hold a thread."""
-
-    def complete(self, request: Any) -> Any:
-        pytest.fail("a thread asked")
-
-
-def make_lm(engine: Any, async_engine: Any = None) -> dspy.LM:
-    return dspy.LM("awaited/test", engine=engine, async_engine=async_engine, cache=False, temperature=0.0)
-
-
-def results(evaluation: mempiler.Evaluation) -> list[Any]:
-    return [(row.id, row.answer, row.score, row.calls, row.prompt_tokens, row.recall) for row in evaluation.rows]
-
 
 OPTIONS: dict[str, Any] = {"metric": "f1", "progress": False, "max_failure_rate": 1.0}
 
 
-@pytest.mark.slow
-def test_five_hundred_questions_are_asked_at_once_in_few_threads(
-    scripted: Callable[..., Any], make_history: Callable[..., Any]
+def own_lm(engine: Any) -> dspy.LM:
+    """Return a model of the user's own that is awaited."""
+    return dspy.LM(
+        "awaited/test", engine=BlockingEngine(), async_engine=engine, cache=False, temperature=0.0
+    )
+
+
+def results(evaluation: mempiler.Evaluation) -> list[Any]:
+    return [
+        (row.id, row.answer, row.score, row.calls, row.prompt_tokens, row.recall)
+        for row in evaluation.rows
+    ]
+
+
+@pytest.mark.parametrize("questions", [128, pytest.param(512, marks=pytest.mark.slow)])
+def test_questions_are_asked_at_once_in_few_threads(
+    scripted: Callable[..., Any], make_history: Callable[..., Any], questions: int
 ) -> None:
-    engine = CrowdEngine(scripted(lambda kind, text, n: {"answer": "Bob"}).engine)
-    examples = asked(make_history(1), QUESTIONS)
-    lm = make_lm(BlockingEngine(), engine)
-    # Threads of earlier tests may wait idle in the pools of the process.
-    threads_before = threading.active_count()
-    evaluation = asyncio.run(mempiler.aevaluate("turn-rag", examples, lm=lm, threads=QUESTIONS, **OPTIONS))
+    engine = CrowdEngine(scripted(lambda kind, text, n: {"answer": "Bob"}).engine, questions)
+    examples = asked(make_history(1), questions)
+    options = {**OPTIONS, "lm": own_lm(engine), "threads": questions}
+    evaluation = run_within(200, mempiler.aevaluate("turn-rag", examples, **options))
     assert evaluation.score == 1.0
-    assert evaluation.calls["task"] == QUESTIONS
-    assert engine.threads - threads_before <= MAX_THREADS + OTHER_THREADS
+    assert evaluation.calls["task"] == questions
+    assert len(engine.new_threads) <= MAX_NEW_THREADS
 
 
 def test_aevaluate_writes_and_answers_as_evaluate_does(
@@ -83,24 +60,42 @@ def test_aevaluate_writes_and_answers_as_evaluate_does(
     examples = asked(make_history(3), 24, "Who saw Oslo with 2 friends, {n}?")
 
     in_threads = scripted(fact_replies).engine
-    expected = mempiler.evaluate("memory-r2", examples, lm=make_lm(in_threads), **OPTIONS)
+    lm = dspy.LM("awaited/test", engine=in_threads, cache=False, temperature=0.0)
+    expected = mempiler.evaluate("memory-r2", examples, lm=lm, **OPTIONS)
 
     in_tasks = CrowdEngine(scripted(fact_replies).engine, crowd=24)
-    lm = make_lm(BlockingEngine(), in_tasks)
-    found = asyncio.run(mempiler.aevaluate("memory-r2", examples, lm=lm, threads=24, **OPTIONS))
+    options = {**OPTIONS, "lm": own_lm(in_tasks), "threads": 24}
+    evaluation = run_within(200, mempiler.aevaluate("memory-r2", examples, **options))
 
-    assert results(found) == results(expected)
-    assert found.calls == expected.calls
+    assert results(evaluation) == results(expected)
+    assert evaluation.calls == expected.calls
     assert in_tasks.answers.calls == in_threads.calls
+
+
+def test_metrics_of_the_user_that_block_do_not_hold_up_one_another(
+    scripted: Callable[..., Any], make_history: Callable[..., Any]
+) -> None:
+    everybody = threading.Barrier(8)
+
+    def slow_metric(example: Any, prediction: Any) -> float:
+        everybody.wait(30)
+        return 1.0
+
+    engine = AwaitedEngine(scripted(lambda kind, text, n: {"answer": "Bob"}).engine)
+    options = {**OPTIONS, "lm": own_lm(engine), "threads": 8, "metric": slow_metric}
+    evaluation = run_within(
+        60, mempiler.aevaluate("turn-rag", asked(make_history(1), 8), **options)
+    )
+    assert evaluation.score == 1.0
 
 
 def test_a_run_with_a_limit_of_calls_stops_under_asyncio_as_in_threads(
     scripted: Callable[..., Any], make_history: Callable[..., Any]
 ) -> None:
-    engine = CrowdEngine(scripted(lambda kind, text, n: {"answer": "Bob"}).engine, crowd=1)
-    limited = {"limits": mempiler.Limits(max_calls=5), "threads": 8}
-    lm = make_lm(BlockingEngine(), engine)
-    evaluation = asyncio.run(mempiler.aevaluate("turn-rag", asked(make_history(1), 20), lm=lm, **limited, **OPTIONS))
+    engine = AwaitedEngine(scripted(lambda kind, text, n: {"answer": "Bob"}).engine)
+    limits = mempiler.Limits(max_calls=5)
+    options = {**OPTIONS, "lm": own_lm(engine), "threads": 8, "limits": limits}
+    evaluation = asyncio.run(mempiler.aevaluate("turn-rag", asked(make_history(1), 20), **options))
     assert "max-calls 5" in str(evaluation.stopped)
     assert evaluation.n == engine.answers.calls["answer"] == 5
 
@@ -114,9 +109,10 @@ def test_cancelling_an_evaluation_ends_it_and_resuming_asks_the_rest(
     # In a home of its own, the last run is the one that was cancelled.
     monkeypatch.setenv("MEMPILER_HOME", str(tmp_path))
     examples = asked(make_history(1), 6)
-    engine = scripted(lambda kind, text, n: {"answer": "Bob"}).engine
+    answers = scripted(lambda kind, text, n: {"answer": "Bob"}).engine
+    begun = threading.Event()
 
-    class HangingEngine(CrowdEngine):
+    class HangingEngine(AwaitedEngine):
         """Answers three questions, and hangs at the next."""
 
         async def complete(self, request: Any) -> Any:
@@ -125,20 +121,18 @@ def test_cancelling_an_evaluation_ends_it_and_resuming_asks_the_rest(
                 await asyncio.Event().wait()
             return self.answers.complete(request)
 
-    begun = threading.Event()
-
     async def cancel() -> None:
-        lm = make_lm(BlockingEngine(), HangingEngine(engine))
-        task = asyncio.create_task(mempiler.aevaluate("turn-rag", examples, lm=lm, threads=1, **OPTIONS))
+        options = {**OPTIONS, "lm": own_lm(HangingEngine(answers)), "threads": 1}
+        task = asyncio.create_task(mempiler.aevaluate("turn-rag", examples, **options))
         await asyncio.to_thread(begun.wait, 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(cancel())
-    lm = make_lm(engine, CrowdEngine(engine, crowd=1))
-    resumed = asyncio.run(mempiler.aevaluate("turn-rag", examples, lm=lm, resume="last", **OPTIONS))
-    assert resumed.n == engine.calls["answer"] == 6
+    run_within(120, cancel())
+    options = {**OPTIONS, "lm": own_lm(AwaitedEngine(answers)), "resume": "last"}
+    resumed = asyncio.run(mempiler.aevaluate("turn-rag", examples, **options))
+    assert resumed.n == answers.calls["answer"] == 6
 
 
 # DSPy warns of models with methods of their own, which it takes until 3.5.
@@ -153,7 +147,9 @@ def test_a_model_with_aforward_of_its_own_is_awaited(make_history: Callable[...,
             pytest.fail("a thread asked")
 
     examples = asked(make_history(1), 3)
-    evaluation = asyncio.run(mempiler.aevaluate("turn-rag", examples, lm=OwnModel("own/model"), **OPTIONS))
+    evaluation = asyncio.run(
+        mempiler.aevaluate("turn-rag", examples, lm=OwnModel("own/model"), **OPTIONS)
+    )
     assert evaluation.score == 1.0
 
 
@@ -167,4 +163,8 @@ def completion(answer: str) -> Any:
 
 def test_an_error_of_a_run_is_raised_by_aevaluate(make_history: Callable[..., Any]) -> None:
     with pytest.raises(UserError, match="no-such-model"):
-        asyncio.run(mempiler.aevaluate("turn-rag", asked(make_history(1), 2), metric="f1", lm="no-such-model"))
+        asyncio.run(
+            mempiler.aevaluate(
+                "turn-rag", asked(make_history(1), 2), metric="f1", lm="no-such-model"
+            )
+        )

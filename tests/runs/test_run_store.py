@@ -8,7 +8,7 @@ from contextlib import closing
 import dspy
 import pytest
 from dspy.utils.exceptions import AdapterParseError
-from mempiler import DataError, Memory, UserError, Writer, build, predictor
+from mempiler import DataError, Memory, Update, UserError, Writer, build, predictor
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.programs.recording import record_failure
@@ -55,13 +55,13 @@ class Paired(Writer):
         self.call_predictor = predictor(AnswerFromContext)
         self.writes = []
 
-    def update(self, memory, item, prepared=None):
+    def update(self, memory, item, extraction=None):
         self.writes.append(item.id)
         seen = (*memory.seen, item.id)
         if len(seen) % 2:
-            return memory.model_copy(update={"seen": seen})
+            return Update(memory.model_copy(update={"seen": seen}))
         said = self.call_predictor(context=", ".join(seen), question=item.id).answer
-        return memory.model_copy(update={"seen": seen, "said": (*memory.said, said)})
+        return Update(memory.model_copy(update={"seen": seen, "said": (*memory.said, said)}))
 
 
 def numbered(scripted):
@@ -125,7 +125,7 @@ def test_a_memory_after_one_that_is_not_kept_is_kept_whole(scripted, make_histor
                 return super().update(memory, item, extraction)
             except AdapterParseError:
                 record_failure(Failure(kind="parse", where="ask", message="no answer"))
-                return memory.model_copy(update={"seen": (*memory.seen, item.id)})
+                return Update(memory.model_copy(update={"seen": (*memory.seen, item.id)}))
 
     with dspy.context(lm=broken):
         node = remembered(path, Patient(), history)

@@ -18,6 +18,7 @@ from mempiler import (
     MemoryProgram,
     Method,
     Store,
+    Update,
     UserMemory,
     Writer,
     build,
@@ -254,11 +255,11 @@ class FailingWriter(Writer):
         super().__init__()
         self.failures = 0
 
-    def update(self, memory: TurnMemory, item: Item, extraction: Any = None) -> TurnMemory:
+    def update(self, memory: TurnMemory, item: Item, extraction: None = None) -> Update[TurnMemory]:
         if any("odd" in line for line in item.lines()):
             self.failures += 1
             raise ValueError("cannot write this")
-        return memory.with_session(item)
+        return Update(memory.with_session(item))
 
 
 def test_a_session_that_cannot_be_written_is_tried_three_times_and_then_set_aside(store: Store) -> None:
