@@ -11,7 +11,8 @@ from ..records.import_object import import_object, refuse_python_file
 from ._embedders import offline_embedder
 from ._thresholds import cosine_thresholds
 from .cache import MemoryCache
-from .external.program import build_external_program, load_target, takes_embedder
+from .external.program import build_external_program
+from .external.target import load_target, takes_embedder
 from .method import Method, Policy
 from .names import METHODS, POLICIES, plugins
 from .program import MemoryProgram
@@ -39,7 +40,7 @@ def build(
     Args:
         method: A name of `METHODS`, the `module:Class` of a method, or one of these after `pgr+` or
             `logs+`. It may also be no method of ours: the `module:name` of something that answers
-            or is searched, or the URL of an endpoint (`external.program`).
+            or is searched, or the URL of an endpoint (`external.target`).
         task: A name of `tasks.catalog.TASKS`.
         embedder: Makes vectors for methods that search by meaning. If None, methods that need one
             get the offline embedder, which compares spelling: name an embedding model for real

@@ -28,7 +28,8 @@ from ..errors import ProgramError, UserError
 from ..memory.search.embedder import Embedder
 from ..programs.adapter import ADAPTERS
 from ..programs.catalog import build, needs_embedder
-from ..programs.external.program import WEB, build_external_program, takes_embedder
+from ..programs.external.program import build_external_program
+from ..programs.external.target import URL_PREFIXES, takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, fingerprint, parse_predictor
 from ..programs.tasks.settings import TASK_PREFIX
@@ -159,7 +160,7 @@ def open_program(folder: str | Path, allow_code: bool = False, **chosen: str | N
 
 def _opened(folder: Path, allow_code: bool, embedder: Embedder | None) -> LoadedProgram:
     manifest, states = read_manifest(folder), read_states(folder)
-    if manifest.method.startswith(WEB) or manifest.method.endswith(ANSWERS):
+    if manifest.method.startswith(URL_PREFIXES) or manifest.method.endswith(ANSWERS):
         raise ProgramError(f"{folder}: its method {manifest.method!r} is an address or a file; no saved program is one")
     if ":" in manifest.method and not allow_code:
         raise ProgramError(

@@ -1,7 +1,7 @@
 """Resolves the name of an external system to score: `module:name`, an endpoint, a file of answers, `system:NAME`.
 
 It is `system:NAME`, a shipped adapter of somebody's memory system, `module:thing` or a URL
-(`programs.external.program`), or a file of answers that were made elsewhere: results of a public harness
+(`programs.external.target`), or a file of answers that were made elsewhere: results of a public harness
 (`exports.leaderboards`), or JSON lines:
 
     {"id": "conv-26:17", "answer": "in Lisbon", "recalled": ["I moved to Lisbon.", {"id": "D3:11", "text": "..."}]}
@@ -24,8 +24,7 @@ from ..data.rows import Location, Row, Verbatim, Words, json_rows
 from ..engines.call_context import record_usage
 from ..engines.usage import Usage
 from ..errors import DataError, UserError
-from ..programs.external.program import WEB, load_target, takes_embedder, target_kind
-from ..programs.external.stores import parameters
+from ..programs.external.target import URL_PREFIXES, load_target, parameters, takes_embedder, target_kind
 from ..programs.program import MemoryProgram
 from ..programs.recording import ExternalError
 from ..records import History, Query, read_json
@@ -49,7 +48,7 @@ class RecordedAnswer(BaseModel):
     error: str | None = None
     """Why the question failed, in the place of an answer."""
     recalled: tuple[str | dict[str, Any], ...] | None = None
-    """What it rests on, as a search finds it (`programs.external.program.hits_of`); None where it is not said."""
+    """What it rests on, as a search finds it (`programs.external`); None where it is not said."""
     calls: Count = 0
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -208,7 +207,7 @@ def in_subprocess(name: str, thing: Any) -> Any:
     One that asks for the run's embedder has it in this process only.
     """
     made = isinstance(thing, type) or not hasattr(thing, "add")
-    if name.startswith((SYSTEM, *WEB)) or not made or target_kind(thing) == "answer" or takes_embedder(thing):
+    if name.startswith((SYSTEM, *URL_PREFIXES)) or not made or target_kind(thing) == "answer" or takes_embedder(thing):
         return thing
     from ..systems.catalog import isolated
 

@@ -45,7 +45,8 @@ from ..programs.adapter import adapter as make_adapter
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.cache import MemoryCache
 from ..programs.catalog import build, needs_embedder, preset, with_task
-from ..programs.external.program import build_external_program, takes_embedder
+from ..programs.external.program import build_external_program
+from ..programs.external.target import takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.single_flight import SingleFlight
 from ..programs.tasks.settings import TASK_PREFIX, split_config

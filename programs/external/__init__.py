@@ -1,1 +1,1 @@
-"""Programs that are no method of ours: callables, modules, stores and endpoints; see `program`."""
+"""Programs around memory systems and agents that are no method of ours; see `program`."""

@@ -180,7 +180,7 @@ def test_gepa_says_nothing_false_of_the_module_of_the_readme_and_neither_does_sh
 
 def test_gepa_passes_the_judged_predictor_to_a_metric_that_takes_it(reflected):
     asked = reflected("--metric", "agent_of_readme:coach")
-    assert "ADVICE FOR method.reader.thing.say.predict WITH ['lines', 'question']" in asked
+    assert "ADVICE FOR method.reader.answerer.say.predict WITH ['lines', 'question']" in asked
 
 
 def test_a_writer_hears_what_a_metric_says_of_it_alone(tmp_path, monkeypatch):

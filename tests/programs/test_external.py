@@ -13,8 +13,10 @@ from mempiler.data.benchmark import Benchmark
 from mempiler.data.catalog import benchmark
 from mempiler.engines.meter import Meter
 from mempiler.engines.models import language_model
-from mempiler.programs.external.program import build_external_program, hits_of, load_target
-from mempiler.programs.external.stores import Endpoint
+from mempiler.programs.external._answers import hits_of
+from mempiler.programs.external._endpoint import Endpoint
+from mempiler.programs.external.program import build_external_program
+from mempiler.programs.external.target import load_target
 from mempiler.runs.evaluate import score_questions
 from mempiler.runs.results import Evaluation
 
@@ -289,10 +291,10 @@ def test_what_is_no_answer_is_a_failure(make_history):
 
 def test_predictors_of_a_module_are_the_program_s():
     program = build_external_program(Agent(), "mine", "question-answering")
-    assert list(program.all_predictors()) == ["method.reader.thing.say.predict"]
+    assert list(program.all_predictors()) == ["method.reader.answerer.say.predict"]
     copy = program.deepcopy()
-    copy.all_predictors()["method.reader.thing.say.predict"].demos = [dspy.Example(question="?")]
-    assert program.all_predictors()["method.reader.thing.say.predict"].demos == []
+    copy.all_predictors()["method.reader.answerer.say.predict"].demos = [dspy.Example(question="?")]
+    assert program.all_predictors()["method.reader.answerer.say.predict"].demos == []
 
 
 def test_a_setting_k_of_a_module_is_its_own_and_no_number_of_entries(make_history):

@@ -1,0 +1,244 @@
+"""Calls of memory systems and agents, each with a time limit.
+
+The caller waits without holding a thread, if it runs under asyncio. The call itself is made in a
+copy of the caller's context, so that models that it asks are metered as the caller's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import os
+import weakref
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from typing import Any
+
+from ...async_bridge import result_of
+from ...errors import BudgetError, EndpointError, MempilerError, UserError
+from ...records.shared_by_copies import SharedByCopies
+from ..recording import ExternalError, failure_of
+from ._loop_threads import Call, LoopThread, Outcome, ends_within, supervise, supervisor_loop
+
+FATAL_ERRORS = (BudgetError, EndpointError, UserError)
+"""Errors that end the run: a limit, an endpoint that is gone, a mistake of the user's."""
+
+CLOSING_SECONDS = 10.0
+"""How long a system may take to end, after `close` or after `kill`."""
+
+MAX_FUNCTION_CALLS = 64
+"""Most calls of one function at the same time. Each has a thread."""
+
+_open_systems: set[SystemCalls] = set()
+"""The systems of the process that are not closed yet."""
+
+
+class SystemCalls:
+    """The calls of one memory system: in one thread, one after the other.
+
+    Code that hangs cannot be ended in Python. Its thread is left behind, and every later call fails
+    at once with the same reason.
+
+    Args:
+        name: The name of the system in errors.
+        timeout: Seconds that one call may take.
+    """
+
+    def __init__(self, name: str, timeout: float) -> None:
+        self.name = name
+        self.timeout = timeout
+        self.end_reason = ""
+        """Why no further call is made; empty while calls are made."""
+        self._system: Any = None
+        self._thread = LoopThread(f"external {name}")
+        self._supervisor = supervisor_loop()
+        self._turn = asyncio.Lock()
+        self._closing: Future[None] | None = None
+
+        _open_systems.add(self)
+        _close_systems_at_exit()
+
+    def make_system(self, make: Callable[[], Any]) -> None:
+        """Make the system, in its thread; errors as of `call`."""
+        self._wait_for(self._make_system(Call("make", make)), "make")
+
+    def call(self, method: str, *args: Any) -> Any:
+        """Call a method of the system, which may be a coroutine method.
+
+        Raises:
+            ExternalError: The method failed, or this call or an earlier one took too long.
+            MempilerError: A budget is spent, or the model's endpoint is gone.
+        """
+
+        def call_method() -> Any:
+            return getattr(self._system, method)(*args)
+
+        return self._wait_for(self._run_in_turn(Call(method, call_method)), method)
+
+    def _wait_for(self, work: Coroutine[Any, Any, Outcome], label: str) -> Any:
+        """Return the value of a call that work in the supervisor loop makes."""
+        outcome = result_of(supervise(work, self._supervisor))
+        return _value_of(outcome, self.name, label)
+
+    async def _make_system(self, call: Call) -> Outcome:
+        # The system is kept here, since the caller may be cancelled: it is to be closed even then.
+        outcome = await self._run_in_turn(call)
+        self._system = outcome.value
+        return outcome
+
+    async def _run_in_turn(self, call: Call) -> Outcome:
+        """Run a call after all earlier ones."""
+        async with self._turn:
+            if self.end_reason:
+                raise ExternalError(f"{self.name}: {self.end_reason}")
+            return await self._run(call, self.timeout)
+
+    async def _run(self, call: Call, seconds: float) -> Outcome:
+        """Run a call; it is its turn.
+
+        Raises:
+            ExternalError: It took too long; the system was killed if it can be.
+        """
+        running = self._thread.start(call)
+        if await ends_within(running, seconds):
+            return running.result()
+
+        self.end_reason = f"{call.label}: no answer within {seconds:g} s"
+        await self._kill()
+        raise ExternalError(f"{self.name}: {self.end_reason}")
+
+    async def _kill(self) -> None:
+        """End a system that hangs by its `kill`, if it has one, from another thread."""
+
+        def kill_system() -> Any:
+            if hasattr(self._system, "kill"):
+                return self._system.kill()
+
+        thread = LoopThread(f"external {self.name} kill")
+        await ends_within(thread.start(Call("kill", kill_system)), CLOSING_SECONDS)
+        thread.stop()
+
+    def begin_close(self) -> Future[None]:
+        """Begin to end the system, in order if it still answers, and then its thread.
+
+        This waits neither for that nor for a lock, so finalizers may call it.
+        """
+
+        def close_system() -> Any:
+            if hasattr(self._system, "close"):
+                return self._system.close()
+
+        if self._closing is None:
+            work = self._close(Call("close", close_system))
+            self._closing = supervise(work, self._supervisor)
+        return self._closing
+
+    async def _close(self, call: Call) -> None:
+        async with self._turn:
+            if not self.end_reason:
+                # If its own `close` takes too long, the system is killed, which is an end as well.
+                with suppress(ExternalError):
+                    await self._run(call, min(self.timeout, CLOSING_SECONDS))
+            self.end_reason = self.end_reason or "is closed"
+            self._system = None
+            self._thread.stop()
+            _open_systems.discard(self)
+
+    def wait_until_closed(self) -> None:
+        """Wait for the end of a system that is being closed; do nothing if it is not."""
+        if self._closing is not None:
+            result_of(self._closing)
+
+
+@functools.cache
+def _close_systems_at_exit() -> None:
+    """Have all systems closed at the end of the process.
+
+    The functions of `atexit` run in reverse order. So this is called when the first system is made:
+    temporary folders, which exist by then, are removed after the systems in them have ended.
+    """
+    atexit.register(_close_open_systems)
+
+
+def _close_open_systems() -> None:
+    """Close all systems at the same time; wait no longer than one of them may take."""
+    closings = [calls.begin_close() for calls in tuple(_open_systems)]
+    wait(closings, CLOSING_SECONDS)
+
+
+class FunctionCalls(SharedByCopies):
+    """The calls of a function that answers questions, at most `MAX_FUNCTION_CALLS` at a time.
+
+    Every call has a thread to itself while it runs, since functions may block. Later calls reuse
+    the thread. One whose call takes too long is left behind, and a new one takes its place.
+
+    Args:
+        name: The name of the function in errors.
+        timeout: Seconds that one call may take, from its start.
+    """
+
+    def __init__(self, name: str, timeout: float) -> None:
+        self.name = name
+        self.timeout = timeout
+        self._supervisor = supervisor_loop()
+        self._slots = asyncio.Semaphore(MAX_FUNCTION_CALLS)
+        # Only code in the supervisor loop changes the list.
+        self._idle_threads: list[LoopThread] = []
+        weakref.finalize(
+            self, self._supervisor.call_soon_threadsafe, _stop_threads, self._idle_threads
+        )
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Return the answer of a function, or of a coroutine function.
+
+        Raises:
+            ExternalError: It failed, or took too long.
+            MempilerError: A budget is spent, or the model's endpoint is gone.
+        """
+        work = self._run(Call("answer", function))
+        outcome = result_of(supervise(work, self._supervisor))
+        return _value_of(outcome, self.name, "answer")
+
+    async def _run(self, call: Call) -> Outcome:
+        """Run a call in an idle thread or a new one."""
+        async with self._slots:
+            if self._idle_threads:
+                thread = self._idle_threads.pop()
+            else:
+                thread = LoopThread(f"external {self.name}")
+
+            running = thread.start(call)
+            if await ends_within(running, self.timeout):
+                self._idle_threads.append(thread)
+                return running.result()
+
+        thread.stop()
+        raise ExternalError(f"{self.name}: answer: no answer within {self.timeout:g} s")
+
+    def stop_idle_threads(self) -> None:
+        """End the threads that make no call; do not wait for their end."""
+        self._supervisor.call_soon_threadsafe(_stop_threads, self._idle_threads)
+
+
+def _stop_threads(threads: list[LoopThread]) -> None:
+    """Stop threads, and take them out of their list."""
+    while threads:
+        threads.pop().stop()
+
+
+def _value_of(outcome: Outcome, name: str, label: str) -> Any:
+    """Return the value of a call; raise its error, with the name of what failed."""
+    error = outcome.error
+    if error is None:
+        return outcome.value
+    if isinstance(error, FATAL_ERRORS):
+        raise error
+    if isinstance(error, MempilerError):
+        raise ExternalError(str(error)) from error
+    raise ExternalError(f"{name}: {label}: {failure_of(label, error).message}") from error
+
+
+# A forked process has none of the systems of its parent.
+os.register_at_fork(after_in_child=_open_systems.clear)

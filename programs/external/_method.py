@@ -1,0 +1,283 @@
+"""A memory system or an agent as a method.
+
+The memory is the history itself, so memories stay values. A store is written when the memory of its
+history is finalized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import dspy
+
+from ...memory.entry import Entry
+from ...memory.memory import Memory, turn_entries
+from ...memory.search.timing import timed_search
+from ...records import AnyItem, Context, History, Hit, Item, Query
+from ...records.shared_by_copies import SharedByCopies
+from ..method import Method
+from ..pending import PendingItems
+from ..recalled import Recalled
+from ..reader import Reader
+from ..settings import Settings
+from ..writer import RecentItems, Update, Writer
+from ._answers import Answer, hits_of, read_answer
+from ._calls import FunctionCalls
+from ._settings import ExternalSettings
+from ._stores import Stores
+from .target import parameters
+
+ANSWER_KEY = "external_answer"
+"""Under which name a query carries the answer of a system to the task."""
+
+
+class SharedFunction(SharedByCopies):
+    """A function that all copies of a program share. An object with `__call__` would be copied."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+class HistoryMemory(Memory):
+    """The items, in time order."""
+
+    names_sources = False
+    """Only the system knows what it makes of the items."""
+    items: tuple[AnyItem, ...] = ()
+
+    @cached_property
+    def history(self) -> History:
+        """The items as a history; its id is made of their digest."""
+        digest = History(id="", items=self.items).digest
+        return History(id=digest[:12], items=self.items)
+
+    def entries(self) -> tuple[Entry, ...]:
+        entries: list[Entry] = []
+        for item in self.items:
+            entries.extend(turn_entries(item))
+        return tuple(entries)
+
+
+class HistoryWriterSettings(Settings):
+    """The system that a history is written for, and what becomes of items after it."""
+
+    system: str
+    recent: RecentItems
+
+
+class HistoryWriter(Writer[HistoryMemory, None]):
+    """Keep every item; write the store of the history, if there is one, when it is finalized."""
+
+    Memory = HistoryMemory
+
+    def __init__(self, settings: HistoryWriterSettings, stores: Stores | None) -> None:
+        super().__init__(settings)
+        self.stores = stores
+        self.recent_mode = settings.recent
+
+    def update(
+        self, memory: HistoryMemory, item: Item, extraction: None = None
+    ) -> Update[HistoryMemory]:
+        return Update(memory.replace(items=(*memory.items, item)))
+
+    def finalize(self, memory: HistoryMemory) -> Update[HistoryMemory]:
+        if self.stores is not None:
+            self.stores.write(memory.history)
+        return Update(memory)
+
+    @cached_property
+    def calls_model(self) -> bool:
+        return self.stores is not None
+
+    @property
+    def shows_resolved_dates(self) -> bool:
+        """False: a system is given sessions as they were said."""
+        return False
+
+
+class ExternalReaderSettings(Settings):
+    """The name and the settings of a system."""
+
+    name: str
+    settings: ExternalSettings
+
+
+class ExternalReader(Reader[HistoryMemory]):
+    """Recall what a system finds.
+
+    Args:
+        settings: The name and the settings of the system.
+        stores: The stores that are searched; None if a function or module answers.
+        answerer: The function or module that answers. A module is copied with its program.
+    """
+
+    is_search_free = False
+
+    def __init__(
+        self,
+        settings: ExternalReaderSettings,
+        stores: Stores | None,
+        answerer: dspy.Module | SharedFunction | None,
+    ) -> None:
+        super().__init__(settings)
+        self.k = getattr(settings.settings, "k", Reader.k)
+        self.stores = stores
+        self.answerer = answerer
+
+    def search(
+        self,
+        memory: HistoryMemory,
+        queries: Sequence[str],
+        k: int = 10,
+        min_score: float | None = None,
+    ) -> list[list[Hit]]:
+        if self.stores is None:
+            return [[] for _ in queries]
+
+        history = memory.history
+        with timed_search():
+            results = [self.stores.call(history, "search", query, k) for query in queries]
+        hits_by_query: list[list[Hit]] = []
+        for result in results:
+            hits = hits_of(result, history)
+            hits_by_query.append(list(hits[:k]))
+        return hits_by_query
+
+    def fallback(self, memory: HistoryMemory, query: Query) -> Sequence[Hit]:
+        return ()
+
+
+class External(Method):
+    """A system with stores, or a function or module that is shown the history with every question.
+
+    Args:
+        name: The name of the system in tables and errors.
+        settings: Its settings.
+        stores: Its stores; None for a function or module.
+        answerer: The function or module; None for a system with stores.
+    """
+
+    Settings = ExternalSettings
+
+    def __init__(
+        self,
+        name: str,
+        settings: ExternalSettings,
+        stores: Stores | None = None,
+        answerer: dspy.Module | SharedFunction | None = None,
+    ) -> None:
+        # A module may have a setting `k` of its own, which says nothing about a search.
+        is_searched = stores is not None and hasattr(settings, "k")
+        # A store cannot go back to what it was before an item, so it would have to be written anew
+        # for each question. Its later items are searched beside it instead. What answers by itself
+        # has no place for them, or is shown them with the question.
+        recent_mode = "searched" if is_searched else "left out"
+        writer_settings = HistoryWriterSettings(system=name, recent=recent_mode)
+        reader_settings = ExternalReaderSettings(name=name, settings=settings)
+
+        super().__init__(
+            HistoryWriter(writer_settings, stores),
+            ExternalReader(reader_settings, stores, answerer),
+            settings=settings,
+        )
+        self.stores = stores
+        self.is_searched = is_searched
+        self._function_calls = FunctionCalls(name, settings.timeout)
+
+    @classmethod
+    def check_constructor(cls) -> None:
+        """Check nothing: `build` does not call the constructor, since no name stands for it."""
+
+    @property
+    def wrapped_module(self) -> dspy.Module | None:
+        """The user's own module; None for a store or a function."""
+        answerer = self._answerer
+        return answerer if isinstance(answerer, dspy.Module) else None
+
+    @property
+    def _answerer(self) -> dspy.Module | SharedFunction | None:
+        # The reader has it, so that a module's predictors are below the reader.
+        assert isinstance(self.reader, ExternalReader)
+        return self.reader.answerer
+
+    def recall(
+        self, memory: HistoryMemory, query: Query, pending: PendingItems | None = None
+    ) -> Recalled:
+        """Return what a system finds for a query, or what it answers by itself.
+
+        Such an answer is put into the `extra` fields of the query, for the task to return it.
+        """
+        if self.is_searched:
+            return super().recall(memory, query, pending)
+
+        history = _with_newer_items(memory.history, query, pending)
+        answer = self._answer(memory, history, query)
+        extra = {**query.extra, ANSWER_KEY: answer.outputs}
+        answered_query = query.model_copy(update={"extra": extra})
+        hits = hits_of(answer.recalled, history)
+        context = Context(hits=hits, is_reported=answer.recalled is not None)
+        return Recalled(answered_query, context, ())
+
+    def _answer(self, memory: HistoryMemory, history: History, query: Query) -> Answer:
+        """Ask a store of the memory, or a function or module about the history."""
+        question = query.dated_text if query.modality == "question" else query.search_text
+        if self.stores is not None:
+            # A store holds the items of the memory. The newer ones are not in it.
+            returned = self.stores.call(memory.history, "ask", _with_options(question, query))
+            return read_answer(returned)
+
+        answerer = self._answerer
+        assert answerer is not None, "what has no stores has an answerer"
+        arguments = _query_arguments(answerer, query)
+        if "options" not in arguments:
+            question = _with_options(question, query)
+        ask = partial(answerer, history, question, **arguments)
+        return read_answer(self._function_calls.call(ask))
+
+    def close(self) -> None:
+        """End all systems, and the threads in which functions answered."""
+        self._function_calls.stop_idle_threads()
+        if self.stores is not None:
+            self.stores.close()
+
+
+def _with_newer_items(history: History, query: Query, pending: PendingItems | None) -> History:
+    """Return a history with the items after it.
+
+    The history itself stays as it is: questions about earlier moments share it.
+    """
+    pending_items = pending.items if pending else ()
+    newer_items = (*pending_items, *query.new_items)
+    if not newer_items:
+        return history
+    return history.model_copy(update={"items": (*history.items, *newer_items)})
+
+
+def _with_options(question: str, query: Query) -> str:
+    """Return a question followed by its options, one per line."""
+    return "\n".join([question, *query.options])
+
+
+def _query_arguments(answerer: Any, query: Query) -> dict[str, Any]:
+    """Return what a function or module is given beside history and question, as far as it asks."""
+    available = {
+        "options": list(query.options),
+        "date": query.when,
+        "query": query,
+    }
+    accepted = _answerer_parameters(answerer)
+    return {name: value for name, value in available.items() if name in accepted}
+
+
+def _answerer_parameters(answerer: Any) -> Mapping[str, Any]:
+    if isinstance(answerer, SharedFunction):
+        return parameters(answerer.function)
+    # By the class: DSPy logs a warning whenever `forward` is read from a module itself.
+    forward_parameters = dict(parameters(type(answerer).forward))
+    forward_parameters.pop("self", None)
+    return forward_parameters

@@ -1,0 +1,162 @@
+"""The stores of a memory system: one for each history, in a folder of its own, written once."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...engines.call_context import measure_usage, record_usage
+from ...engines.usage import Usage
+from ...records import Failure, History
+from ...records.shared_by_copies import SharedByCopies
+from ..recording import ExternalError, failure_of, record_failure
+from ..single_flight import SingleFlight
+from ._calls import SystemCalls
+from ._slots import Slots
+from .target import parameters
+
+MAX_OPEN_STORES = 64
+"""Most finished stores of a system that are open; one that is needed again is written anew."""
+
+MAX_STORES_IN_WRITING = 64
+"""Most stores of a system that are written at the same time. Each has a thread."""
+
+
+@dataclass(eq=False)
+class _Store:
+    """A system that holds one history. It is closed when nobody refers to the store any more."""
+
+    calls: SystemCalls
+    usage: Usage = field(default_factory=Usage)
+    """What it took to write the history."""
+    failures: list[Failure] = field(default_factory=list[Failure])
+    """Sessions that the system did not take."""
+
+    def __post_init__(self) -> None:
+        # The last reference may go anywhere, even where a lock is held: this waits for nothing.
+        weakref.finalize(self, self.calls.begin_close)
+
+
+@dataclass(frozen=True)
+class _UnusableStore:
+    """A store that could not be written, and why."""
+
+    reason: str
+
+
+class Stores(SharedByCopies):
+    """The stores of one system.
+
+    Args:
+        make_system: Makes the system of one history. If it has a parameter `folder`, it is given
+            the folder of the store.
+        name: The name of the system in errors.
+        folder: Where the folders of the stores are made; a temporary one if None.
+        timeout: Seconds that one call of the system may take.
+    """
+
+    def __init__(
+        self, make_system: Callable[..., Any], name: str, folder: Path | None, timeout: float
+    ) -> None:
+        self.name = name
+        self._make_system = make_system
+        self._timeout = timeout
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="mempiler-"))
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._folder = folder
+        self._stores = SingleFlight[str, _Store | _UnusableStore](MAX_OPEN_STORES)
+        self._writing = Slots(MAX_STORES_IN_WRITING)
+        self._latest_calls: dict[str, SystemCalls] = {}
+        """The calls of the newest store of each history, by the digest of the history."""
+
+    def write(self, history: History) -> None:
+        """Write the store of a history, if there is none; record its usage and its failures.
+
+        Raises:
+            ExternalError: The system cannot be made, hangs, or takes no session of the history.
+        """
+        store = self._open_store(history)
+        record_usage(store.usage)
+        for failure in store.failures:
+            record_failure(failure)
+
+    def call(self, history: History, method: str, *args: Any) -> Any:
+        """Call a method of the system that holds a history.
+
+        Raises:
+            ExternalError: The system fails, or its store cannot be written.
+        """
+        # The name keeps the store open during the call.
+        store = self._open_store(history)
+        return store.calls.call(method, *args)
+
+    def close(self) -> None:
+        """End every system that is not in use; a store that is needed again is written anew."""
+        self._stores.drop(lambda digest: True)
+        for calls in tuple(self._latest_calls.values()):
+            calls.wait_until_closed()
+
+    def _open_store(self, history: History) -> _Store:
+        # A store that cannot be written is kept too: no question waits again for what hangs.
+        store = self._stores.get_or_compute(history.digest, partial(self._write_store, history))
+        if isinstance(store, _UnusableStore):
+            raise ExternalError(store.reason)
+        return store
+
+    def _write_store(self, history: History) -> _Store | _UnusableStore:
+        with self._writing.slot():
+            folder = self._make_folder(history)
+            calls = SystemCalls(self.name, self._timeout)
+            self._latest_calls[history.digest] = calls
+            store = _Store(calls)
+
+            try:
+                # Measured apart: the question that comes first does not pay for all others.
+                with measure_usage() as tracker:
+                    self._fill_store(store, history, folder)
+            except ExternalError as error:
+                return _UnusableStore(str(error))
+
+        store.usage = tracker.usage
+        if history.items and len(store.failures) == len(history.items):
+            last = store.failures[-1].message
+            return _UnusableStore(f"{self.name}: took none of {len(history)} sessions: {last}")
+        return store
+
+    def _make_folder(self, history: History) -> Path:
+        """Return an empty folder for the store of a history."""
+        previous = self._latest_calls.get(history.digest)
+        if previous is not None:
+            # An earlier store of the history may still be at work there.
+            previous.wait_until_closed()
+
+        folder = self._folder / (history.digest or "empty")[:16]
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return folder
+
+    def _fill_store(self, store: _Store, history: History, folder: Path) -> None:
+        """Make a system and add the sessions; keep those that fail.
+
+        Raises:
+            ExternalError: The system cannot be made, or hangs.
+        """
+        make_system = self._make_system
+        if "folder" in parameters(make_system):
+            make_system = partial(make_system, folder=folder)
+        store.calls.make_system(make_system)
+
+        for item in history.items:
+            try:
+                store.calls.call("add", item)
+            except ExternalError as error:
+                if store.calls.end_reason:
+                    raise
+                store.failures.append(failure_of(f"{self.name}.add", error))

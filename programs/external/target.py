@@ -1,0 +1,93 @@
+"""What can be scored beside our methods, and how it is asked.
+
+| target                                               | how it is asked                        |
+|------------------------------------------------------|----------------------------------------|
+| a class or object with `add` and `search`            | "search": our task answers from hits   |
+| a class or object with `add` and `ask`               | "ask": it answers by itself            |
+| a function `make(folder)`                            | the same, for the store that it makes  |
+| the URL of a chat endpoint                           | "ask"                                  |
+| a function of (history, question), or a dspy.Module  | "answer": it is shown the history      |
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import dspy
+
+from ...errors import ProgramError
+from ...records.import_object import import_object
+from ..method import Method
+from ._endpoint import Endpoint
+
+TargetKind = Literal["search", "ask", "answer"]
+"""How a target is asked.
+
+"search" and "ask" are for stores, which are given the sessions of a history one by one. "answer" is
+for what takes the whole history with every question.
+"""
+
+URL_PREFIXES = ("http://", "https://")
+
+CANNOT_BE_SCORED = "has neither add and search nor the parameters (history, question)"
+"""What errors say of a target that has no kind."""
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def load_target(name: str) -> Any | None:
+    """Return the target that a user named by a URL or `module:attribute`; None for a method.
+
+    Raises:
+        UserError: It cannot be imported.
+        ProgramError: It is neither a method nor anything else that can be scored.
+    """
+    if name.startswith(URL_PREFIXES):
+        return Endpoint
+    if ":" not in name or "+" in name:
+        return None
+
+    target = import_object("method", name)
+    if inspect.isclass(target) and issubclass(target, Method):
+        return None
+    if target_kind(target) is None:
+        raise ProgramError(
+            f"method {name!r} is not a subclass of mempiler.Method, and {CANNOT_BE_SCORED}"
+        )
+    return target
+
+
+def target_kind(target: Any) -> TargetKind | None:
+    """Return how a target is asked; None if it cannot be scored.
+
+    A function that makes stores has a parameter `folder`. If its stores answer by themselves, it
+    says so by an attribute `asks`.
+    """
+    is_factory = not isinstance(target, type) and "folder" in parameters(target)
+    is_searchable = hasattr(target, "add") and hasattr(target, "search")
+    if is_factory or is_searchable:
+        return "ask" if getattr(target, "asks", False) is True else "search"
+    if hasattr(target, "add") and hasattr(target, "ask"):
+        return "ask"
+
+    if isinstance(target, type):
+        return "answer" if issubclass(target, dspy.Module) else None
+    if isinstance(target, dspy.Module):
+        return "answer"
+    positional = [name for name, value in parameters(target).items() if value.kind in _POSITIONAL]
+    return "answer" if len(positional) > 1 else None
+
+
+def takes_embedder(target: Any) -> bool:
+    """Return whether a store is to be given the embedder of the run."""
+    return target_kind(target) in ("search", "ask") and "embedder" in parameters(target)
+
+
+def parameters(target: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of something that can be called; none of something that cannot."""
+    try:
+        return inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return {}
