@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
 from ..memory.search.embedder import Embedder
-from .answer_stream import AnswerStream
 from ._call_order import CallOrder
+from .answer_stream import AnswerStream
 from .call_recorder import CallRecorder, PredictorCall
 
 

@@ -26,8 +26,8 @@ from ..engines.usage import Usage
 from ..memory.memory import Memory
 from ..records import Failure, History, Item
 from ..records.shared_by_copies import SharedByCopies
-from .identity import digest, writer_key
 from .call_recorder import PredictorCall
+from .identity import digest, writer_key
 from .single_flight import SingleFlight
 from .threads import gather
 from .writer import Writer

@@ -21,8 +21,8 @@ import dspy
 from pydantic import BaseModel, TypeAdapter
 
 from .. import __version__
-from ._context import current_program_context, program_context
 from ._component import Component
+from ._context import current_program_context, program_context
 from .single_flight import SingleFlight
 from .state import dump_predictor, signature_of
 from .writer import Writer

@@ -43,17 +43,17 @@ import dspy
 from ..errors import UserError
 from ..memory.edits import EntryEdits
 from ..memory.entry import Entry
+from ..memory.memory import turn_entries
 from ..memory.search.embedder import Embedder
 from ..memory.search.index_cache import IndexCache
-from ..memory.memory import turn_entries
 from ..records import Hit, Query
 from ._component import Component, constructor_parameters
 from ._embedders import semantic_embedder
 from ._fallback import FEW, Fallback, as_fallback, newest_statements, prior_reply_ids
 from .pending import RAW_TURNS, PendingItems, show_raw_turns, with_failed_items
 from .predictor import replace_predictors
-from .recalled import Recalled
 from .reader import Reader
+from .recalled import Recalled
 from .settings import Settings as BaseSettings
 from .writer import MemoryT, Writer
 

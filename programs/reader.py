@@ -43,9 +43,9 @@ from ..memory.entry import Entry
 from ..memory.search.embedder import Embedder
 from ..memory.search.index_cache import IndexCache
 from ..records import Context, Hit, Query
+from ._component import Component
 from ._context import current_program_context
 from .call_recorder import RankedHits
-from ._component import Component
 from .settings import Settings
 from .writer import MemoryT
 

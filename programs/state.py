@@ -27,7 +27,7 @@ from ..errors import ProgramError
 from ..text import one_line
 from .field_values import dump_values, load_values, names_file
 from .predictor import Predictor, is_for
-from .sampling import sampling_error
+from ._sampling import sampling_error
 
 _SHAPE_DIGITS = 12
 """How many digits of a type's digest are saved."""

@@ -19,8 +19,8 @@ from ...records import AnyItem, Context, History, Hit, Item, Query
 from ...records.shared_by_copies import SharedByCopies
 from ..method import Method
 from ..pending import PendingItems
-from ..recalled import Recalled
 from ..reader import Reader
+from ..recalled import Recalled
 from ..settings import Settings
 from ..writer import RecentItems, Update, Writer
 from ._answers import Answer, hits_of, read_answer

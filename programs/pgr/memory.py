@@ -346,7 +346,7 @@ def merge_groups(
 
 def _clusters(vectors: np.ndarray, min_cosine: float) -> list[list[int]]:
     """Return clusters of rows: two rows are in one if a chain of similar rows joins them."""
-    # Imported here because importing SciPy's graphs takes a second, and most programs merge nothing.
+    # Imported here: importing SciPy's graphs takes a second, and most programs merge nothing.
     from scipy.sparse.csgraph import connected_components
 
     precise_vectors = vectors.astype(np.float64)

@@ -52,8 +52,8 @@ from ...signatures.pgr_examples import (
 )
 from ...text import one_line
 from .._component import Component
-from ..predictor import predictor
 from .._relative_dates import resolve_line_dates
+from ..predictor import predictor
 from ..settings import EntryCount, Settings
 from .tree import repair_tree
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+
 from pydantic import Field
 
 from ...memory.edits import amended_entry, is_as_written

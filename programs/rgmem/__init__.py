@@ -1,4 +1,4 @@
-"""RGMem: evidence, a graph with thresholded operators, and retrieval at several scales; see `method`."""
+"""RGMem: evidence, a graph with thresholded operators, retrieval at several scales."""
 
 METHODS = {
     "rgmem": (

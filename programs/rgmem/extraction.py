@@ -415,7 +415,8 @@ def add_units(
 ) -> GraphMemory:
     """Return the memory with further units (algorithm 1, lines 10, 13 and 14).
 
-    The units come in one by one; several at once give the same memory. A path whose base is no base concept is left out, and so is one without an event.
+    The units come in one by one; several at once give the same memory. A path whose base is no base
+    concept is left out, and so is one without an event.
 
     Two names are one node in two cases. Their stems without function words are the same ("Running",
     "to run"), or the cosine of their embeddings reaches the threshold and they hold the same

@@ -40,7 +40,7 @@ def sampling_error(name: str, value: Any) -> str | None:
     """Return why a saved program may not hold a setting; None if it may.
 
     Example:
-        >>> from mempiler.programs.sampling import sampling_error
+        >>> from mempiler.programs._sampling import sampling_error
         >>> sampling_error("temperature", 3.0)
         'input should be less than or equal to 2'
     """
