@@ -25,9 +25,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from ..errors import ProgramError
 from ..text import one_line
+from ._sampling import sampling_error
 from .field_values import dump_values, load_values, names_file
 from .predictor import Predictor, is_for
-from ._sampling import sampling_error
 
 _SHAPE_DIGITS = 12
 """How many digits of a type's digest are saved."""
