@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .errors import UserError as UserError
     from .memory.entry import Entry as Entry
     from .memory.memory import Memory as Memory
+    from .memory.search.embedder import Embedder as Embedder
     from .memory.store.store import Store as Store
     from .programs.catalog import build as build
     from .programs.method import Method as Method
@@ -96,6 +97,7 @@ _MODULES = {
     "UserError": ".errors",
     "Entry": ".memory.entry",
     "Memory": ".memory.memory",
+    "Embedder": ".memory.search.embedder",
     "Store": ".memory.store.store",
     "build": ".programs.catalog",
     "EntryReader": ".programs.reader",

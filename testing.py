@@ -273,6 +273,11 @@ def _reading_problems(program: MemoryProgram, history: History) -> Iterator[str]
             f"{_first_ids(unknown_sources)}"
         )
 
+    id_counts = Counter(entry.id for entry in reader.entries(memory))
+    repeated_ids = [entry_id for entry_id, count in id_counts.items() if count > 1]
+    if repeated_ids:
+        yield f"entries have the same id: {_first_ids(repeated_ids)}; count ids per memory"
+
     search = record_step(lambda: reader.search(memory, list(_SEARCH_TEXTS), 10))
     if search.calls:
         yield "search calls the model; only recall may"

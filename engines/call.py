@@ -8,7 +8,7 @@ import json
 import uuid
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import dspy
 from dspy.clients.call_result import CallResult
@@ -16,9 +16,7 @@ from dspy.clients.call_result import CallResult
 from ..records import estimate_tokens, fewest_tokens
 from .endpoint import RemoteEngine
 from .token_counts import believable_count, text_of_messages, text_of_outputs
-
-if TYPE_CHECKING:
-    from .meter import MeteredLM
+from .usage import Role
 
 _CLIENT_SETTINGS = ("api_", "base_url", "timeout", "cache")
 """What settings begin with that say how an endpoint is asked, not what it is asked."""
@@ -40,11 +38,26 @@ class CallTokens(NamedTuple):
     """Whether one of the two is our estimate."""
 
 
+class CalledModel(Protocol):
+    """What a call knows of the model that is called; `meter.MeteredLM` is one."""
+
+    model: str
+    model_type: str
+    kwargs: dict[str, Any]
+    cache: bool
+    role: Role
+
+    @property
+    def engine(self) -> Any:
+        """What answers requests, as DSPy has it."""
+        ...
+
+
 @dataclass
 class Call:
     """One call, which asks for one or several answers (candidates)."""
 
-    lm: MeteredLM
+    lm: CalledModel
     prompt: Any
     messages: Any
     kwargs: dict[str, Any]

@@ -120,11 +120,11 @@ class MeteredLM(dspy.LM):
         """Return the steps that a call takes to its result."""
         step: pipeline.Step
         if self.replay is not None:
-            step = pipeline.WithinLimits(pipeline.Replay(self.replay))
+            step = pipeline.WithinLimits(self, pipeline.Replay(self.replay))
         else:
-            step = pipeline.Cache(pipeline.WithinLimits(pipeline.Engine()))
+            step = pipeline.Cache(self, pipeline.WithinLimits(self, pipeline.Engine(self)))
         if self.answers is not None:
-            step = pipeline.RunAnswers(self.answers, step)
+            step = pipeline.RunAnswers(self, self.answers, step)
         return step
 
     def ask_engine(self, call: Call) -> Any:

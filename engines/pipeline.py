@@ -20,6 +20,7 @@ and is also given when a limit is reached or the endpoint is dead.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
@@ -29,7 +30,8 @@ from dspy.clients.call_result import CallResult
 from ..async_bridge import disk_off_loop
 from ..errors import UserError
 from .call import Call
-from .usage import UsageReport
+from .limits import BudgetGuard
+from .usage import Usage, UsageReport
 
 
 class AnswerStore(Protocol):
@@ -56,15 +58,57 @@ class Step(Protocol):
         ...
 
 
+class MeteredModel(Protocol):
+    """What the steps need of the model that is called; `meter.MeteredLM` is one."""
+
+    guard: BudgetGuard
+
+    @property
+    def meter(self) -> UsageCounter:
+        """What counts the usage of the run."""
+        ...
+
+    @property
+    def endpoint(self) -> str:
+        """What answers its calls: an address, or else the provider."""
+        ...
+
+    def expected_usage(self, call: Call) -> Usage:
+        """Return what a call uses at most."""
+        ...
+
+    def admitted(self) -> AbstractContextManager[None]:
+        """Admit the block's call, and count it if it fails."""
+        ...
+
+    def ask_engine(self, call: Call) -> Any:
+        """Ask the engine, set the result of the call, and return its answers."""
+        ...
+
+    def count_result(self, call: Call, result: CallResult) -> None:
+        """Count the result of a call."""
+        ...
+
+
+class UsageCounter(Protocol):
+    """What counts the usage of a run; `meter.Meter` does."""
+
+    def include(self, usage: UsageReport) -> None:
+        """Add what was used."""
+        ...
+
+
 class RunAnswers:
     """Return what the run was answered before; else go on, and keep the answer.
 
     Args:
+        lm: The model that is called.
         answers: The answers of the run.
         next_step: What is asked for a new answer.
     """
 
-    def __init__(self, answers: AnswerStore, next_step: Step) -> None:
+    def __init__(self, lm: MeteredModel, answers: AnswerStore, next_step: Step) -> None:
+        self._lm = lm
         self._answers = answers
         self._next_step = next_step
 
@@ -86,11 +130,11 @@ class RunAnswers:
         except UserError as error:
             # Optimizers would take a failing store for a wrong answer, and go on with calls that
             # are lost.
-            call.lm.guard.stop(error)
+            self._lm.guard.stop(error)
             raise
         if new_results:
             return new_results[0]
-        call.lm.meter.include(UsageReport(cached=1))
+        self._lm.meter.include(UsageReport(cached=1))
         return CallResult.load(record)
 
 
@@ -98,10 +142,12 @@ class Cache:
     """Return what DSPy's cache has; else go on, and add the answer to it.
 
     Args:
+        lm: The model that is called.
         next_step: What is asked for a new answer.
     """
 
-    def __init__(self, next_step: Step) -> None:
+    def __init__(self, lm: MeteredModel, next_step: Step) -> None:
+        self._lm = lm
         self._next_step = next_step
 
     def complete(self, call: Call) -> CallResult:
@@ -111,7 +157,7 @@ class Cache:
 
         cached = disk_off_loop(call.read_cache)
         if cached is not None:
-            call.lm.meter.include(UsageReport(cached=1))
+            self._lm.meter.include(UsageReport(cached=1))
             return cached
 
         result = self._next_step.complete(call)
@@ -124,10 +170,12 @@ class WithinLimits:
     """Go on once there is a slot at the endpoint and room in the budget; count the answer.
 
     Args:
+        lm: The model that is called.
         next_step: What answers the call.
     """
 
-    def __init__(self, next_step: Step) -> None:
+    def __init__(self, lm: MeteredModel, next_step: Step) -> None:
+        self._lm = lm
         self._next_step = next_step
 
     def complete(self, call: Call) -> CallResult:
@@ -138,7 +186,7 @@ class WithinLimits:
             EndpointError: The endpoint is dead.
             UserError: The endpoint refuses the key.
         """
-        lm = call.lm
+        lm = self._lm
         # A slot first: who waits for one has asked for nothing yet, and is refused if the guard
         # finds the endpoint dead meanwhile.
         with lm.guard.slots(lm.endpoint).slot(), lm.guard.reserve(lm.expected_usage(call)):
@@ -149,7 +197,14 @@ class WithinLimits:
 
 
 class Engine:
-    """Ask the model of a call by its engine."""
+    """Ask the model by its engine.
+
+    Args:
+        lm: The model that is called.
+    """
+
+    def __init__(self, lm: MeteredModel) -> None:
+        self._lm = lm
 
     def complete(self, call: Call) -> CallResult:
         """Return the result of a call.
@@ -158,7 +213,7 @@ class Engine:
             LMError: The model cannot be asked, or gives no answer.
         """
         with dspy.context(disable_history=False):
-            call.outputs = call.lm.ask_engine(call)
+            call.outputs = self._lm.ask_engine(call)
         assert call.result is not None  # `MeteredLM.update_history` has set it
         return call.result
 

@@ -84,14 +84,6 @@ _HIT_KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}
 class MemoryPart(Frozen):
     """Base of what a memory is made of, e.g. its facts: a frozen value with `replace`."""
 
-    def replace(self, **fields: Any) -> Self:
-        """Return a copy with other values of some fields.
-
-        Raises:
-            TypeError: There is no such field.
-        """
-        return self.model_copy(update=fields)
-
 
 class FailedItem(MemoryPart):
     """An item, or some of its turns, that the writer could not write into a memory.
@@ -132,14 +124,6 @@ class Memory(Frozen, Generic[PartT]):
     """What could not be written; `programs/retry.py` adds it, and tries it again in halves."""
 
     _lineage: Lineage = PrivateAttr(default_factory=Lineage)
-
-    def replace(self, **fields: Any) -> Self:
-        """Return the next version, with other values of some fields and the same search index.
-
-        Raises:
-            TypeError: There is no such field.
-        """
-        return self.model_copy(update=fields)
 
     @property
     def lineage(self) -> Lineage:

@@ -3,7 +3,7 @@
 Example:
     >>> from mempiler.records import Turn
     >>> turn = Turn(id="D1:1", speaker="Ann", text="I moved to Lisbon.")
-    >>> turn.model_copy(update={"text": "I moved to Porto."}).text, turn.text
+    >>> turn.replace(text="I moved to Porto.").text, turn.text
     ('I moved to Porto.', 'I moved to Lisbon.')
 """
 
@@ -44,6 +44,14 @@ class Frozen(BaseModel):
                 f"it has: {', '.join(known_names)}"
             )
         return super().model_copy(update=update, deep=deep)
+
+    def replace(self, **fields: object) -> Self:
+        """Return a copy with other values of some fields, which are not validated.
+
+        Raises:
+            TypeError: There is no such field.
+        """
+        return self.model_copy(update=fields)
 
     def copy(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, *, update: Mapping[str, object] | None = None, deep: bool = False
