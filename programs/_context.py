@@ -79,6 +79,8 @@ def current_program_context() -> ProgramContext:
 def program_context(**changes: Unpack[ContextChanges]) -> Generator[None]:
     """Change fields of the program context for the code in a `with` block.
 
+    After the block, the context is what it was before.
+
     Args:
         **changes: The new values, by the names of the fields. Other fields stay as they are.
     """

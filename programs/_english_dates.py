@@ -88,7 +88,10 @@ _DATE = (
 
 
 def write_english_date(span: DateSpan) -> str:
-    """Return a date in English: "27 January 2023", "23 to 29 January 2023", "summer 2022"."""
+    """Return a date in English: "27 January 2023", "23 to 29 January 2023" or "summer 2022".
+
+    The precision of a span says whether a day, a week or something else is meant.
+    """
     first_day = span.first_day
     month_and_year = f"{first_day:%B} {first_day.year}"
     day_month_and_year = f"{first_day.day} {month_and_year}"
@@ -132,11 +135,12 @@ def _read_direction(match: Match[str], day: date) -> DateSpan | None:
 
 
 def _unit_span(direction: int, unit: str, day: date) -> DateSpan | None:
-    """Return the last, this or the next week, month, year, weekend, weekday, season or May.
+    """Return the time of words such as "last week", "this summer" or "next Tuesday".
 
     Args:
-        direction: -1 for the last, 0 for this and 1 for the next.
-        unit: The word for it, in small letters, e.g. "week", "tues", "summer" or "may".
+        direction: -1 for "last", 0 for "this" and 1 for "next".
+        unit: The second word in small letters: "week", "month", "year", "weekend", or the name of a
+            weekday, a season or a month. A weekday may be shortened: "tues".
         day: The day on which it was said.
     """
     if unit == "weekend":
@@ -145,7 +149,7 @@ def _unit_span(direction: int, unit: str, day: date) -> DateSpan | None:
         year = _year_of_months(direction, _SEASONS[unit], _MONTHS_OF_A_SEASON, day)
         return DateSpan(date(year, _SEASONS[unit], 1), Precision.SEASON, unit)
     if unit in _MONTHS:
-        year = _year_of_months(direction, _MONTHS[unit], 1, day)
+        year = _year_of_months(direction, _MONTHS[unit], month_count=1, day=day)
         return DateSpan(date(year, _MONTHS[unit], 1), Precision.MONTH)
 
     # The rest is left to dateparser, which reads weekdays by their full names.
@@ -161,7 +165,7 @@ def _year_of_months(direction: int, first_month: int, month_count: int, day: dat
     2022: this year's is not over.
 
     Args:
-        direction: -1 for the last, 0 for this and 1 for the next.
+        direction: -1 for "last", 0 for "this" and 1 for "next".
         first_month: The number of the month, or of the first month of the season.
         month_count: How many months it has: 1 for a month, 3 for a season.
         day: The day on which it was said.
@@ -256,7 +260,7 @@ def _rule(
     *,
     uses_dateparser: bool,
 ) -> DateRule:
-    """Return a rule that finds relative dates by a regular expression, in capitals too.
+    """Return a rule that finds relative dates by a regular expression; case does not matter.
 
     Args:
         words: The regular expression for the words; "'s" may follow them, as in "last week's".

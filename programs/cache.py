@@ -93,7 +93,7 @@ class MemoryStore(Protocol):
     """Keeps cached memories on disk, as `runs.run_store.NodeTable` does."""
 
     def count_stored(self, key: str, prefixes: Sequence[str]) -> int:
-        """Return how many prefixes there are up to the last one whose memory is stored, or 0.
+        """Return the number of the longest prefix whose memory is stored, counted from 1, or 0.
 
         Args:
             key: The writer key.
@@ -150,6 +150,8 @@ class MemoryCache(SharedByCopies):
                 the exception.
         """
         key = self._writer_key(writer)
+        # All memories that took calls of a model are kept. The others can be written again for
+        # nothing, so only those used last are.
         memories = self._paid if writer.calls_model else self._free
 
         # The finalized memory has a key of its own, so that a second question about the history
@@ -364,20 +366,31 @@ class _HistoryWriter:
             compute: Returns the memory, with the calls that it took.
         """
         key = (self.key, prefix)
-
-        def read_or_compute() -> CachedMemory:
-            cached = None
-            if self.store is not None:
-                cached = self.store.get(key, self.writer, item, parent)
-            if cached is None:
-                cached = self._keep(key, item, parent, compute())
-
-            # Whoever shows progress counts items; a finalized memory is no further item.
-            if item is not None and self.on_write is not None:
-                self.on_write()
-            return cached
-
+        read_or_compute = partial(self._read_or_compute, key, item, parent, compute)
         return self.memories.get_or_compute(key, read_or_compute)
+
+    def _read_or_compute(
+        self,
+        key: MemoryKey,
+        item: Item | None,
+        parent: CachedMemory,
+        compute: Callable[[], StepResult[Memory]],
+    ) -> CachedMemory:
+        """Return a memory from the store; if it is not there, compute and store it.
+
+        This runs once per memory: other threads that need it wait for the result. The arguments
+        are those of `_get_or_compute`, with the whole key of the memory.
+        """
+        cached: CachedMemory | None = None
+        if self.store is not None:
+            cached = self.store.get(key, self.writer, item, parent)
+        if cached is None:
+            cached = self._keep(key, item, parent, compute())
+
+        # Whoever shows progress counts items; a finalized memory is no further item.
+        if item is not None and self.on_write is not None:
+            self.on_write()
+        return cached
 
     def _keep(
         self, key: MemoryKey, item: Item | None, parent: CachedMemory, step: StepResult[Memory]
@@ -427,10 +440,14 @@ class _HistoryWriter:
 
 
 def _record_untraced(compute: Callable[[], Any]) -> StepResult[Any]:
-    """Run a step and record its calls, but in no optimizer's trace.
+    """Run a step of a writer and record its calls, but not in the trace of the current question.
 
-    A cached memory is shared by many questions. `replay.replay_write_calls` adds its calls to the
-    traces of those questions to which they matter.
+    The memory is shared by many questions, so its calls do not belong to the one that happens to be
+    first. `replay.replay_write_calls` adds them to the traces of all questions that they matter to.
+
+    Args:
+        compute: Runs the step.
     """
+    # Without a trace and a usage tracker, DSPy writes nothing about the calls.
     with dspy.context(trace=None, usage_tracker=None):
         return record_step(compute)

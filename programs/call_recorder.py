@@ -130,9 +130,11 @@ class CallRecorder:
     """The last ranking of a plain search."""
 
     def add_rejected(self, predictor: Any, count: int) -> None:
-        """Add the number of refused operations to the latest call of a predictor.
+        """Record that code refused operations which a predictor's latest answer asked for.
 
-        That call is the one in whose answer the model asked for them.
+        Args:
+            predictor: The predictor.
+            count: How many operations were refused, e.g. the update of an unknown fact.
         """
         for call in reversed(self.calls):
             if call.predictor is predictor:

@@ -24,24 +24,25 @@ MIN_WORDS_LENGTH = 16
 
 
 def reports_recall(memory: Memory, context: Context) -> bool:
-    """Return whether it is known of every turn whether a question's context has it.
+    """Return whether a context tells which turns were recalled, so that all others were not.
 
     Args:
         memory: The memory that was asked.
-        context: What was recalled from the memory for the question.
+        context: What was recalled from the memory.
     """
+    # A user's own system may answer without telling what it recalled.
     if not context.is_reported:
         return False
 
-    # A user's own system may recall facts in its own words. Such a hit names no turn as its source,
-    # and may rest on any.
+    # It may also recall facts in its own words. Such a hit names no turn as its source, and may
+    # come from any.
     return memory.names_sources or all(hit.sources for hit in context.hits)
 
 
 def evidence_steps(
     turn_ids: Iterable[str], memory: Memory | None, context: Context | None
 ) -> dict[str, EvidenceStep]:
-    """Return by turn id how far each turn got: into the memory, and from there into the context.
+    """Return by turn id how far each turn got: "never stored", "recalled" or something between.
 
     Args:
         turn_ids: Ids of the turns, mostly of a question's gold evidence.
@@ -64,8 +65,10 @@ def evidence_steps(
         if turn_id in recalled:
             steps[turn_id] = "recalled"
         elif not is_reported:
+            # It may have been recalled or not.
             continue
         elif stored is None:
+            # The memory of a user's own system does not tell which turns are in it.
             steps[turn_id] = "not recalled"
         elif turn_id in stored:
             steps[turn_id] = "stored but not recalled"

@@ -68,7 +68,7 @@ def load_values(
     for name, value in values.items():
         loaded[name] = _load_value(signature, name, value, predictor)
 
-    # Checked in the dumped values: a type of the code may turn a text into an image.
+    # Some types make an image of a plain text. So the typed values are checked, by their JSON.
     example = dspy.Example(loaded)
     if names_file(dump_values(signature, example)):
         raise ProgramError(

@@ -90,6 +90,8 @@ def prompt_digest(predictor: dspy.Predict) -> str:
         schemas = [_schema_digest(field.annotation) for field in signature.fields.values()]
         return _DigestedPrompt(digest([state, schemas]), signature, demos)
 
+    # Python's ids are quick to compare. The cached digest keeps signature and demos alive, so that
+    # no other object gets their ids.
     key = (
         id(signature),
         # The instructions are part of the key too: DSPy's InferRules edits them inside the same

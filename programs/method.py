@@ -219,9 +219,9 @@ class Method(Component):
         return edited_memory.model_copy(update={"failed_items": tuple(failed_items)})
 
     def set_resolve_dates(self, resolve: bool) -> None:
-        """Set for the method and everything in it whether prompts show dates of relative dates.
+        """Set whether prompts show a date beside each relative date: "yesterday [7 May 2023]".
 
-        If so, prompts say "yesterday [7 May 2023]" where a user said "yesterday".
+        It is set for the method and for all components in it, e.g. its writer.
         """
         components: Any = self.named_sub_modules(Component)
         for _, component in components:
@@ -314,6 +314,7 @@ class Method(Component):
         for path, predictor in self.predictors_below().items():
             is_of_writer = id(predictor) in writer_ids
             is_of_reader = id(predictor) in reader_ids
+            # Right: it belongs to exactly one of them.
             if is_of_writer != is_of_reader:
                 continue
 
@@ -395,9 +396,9 @@ class Policy(Method):
 
 
 def _with_fallback_count(context: Context, raw_turns: Iterable[Hit]) -> Context:
-    """Return a context in whose counts "fallback" says how many hits were shown for want of others.
+    """Return a context with the number of fallback hits among its counts, if there are any.
 
-    Nothing is counted if there are none.
+    Fallback hits are shown only because a search found nothing that may be an answer.
     """
     fallback_count = sum(hit.fallback for hit in (*context.hits, *raw_turns))
     if fallback_count == 0:

@@ -123,13 +123,15 @@ class MemoryProgram(dspy.Module):
             history = History.parse(history)
 
         with dspy.context(adapter=self.current_adapter()):
+            # Recent items that are written into the memory belong to the past, and are not new.
             past = self.history_before(history, recent)
             new_items = () if self._recent_mode == "written" else recent
             cached_memory = self.remember(past) if remembered is None else remembered
 
             query = self.task.query(fields, past.items, new_items, past.speakers)
             recalled = self.recall(cached_memory.memory, query, self._pending(new_items))
-            # The memory is shared by many questions, so it was written outside of this trace.
+            # The memory is shared by many questions, so its calls are not in the trace of this one.
+            # An optimizer that tunes them has to see them there.
             if self._staging.tunes_writing:
                 writer = self.method.writer
                 replay_write_calls(writer, cached_memory, recalled.context, evidence_ids)
@@ -199,6 +201,7 @@ class MemoryProgram(dspy.Module):
             recalled: The query, and what the method recalled for it.
             memory: The memory, which is only passed on.
         """
+        # The embedding model of the method also helps predictors to choose demos for their prompts.
         with program_context(demo_embedder=semantic_embedder(self.method.embedder)):
             outputs = self.task(context=recalled.context, query=recalled.query)
         return dspy.Prediction(
@@ -259,6 +262,7 @@ class MemoryProgram(dspy.Module):
         if history is not None:
             return self.task.query(fields, history.items, recent, history.speakers)
 
+        # Recent items that are written into the memory belong to the past, and are not new.
         past = self.history_before(example_history, recent)
         new_items = () if self._recent_mode == "written" else recent
         return self.task.query(fields, past.items, new_items, past.speakers)

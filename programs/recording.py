@@ -106,6 +106,7 @@ def recording(keep_completions: bool = False, ranking_depth: int = 0) -> Generat
         ):
             yield recorder
     finally:
+        # Concurrent calls have ended in any order.
         recorder.sort()
 
 
@@ -141,7 +142,7 @@ def record_call(predictor: Any, inputs: dict[str, Any]) -> Generator[PredictorCa
     except Exception as error:
         _hide_secrets(lm, error)
         _set_error(call, error)
-        # Only the model's failures are counted as its answers.
+        # An error of the code says nothing about the model, so it is not counted.
         if call.failed:
             _count_answer(lm, call)
         raise

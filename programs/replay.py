@@ -53,7 +53,7 @@ def replay_write_calls(
     if trace is None or trace is _process_wide_trace():
         return
 
-    turn_ids = evidence_ids if evidence_ids else recalled.sources
+    turn_ids = evidence_ids or recalled.sources
     calls = _relevant_calls(cached, turn_ids)
 
     predictors = writer.predictors_below()
@@ -107,6 +107,7 @@ def _relevant_calls(cached: CachedMemory, turn_ids: Sequence[str]) -> list[Write
         if turn_id not in position_of_turn:
             continue
 
+        # The turn may have been written later than it was added.
         position = _next_with_calls(memories, position_of_turn[turn_id])
         for number, call in enumerate(memories[position].write_calls):
             place = _CallPlace(position, number)

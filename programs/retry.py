@@ -44,8 +44,8 @@ def retry_failed(
     memory = without_failed(memory)
     for failed in retryable:
         for half in failed.halves():
-            part = writer.preprocess(half)
-            update = checked(writer.update_with_part(memory, part), writer)
+            update = writer.update_with_part(memory, writer.preprocess(half))
+            update = check_update(update, writer)
             memory = update.memory
             still_failed.extend(_as_failed(update.failed_items, attempts=failed.attempts + 1))
     return memory.replace(failed_items=tuple(still_failed))
@@ -71,7 +71,7 @@ def with_failed(update: Update[MemoryT], earlier: Iterable[FailedItem] = ()) -> 
     return update.memory.replace(failed_items=failed_items)
 
 
-def checked(update: Update[MemoryT], writer: Writer[MemoryT, Any]) -> Update[MemoryT]:
+def check_update(update: Update[MemoryT], writer: Writer[MemoryT, Any]) -> Update[MemoryT]:
     """Return the update that a writer's hook returned, if it is one.
 
     Raises:

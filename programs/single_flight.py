@@ -146,13 +146,12 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
 
         Values that are still being computed stay.
         """
+        # The list keeps the values alive until the lock is free: their finalizers may ask this map.
         dropped: list[_Flight[V]] = []
         with self._lock:
             for key, flight in list(self._flights.items()):
                 if flight.future.done() and is_unwanted(key):
                     dropped.append(self._flights.pop(key))
-        # The values are released when `dropped` is, where the lock is free: finalizers may ask this
-        # map.
 
     def _evict(self) -> list[_Flight[V]]:
         """Remove the finished values that were used least recently, and return them.

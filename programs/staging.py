@@ -74,5 +74,6 @@ def copy_prompts(sources: Mapping[str, dspy.Predict], targets: Mapping[str, dspy
         target.demos = list(source.demos)
         target.config = dict(source.config)
         target.fields = dict(source.fields)
+        # How many demos a prompt shows; a plain `dspy.Predict` shows all.
         if isinstance(target, Predictor) and isinstance(source, Predictor):
             target.nearest = source.nearest

@@ -82,6 +82,7 @@ class ParsedState:
         predictor.demos = self.demos
         predictor.fields = dict(self.decisions)
         predictor.config = {**predictor.config, **self.config}
+        # How many demos a prompt shows; a plain `dspy.Predict` shows all.
         if isinstance(predictor, Predictor):
             predictor.nearest = self.nearest
 
@@ -203,7 +204,7 @@ def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -
     signature = _with_saved_texts(signature_of(predictor), state)
     demos = [load_values(signature, demo, name) for demo in state.demos]
 
-    # `decisions`: DSPy's settings per field.
+    # Decisions are settings that DSPy keeps for single fields.
     error = _decisions_error(signature, state.decisions)
     if error is not None:
         raise ProgramError(

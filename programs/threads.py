@@ -66,6 +66,7 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
         if job.error is not None:
             raise job.error
     _join_traces(jobs)
+    # Each job has a list with its one result.
     return [job.results[0] for job in jobs]
 
 
@@ -156,8 +157,9 @@ def _run_in_threads(jobs: Sequence[_Job[Any]]) -> None:
     """Run jobs in the threads of the pool and in the calling thread, and wait for all of them."""
     futures = [_pool().submit(job.run) for job in jobs[1:]]
 
-    # The calling thread takes back the jobs that the pool has not started. If it only waited,
-    # gathers inside gathers could fill the pool with threads that wait for one another for ever.
+    # The calling thread runs the first job, and then all jobs that it can take back because the
+    # pool has not started them. If it only waited, gathers inside gathers could fill the pool with
+    # threads that wait for one another for ever.
     jobs[0].run()
     for job, future in zip(jobs[1:], futures, strict=True):
         if future.cancel():
@@ -207,9 +209,9 @@ def _results_of_tasks(calls: Sequence[Callable[[], T]], limit: int) -> Generator
     try:
         for _ in calls:
             task = wait_for(tasks.finished.get())
+            # After a failure, those that run may end. Then `result` raises the exception.
             if not _has_result(task):
                 tasks.wait_for_running()
-            # Raises the exception of a task that failed.
             yield task.result()
     finally:
         tasks.cancel()

@@ -25,7 +25,7 @@ from ..engines.usage import Usage
 from ..records import Failure, Item
 from .call_recorder import PredictorCall
 from .recording import recording
-from .retry import checked, retry_failed, with_failed, without_failed
+from .retry import check_update, retry_failed, with_failed, without_failed
 from .threads import gather
 from .writer import MemoryT, Writer
 
@@ -110,9 +110,12 @@ def write_item(
         item: The next item.
         extraction: What `extract_item` returned for it; None for a writer without `extract`.
     """
-    retried = retry_failed(writer, memory)
-    update = writer.update(without_failed(retried), writer.preprocess(item), extraction)
-    return with_failed(checked(update, writer), retried.failed_items)
+    memory = retry_failed(writer, memory)
+    still_failed = memory.failed_items
+
+    # Writers only get memories without failed items.
+    update = writer.update(without_failed(memory), writer.preprocess(item), extraction)
+    return with_failed(check_update(update, writer), still_failed)
 
 
 def finalize_memory(writer: Writer[MemoryT], memory: MemoryT) -> MemoryT:
@@ -120,8 +123,11 @@ def finalize_memory(writer: Writer[MemoryT], memory: MemoryT) -> MemoryT:
 
     This is the last step of writing a history.
     """
-    retried = retry_failed(writer, memory)
+    memory = retry_failed(writer, memory)
+    still_failed = memory.failed_items
     if not writer.needs_finalizing:
-        return retried
-    update = writer.finalize(without_failed(retried))
-    return with_failed(checked(update, writer), retried.failed_items)
+        return memory
+
+    # Writers only get memories without failed items.
+    update = writer.finalize(without_failed(memory))
+    return with_failed(check_update(update, writer), still_failed)
