@@ -61,7 +61,8 @@ def cosine_thresholds(method_class: type[Method], embedder: Embedder | None) -> 
     cosines = COSINES.get(embedder.name, {})
     thresholds: dict[str, float] = {}
     for (method_folder, setting), level in LEVELS.items():
-        # The methods of one folder need not all have the same settings.
+        # A level such as "same" has a number for each embedder. The methods of one folder need not
+        # all have the same settings.
         is_of_method = method_folder == folder and setting in method_class.Settings.model_fields
         if is_of_method and level in cosines:
             thresholds[setting] = cosines[level]

@@ -419,8 +419,8 @@ class _HistoryWriter:
             return self.store.put(key, self.writer, cached)
 
         # Without a call, the memory can be written again from its parent for nothing, so it is not
-        # stored. It gets a version if its parent has one, so that the next memory can be stored as
-        # changes to it.
+        # stored. It only gets a version, which is made of the parent's version and of what was
+        # written: the store can then keep the next memory as changes to this one.
         if not parent.version:
             return cached
         return replace(cached, version=digest([parent.version, key[1]]))

@@ -150,7 +150,7 @@ def preset(name: str, benchmark: str) -> dict[str, Any]:
         return settings
 
     # A preset of the inner method may hold settings of the task too. They are left out, since the
-    # task belongs to the whole program.
+    # task belongs to the whole program; so it does not matter which task is named here.
     inner_settings, _ = split_config(preset(inner_name, benchmark), "question-answering")
     for setting, value in inner_settings.items():
         settings[f"{Policy.INNER_PREFIX}{setting}"] = value
@@ -185,6 +185,7 @@ def _path_of_class(name: str) -> str:
     if name in METHODS:
         return METHODS[name].path
 
+    # A path such as "my_method.py" gets an error that says how to name the class in it.
     refuse_python_file("method", name)
     installed = plugins()
     if name not in installed:

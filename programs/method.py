@@ -169,8 +169,10 @@ class Method(Component):
         question = query.search_text
         reply_ids = prior_reply_ids(question, hits, self._all_entries(memory, pending))
         if reply_ids is None:
+            # A hit may be an answer.
             return None
 
+        # A hit that is no answer must not come back, nor a turn that the task shows anyway.
         hit_ids = {hit.id for hit in hits}
         excluded_ids = query.shown_turn_ids.union(reply_ids, hit_ids)
         newest_turns = pending.newest_first()
@@ -184,6 +186,7 @@ class Method(Component):
         if not raw_turns and not entries:
             return None
 
+        # Of the hits, only earlier replies to the same question are shown.
         return Fallback(
             reply_ids=reply_ids.intersection(hit_ids),
             entries=as_fallback(entries),

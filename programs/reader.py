@@ -113,6 +113,7 @@ class Reader(Component, Generic[MemoryT]):
         part_types = {type(part) for part in memory.parts()}
         entry_types = (Entry, *part_types)
         edited_fields: dict[str, Sequence[Any]] = {}
+        # A pydantic model yields the names and values of its fields.
         for name, value in memory:
             if isinstance(value, tuple) and all(isinstance(part, entry_types) for part in value):
                 edited_fields[name] = edits.amended_parts(value, memory.entry, memory.with_text)

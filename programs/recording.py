@@ -169,6 +169,7 @@ def _record_in_current(call: PredictorCall) -> Generator[None]:
 
     try:
         with measure_usage() as tracker, call_context(on_call=listener):
+            # A call that fails has used something too.
             try:
                 yield
             finally:

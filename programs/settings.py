@@ -51,10 +51,10 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_deprecated(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Leave out retired settings that have the value of what happens today anyway.
+        """Leave out retired settings if their value describes what happens today anyway.
 
-        Programs that earlier versions have saved still name them. With any other value, such a
-        setting is an error like any unknown one.
+        Programs that earlier versions have saved may still name them. With another value, a retired
+        setting is refused like an unknown one.
         """
         current: dict[str, Any] = {}
         for name, value in values.items():

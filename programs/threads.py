@@ -136,8 +136,9 @@ class _Job(Generic[T]):
 def _make_jobs(calls: Sequence[Callable[[], T]]) -> list[_Job[T]]:
     """Return a job for each call, with a copy of the caller's context and a trace of its own.
 
-    While a recording is active, the model calls of each job are numbered below the position of the
-    gather. So they can be sorted later, in whatever order they end.
+    While a recording is active, model calls are numbered. Those of a gather that is number 3 get
+    (3, 0, 0) and (3, 0, 1) in the first job, and (3, 1, 0) in the second. So they can be sorted
+    later, in whatever order they end.
     """
     is_traced = dspy.settings.trace is not None
     call_order = current_program_context().call_order
