@@ -53,10 +53,12 @@ _NUMBER = r"(?<![\d一二三四五六七八九十百千几])(?P<number>\d{1,3}|[
 
 
 def write_chinese_date(span: DateSpan) -> str:
-    """Write a date, e.g. "2023年1月27日", "2023年1月23日至2023年1月29日" or "2022年".
+    """Return a date in Chinese: "2023年1月27日" for a day, "2022年" for a year.
+
+    A week or weekend is written as a range: "2023年1月23日至2023年1月29日".
 
     Raises:
-        ValueError: The span is a season, which no Chinese rule reads.
+        ValueError: The span is a season. No Chinese rule reads seasons, so none is ever written.
     """
     first_day = span.first_day
     match span.precision:
@@ -79,43 +81,43 @@ def _write_day(day: date) -> str:
 
 
 def _read_day(match: Match[str], day: date) -> DateSpan | None:
-    """Read 昨天, 前日, 明晚, 大后天."""
-    # dateparser does not know 日 and 晚 here.
+    """Return the day of words such as 昨天, 前日, 明晚 and 大后天."""
+    # dateparser reads 昨天, but neither 昨日 nor 昨晚, which mean the same day.
     return parse_date(f"{match['word']}天", "zh", day)
 
 
 def _read_year(match: Match[str], day: date) -> DateSpan | None:
-    """Read 去年, 今年, 明年."""
+    """Return the year of 去年, 今年 and 明年: last, this and next year."""
     return parse_date(match["word"], "zh", day)
 
 
 def _read_year_but_one(match: Match[str], day: date) -> DateSpan:
-    """Read 前年 and 后年, the year before the last and the year after the next."""
+    """Return the year of 前年 (the year before last) and of 后年 (the year after next)."""
     years_later = -2 if match["word"] == "前年" else 2
     return DateSpan(date(day.year + years_later, 1, 1), Precision.YEAR)
 
 
 def _read_weekday(match: Match[str], day: date) -> DateSpan:
-    """Read 上周五, 下下个星期天."""
+    """Return the day of 上周五 (Friday of last week) or 下下个星期天 (Sunday in two weeks)."""
     week = week_span(day, _DIRECTIONS[match["direction"]])
     weekday = timedelta(days=_WEEKDAYS[match["weekday"]])
     return DateSpan(week.first_day + weekday, Precision.DAY)
 
 
 def _read_weekend(match: Match[str], day: date) -> DateSpan:
-    """Read 上周末, 这个周末."""
+    """Return the weekend of 上周末 (last weekend) or 这个周末 (this weekend)."""
     return weekend_span(day, _DIRECTIONS[match["direction"]])
 
 
 def _read_next_week_or_month(match: Match[str], day: date) -> DateSpan | None:
-    """Read 上周, 本星期, 下个月."""
+    """Return the span of 上周 (last week), 本星期 (this week) or 下个月 (next month)."""
     direction = _DIRECTIONS[match["direction"]]
     words = _PARSED_MONTHS if match["unit"] == "月" else _PARSED_WEEKS
     return parse_date(words[direction], "zh", day)
 
 
 def _read_week_or_month_but_one(match: Match[str], day: date) -> DateSpan:
-    """Read 上上周, 下下个月."""
+    """Return the span of 上上周 (the week before last) or 下下个月 (the month after next)."""
     direction = _DIRECTIONS[match["direction"]]
     if match["unit"] == "月":
         return DateSpan(day + relativedelta(months=direction), Precision.MONTH)
@@ -123,19 +125,27 @@ def _read_week_or_month_but_one(match: Match[str], day: date) -> DateSpan:
 
 
 def _read_count(match: Match[str], day: date) -> DateSpan | None:
-    """Read 三天前, 2周以前, 两个月之前, 10年前."""
+    """Return the time of words such as 三天前 (three days ago), 2周以前, 两个月之前 and 10年前.
+
+    Args:
+        match: A match with a "number" in digits or in Chinese, and a "unit": day, week, month or
+            year.
+        day: The day on which it was said.
+    """
     word = match["number"]
+    # dateparser reads numbers in digits only.
     number = _NUMBERS[word] if word in _NUMBERS else int(word)
+
     unit = match["unit"]
     if unit == "月":
         return parse_date(f"{number}个月前", "zh", day)
     if unit == "年":
         return parse_date(f"{number}年前", "zh", day)
-
     if unit in ("天", "日"):
         return parse_date(f"{number}天前", "zh", day)
 
-    # Unlike 上周, 两周前 is no week from Monday to Sunday, but a day or so.
+    # The unit is a week. 上周 (last week) means a week from Monday to Sunday, but 两周前 (two weeks
+    # ago) means about the day that was fourteen days before.
     span = parse_date(f"{7 * number}天前", "zh", day)
     if span is None:
         return None
@@ -148,8 +158,16 @@ def _rule(
     *,
     uses_dateparser: bool,
 ) -> DateRule:
-    """Return the rule for some words, unless a date in brackets is there already."""
-    return DateRule(re.compile(rf"(?:{words})(?!\s*\[)"), read, uses_dateparser)
+    """Return a rule that finds relative dates by a regular expression.
+
+    Args:
+        words: The regular expression for the words.
+        read: Returns the time that a match means on a day.
+        uses_dateparser: Whether `read` leaves the reading to dateparser.
+    """
+    # Words with brackets after them are not matched: their date was written there before.
+    pattern = re.compile(rf"(?:{words})(?!\s*\[)")
+    return DateRule(pattern, read, uses_dateparser)
 
 
 CHINESE = DateLanguage(

@@ -77,7 +77,13 @@ def current_program_context() -> ProgramContext:
 
 @contextmanager
 def program_context(**changes: Unpack[ContextChanges]) -> Generator[None]:
-    """Change some fields of the program context for the block; the others stay as they are."""
+    """Change fields of the program context for the code in a `with` block.
+
+    After the block, the context is what it was before.
+
+    Args:
+        **changes: The new values, by the names of the fields. Other fields stay as they are.
+    """
     token = _current.set(replace(_current.get(), **changes))
     try:
         yield

@@ -45,10 +45,10 @@ class DateSpan(NamedTuple):
 
     @property
     def last_day(self) -> date:
-        """The last day of a week or of a weekend; the first day for any other precision.
+        """The last day of a week or a weekend; for any other precision the first day.
 
         Raises:
-            OverflowError: It lies after the year 9999.
+            OverflowError: The last day lies after the year 9999.
         """
         if self.precision is Precision.WEEK:
             return self.first_day + timedelta(days=6)
@@ -83,15 +83,15 @@ class DateLanguage:
 
 
 def week_span(day: date, weeks_later: int) -> DateSpan:
-    """Return the week that begins some weeks after the Monday of a day's week."""
+    """Return a week from Monday to Sunday: 0 is the week of `day`, -1 the week before it."""
     monday = day - timedelta(days=day.weekday())
     return DateSpan(monday + timedelta(weeks=weeks_later), Precision.WEEK)
 
 
 def weekend_span(day: date, weeks_later: int) -> DateSpan:
-    """Return the weekend of the week that begins some weeks after the Monday of a day's week.
+    """Return a Saturday and Sunday: 0 is the weekend of the week of `day`, -1 the one before it.
 
-    So on a Sunday, the last weekend began eight days ago: 0 is the weekend that has begun.
+    Weeks begin on Monday. So on a Sunday, 0 is the weekend that began yesterday.
     """
     monday = week_span(day, weeks_later).first_day
     return DateSpan(monday + timedelta(days=5), Precision.WEEKEND)
@@ -99,7 +99,9 @@ def weekend_span(day: date, weeks_later: int) -> DateSpan:
 
 @functools.lru_cache(maxsize=4096)
 def parse_date(expression: str, language: str, day: date) -> DateSpan | None:
-    """Read a relative date with dateparser, which takes about half a millisecond.
+    """Return the time that a relative date such as "last week" means, as dateparser reads it.
+
+    Results are cached, since dateparser takes about half a millisecond.
 
     Args:
         expression: The relative date alone, in words that dateparser reads correctly.
@@ -107,18 +109,18 @@ def parse_date(expression: str, language: str, day: date) -> DateSpan | None:
         day: The day on which it was said.
 
     Returns:
-        The time that is meant, a week from its Monday on. None if dateparser reads nothing, or if
-        the time lies before the year 1 or after 9999.
+        The time, a week as its Monday to Sunday. None if dateparser reads nothing.
 
     Raises:
-        OverflowError: The time lies outside of these years, and dateparser fails.
+        OverflowError: The time lies before the year 1 or after 9999. For some such times, None is
+            returned instead.
     """
     # dateparser takes long to import, and most programs never need it.
     from dateparser.date import DateDataParser
 
     settings = {
         "RELATIVE_BASE": datetime.combine(day, time()),
-        # Without these, the first day of a month or a year would be `day` in it.
+        # Without these, "last month" on 30 January would mean 30 December, not 1 December.
         "PREFER_MONTH_OF_YEAR": "first",
         "PREFER_DAY_OF_MONTH": "first",
     }
@@ -129,6 +131,6 @@ def parse_date(expression: str, language: str, day: date) -> DateSpan | None:
     first_day = parsed.date_obj.date()
     precision = Precision(parsed.period)
     if precision is Precision.WEEK:
-        # dateparser names the day of that week which is a number of weeks from `day`.
-        return week_span(first_day, 0)
+        # dateparser returns the same weekday as `day`: "last week" on a Tuesday is a Tuesday.
+        return week_span(first_day, weeks_later=0)
     return DateSpan(first_day, precision)

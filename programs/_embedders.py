@@ -7,14 +7,15 @@ from ..memory.search.embedder import Embedder
 
 
 def offline_embedder() -> Embedder:
-    """Return the embedder of methods that cannot do without one and were given none."""
+    """Return the embedder for methods that need one, where the user has named none."""
     return make_embedder()
 
 
 def semantic_embedder(embedder: Embedder | None) -> Embedder | None:
-    """Return the embedder if it adds to a search by words, else None.
+    """Return the embedder if it compares what texts mean, else None.
 
-    The offline embedder compares spelling, and finds less than BM25 does.
+    The offline embedder compares only how texts are spelled. So it finds less than a search by
+    words, and callers do better without it.
     """
     if embedder is None or embedder.name == offline_embedder().name:
         return None

@@ -88,7 +88,10 @@ _DATE = (
 
 
 def write_english_date(span: DateSpan) -> str:
-    """Write a date, e.g. "27 January 2023", "23 to 29 January 2023" or "summer 2022"."""
+    """Return a date in English: "27 January 2023", "23 to 29 January 2023" or "summer 2022".
+
+    The precision of a span says whether a day, a week or something else is meant.
+    """
     first_day = span.first_day
     month_and_year = f"{first_day:%B} {first_day.year}"
     day_month_and_year = f"{first_day.day} {month_and_year}"
@@ -109,7 +112,10 @@ def write_english_date(span: DateSpan) -> str:
 
 
 def _write_range(first_day: date, last_day: date) -> str:
-    """Write a range of days; within one month, the month and the year stand once."""
+    """Return a range such as "30 January 2023 to 5 February 2023".
+
+    Within one month it is shorter: "23 to 29 January 2023".
+    """
     end = f"{last_day.day} {last_day:%B} {last_day.year}"
     if first_day.month == last_day.month:
         return f"{first_day.day} to {end}"
@@ -117,28 +123,36 @@ def _write_range(first_day: date, last_day: date) -> str:
 
 
 def _read_day(match: Match[str], day: date) -> DateSpan | None:
-    """Read "yesterday", "the day after tomorrow"."""
+    """Return the day of "yesterday" or "the day after tomorrow"."""
     return parse_date(match["words"].lower(), "en", day)
 
 
 def _read_direction(match: Match[str], day: date) -> DateSpan | None:
-    """Read "last week", "this coming Sunday", "next summer"."""
-    # The direction of "this coming" is that of its last word.
+    """Return the time of "last week", "this coming Sunday" or "next summer"."""
+    # "this coming Sunday" is the coming Sunday: the last word tells the direction.
     word = match["direction"].lower().split()[-1]
     return _unit_span(_DIRECTIONS[word], match["unit"].lower(), day)
 
 
 def _unit_span(direction: int, unit: str, day: date) -> DateSpan | None:
-    """Return the last (-1), this (0) or the next (1) week, weekday, summer or the like."""
+    """Return the time of words such as "last week", "this summer" or "next Tuesday".
+
+    Args:
+        direction: -1 for "last", 0 for "this" and 1 for "next".
+        unit: The second word in small letters: "week", "month", "year", "weekend", or the name of a
+            weekday, a season or a month. A weekday may be shortened: "tues".
+        day: The day on which it was said.
+    """
     if unit == "weekend":
         return weekend_span(day, direction)
     if unit in _SEASONS:
         year = _year_of_months(direction, _SEASONS[unit], _MONTHS_OF_A_SEASON, day)
         return DateSpan(date(year, _SEASONS[unit], 1), Precision.SEASON, unit)
     if unit in _MONTHS:
-        year = _year_of_months(direction, _MONTHS[unit], 1, day)
+        year = _year_of_months(direction, _MONTHS[unit], month_count=1, day=day)
         return DateSpan(date(year, _MONTHS[unit], 1), Precision.MONTH)
 
+    # The rest is left to dateparser, which reads weekdays by their full names.
     is_weekday = unit not in ("week", "month", "year")
     name = _WEEKDAYS[unit[:3]] if is_weekday else unit
     return parse_date(f"{_DIRECTION_WORDS[direction]} {name}", "en", day)
@@ -147,10 +161,18 @@ def _unit_span(direction: int, unit: str, day: date) -> DateSpan | None:
 def _year_of_months(direction: int, first_month: int, month_count: int, day: date) -> int:
     """Return the year of the last, this or the next May or summer.
 
-    The last one is over on that day, and the next one has not begun.
+    In June 2023, "last May" is May 2023 and "next May" is May 2024, but "last summer" is that of
+    2022: this year's is not over.
+
+    Args:
+        direction: -1 for "last", 0 for "this" and 1 for "next".
+        first_month: The number of the month, or of the first month of the season.
+        month_count: How many months it has: 1 for a month, 3 for a season.
+        day: The day on which it was said.
     """
-    is_over = day.month >= first_month + month_count
     has_begun = day.month >= first_month
+    is_over = day.month >= first_month + month_count
+
     if direction == -1 and not is_over:
         return day.year - 1
     if direction == 1 and has_begun:
@@ -159,22 +181,30 @@ def _year_of_months(direction: int, first_month: int, month_count: int, day: dat
 
 
 def _read_before_last(match: Match[str], day: date) -> DateSpan:
-    """Read "the week before last" and "the weekend before last"."""
+    """Return the span of "the week before last" or "the weekend before last"."""
     if match["unit"].lower() == "weekend":
         return weekend_span(day, -2)
     return week_span(day, -2)
 
 
 def _read_count(match: Match[str], day: date) -> DateSpan | None:
-    """Read "two weeks ago", "3 days from now"."""
+    """Return the time of "two weeks ago" or "3 days from now".
+
+    Args:
+        match: A match with a "number", a "unit" (day, week, month or year) and a "way", which is
+            "ago" or "from now".
+        day: The day on which it was said.
+    """
     number = _read_number(match["number"])
     unit = match["unit"].lower()
-    way = " ".join(match["way"].lower().split())
 
+    # The two words of "from now" may be on two lines of the text.
+    way = " ".join(match["way"].lower().split())
     if unit != "week":
         return parse_date(f"{number} {unit}s {way}", "en", day)
 
-    # Unlike "last week", "two weeks ago" is no week from Monday to Sunday, but a day or so.
+    # "Last week" means a week from Monday to Sunday, but "two weeks ago" means about the day that
+    # was fourteen days before.
     span = parse_date(f"{7 * number} days {way}", "en", day)
     if span is None:
         return None
@@ -182,24 +212,32 @@ def _read_count(match: Match[str], day: date) -> DateSpan | None:
 
 
 def _read_weekend_count(match: Match[str], day: date) -> DateSpan:
-    """Read "two weekends ago", "three weekends from now"."""
+    """Return the weekend of "two weekends ago" or "three weekends from now"."""
     number = _read_number(match["number"])
     is_past = match["way"].lower() == "ago"
     return weekend_span(day, -number if is_past else number)
 
 
 def _read_number(text: str) -> int:
-    """Read "3" or "three"."""
+    """Return the number that "3" or "three" stands for."""
     word = text.lower()
     return _NUMBERS[word] if word in _NUMBERS else int(word)
 
 
 def _read_around_date(match: Match[str], day: date) -> DateSpan | None:
-    """Read "the Friday before 15 July 2023"; without a year, the nearest such date counts.
+    """Return the day of "the Friday before 15 July 2023".
+
+    A date without a year, e.g. "15 July", means the one nearest to `day`.
+
+    Args:
+        match: A match with a date, a "way" ("before" or "after") and a "unit", e.g. "day" or
+            "friday".
+        day: The day on which it was said.
 
     Raises:
-        ValueError: There is no such day in that year, e.g. 30 February.
+        ValueError: There is no such date, e.g. 30 February.
     """
+    # The pattern has a group for each order of the words: "15 July" and "July 15th".
     month = _MONTHS[(match["month"] or match["first_month"]).lower()]
     day_of_month = int(match["day"] or match["last_day"])
     if match["year"]:
@@ -222,9 +260,15 @@ def _rule(
     *,
     uses_dateparser: bool,
 ) -> DateRule:
-    """Return the rule for some words, which may be followed by "'s"."""
-    # "The last week of May" is not the week before this one, and a date in brackets is there
-    # already.
+    """Return a rule that finds relative dates by a regular expression; case does not matter.
+
+    Args:
+        words: The regular expression for the words; "'s" may follow them, as in "last week's".
+        read: Returns the time that a match means on a day.
+        uses_dateparser: Whether `read` leaves the reading to dateparser.
+    """
+    # Two endings are not matched: "the last week of May" is not the week before this one, and where
+    # brackets follow, the date was written before.
     pattern = rf"\b(?:{words})\b(?:['’]s\b)?(?!\s+of\b|\s*\[)"
     return DateRule(re.compile(pattern, re.IGNORECASE), read, uses_dateparser)
 

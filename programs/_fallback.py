@@ -16,31 +16,31 @@ from ..memory.search.repeats import RepeatFilter, query_words, repeats_query
 from ..memory.search.speakers import is_assistant
 from ..records import Hit
 
-FEW = 5
-"""Most entries that are shown where nothing was found."""
+MAX_FALLBACK_HITS = 5
+"""Most entries and turns that are shown where nothing was found."""
 
 
 @dataclass(frozen=True)
 class Fallback:
-    """What is shown for want of an answer."""
+    """What is shown instead of the hits of a search, since none of them may answer the query."""
 
-    informative_ids: frozenset[str]
+    reply_ids: frozenset[str]
     """Ids of the hits that are shown all the same: replies to an earlier asking of the query."""
     entries: tuple[Hit, ...]
     """Further entries of the memory, marked as fallback."""
     raw_turns: tuple[Hit, ...]
     """Further turns that are not in the memory yet, marked as fallback."""
 
-    def entries_after(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
-        """Return what is shown of the memory, where a search of it found these hits."""
-        return (*self._informative(hits), *self.entries)
+    def entries_instead_of(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
+        """Return what is shown of the memory instead of the hits that a search of it returned."""
+        return (*self._replies_among(hits), *self.entries)
 
-    def extra_raw_turns(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
-        """Return what is shown of the pending turns, where a search of them found these hits."""
-        return (*self._informative(hits), *self.raw_turns)
+    def raw_turns_instead_of(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
+        """Return what is shown of the pending turns instead of the hits of a search in them."""
+        return (*self._replies_among(hits), *self.raw_turns)
 
-    def _informative(self, hits: Iterable[Hit]) -> list[Hit]:
-        return [hit for hit in hits if hit.id in self.informative_ids]
+    def _replies_among(self, hits: Iterable[Hit]) -> list[Hit]:
+        return [hit for hit in hits if hit.id in self.reply_ids]
 
 
 def as_fallback(hits: Iterable[Hit]) -> tuple[Hit, ...]:
@@ -51,23 +51,25 @@ def as_fallback(hits: Iterable[Hit]) -> tuple[Hit, ...]:
 def prior_reply_ids(
     query: str, hits: Iterable[Hit], entries: Iterable[Entry]
 ) -> frozenset[str] | None:
-    """Return which turns are replies to an earlier asking of a query, if no hit may answer it.
+    """Return the ids of earlier replies to a query, or None if a search found a possible answer.
+
+    A user who asks the same question twice has a stored question and a stored reply of the
+    assistant. Both are similar to the query, but neither is an answer.
 
     Args:
-        query: What is searched for.
-        hits: What was found.
-        entries: All turns, those of a dialogue in their order. They are read only if all that the
-            hits say was said by an assistant.
-
-    Returns:
-        Ids of the turns by which an assistant replied. None if a hit may answer the query: it is
-        neither such a reply nor the query itself.
+        query: The text that was searched for.
+        hits: What the search returned.
+        entries: All stored turns, the turns of a dialogue in order. They are read only if they can
+            matter, since there may be many.
     """
     repeats = RepeatFilter(query)
     new_hits = [hit for hit in hits if repeats.register(hit)]
+
+    # What a user said, other than the question itself, may be the answer.
     if not all(is_assistant(hit.speaker) for hit in new_hits):
         return None
 
+    # So may what an assistant said, unless it only replied to the same question.
     reply_ids = frozenset(_replies_to(query, entries))
     if any(hit.id not in reply_ids for hit in new_hits):
         return None
@@ -75,26 +77,37 @@ def prior_reply_ids(
 
 
 def _replies_to(query: str, entries: Iterable[Entry]) -> Iterator[str]:
-    """Yield the ids of the turns by which an assistant replied when a query was asked before."""
+    """Yield the ids of an assistant's turns that directly follow the same question of a user.
+
+    Args:
+        query: The question.
+        entries: All stored turns, the turns of a dialogue in order.
+    """
     words = query_words(query)
-    for turn, reply in pairwise(entries):
-        if is_assistant(turn.speaker) or not is_assistant(reply.speaker):
+    for turn, next_turn in pairwise(entries):
+        is_reply = not is_assistant(turn.speaker) and is_assistant(next_turn.speaker)
+        if not is_reply:
             continue
-        is_same_dialogue = DIALOGUE in turn.tags and turn.tags[DIALOGUE] == reply.tags.get(DIALOGUE)
+
+        # Entries that are no turns of a dialogue have no such tag.
+        dialogue = turn.tags.get(DIALOGUE)
+        is_same_dialogue = dialogue is not None and next_turn.tags.get(DIALOGUE) == dialogue
         if is_same_dialogue and repeats_query(turn, words):
-            yield reply.id
+            yield next_turn.id
 
 
 def newest_statements(
     query: str, hits: Iterable[Hit], excluded_ids: Collection[str], limit: int
 ) -> tuple[Hit, ...]:
-    """Return the newest hits that say something new.
+    """Return the newest hits that say something, without repetitions.
+
+    A turn that only asks the query again, or repeats what a newer turn says, is left out.
 
     Args:
-        query: What is searched for; to ask it again says nothing new.
-        hits: Newest first.
-        excluded_ids: Ids of hits that are shown anyway.
-        limit: Most hits.
+        query: The text that is searched for.
+        hits: Entries or turns, newest first.
+        excluded_ids: Ids of hits that are left out, since they are shown anyway.
+        limit: The most hits to return.
     """
     repeats = RepeatFilter(query)
     statements: list[Hit] = []

@@ -32,26 +32,30 @@ def nearest_demos(
     count: int,
     embedder: Embedder | None = None,
 ) -> list[dspy.Example]:
-    """Return the demos nearest to some inputs, in the order in which they were given.
+    """Return the demos that are most similar to the inputs of a call, in the order of `demos`.
 
     Args:
         demos: The demos to choose from.
-        inputs: The inputs of a call.
-        input_names: The inputs that the predictor declares.
+        inputs: The inputs of the call, by name.
+        input_names: The names of the inputs that the predictor declares.
         count: How many demos are chosen.
-        embedder: Compares what texts mean; None compares their words only.
+        embedder: Makes vectors that compare what texts mean; None compares words only.
     """
     names = _compared_inputs(demos, input_names)
+
+    # The index of a pool of demos is made once. Python's ids tell pools apart quickly; the ranking
+    # holds its demos, so that no later demo gets the id of one of them.
     embedder_name = None if embedder is None else embedder.name
     demo_ids = tuple(id(demo) for demo in demos)
     ranking = _RANKINGS.get_or_compute(
         (embedder_name, names, demo_ids), lambda: _DemoRanking(demos, names, embedder)
     )
-    scores = ranking.scores(inputs)
 
     # A stable sort: of equally near demos, the first are chosen.
+    scores = ranking.scores(inputs)
     best_first = np.argsort(-scores, kind="stable")
-    return [demos[position] for position in sorted(best_first[:count])]
+    chosen_positions = sorted(best_first[:count])
+    return [demos[position] for position in chosen_positions]
 
 
 class _DemoRanking:
@@ -84,7 +88,11 @@ class _DemoRanking:
             self._vectors = query_vectors(embedder, texts)
 
     def scores(self, inputs: Mapping[str, Any]) -> np.ndarray:
-        """Return the score of every demo for some inputs; the nearest has the highest."""
+        """Return a score for every demo: the higher, the more similar it is to the inputs.
+
+        Scores of words (BM25) and cosines of vectors have different ranges. So both are brought to
+        the same mean and spread before they are added.
+        """
         text = _joined_text(inputs, self._names)
         word_scores = self._bm25.get_scores(tokens(text))
         if self._embedder is None:
@@ -100,14 +108,21 @@ _RANKINGS: SingleFlight[tuple[str | None, tuple[str, ...], tuple[int, ...]], _De
 
 
 def _compared_inputs(demos: Sequence[dspy.Example], input_names: Sequence[str]) -> tuple[str, ...]:
-    """Return the inputs by which demos are compared."""
+    """Return the names of the inputs by which demos are compared.
+
+    That is the question alone if every demo has one, since the other inputs say little about how
+    similar two questions are. Otherwise it is every input that is a text in all demos.
+    """
     names: list[str] = []
     for name in input_names:
         if all(isinstance(demo.get(name), str) for demo in demos):
             names.append(name)
-    return ("question",) if "question" in names else tuple(names)
+
+    if "question" in names:
+        return ("question",)
+    return tuple(names)
 
 
 def _joined_text(values: Any, names: Sequence[str]) -> str:
-    """Return the text of some inputs of a call or a demo."""
+    """Return the named inputs of a call or a demo as one text; a missing input adds nothing."""
     return " ".join(str(values.get(name, "")) for name in names)

@@ -41,14 +41,15 @@ Line = TypeVar("Line", Hit, Turn)
 
 
 def resolve_item_dates(item: AnyItem) -> AnyItem:
-    """Return an item with the date beside each relative date of its turns.
+    """Return an item with a date written beside each relative date in its turns.
 
-    A turn without a time of its own is read as said at the time of the item, but is not given that
-    time: prompts may show it once for all turns. If nothing changes, the item itself is returned.
+    If no turn has a relative date, the same object is returned.
     """
     turns: list[Turn] = []
     is_changed = False
     for turn in item.turns:
+        # A turn without a time was said at the time of its item. Only the text is taken over: a
+        # turn that gets the time itself would be shown with it in prompts.
         text = resolve_line_dates(turn.at(item.time)).text
         if text == turn.text:
             turns.append(turn)
@@ -62,9 +63,9 @@ def resolve_item_dates(item: AnyItem) -> AnyItem:
 
 
 def resolve_line_dates(line: Line) -> Line:
-    """Return a hit or turn with the date beside each relative date, counted from its own time.
+    """Return a hit or a turn with a date written beside each relative date in its text.
 
-    A line without a time stays as it is.
+    Relative dates are counted from the time of the hit or turn. Without a time, it stays as it is.
     """
     if line.time is None:
         return line
@@ -72,7 +73,7 @@ def resolve_line_dates(line: Line) -> Line:
 
 
 def resolve_text_dates(text: str, day: date) -> str:
-    """Return a text with the date beside each relative date in it.
+    """Return a text with a date written beside each relative date: "yesterday [7 May 2023]".
 
     Args:
         text: What was said. Words that have square brackets after them stay as they are, and so
@@ -80,10 +81,13 @@ def resolve_text_dates(text: str, day: date) -> str:
         day: The day on which it was said.
     """
     beginning = text[:MAX_SEARCHED_CHARS]
+
+    # Most texts have no relative date, which one quick look per language tells.
     languages = [language for language in LANGUAGES if language.sign.search(beginning)]
     if not languages:
         return text
 
+    # In a service, one thread at a time works on a long text, and the others wait here.
     with text_slot(len(beginning)):
         for language in languages:
             beginning = _resolve_dates_of_language(beginning, language, day)
@@ -91,7 +95,7 @@ def resolve_text_dates(text: str, day: date) -> str:
 
 
 def _resolve_dates_of_language(text: str, language: DateLanguage, day: date) -> str:
-    """Return a text with the date beside each relative date that the rules of a language find."""
+    """Return a text with a date beside each relative date that the rules of one language find."""
     for rule in language.rules:
         add_date = functools.partial(_add_date, rule, language, day)
         text = rule.pattern.sub(add_date, text, count=MAX_DATES_OF_A_RULE)
@@ -99,13 +103,20 @@ def _resolve_dates_of_language(text: str, language: DateLanguage, day: date) -> 
 
 
 def _add_date(rule: DateRule, language: DateLanguage, day: date, match: Match[str]) -> str:
-    """Return the words of a match with the date that they mean in brackets after them."""
+    """Return matched words with their date in brackets; only the words if they mean no date.
+
+    Args:
+        rule: The rule that found the words.
+        language: Writes the date.
+        day: The day on which the words were said.
+        match: The match of the rule's pattern.
+    """
     words = match.group()
     try:
         span = rule.read(match, day)
-        written_date = language.write(span) if span else None
+        if span is None:
+            return words
+        return f"{words} [{language.write(span)}]"
     except (OverflowError, ValueError):
-        # The date lies before the year 1 or after 9999, or is none, such as 30 February.
+        # The date lies before the year 1 or after 9999, or does not exist, such as 30 February.
         return words
-
-    return f"{words} [{written_date}]" if written_date else words

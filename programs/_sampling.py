@@ -37,7 +37,9 @@ class Sampling(BaseModel):
 
 
 def sampling_error(name: str, value: Any) -> str | None:
-    """Return why a saved program may not hold a setting; None if it may.
+    """Return why a saved program may not hold a setting of requests; None if it may.
+
+    Only settings of sampling are allowed, each within the bounds of `Sampling`.
 
     Example:
         >>> from mempiler.programs._sampling import sampling_error
@@ -49,6 +51,7 @@ def sampling_error(name: str, value: Any) -> str | None:
     try:
         Sampling.model_validate({name: value})
     except ValidationError as error:
+        # The reason continues a sentence, so it begins with a small letter.
         message = error.errors()[0]["msg"]
         return f"{message[0].lower()}{message[1:]}"
     return None

@@ -45,9 +45,14 @@ checked on conv-30:
 
 
 def cosine_thresholds(method_class: type[Method], embedder: Embedder | None) -> dict[str, float]:
-    """Return the thresholds of a method that depend on the embedder, by the name of the setting.
+    """Return the lowest cosines that a method accepts with an embedder, by name of the setting.
 
-    A method that is none of the suite's has none.
+    A cosine of 0.7 is high for one embedding model and low for another, so the suite's methods have
+    numbers per embedder. Settings that are missing in the result keep the method's default.
+
+    Args:
+        method_class: The method; for a method from outside the suite, the result is empty.
+        embedder: The embedding model that the method searches with.
     """
     if embedder is None:
         return {}
@@ -55,8 +60,10 @@ def cosine_thresholds(method_class: type[Method], embedder: Embedder | None) -> 
     folder = _folder_of(method_class)
     cosines = COSINES.get(embedder.name, {})
     thresholds: dict[str, float] = {}
-    for (level_folder, setting), level in LEVELS.items():
-        is_of_method = level_folder == folder and setting in method_class.Settings.model_fields
+    for (method_folder, setting), level in LEVELS.items():
+        # A level such as "same" has a number for each embedder. The methods of one folder need not
+        # all have the same settings.
+        is_of_method = method_folder == folder and setting in method_class.Settings.model_fields
         if is_of_method and level in cosines:
             thresholds[setting] = cosines[level]
     return thresholds

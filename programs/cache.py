@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import dspy
@@ -79,7 +79,7 @@ class CachedMemory:
     """What this one item took to write."""
 
     def ancestors(self) -> list[CachedMemory]:
-        """Return the memories from the empty one to this one."""
+        """Return every memory that was written on the way to this one, from the empty one on."""
         memories: list[CachedMemory] = []
         current = self
         while current is not None:
@@ -93,13 +93,25 @@ class MemoryStore(Protocol):
     """Keeps cached memories on disk, as `runs.run_store.NodeTable` does."""
 
     def count_stored(self, key: str, prefixes: Sequence[str]) -> int:
-        """Return the length of the longest of some growing prefixes that is stored."""
+        """Return the number of the longest prefix whose memory is stored, counted from 1, or 0.
+
+        Args:
+            key: The writer key.
+            prefixes: Digests of prefixes of a history, from the shortest to the longest.
+        """
         ...
 
     def get(
         self, key: MemoryKey, writer: Writer[Any], item: Item | None, parent: CachedMemory
     ) -> CachedMemory | None:
-        """Return a stored memory; None if it is not there or cannot be used any more."""
+        """Return a stored memory; None if it is not there or cannot be used any more.
+
+        Args:
+            key: The writer key, and the digest of what was written.
+            writer: The writer, which knows the class of the memory.
+            item: The item that was written last; None for a finalized memory.
+            parent: The memory before that item.
+        """
         ...
 
     def put(self, key: MemoryKey, writer: Writer[Any], node: CachedMemory) -> CachedMemory:
@@ -129,46 +141,66 @@ class MemoryCache(SharedByCopies):
         self._keys_of_free_writers: WeakKeyDictionary[Writer[Any], str] = WeakKeyDictionary()
 
     def get_or_write(self, writer: Writer[Any], history: History) -> CachedMemory:
-        """Return the finalized memory of a history; write what is missing of it.
+        """Return the finalized memory of a history, which is written if it is not cached.
 
-        It is written under the language model and the adapter of the current context.
+        It is written by the language model and the adapter that are set in DSPy at the moment.
 
         Raises:
-            Exception: What the endpoint raised; every thread that waits for the same item gets it.
+            Exception: The model could not be asked. Every thread that waits for the same item gets
+                the exception.
         """
         key = self._writer_key(writer)
+        # All memories that took calls of a model are kept. The others can be written again for
+        # nothing, so only those used last are.
         memories = self._paid if writer.calls_model else self._free
-        key_of_whole = (key, f"{history.digest}:whole")
-        cached = memories.peek(key_of_whole)
+
+        # The finalized memory has a key of its own, so that a second question about the history
+        # need not look through its prefixes.
+        finalized_key = (key, f"{history.digest}:whole")
+        cached = memories.peek(finalized_key)
         if cached is not None:
             return cached
 
         cached = _HistoryWriter(self, memories, writer, key, history).write()
-        return memories.get_or_compute(key_of_whole, lambda: cached)
+        # If another thread wrote it meanwhile, both return the same object.
+        return memories.get_or_compute(finalized_key, lambda: cached)
 
     def count_missing(self, writer: Writer[Any], histories: Iterable[History]) -> int:
         """Return how many items of some histories are not in a memory of this process yet.
 
-        Items of a writer that calls no model cost nothing, and are not counted.
+        An item that two histories begin with is counted once. The result is 0 for a writer that
+        calls no model, since writing then costs nothing.
         """
         if not writer.calls_model:
             return 0
+
+        prefixes: set[str] = set()
+        for history in histories:
+            prefixes.update(history.prefixes)
+
         key = writer_key(writer)
-        prefixes = {prefix for history in histories for prefix in history.prefixes}
         return sum(self._paid.peek((key, prefix)) is None for prefix in prefixes)
 
     def _writer_key(self, writer: Writer[Any]) -> str:
-        """Return the key of a writer under the model and adapter of the context.
+        """Return the part of a cache key that stands for a writer, its model and its adapter.
 
-        The key of a writer that calls no model depends on neither, and is computed once.
+        The key of a writer that calls no model never changes, so it is computed only once.
         """
-        known_key = self._keys_of_free_writers.get(writer)
-        if known_key is not None:
-            return known_key
+        free_key = self._keys_of_free_writers.get(writer)
+        if free_key is not None:
+            return free_key
+
         key = writer_key(writer)
         if not writer.calls_model:
             self._keys_of_free_writers[writer] = key
         return key
+
+
+class _WrittenPrefix(NamedTuple):
+    """The beginning of a history that is in a memory."""
+
+    memory: CachedMemory
+    item_count: int
 
 
 class _HistoryWriter:
@@ -196,39 +228,57 @@ class _HistoryWriter:
         self.on_write = cache.on_write
 
     def write(self) -> CachedMemory:
-        """Return the finalized memory of the history."""
-        cached, written = self._longest_cached()
+        """Return the finalized memory of the history, and write only what is missing of it."""
+        written = self._longest_cached()
+        cached = written.memory
+        item_count = written.item_count
 
-        # What another process has stored is read before anything is extracted: it needs no
-        # extraction either.
-        stored = self._count_stored(written)
-        for position in range(written, written + stored):
+        # Read what other processes have stored before anything is extracted, since items that are
+        # in a stored memory need no extraction.
+        stored_count = self._count_stored(item_count)
+        for position in range(item_count, item_count + stored_count):
             cached = self._read_or_write(position, cached)
+        item_count += stored_count
 
-        written += stored
-        extractions = self._extract_together(self.history.items[written:])
-        for position, extraction in enumerate(extractions, written):
+        # Extractions need no memory, so those of all other items are made at the same time. Then
+        # the items are written one after another.
+        extractions = self._extract_together(self.history.items[item_count:])
+        for position, extraction in enumerate(extractions, item_count):
             cached = self._write(position, cached, extraction)
         return self._finalize(cached)
 
-    def _longest_cached(self) -> tuple[CachedMemory, int]:
-        """Return the memory of the longest prefix that this process has, and its length."""
+    def _longest_cached(self) -> _WrittenPrefix:
+        """Return the memory after as many items of the history as this process has written."""
         prefixes = self.history.prefixes
-        for length in range(len(prefixes), 0, -1):
-            cached = self.memories.peek((self.key, prefixes[length - 1]))
+        for item_count in range(len(prefixes), 0, -1):
+            # The key of a memory holds the digest of all items that are in it.
+            cached = self.memories.peek((self.key, prefixes[item_count - 1]))
             if cached is not None:
-                return cached, length
-        return CachedMemory(self.writer.Memory(), version=EMPTY_VERSION), 0
+                return _WrittenPrefix(cached, item_count)
+
+        empty = CachedMemory(self.writer.Memory(), version=EMPTY_VERSION)
+        return _WrittenPrefix(empty, item_count=0)
 
     def _count_stored(self, start: int) -> int:
-        """Return how many items from `start` on are in memories of the store."""
+        """Return how many further items the store has in its longest memory of the history.
+
+        Args:
+            start: The number of items that are in a memory of this process.
+        """
         remaining = self.history.prefixes[start:]
         if self.store is None or not remaining:
             return 0
         return self.store.count_stored(self.key, remaining)
 
     def _read_or_write(self, position: int, parent: CachedMemory) -> CachedMemory:
-        """Return the memory after one more item, which is probably stored."""
+        """Return the memory after one more item, which the store is expected to have.
+
+        If the store has lost it meanwhile, the item is extracted and written after all.
+
+        Args:
+            position: The position of the item in the history.
+            parent: The memory before the item.
+        """
         item = self.history.items[position]
         write_step = partial(self._extract_and_write_step, parent, item)
         return self._get_or_compute(self.history.prefixes[position], item, parent, write_step)
@@ -236,20 +286,33 @@ class _HistoryWriter:
     def _write(
         self, position: int, parent: CachedMemory, extraction: StepResult[Any]
     ) -> CachedMemory:
-        """Return the memory after one more item."""
+        """Return the memory after one more item, which is written if no other thread has.
+
+        Args:
+            position: The position of the item in the history.
+            parent: The memory before the item.
+            extraction: What the writer read from the item alone.
+        """
         item = self.history.items[position]
         write_step = partial(self._write_step, parent, item, extraction)
         return self._get_or_compute(self.history.prefixes[position], item, parent, write_step)
 
     def _finalize(self, parent: CachedMemory) -> CachedMemory:
-        """Return the finalized memory; the memory itself where there is nothing to do."""
+        """Return the finalized memory; the memory itself if there is nothing to finalize.
+
+        Finalizing also tries failed items once more.
+        """
         if not self.writer.needs_finalizing and not parent.memory.failed_items:
             return parent
+
+        # The suffix tells the key from that of the same items before they are finalized. Stored
+        # memories have it too, so it must not change.
+        prefix = f"{self.history.digest}:settled"
         finalize_step = partial(self._finalize_step, parent)
-        return self._get_or_compute(f"{self.history.digest}:settled", None, parent, finalize_step)
+        return self._get_or_compute(prefix, None, parent, finalize_step)
 
     def _finalize_step(self, parent: CachedMemory) -> StepResult[Memory]:
-        """Finalize a memory, and return it with the calls of that."""
+        """Finalize a memory, and return it with the calls that finalizing made."""
         return _record_untraced(partial(finalize_memory, self.writer, parent.memory))
 
     def _extract_and_write_step(self, parent: CachedMemory, item: Item) -> StepResult[Memory]:
@@ -259,25 +322,27 @@ class _HistoryWriter:
     def _write_step(
         self, parent: CachedMemory, item: Item, extraction: StepResult[Any]
     ) -> StepResult[Memory]:
-        """Write an item, and return its memory with the calls of both its steps."""
+        """Write an item, and return the new memory with the calls of extracting and writing."""
         write = partial(write_item, self.writer, parent.memory, item, extraction.value)
         return extraction.followed_by(_record_untraced(write))
 
     def _extract_together(self, items: Sequence[Item]) -> Sequence[StepResult[Any]]:
-        """Extract from items at the same time.
+        """Return the extraction of each item; all are made at the same time.
 
-        Other threads that need the same items wait for all of them at once, instead of waiting
-        for every single one.
+        They are cached as one value under the digests of all items. So threads that write the same
+        history wait once, for all items, instead of once per item.
         """
         if not items or not self.writer.needs_extraction:
             return [NO_EXTRACTION] * len(items)
-        digests = (item.digest for item in items)
+
+        digests = [item.digest for item in items]
         return self.cache.joint_extractions.get_or_compute(
             (self.key, *digests),
             lambda: gather([partial(self._extract, item) for item in items]),
         )
 
     def _extract(self, item: Item) -> StepResult[Any]:
+        """Return what the writer reads from one item alone, with the calls that it took."""
         if not self.writer.needs_extraction:
             return NO_EXTRACTION
         return self.cache.extractions.get_or_compute(
@@ -292,25 +357,54 @@ class _HistoryWriter:
         parent: CachedMemory,
         compute: Callable[[], StepResult[Memory]],
     ) -> CachedMemory:
-        """Return a memory from the cache or the store, or compute and store it."""
+        """Return a memory from the cache or the store; if it is in neither, compute and store it.
+
+        Args:
+            prefix: The digest of the items that are in the memory.
+            item: The item that was written last; None for a finalized memory.
+            parent: The memory before that.
+            compute: Returns the memory, with the calls that it took.
+        """
         key = (self.key, prefix)
-
-        def read_or_compute() -> CachedMemory:
-            cached = None
-            if self.store is not None:
-                cached = self.store.get(key, self.writer, item, parent)
-            if cached is None:
-                cached = self._keep(key, item, parent, compute())
-            if item is not None and self.on_write is not None:
-                self.on_write()
-            return cached
-
+        read_or_compute = partial(self._read_or_compute, key, item, parent, compute)
         return self.memories.get_or_compute(key, read_or_compute)
+
+    def _read_or_compute(
+        self,
+        key: MemoryKey,
+        item: Item | None,
+        parent: CachedMemory,
+        compute: Callable[[], StepResult[Memory]],
+    ) -> CachedMemory:
+        """Return a memory from the store; if it is not there, compute and store it.
+
+        This runs once per memory: other threads that need it wait for the result. The arguments
+        are those of `_get_or_compute`, with the whole key of the memory.
+        """
+        cached: CachedMemory | None = None
+        if self.store is not None:
+            cached = self.store.get(key, self.writer, item, parent)
+        if cached is None:
+            cached = self._keep(key, item, parent, compute())
+
+        # Whoever shows progress counts items; a finalized memory is no further item.
+        if item is not None and self.on_write is not None:
+            self.on_write()
+        return cached
 
     def _keep(
         self, key: MemoryKey, item: Item | None, parent: CachedMemory, step: StepResult[Memory]
     ) -> CachedMemory:
-        """Return the cached form of a memory that was just written; store it if it took a call."""
+        """Return the cached form of a memory that was just written; store it if it took a call.
+
+        A memory with failures is not stored, so a later run writes it anew.
+
+        Args:
+            key: The writer key, and the digest of the items that are in the memory.
+            item: The item that was written last; None for a finalized memory.
+            parent: The memory before that.
+            step: The new memory, with the calls that it took.
+        """
         cached = CachedMemory(
             memory=step.value,
             item=item,
@@ -323,12 +417,16 @@ class _HistoryWriter:
             return cached
         if step.calls:
             return self.store.put(key, self.writer, cached)
+
+        # Without a call, the memory can be written again from its parent for nothing, so it is not
+        # stored. It only gets a version, which is made of the parent's version and of what was
+        # written: the store can then keep the next memory as changes to this one.
         if not parent.version:
             return cached
         return replace(cached, version=digest([parent.version, key[1]]))
 
     def _write_calls(self, calls: Sequence[PredictorCall]) -> tuple[WriteCall, ...]:
-        """Return those calls of the writer's predictors that could be read."""
+        """Return the calls of the writer's predictors of which the answer could be read."""
         paths: dict[int, str] = {}
         for path, predictor in self.writer.predictors_below().items():
             paths[id(predictor)] = path
@@ -342,6 +440,14 @@ class _HistoryWriter:
 
 
 def _record_untraced(compute: Callable[[], Any]) -> StepResult[Any]:
-    """Record a step outside every optimizer's trace: it is shared, and replayed if it matters."""
+    """Run a step of a writer and record its calls, but not in the trace of the current question.
+
+    The memory is shared by many questions, so its calls do not belong to the one that happens to be
+    first. `replay.replay_write_calls` adds them to the traces of all questions that they matter to.
+
+    Args:
+        compute: Runs the step.
+    """
+    # Without a trace and a usage tracker, DSPy writes nothing about the calls.
     with dspy.context(trace=None, usage_tracker=None):
         return record_step(compute)

@@ -60,7 +60,7 @@ class PredictorCall:
 
     @property
     def outcome(self) -> Literal["ok", "repaired", "retried", "lost"]:
-        """How the answer was read: at once, after repairs, at the second attempt, or not at all."""
+        """How the answer was read: at once, after repairs, after asking again, or not at all."""
         if self.failed:
             return "lost"
         if self.retried:
@@ -72,20 +72,25 @@ class PredictorCall:
     def add_completions(
         self, prompt: Prompt, answers: Sequence[Any], samples: Sequence[Any] = ()
     ) -> None:
-        """Keep the raw completions of a prompt.
+        """Keep the answers to a prompt as the model wrote them.
 
         Args:
             prompt: What the model was asked.
-            answers: The answers as DSPy has them, texts or dictionaries with a "text".
-            samples: The engine's records of the answers, if it keeps any; they replace the answers.
+            answers: The answers as DSPy returns them: texts, or dictionaries with a "text".
+            samples: Records that a local model keeps of the same answers, with their token ids;
+                empty for other models.
         """
         messages = _plain_messages(prompt)
+
+        # A sample has the text of its answer too, so the answers themselves are not needed.
         if samples:
             for sample in samples:
                 self.completions.append(Completion(messages, sample.text, sample))
             return
+
         for answer in answers:
             text = answer.get("text") if isinstance(answer, dict) else answer
+            # A model that only calls a tool answers without a text.
             self.completions.append(Completion(messages, str(text or "")))
 
 
@@ -125,7 +130,12 @@ class CallRecorder:
     """The last ranking of a plain search."""
 
     def add_rejected(self, predictor: Any, count: int) -> None:
-        """Add refused operations to the latest call of a predictor, whose answer holds them."""
+        """Record that code refused operations which a predictor's latest answer asked for.
+
+        Args:
+            predictor: The predictor.
+            count: How many operations were refused, e.g. the update of an unknown fact.
+        """
         for call in reversed(self.calls):
             if call.predictor is predictor:
                 call.rejected_operations += count
@@ -138,13 +148,20 @@ class CallRecorder:
 
 
 def _plain_messages(prompt: Prompt) -> tuple[dict[str, str], ...]:
-    """Return a prompt as messages whose content is a text."""
+    """Return a prompt as messages with a text each; images are left out.
+
+    Args:
+        prompt: A text, which becomes one message of the user; or messages, or None for no message.
+    """
+    if prompt is None:
+        return ()
     if isinstance(prompt, str):
         return ({"role": "user", "content": prompt},)
 
     messages: list[dict[str, str]] = []
-    for message in prompt or ():
+    for message in prompt:
         content = message.get("content")
+        # A message with an image has its content as a list of parts.
         if isinstance(content, list):
             content = "".join(_text_of_part(part) for part in content)
         messages.append({"role": str(message["role"]), "content": str(content or "")})

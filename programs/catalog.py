@@ -35,21 +35,21 @@ def build(
     adapter: str = "chat",
     **config: Any,
 ) -> MemoryProgram:
-    """Return a program that is put together from names.
+    """Return a program that is built from the names of a method and a task.
 
     Args:
         method: A name of `METHODS`, the `module:Class` of a method, or one of these after `pgr+` or
-            `logs+`. It may also be no method of ours: the `module:name` of something that answers
-            or is searched, or the URL of an endpoint (`external.target`).
+            `logs+`. A user's own system is named as well: by the `module:name` of something that
+            answers or is searched, or by the URL of an endpoint (`external.target`).
         task: A name of `tasks.catalog.TASKS`.
         embedder: Makes vectors for methods that search by meaning. If None, methods that need one
             get the offline embedder, which compares spelling: name an embedding model for real
-            use. Thresholds of cosines that `config` does not name are those of the embedder
-            (`_thresholds.py`), or else the method's defaults.
+            use. Each embedder has its own thresholds for cosines (`_thresholds.py`), which hold
+            where `config` names none.
         cache: Memories to share with other programs.
-        adapter: Name of the adapter it runs under.
-        **config: Settings of the method; with the prefix `inner_` those of a policy's inner
-            method, with the prefix `task.` those of the task (`TaskSettings`).
+        adapter: Name of the adapter that the program uses.
+        **config: Settings of the method. Settings of the method beneath a policy have the prefix
+            `inner_`, and those of the task (`TaskSettings`) the prefix `task.`.
 
     Raises:
         UnknownNameError: There is no such method or task.
@@ -68,10 +68,12 @@ def build(
 
 
 def with_task(program: MemoryProgram, task: str, settings: TaskSettings) -> MemoryProgram:
-    """Return a program with the same method, prompts and model that answers another task.
+    """Return a program with the same method and memories that answers another task.
 
-    It answers by that task's own prompts. Its lines show resolved dates if those of the program
-    did: its memories were written so.
+    Args:
+        program: The program; it stays as it is.
+        task: The name of the other task.
+        settings: The settings of the other task.
 
     Raises:
         UserError: The task of the program has prompts. They may have been compiled, and would be
@@ -82,18 +84,24 @@ def with_task(program: MemoryProgram, task: str, settings: TaskSettings) -> Memo
     if program.task.predictors():
         raise UserError(f"it is for {program.task.name}, not for {task}; compile one for that")
 
+    # Whether the date stands beside relative dates stays as it was: memories were written so.
     task_settings = settings.model_copy(update={"dates": program.task.settings.dates})
     new_task = _make_task(program.method, task, task_settings)
     return MemoryProgram(program.method, new_task, program.cache, program.adapter, program.name)
 
 
 def method_class(name: str) -> type[Method]:
-    """Return the class of a method's name or `module:Class`; for `pgr+METHOD`, the policy's class.
+    """Return the class of a method; for a name such as `pgr+turn-rag`, that of the policy `pgr`.
+
+    Args:
+        name: A name of `METHODS`, the `module:Class` of a method, or one of these after `pgr+` or
+            `logs+`.
 
     Raises:
         UnknownNameError: There is no such method or policy.
         UserError: The class cannot be imported, or is no method.
     """
+    # Checked first: every policy takes a further level of recursion.
     policy_count = name.count("+")
     if policy_count > MOST_POLICIES:
         raise UserError(
@@ -108,7 +116,10 @@ def method_class(name: str) -> type[Method]:
 
 
 def needs_embedder(name: str) -> bool:
-    """Return whether a method can search by meaning; some cannot do otherwise."""
+    """Return whether a method takes an embedder, whether it needs one or can do without.
+
+    A policy takes one if the method beneath it does: for `pgr+turn-rag` that is `turn-rag`.
+    """
     target = load_target(name)
     if target is not None:
         return takes_embedder(target)
@@ -123,12 +134,12 @@ def needs_embedder(name: str) -> bool:
 def preset(name: str, benchmark: str) -> dict[str, Any]:
     """Return the settings that suit a method for a benchmark better than its defaults.
 
-    For a policy, those of the inner method are among them, with the prefix `inner_`.
-
     Args:
-        name: The method.
-        benchmark: The benchmark's name.
+        name: The name of the method. For a policy, the settings of the method beneath it are
+            returned too, with the prefix `inner_`.
+        benchmark: The name of the benchmark.
     """
+    # A user's own system has no presets.
     if load_target(name) is not None:
         return {}
 
@@ -138,7 +149,8 @@ def preset(name: str, benchmark: str) -> dict[str, Any]:
     if not plus:
         return settings
 
-    # The task is that of the whole program, so settings of the inner method alone are taken along.
+    # A preset of the inner method may hold settings of the task too. They are left out, since the
+    # task belongs to the whole program; so it does not matter which task is named here.
     inner_settings, _ = split_config(preset(inner_name, benchmark), "question-answering")
     for setting, value in inner_settings.items():
         settings[f"{Policy.INNER_PREFIX}{setting}"] = value
@@ -146,12 +158,15 @@ def preset(name: str, benchmark: str) -> dict[str, Any]:
 
 
 def _with_new_names(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by today's names; a program of an earlier version may have saved others."""
+    """Return settings by today's names; programs of earlier versions have saved old names."""
     return {RENAMED.get((method, name), name): value for name, value in config.items()}
 
 
 def _path_of_class(name: str) -> str:
-    """Return the `module:Class` that a method's name stands for.
+    """Return the `module:Class` that the name of a method stands for.
+
+    Args:
+        name: As for `method_class`.
 
     Raises:
         UnknownNameError: There is no such method or policy.
@@ -161,6 +176,7 @@ def _path_of_class(name: str) -> str:
     if plus:
         if policy not in POLICIES:
             raise UnknownNameError("retrieval policy", policy, POLICIES)
+        # Only checked: the path is that of the policy.
         method_class(inner_name)
         return POLICIES[policy].path
 
@@ -169,6 +185,7 @@ def _path_of_class(name: str) -> str:
     if name in METHODS:
         return METHODS[name].path
 
+    # A path such as "my_method.py" gets an error that says how to name the class in it.
     refuse_python_file("method", name)
     installed = plugins()
     if name not in installed:
@@ -177,31 +194,50 @@ def _path_of_class(name: str) -> str:
 
 
 def _make_task(method: Method, task: str, settings: TaskSettings) -> Task:
-    """Return a task with its settings, by the prompt of the method's own paper if there is one."""
-    if task not in method.tasks:
-        return task_class(task)().configure(settings)
-    method_task: Any = method.make_task(task)
-    return method_task.configure(settings)
+    """Return a task with its settings.
+
+    A method may bring an answer prompt of its paper for the task, which then replaces the suite's.
+    """
+    if task in method.tasks:
+        method_task: Any = method.make_task(task)
+        return method_task.configure(settings)
+    return task_class(task)().configure(settings)
 
 
 def _build_method(name: str, embedder: Embedder | None, config: Mapping[str, Any]) -> Method:
+    """Return the method of a name; for `pgr+turn-rag` the policy `pgr` over `turn-rag`.
+
+    Args:
+        name: As for `method_class`.
+        embedder: The embedding model. A method that takes none ignores it, and one that needs one
+            gets the offline embedder for None.
+        config: The settings by name; defaults fill the gaps.
+    """
     cls = method_class(name)
     cls.check_constructor()
     _, plus, inner_name = name.partition("+")
     if plus:
         return _build_policy(name, inner_name, embedder, config)
 
-    arguments: dict[str, Any] = {}
-    if cls.embedder_use != "none":
-        if cls.embedder_use == "required" and embedder is None:
-            embedder = offline_embedder()
-        arguments["embedder"] = embedder
-    return _construct(name, cls, arguments, embedder, config)
+    if cls.embedder_use == "none":
+        return _construct(name, cls, {}, embedder, config)
+
+    if cls.embedder_use == "required" and embedder is None:
+        embedder = offline_embedder()
+    return _construct(name, cls, {"embedder": embedder}, embedder, config)
 
 
 def _build_policy(
     name: str, inner_name: str, embedder: Embedder | None, config: Mapping[str, Any]
 ) -> Method:
+    """Return a policy over another method: it reads the memories of that method in its own way.
+
+    Args:
+        name: The whole name, e.g. "pgr+turn-rag".
+        inner_name: The part of the name after the first "+": the method beneath.
+        embedder: The embedding model of the method beneath.
+        config: Settings of the policy, and with the prefix `inner_` those of the method beneath.
+    """
     policy_config: dict[str, Any] = {}
     inner_config: dict[str, Any] = {}
     for setting, value in config.items():
@@ -211,33 +247,40 @@ def _build_policy(
             policy_config[setting] = value
 
     inner = _build_method(inner_name, embedder, inner_config)
-    # A policy searches by what the inner method searches by.
+    # A policy has no embedder of its own: it searches with the one of the method beneath.
     return _construct(name, method_class(name), {"inner": inner}, inner.embedder, policy_config)
 
 
 def _construct(
     name: str,
     cls: type[Method],
-    arguments: dict[str, Any],
+    parts: Mapping[str, Any],
     embedder: Embedder | None,
     config: Mapping[str, Any],
 ) -> Method:
-    """Return an object of a method's class, made with its settings and further arguments.
+    """Return an object of a method's class.
 
     Args:
-        name: What the method is called, for errors.
+        name: What the user calls the method, for errors.
         cls: The class.
-        arguments: Its `embedder` or `inner` method.
-        embedder: What it searches by, which decides about thresholds.
-        config: The settings by name; defaults fill the gaps.
+        parts: Arguments of the constructor besides its settings: `embedder`, `inner` or none.
+        embedder: The embedding model that the method searches with. Its name decides about the
+            thresholds for cosines, also where the constructor takes no embedder.
+        config: The settings by name; thresholds and defaults fill the gaps.
 
     Raises:
-        UserError: The class has no such settings, or its constructor fails.
+        UserError: The class has no such settings, or its constructor does not take the arguments.
     """
-    settings = cls.Settings.from_values(name, {**cosine_thresholds(cls, embedder), **config})
+    thresholds = cosine_thresholds(cls, embedder)
+    settings = cls.Settings.from_values(name, {**thresholds, **config})
+
+    arguments = dict(parts)
+    # The constructor of a method without settings need not take an empty object of them.
     if cls.Settings.model_fields:
-        arguments = {**arguments, "settings": settings}
+        arguments["settings"] = settings
+
     try:
         return cls(**arguments)
     except TypeError as error:
+        # The class may be the user's own, so the error is one for the user to mend.
         raise UserError(f"method {name!r}: {error}") from error

@@ -24,19 +24,36 @@ MIN_WORDS_LENGTH = 16
 
 
 def reports_recall(memory: Memory, context: Context) -> bool:
-    """Return whether a context says of every turn whether it was recalled."""
+    """Return whether a context tells which turns were recalled, so that all others were not.
+
+    Args:
+        memory: The memory that was asked.
+        context: What was recalled from the memory.
+    """
+    # A user's own system may answer without telling what it recalled.
     if not context.is_reported:
         return False
-    # What a system put into words of its own names no turn, and may rest on any.
+
+    # It may also recall facts in its own words. Such a hit names no turn as its source, and may
+    # come from any.
     return memory.names_sources or all(hit.sources for hit in context.hits)
 
 
 def evidence_steps(
     turn_ids: Iterable[str], memory: Memory | None, context: Context | None
 ) -> dict[str, EvidenceStep]:
-    """Return how far each turn got; turns of which nothing is known are left out."""
-    turn_ids = list(turn_ids)
-    if not turn_ids or memory is None or context is None:
+    """Return by turn id how far each turn got: "never stored", "recalled" or something between.
+
+    Args:
+        turn_ids: Ids of the turns, mostly of a question's gold evidence.
+        memory: The memory that was asked; None if it is not known.
+        context: What was recalled for the question; None if it is not known.
+
+    Returns:
+        The steps; turns of which nothing is known are left out.
+    """
+    wanted_ids = list(turn_ids)
+    if not wanted_ids or memory is None or context is None:
         return {}
 
     recalled = set(context.sources)
@@ -44,12 +61,14 @@ def evidence_steps(
     stored = stored_sources(memory) if memory.names_sources else None
 
     steps: dict[str, EvidenceStep] = {}
-    for turn_id in turn_ids:
+    for turn_id in wanted_ids:
         if turn_id in recalled:
             steps[turn_id] = "recalled"
         elif not is_reported:
+            # It may have been recalled or not.
             continue
         elif stored is None:
+            # The memory of a user's own system does not tell which turns are in it.
             steps[turn_id] = "not recalled"
         elif turn_id in stored:
             steps[turn_id] = "stored but not recalled"
@@ -61,12 +80,12 @@ def evidence_steps(
 def turns_in_inputs(
     inputs: Sequence[Mapping[str, Any]], turn_ids: Iterable[str], history: History
 ) -> list[str]:
-    """Return which turns stand in the inputs of calls.
+    """Return the ids of those turns that a model was shown in its prompts.
 
-    A turn is recognized by its id in brackets, as `Turn.line` shows it, or by its words.
+    A turn is recognized by its id in brackets ("[D1:3]"), or by its words.
 
     Args:
-        inputs: The inputs of each call.
+        inputs: The inputs of each call of the model.
         turn_ids: Ids of the turns to look for.
         history: The history that has the turns.
     """
@@ -86,20 +105,27 @@ def turns_in_inputs(
 
 
 def _wordings(turn_id: str, history: History) -> list[str]:
-    """Return the words of a turn, as said and with resolved dates.
+    """Return the texts by which a turn is recognized in a prompt, on one line in small letters.
 
-    Words that are too short to tell the turn from others are left out.
+    They are the text as it was said, and the text with dates beside its relative dates: prompts
+    show the one or the other. Texts that are too short to tell the turn from others are left out.
     """
     if turn_id not in history.turns:
         return []
     turn, item = history.turns[turn_id]
-    texts = [turn.text or turn.content, resolve_line_dates(turn.at(item.time)).text]
+
+    # The content of a turn without a text is the caption of its image.
+    original_text = turn.text or turn.content
+    # Relative dates are counted from the time of the turn, or else from that of its session.
+    text_with_dates = resolve_line_dates(turn.at(item.time)).text
+
+    texts = (original_text, text_with_dates)
     wordings = [one_line(text).casefold() for text in texts]
     return [words for words in wordings if len(words) >= MIN_WORDS_LENGTH]
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every text inside an input, however it is nested."""
+    """Yield every text inside the value of an input: in records, lists and dictionaries too."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, BaseModel):

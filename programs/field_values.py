@@ -18,22 +18,33 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from ..errors import ProgramError
 
 AUGMENTED = "augmented"
-"""Key of a demo that an optimizer made, beside its fields."""
+"""DSPy's mark of a demo that an optimizer made from a run of the program; not a field."""
 
 
 def dump_values(
     signature: type[dspy.Signature], values: Mapping[str, Any] | dspy.Example
 ) -> dict[str, Any]:
-    """Return the JSON of those values that the signature has fields for."""
+    """Return the values of a demo or a call as JSON, by the types of their fields.
+
+    Args:
+        signature: Declares the fields; values that are none of its fields are left out.
+        values: The demo, or the inputs or outputs of a call.
+    """
     dumped: dict[str, Any] = {}
     for name, field in signature.fields.items():
         if name not in values:
             continue
         value = values[name]
+
+        # None stands for a missing value in a field of any type.
         value_type: Any = Any if value is None else field.annotation
         adapter = _type_adapter(value_type)
+
+        # Without warnings: a demo may hold a value that does not fit the type of its field, which
+        # is saved as it is.
         dumped[name] = adapter.dump_python(value, mode="json", warnings=False)
 
+    # DSPy marks demos that an optimizer made; the mark belongs to no field.
     if values.get(AUGMENTED):
         dumped[AUGMENTED] = True
     return dumped
@@ -42,11 +53,11 @@ def dump_values(
 def load_values(
     signature: type[dspy.Signature], values: Mapping[str, Any], predictor: str
 ) -> dspy.Example:
-    """Return typed values from their JSON.
+    """Return a demo from its JSON, with every value in the type of its field.
 
     Args:
         signature: Declares the fields and their types.
-        values: What `dump_values` returned.
+        values: The JSON, as `dump_values` returned it.
         predictor: Name of the predictor whose demo it is, for errors.
 
     Raises:
@@ -57,6 +68,7 @@ def load_values(
     for name, value in values.items():
         loaded[name] = _load_value(signature, name, value, predictor)
 
+    # Some types make an image of a plain text. So the typed values are checked, by their JSON.
     example = dspy.Example(loaded)
     if names_file(dump_values(signature, example)):
         raise ProgramError(
@@ -67,18 +79,25 @@ def load_values(
 
 
 def _load_value(signature: type[dspy.Signature], name: str, value: Any, predictor: str) -> Any:
-    """Return the typed value of one field; the mark of an augmented demo belongs to no field."""
-    is_mark = name == AUGMENTED and value is True
-    if name not in signature.fields and not is_mark:
+    """Return one value of a demo in the type of its field.
+
+    Raises:
+        ProgramError: The signature has no such field, or the value does not fit its type.
+    """
+    if name not in signature.fields:
+        # The mark of a demo that an optimizer made stands beside the fields.
+        if name == AUGMENTED and value is True:
+            return True
         raise ProgramError(
             f"predictor {predictor}: a saved demo has {name!r:.80}, which is none of its fields"
         )
 
-    value_type: Any = Any
-    if name in signature.fields and value is not None:
-        value_type = signature.fields[name].annotation
+    # None stands for a missing value in a field of any type.
+    if value is None:
+        return None
+
     try:
-        return _type_adapter(value_type).validate_python(value)
+        return _type_adapter(signature.fields[name].annotation).validate_python(value)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise ProgramError(

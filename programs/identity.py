@@ -55,24 +55,33 @@ _PROMPTS: SingleFlight[Any, _DigestedPrompt] = SingleFlight(capacity=256)
 
 @contextmanager
 def rollout(name: str | int) -> Generator[None]:
-    """Keep the memories of one rollout apart from those of its siblings, for a block of code.
+    """Keep the code of a block from sharing memories and answers with other rollouts.
 
-    If the current model samples (temperature above 0), it gets a rollout id of its own as well, so
-    that DSPy's cache does not hand one rollout the answers of another.
+    A rollout is one of several runs of a program on the same question. They are compared, so each
+    has to write its own memory.
 
     Args:
-        name: What tells the rollout from the others of its group.
+        name: Tells the rollout from the others of its group.
     """
     lm = dspy.settings.lm
+
+    # A model that samples gets an id for the rollout, which is part of the key of DSPy's cache.
+    # Otherwise the cache would give one rollout the answers of another.
     if lm is not None and lm.kwargs.get("temperature"):
+        # Rollouts may be nested, so the id holds that of the outer rollout too.
         outer_id = lm.kwargs.get("rollout_id") or ""
         lm = lm.copy(rollout_id=f"{outer_id}/{name}")
+
     with program_context(rollout=str(name)), dspy.context(lm=lm):
         yield
 
 
 def prompt_digest(predictor: dspy.Predict) -> str:
-    """Return a digest of what a model sees of a prompt, without inputs and the adapter's form."""
+    """Return a digest of what a model sees of a predictor: instructions, fields, demos, settings.
+
+    Two predictors with equal digests write the same prompts for the same inputs and adapter. The
+    digest is kept until something in the predictor changes, since every question asks for it.
+    """
     signature = signature_of(predictor)
     demos = tuple(predictor.demos)
 
@@ -81,9 +90,12 @@ def prompt_digest(predictor: dspy.Predict) -> str:
         schemas = [_schema_digest(field.annotation) for field in signature.fields.values()]
         return _DigestedPrompt(digest([state, schemas]), signature, demos)
 
+    # Python's ids are quick to compare. The cached digest keeps signature and demos alive, so that
+    # no other object gets their ids.
     key = (
         id(signature),
-        # The instructions: InferRules edits them in place, so that the signature's id stays.
+        # The instructions are part of the key too: DSPy's InferRules edits them inside the same
+        # signature class.
         signature.__doc__,
         tuple(id(demo) for demo in demos),
         _call_settings(predictor),
@@ -93,7 +105,11 @@ def prompt_digest(predictor: dspy.Predict) -> str:
 
 
 def writer_digest(writer: Writer) -> str:
-    """Return a digest of what decides the memories of a writer, but for model and adapter."""
+    """Return a digest of all that decides what a writer writes, without the model and the adapter.
+
+    That is the classes and settings of its components, its prompts, its embedder, and the class of
+    its memories.
+    """
     components: list[Any] = []
     prompts: dict[str, str] = {}
     for path, module in writer.named_sub_modules():
@@ -102,6 +118,7 @@ def writer_digest(writer: Writer) -> str:
         elif isinstance(module, dspy.Predict):
             prompts[path.removeprefix("self.")] = prompt_digest(module)
 
+    # Not every writer has an embedder.
     embedder = getattr(writer, "embedder", None)
     embedder_name = getattr(embedder, "name", None)
     return digest([components, prompts, embedder_name, _schema_digest(writer.Memory)])
@@ -116,12 +133,14 @@ def program_digest(program: Any) -> str:
 
 
 def writer_key(writer: Writer) -> str:
-    """Return the key of the memories that a writer makes of any history in the current context.
+    """Return the part of a cache key that stands for how memories are written now.
 
-    It covers the writer, and the models and the adapter that `dspy.settings` has now.
+    Two writers with equal keys write the same memory of the same history. So the key covers the
+    writer and its code, the models and the adapter that DSPy has now, and the rollout.
     """
     models: dict[str, Any] = {}
     for name, predictor in writer.predictors_below().items():
+        # A model that is bound to a predictor is asked instead of DSPy's.
         models[name] = _model_identity(predictor.lm or dspy.settings.lm)
 
     return digest(
@@ -147,16 +166,17 @@ def jsonable(value: Any) -> Any:
 
 
 def _call_settings(predictor: dspy.Predict) -> str:
-    """Return what is set of the calls of a predictor, and of its fields, as text."""
+    """Return the settings of a predictor's calls and fields as text; "" if there are none."""
     if not predictor.config and not predictor.fields:
         return ""
     return json.dumps([predictor.config, predictor.fields], sort_keys=True, default=str)
 
 
 def _class_name(class_in_digest: type) -> str:
-    """Return how a digest names a class.
+    """Return the name that stands for a class in a digest.
 
-    A class of the suite goes by its own name, so that it may move to another module.
+    It has the module only for classes of users. A class of the suite may move to another module
+    without changing the digests of saved programs.
     """
     is_of_suite = class_in_digest.__module__.startswith(f"{__package__}.")
     if is_of_suite:
@@ -165,7 +185,10 @@ def _class_name(class_in_digest: type) -> str:
 
 
 def _adapter_identity(adapter: dspy.Adapter) -> str:
-    """Return what decides the form of prompts: the adapter's class and its plain attributes."""
+    """Return a text that tells adapters apart that form prompts in different ways.
+
+    It holds the class and those attributes of the adapter that are numbers, texts or truth values.
+    """
     attributes: list[tuple[str, Any]] = []
     for name, value in sorted(vars(adapter).items()):
         if isinstance(value, bool | int | str | None):
@@ -174,12 +197,19 @@ def _adapter_identity(adapter: dspy.Adapter) -> str:
 
 
 def _model_identity(lm: Any) -> dict[str, Any]:
-    """Return what decides a model's answers; nothing if there is no model."""
+    """Return what decides a model's answers: its name, its settings and the version of its weights.
+
+    Keys, addresses and headers of the client are left out. Without a model, the result is empty.
+    """
     if lm is None:
         return {}
-    settings = {
-        name: value for name, value in lm.kwargs.items() if not _UNSEEN_SETTINGS.search(name)
-    }
+
+    settings: dict[str, Any] = {}
+    for name, value in lm.kwargs.items():
+        if not _UNSEEN_SETTINGS.search(name):
+            settings[name] = value
+
+    # Only a model that is trained in this process has an engine with a version.
     engine = getattr(lm, "engine", None)
     weights_version = getattr(engine, "weights_version", None)
     return {"model": lm.model, "kwargs": settings, "weights": weights_version}
@@ -192,7 +222,11 @@ def _schema_digest(annotation: Any) -> str:
 
 @functools.cache
 def _source_digest(writer_class: type) -> str:
-    """Return a digest of the version and of the source of a class, if Python finds its source."""
+    """Return a digest of Mempiler's version and of the source of a writer's class.
+
+    Python has no source of classes that were typed into an interpreter. For these, the version
+    alone is returned.
+    """
     try:
         with _SOURCE_LOCK:
             source = inspect.getsource(writer_class)

@@ -35,7 +35,7 @@ and `settings`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import dspy
@@ -43,13 +43,13 @@ import dspy
 from ..errors import UserError
 from ..memory.edits import EntryEdits
 from ..memory.entry import Entry
-from ..memory.memory import turn_entries
+from ..memory.memory import FailedItem, turn_entries
 from ..memory.search.embedder import Embedder
 from ..memory.search.index_cache import IndexCache
-from ..records import Hit, Query
+from ..records import Context, Hit, Query
 from ._component import Component, constructor_parameters
 from ._embedders import semantic_embedder
-from ._fallback import FEW, Fallback, as_fallback, newest_statements, prior_reply_ids
+from ._fallback import MAX_FALLBACK_HITS, Fallback, as_fallback, newest_statements, prior_reply_ids
 from .pending import RAW_TURNS, PendingItems, show_raw_turns, with_failed_items
 from .predictor import replace_predictors
 from .reader import Reader
@@ -57,16 +57,16 @@ from .recalled import Recalled
 from .settings import Settings as BaseSettings
 from .writer import MemoryT, Writer
 
-_HOOKS_OF_HALVES = {
+_HOOKS_OF_PARTS = {
     "writer": ("extract", "finalize", "update"),
     "reader": ("search",),
 }
 """Hooks that belong to the writer or to the reader, and would never be called on a method."""
 
-_BUILT_WITH = ("settings", "embedder", "inner")
-"""What `build` gives a constructor."""
-_HALVES = ("writer", "reader")
-"""Arguments of a class that inherits the constructor of `Method` or `Policy`."""
+_BUILD_ARGUMENTS = ("settings", "embedder", "inner")
+"""The arguments that `catalog.build` can give to the constructor of a method."""
+_PARTS = ("writer", "reader")
+"""Arguments of the constructors of `Method` and `Policy`, which a class may inherit."""
 
 EmbedderUse = Literal["none", "optional", "required"]
 
@@ -109,41 +109,41 @@ class Method(Component):
         self.embedder = embedder
         self.raw = IndexCache(
             semantic_embedder(embedder),
-            True,
-            lambda pending: pending.items,
-            lambda _, item: turn_entries(item),
+            hybrid=True,
+            parts=lambda pending: pending.items,
+            part_entries=lambda _, item: turn_entries(item),
         )
         """Indexes of turns that are not in a memory yet."""
 
     def recall(self, memory: Any, query: Query, pending: PendingItems | None = None) -> Recalled:
-        """Return what a question is answered from.
+        """Return what a question is answered from: hits of the memory, and turns that it lacks.
 
-        That is what the reader recalls, and raw turns that are not in the memory. Where neither may
-        answer the query, fallback hits are added: they are marked, and counted as "fallback".
+        If a search finds nothing that may answer the question, the newest entries and turns are
+        returned instead (`fallback`).
 
         Args:
             memory: A finalized memory.
-            query: What is asked.
-            pending: Items that are not in the memory yet.
+            query: The question.
+            pending: Items that are not in the memory yet. Their turns are searched as they are.
         """
+        # Items that could not be written are searched like those that wait to be written.
         pending = with_failed_items(memory, pending)
         raw_turns = self._search_raw_turns(pending, query)
+
+        # The query carries the raw turns to the task, which shows them beside the context.
         shown_query = show_raw_turns(query, pending, raw_turns)
         context = self.reader.recall(memory, shown_query)
 
         fallback = self.fallback(memory, query, pending, (*context.hits, *raw_turns))
         if fallback is not None:
-            context = context.model_copy(update={"hits": fallback.entries_after(context.hits)})
-            raw_turns = fallback.extra_raw_turns(raw_turns)
+            hits = fallback.entries_instead_of(context.hits)
+            context = context.model_copy(update={"hits": hits})
+            raw_turns = fallback.raw_turns_instead_of(raw_turns)
             shown_query = show_raw_turns(query, pending, raw_turns)
-
-        fallback_count = sum(hit.fallback for hit in (*context.hits, *raw_turns))
-        if fallback_count:
-            counts = {**context.counts, "fallback": fallback_count}
-            context = context.model_copy(update={"counts": counts})
-        return Recalled(shown_query, context, raw_turns)
+        return Recalled(shown_query, _with_fallback_count(context, raw_turns), raw_turns)
 
     def _search_raw_turns(self, pending: PendingItems, query: Query) -> tuple[Hit, ...]:
+        """Return the turns of pending items that are nearest to a query, best first."""
         if not pending.items:
             return ()
         hits_per_query = self.raw.search(pending, [query.search_text], RAW_TURNS)
@@ -152,58 +152,83 @@ class Method(Component):
     def fallback(
         self, memory: Any, query: Query, pending: PendingItems, hits: Sequence[Hit]
     ) -> Fallback | None:
-        """Return what is shown where no hit may answer a query; None if a hit may.
+        """Return what to show instead of the hits of a search, if none of them may be an answer.
 
-        None is also returned if there is nothing else to show.
+        "Where do I live?" shares no word with "I moved to Lisbon". So the newest pending turns are
+        shown, and then entries of the memory, `MAX_FALLBACK_HITS` in all.
 
         Args:
             memory: A finalized memory.
-            query: What is asked.
+            query: The question.
             pending: Items that are not in the memory.
             hits: What was found in the memory and among the pending items.
+
+        Returns:
+            The fallback. None if a hit may be an answer, or if there is nothing else to show.
         """
-        entries = self._all_entries(memory, pending)
-        reply_ids = prior_reply_ids(query.search_text, hits, entries)
+        question = query.search_text
+        reply_ids = prior_reply_ids(question, hits, self._all_entries(memory, pending))
         if reply_ids is None:
+            # A hit may be an answer.
             return None
 
+        # A hit that is no answer must not come back, nor a turn that the task shows anyway.
         hit_ids = {hit.id for hit in hits}
         excluded_ids = query.shown_turn_ids.union(reply_ids, hit_ids)
-        raw_turns = newest_statements(query.search_text, pending.newest_first(), excluded_ids, FEW)
+        newest_turns = pending.newest_first()
+        raw_turns = newest_statements(question, newest_turns, excluded_ids, MAX_FALLBACK_HITS)
+
+        # The memory fills the room that pending turns leave; it may have the same turns.
+        room = MAX_FALLBACK_HITS - len(raw_turns)
         excluded_ids = excluded_ids.union(turn.id for turn in raw_turns)
         candidates = self.reader.fallback(memory, query)
-        room = FEW - len(raw_turns)
-        others = newest_statements(query.search_text, candidates, excluded_ids, room)
-        if not raw_turns and not others:
+        entries = newest_statements(question, candidates, excluded_ids, room)
+        if not raw_turns and not entries:
             return None
+
+        # Of the hits, only earlier replies to the same question are shown.
         return Fallback(
-            reply_ids.intersection(hit_ids), as_fallback(others), as_fallback(raw_turns)
+            reply_ids=reply_ids.intersection(hit_ids),
+            entries=as_fallback(entries),
+            raw_turns=as_fallback(raw_turns),
         )
 
     def _all_entries(self, memory: Any, pending: PendingItems) -> Iterator[Entry]:
-        """Yield the entries of a memory, then the pending turns; lazily, since few need them."""
+        """Yield the entries of a memory, and after them the turns of pending items.
+
+        A generator, since most questions need none of them.
+        """
         yield from self.reader.entries(memory)
         yield from pending.entries()
 
     def apply_edits(self, memory: MemoryT, edits: EntryEdits) -> MemoryT:
-        """Return a finalized memory with a user's edits of its entries and its failed turns."""
+        """Return a memory in which entries and turns are as their user has edited them.
+
+        Args:
+            memory: A finalized memory, which stays as it is.
+            edits: Corrections and deletions of entries and of turns.
+        """
         edited_memory = self.reader.with_edits(memory, edits)
         if not memory.failed_items:
             return edited_memory
 
+        # Items that could not be written stand beside the memory, and their turns are shown too.
         edited_items = edits.amended_items(failed.item for failed in memory.failed_items)
-        remaining = tuple(
-            failed.model_copy(update={"item": item})
-            for failed, item in zip(memory.failed_items, edited_items, strict=True)
-            if item.turns
-        )
-        return edited_memory.model_copy(update={"failed_items": remaining})
+        failed_items: list[FailedItem] = []
+        for failed, item in zip(memory.failed_items, edited_items, strict=True):
+            # No turn is left if the user has deleted them all.
+            if item.turns:
+                failed_items.append(failed.model_copy(update={"item": item}))
+        return edited_memory.model_copy(update={"failed_items": tuple(failed_items)})
 
     def set_resolve_dates(self, resolve: bool) -> None:
-        """Set for all parts whether models are shown the date beside each relative date."""
-        parts: Any = self.named_sub_modules(Component)
-        for _, part in parts:
-            part.resolve_dates = resolve
+        """Set whether prompts show a date beside each relative date: "yesterday [7 May 2023]".
+
+        It is set for the method and for all components in it, e.g. its writer.
+        """
+        components: Any = self.named_sub_modules(Component)
+        for _, component in components:
+            component.resolve_dates = resolve
 
     @property
     def wrapped_module(self) -> dspy.Module | None:
@@ -219,14 +244,14 @@ class Method(Component):
 
     @classmethod
     def preset(cls, benchmark: str, beneath: str = "") -> dict[str, Any]:
-        """Return the settings for a benchmark.
-
-        Those of "palbench" hold for "palbench.select" too, those of "" for any other benchmark.
+        """Return the settings that suit the method for a benchmark better than its defaults.
 
         Args:
-            benchmark: Its name.
-            beneath: The name of the inner method, for policies that depend on it.
+            benchmark: The name of the benchmark. For a name such as "palbench.select", `presets`
+                may have the whole name or its family, "palbench".
+            beneath: For a policy, the name of the method beneath it. Subclasses may depend on it.
         """
+        # The empty name holds for every benchmark that has no preset of its own.
         family = benchmark.partition(".")[0]
         for name in (benchmark, family, ""):
             if name in cls.presets:
@@ -235,53 +260,78 @@ class Method(Component):
 
     @classmethod
     def check_constructor(cls) -> None:
-        """Raise a UserError if the constructor takes what `build` does not give."""
+        """Raise a UserError if `catalog.build` could not call the constructor of the class.
+
+        Programs are built from names and settings, so a constructor may take `settings`,
+        `embedder` and, for a policy, the `inner` method.
+        """
         parameters = constructor_parameters(cls)
         for name in parameters:
-            if name not in _BUILT_WITH and name not in _HALVES:
+            if name not in _BUILD_ARGUMENTS and name not in _PARTS:
                 raise UserError(
                     f"{cls.__name__}: the constructor takes {name}; make {name} a field of its "
                     f"Settings class and take `settings` alone, see docs/extend.md"
                 )
 
-        is_own = not any(name in parameters for name in _HALVES)
-        if is_own and "embedder" in parameters and cls.embedder_use == "none":
+        # A class that inherits the constructor of `Method` takes an embedder, but need not use one.
+        inherits_constructor = any(name in parameters for name in _PARTS)
+        if inherits_constructor:
+            return
+
+        if "embedder" in parameters and cls.embedder_use == "none":
             raise UserError(
                 f"{cls.__name__}: the constructor takes embedder; "
                 'set embedder_use = "optional" or "required"'
             )
 
     def check(self) -> None:
-        """Raise a UserError if the method is put together wrongly.
+        """Check that the method is put together as a program needs it.
+
+        Its plain `dspy.Predict` are replaced by predictors that record their calls.
 
         Raises:
-            UserError: A half is missing or wrong, settings would not be saved, the method defines a
-                hook of a half, or a predictor is not below exactly one half.
+            UserError: The writer or the reader is missing or of a wrong class, settings would not
+                be saved, the method defines a hook of its writer or reader, or a predictor belongs
+                to both of them or to neither.
         """
-        name = type(self).__name__
         self.check_constructor()
-        self._check_half("writer", Writer)
-        self._check_half("reader", Reader)
+        self._check_part("writer", Writer)
+        self._check_part("reader", Reader)
         if not isinstance(getattr(self.writer, "Memory", None), type):
             writer = type(self.writer).__name__
             raise UserError(f"{writer}: names no Memory; set Memory to the class of what it writes")
 
-        self._check_settings_are_held()
+        self._check_settings()
         replace_predictors(self)
-        writing = {id(predictor) for predictor in self.writer.predictors_below().values()}
-        reading = {id(predictor) for predictor in self.reader.predictors_below().values()}
+        self._check_predictors()
+
+    def _check_predictors(self) -> None:
+        """Raise a UserError if a predictor belongs to writer and reader, or to neither of them.
+
+        The predictors of the writer are part of the key of its memories. So it must be clear which
+        these are.
+        """
+        name = type(self).__name__
+        writer_ids = {id(predictor) for predictor in self.writer.predictors_below().values()}
+        reader_ids = {id(predictor) for predictor in self.reader.predictors_below().values()}
         for path, predictor in self.predictors_below().items():
-            is_writing = id(predictor) in writing
-            is_reading = id(predictor) in reading
-            if is_writing != is_reading:
+            is_of_writer = id(predictor) in writer_ids
+            is_of_reader = id(predictor) in reader_ids
+            # Right: it belongs to exactly one of them.
+            if is_of_writer != is_of_reader:
                 continue
-            where = "writer and reader" if is_writing else "neither writer nor reader"
+
+            where = "writer and reader" if is_of_writer else "neither writer nor reader"
             raise UserError(
                 f"{name}: {path} is below {where}; "
                 "a predictor is below the half that calls it, alone"
             )
 
-    def _check_settings_are_held(self) -> None:
+    def _check_settings(self) -> None:
+        """Raise a UserError if settings of the method, or of a component in it, would not be saved.
+
+        A program saves the settings that constructors give to `super().__init__`.
+        """
         name = type(self).__name__
         if self.settings is None and self.Settings.model_fields:
             raise UserError(f"{name}: give its settings to super().__init__, as settings=settings")
@@ -293,16 +343,25 @@ class Method(Component):
         for _, component in components:
             component.check_settings()
 
-    def _check_half(self, half: str, half_class: type) -> None:
+    def _check_part(self, part: str, part_class: type) -> None:
+        """Raise a UserError if the writer or the reader is missing, or its hook is defined here.
+
+        Args:
+            part: "writer" or "reader".
+            part_class: The class that the writer or reader must have: `Writer` or `Reader`.
+        """
         name = type(self).__name__
-        if not isinstance(getattr(self, half, None), half_class):
+        if not isinstance(getattr(self, part, None), part_class):
             raise UserError(
-                f"{name}: self.{half} is no {half_class.__name__}; "
+                f"{name}: self.{part} is no {part_class.__name__}; "
                 "give super().__init__ a writer and a reader"
             )
-        for hook in _HOOKS_OF_HALVES[half]:
+
+        # Hooks are called on the writer and the reader. On the method itself, nothing would call
+        # them, and the user would wonder why.
+        for hook in _HOOKS_OF_PARTS[part]:
             if hasattr(type(self), hook):
-                raise UserError(f"{name}: {hook} is the {half}'s; nothing calls it here")
+                raise UserError(f"{name}: {hook} is the {part}'s; nothing calls it here")
 
 
 class Policy(Method):
@@ -325,7 +384,9 @@ class Policy(Method):
         writer: Writer[Any] | None = None,
         settings: BaseSettings | None = None,
     ) -> None:
-        super().__init__(writer or inner.writer, reader, inner.embedder, settings)
+        if writer is None:
+            writer = inner.writer
+        super().__init__(writer, reader, inner.embedder, settings)
         self._inner_config = inner.config
 
     @property
@@ -335,3 +396,15 @@ class Policy(Method):
         for name, value in self._inner_config.items():
             config[f"{self.INNER_PREFIX}{name}"] = value
         return config
+
+
+def _with_fallback_count(context: Context, raw_turns: Iterable[Hit]) -> Context:
+    """Return a context with the number of fallback hits among its counts, if there are any.
+
+    Fallback hits are shown only because a search found nothing that may be an answer.
+    """
+    fallback_count = sum(hit.fallback for hit in (*context.hits, *raw_turns))
+    if fallback_count == 0:
+        return context
+    counts = {**context.counts, "fallback": fallback_count}
+    return context.model_copy(update={"counts": counts})

@@ -32,19 +32,30 @@ class MethodEntry:
 
 
 def plugins() -> dict[str, EntryPoint]:
-    """Return the methods of installed packages by name; a name of the suite stays the suite's."""
+    """Return the methods of installed packages by name.
+
+    A package cannot replace a method of the suite: an equal name is left out.
+    """
     points = entry_points(group=PLUGINS)
     return {point.name: point for point in points if point.name not in METHODS}
 
 
 def _declared_entries() -> dict[str, MethodEntry]:
-    """Return what the folders in `programs/` declare, by name."""
+    """Return the methods and policies of the suite by name.
+
+    Every folder in `programs/` that has some lists them in its `__init__`:
+
+        METHODS = {"turn-rag": ("turn_rag:TurnRAG", "search the turns as they are"), ...}
+    """
     entries: dict[str, MethodEntry] = {}
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if not module.ispkg:
             continue
+
         folder = importlib.import_module(module.name)
-        for name, (path, summary) in getattr(folder, "METHODS", {}).items():
+        # Folders such as `tasks` have no methods.
+        declared = getattr(folder, "METHODS", {})
+        for name, (path, summary) in declared.items():
             entries[name] = MethodEntry(f"{module.name}.{path}", summary)
     return entries
 

@@ -30,7 +30,10 @@ class PendingItems:
     """
 
     def without_turns(self, turn_ids: Collection[str]) -> PendingItems:
-        """Return these items without some of their turns."""
+        """Return these items without the turns of some ids.
+
+        An item that has none of these turns stays the same object, so that it is not indexed again.
+        """
         if not turn_ids:
             return self
 
@@ -38,7 +41,6 @@ class PendingItems:
         for item in self.items:
             turns = tuple(turn for turn in item.turns if turn.id not in turn_ids)
             if len(turns) == len(item.turns):
-                # The same object: it is not indexed again.
                 items.append(item)
             else:
                 items.append(item.model_copy(update={"turns": turns}))
@@ -57,28 +59,35 @@ class PendingItems:
 
 
 def with_failed_items(memory: Memory, pending: PendingItems | None) -> PendingItems:
-    """Return the items that could not be written into a memory, and the pending ones after them."""
+    """Return all items whose turns are not in a memory: those that failed, then those that wait.
+
+    Args:
+        memory: The memory, with the items that a writer could not write into it.
+        pending: Items that have not been written yet; None if there are none.
+    """
     if pending is None:
+        # Without pending items, the search index of the failed ones is kept with the memory.
         pending = PendingItems(lineage=memory.lineage)
     if not memory.failed_items:
         return pending
 
-    failed_items = (failed.item for failed in memory.failed_items)
+    failed_items = [failed.item for failed in memory.failed_items]
     return replace(pending, items=(*failed_items, *pending.items))
 
 
 def show_raw_turns(query: Query, pending: PendingItems, raw_turns: Iterable[Hit]) -> Query:
-    """Return a query whose task also shows some pending turns as they are.
+    """Return a query with some pending turns among those that the task shows beside the question.
 
     Args:
-        query: The query; turns that its task shows anyway are not shown twice.
-        pending: The items of the turns.
-        raw_turns: The turns that were found among them.
+        query: The query. Turns that its task shows anyway are not added.
+        pending: The items that have the turns.
+        raw_turns: The pending turns to show.
     """
     new_ids = {turn.id for turn in raw_turns} - query.shown_turn_ids
     if not new_ids:
         return query
 
+    # Turns of one item stay together, in a session with the time of the item.
     sessions: list[Session] = []
     for item in pending.items:
         turns = tuple(turn for turn in item.turns if turn.id in new_ids)

@@ -108,13 +108,12 @@ class MemoryProgram(dspy.Module):
 
         Args:
             history: The past, which is remembered; or its JSON, see `History.parse`.
-            evidence_ids: Ids of the gold evidence turns. They choose which write calls an optimizer
-                sees, and nothing else.
+            evidence_ids: Ids of the turns that hold the answer. They choose which write calls an
+                optimizer sees, and nothing else.
             recent: Items that came after the history, e.g. the running conversation. They are shown
-                with the question. A task that `remembers_recent` also has them remembered, as
-                `Writer.recent_mode` says.
-            remembered: What `remember` returned for `history_before` the question, if it was called
-                already.
+                with the question. If the task `remembers_recent`, `Writer.recent_mode` decides
+                whether they are written into the memory or searched beside it as well.
+            remembered: The memory, if `remember` has been called already; else it is written here.
             **fields: The query fields of the task, e.g. `question`.
 
         Returns:
@@ -124,12 +123,15 @@ class MemoryProgram(dspy.Module):
             history = History.parse(history)
 
         with dspy.context(adapter=self.current_adapter()):
+            # Recent items that are written into the memory belong to the past, and are not new.
             past = self.history_before(history, recent)
             new_items = () if self._recent_mode == "written" else recent
-            cached_memory = remembered or self.remember(past)
+            cached_memory = self.remember(past) if remembered is None else remembered
 
             query = self.task.query(fields, past.items, new_items, past.speakers)
             recalled = self.recall(cached_memory.memory, query, self._pending(new_items))
+            # The memory is shared by many questions, so its calls are not in the trace of this one.
+            # An optimizer that tunes them has to see them there.
             if self._staging.tunes_writing:
                 writer = self.method.writer
                 replay_write_calls(writer, cached_memory, recalled.context, evidence_ids)
@@ -141,11 +143,10 @@ class MemoryProgram(dspy.Module):
         return await run_bridged(partial(type(self).forward, self, *args, **kwargs))
 
     def remember(self, history: History) -> CachedMemory:
-        """Return the memory of a history, written at most once per set of writing prompts.
+        """Return the memory of a history; it is written only if the cache does not have it.
 
         Returns:
-            The finalized memory (`.memory`), the `.failures` of its last step, and its
-            `.ancestors()`.
+            The finalized memory as `.memory`, and what it took to write.
         """
         with self._writing_context():
             return self.cache.get_or_write(self.method.writer, history)
@@ -155,7 +156,13 @@ class MemoryProgram(dspy.Module):
         return await run_bridged(partial(self.remember, history))
 
     def recall(self, memory: Memory, query: Query, pending: PendingItems | None = None) -> Recalled:
-        """Return what the task answers a query from; arguments as `answer`."""
+        """Return what the task answers a query from, and record it if something records.
+
+        Args:
+            memory: A finalized memory.
+            query: The query.
+            pending: Items that are not in the memory yet. Their turns are searched as they are.
+        """
         recorder = current_program_context().recorder
         search_times = None if recorder is None else recorder.searches
         with set_context(SEARCH_TIMES, search_times):
@@ -168,13 +175,13 @@ class MemoryProgram(dspy.Module):
     def answer(
         self, memory: Memory, query: Query, pending: PendingItems | None = None
     ) -> dspy.Prediction:
-        """Recall from a memory and answer.
+        """Answer a query from a memory.
 
         Args:
             memory: A finalized memory.
-            query: What is asked.
-            pending: Items that are not in the memory yet. Those of their turns that bear on the
-                query are shown as they are, and stand at the end of the context.
+            query: The query.
+            pending: Items that are not in the memory yet. The task is shown those of their turns
+                that are nearest to the query, after what the memory gave.
 
         Returns:
             The task's outputs, the recalled `context`, and the `memory`.
@@ -188,7 +195,13 @@ class MemoryProgram(dspy.Module):
         return await run_bridged(partial(self.answer, memory, query, pending))
 
     def _answer_from(self, recalled: Recalled, memory: Memory) -> dspy.Prediction:
-        """Return the task's outputs, with the context and the memory beside them."""
+        """Answer a query from what was recalled for it; the prediction has context and memory too.
+
+        Args:
+            recalled: The query, and what the method recalled for it.
+            memory: The memory, which is only passed on.
+        """
+        # The embedding model of the method also helps predictors to choose demos for their prompts.
         with program_context(demo_embedder=semantic_embedder(self.method.embedder)):
             outputs = self.task(context=recalled.context, query=recalled.query)
         return dspy.Prediction(
@@ -196,11 +209,12 @@ class MemoryProgram(dspy.Module):
         )
 
     def history_before(self, history: History, recent: Sequence[Item] = ()) -> History:
-        """Return what is remembered before a question: the history, with `recent` if it is written.
+        """Return the history whose memory a question is asked of.
 
         Args:
             history: The past.
-            recent: Items that came after it.
+            recent: Items that came after it. They are appended if the method writes such items into
+                the memory (`Writer.recent_mode`) and the task wants them remembered.
         """
         if not recent or self._recent_mode != "written":
             return history
@@ -208,13 +222,16 @@ class MemoryProgram(dspy.Module):
 
     @property
     def _recent_mode(self) -> RecentItems:
-        """What becomes of items after the history; tasks that only show them leave them out."""
+        """Whether items after the history are written, searched as raw turns, or left out.
+
+        The writer decides; but a task that only shows them has them left out of the memory.
+        """
         if not self.task.remembers_recent:
             return "left out"
         return self.method.writer.recent_mode
 
     def _pending(self, new_items: Sequence[Item]) -> PendingItems | None:
-        """Return the items after the memory that are searched as raw turns; None if there are none.
+        """Return new items as pending ones if they are to be searched as raw turns, else None.
 
         Args:
             new_items: Items that came after the end of the memory.
@@ -228,19 +245,24 @@ class MemoryProgram(dspy.Module):
         return self.history_before(example.history, tuple(example.get("recent") or ()))
 
     def query_of(self, example: dspy.Example, history: History | None = None) -> Query:
-        """Return the query of a benchmark's example.
+        """Return the query of a benchmark's example, as `forward` would make it.
 
         Args:
             example: The example.
-            history: Another history than its own to ask about, e.g. the beginning of it.
+            history: The history to ask about, e.g. the beginning of the example's; None takes the
+                example's history.
         """
+        # The inputs of an example are those of `forward`. What is left are the fields of the task.
         fields = dict(example.inputs().items())
         fields.pop("evidence_ids", None)
         example_history = fields.pop("history")
         recent = tuple(fields.pop("recent", None) or ())
+
+        # A history that is passed is taken as it is, with the recent items after it.
         if history is not None:
             return self.task.query(fields, history.items, recent, history.speakers)
 
+        # Recent items that are written into the memory belong to the past, and are not new.
         past = self.history_before(example_history, recent)
         new_items = () if self._recent_mode == "written" else recent
         return self.task.query(fields, past.items, new_items, past.speakers)
@@ -267,14 +289,18 @@ class MemoryProgram(dspy.Module):
         return dspy.settings.adapter or self._adapter
 
     def _writing_context(self) -> AbstractContextManager[None]:
-        """Let the block write memories under the model and the adapter that write them."""
+        """Set the model and the adapter that write memories, for the block.
+
+        While an optimizer tunes the reading of memories only, the model is the one of its start.
+        """
         lm = self._staging.writing_lm or dspy.settings.lm
         return dspy.context(lm=lm, adapter=self.current_adapter())
 
     def count_missing(self, histories: Iterable[History]) -> int:
-        """Return how many items `remember` would have to write, or read from a store.
+        """Return how many items of some histories are in no memory of this process yet.
 
-        That is 0 if the method writes without a model.
+        These are the items that `remember` would write, or read from a store. The result is 0 for a
+        method that writes without a model.
         """
         with self._writing_context():
             return self.cache.count_missing(self.method.writer, histories)
@@ -293,34 +319,43 @@ class MemoryProgram(dspy.Module):
                 named is opened once per program.
             user: Any text that names the user.
             tenant: Keeps the users of several customers apart.
-            lm: The language model, or its name; that of `dspy.settings` at the time of each call if
-                None.
+            lm: The language model, or its name. None takes the model that `dspy.settings` has at
+                the time of each call.
 
         Raises:
             UserError: The user, tenant or store is no valid name.
             StoreError: The store cannot be opened.
         """
-        # Programs know no stores: the package says who keeps their memories.
+        # Imported here, since `programs` must not depend on the room that serves memories.
         from .. import UserMemory
 
         return UserMemory.of(self, store, user, tenant, lm)
 
     def writer_names(self) -> frozenset[str]:
-        """Return the names, in `all_predictors`, of the predictors that write memories."""
-        writers = {id(predictor) for predictor in self.method.writer.predictors_below().values()}
+        """Return the names of the predictors that write memories, as `all_predictors` has them."""
+        writing_ids = {
+            id(predictor) for predictor in self.method.writer.predictors_below().values()
+        }
         predictors = self.all_predictors().items()
-        return frozenset(name for name, predictor in predictors if id(predictor) in writers)
+        return frozenset(name for name, predictor in predictors if id(predictor) in writing_ids)
 
     def named_parameters(self) -> list[tuple[str, Any]]:
-        """Return the parameters that an optimizer may change: all but the frozen ones."""
+        """Return the parameters that an optimizer may change: all but those that are frozen.
+
+        DSPy's optimizers see a program through this method.
+        """
         frozen = self._staging.frozen_predictors
         parameters = super().named_parameters()
         return [(name, parameter) for name, parameter in parameters if name not in frozen]
 
     def staged(self, stage: Stage) -> MemoryProgram:
-        """Return a copy whose predictors of the other stage are hidden from optimizers.
+        """Return a copy for an optimizer, which sees the predictors of one stage only.
 
-        `with_prompts_of` takes what the optimizer returns back into a whole program.
+        Args:
+            stage: "read", "write" or "all". The predictors of the other stage are hidden.
+
+        Returns:
+            The copy. When it has been optimized, `with_prompts_of` makes a whole program of it.
 
         Raises:
             UserError: The stage has no predictor to tune.
@@ -334,20 +369,23 @@ class MemoryProgram(dspy.Module):
         return student
 
     def with_prompts_of(self, tuned: MemoryProgram) -> MemoryProgram:
-        """Return a copy whose predictors ask as those of `tuned` do.
+        """Return a copy of this program with the prompts of another copy.
 
-        Nothing else of it is taken along: optimizers hide predictors, bind models, and leave marks
-        and logs.
+        Optimizers also hide predictors of the program that they change, bind models to it and leave
+        marks. None of that is taken over.
 
         Args:
-            tuned: A copy of this program that an optimizer changed.
+            tuned: A copy of this program that an optimizer has changed.
         """
         new = copy.deepcopy(self)
         copy_prompts(tuned.all_predictors(), new.all_predictors())
         return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MemoryProgram:
-        """Return a copy whose predictors have signature classes of their own."""
+        """Return a copy whose predictors share no signature class with this program.
+
+        Some optimizers of DSPy edit signature classes in place.
+        """
         new = self.__class__.__new__(self.__class__)
         memo[id(self)] = new
         for name, value in self.__dict__.items():
@@ -360,7 +398,7 @@ class MemoryProgram(dspy.Module):
 def _check_signatures_differ(predictors: Mapping[str, dspy.Predict]) -> None:
     """Raise a UserError if two predictors have equal signatures.
 
-    GEPA and GRPO find a predictor by its signature.
+    DSPy's GEPA and GRPO tell the predictors of a program apart by their signatures.
     """
     for (name, predictor), (other_name, other) in combinations(predictors.items(), 2):
         if signature_of(predictor).equals(signature_of(other)):

@@ -11,17 +11,17 @@ from .state import PredictorState
 
 
 def prompts_text(states: Mapping[str, PredictorState]) -> str:
-    """Return everything that the predictors of a program are asked with.
+    """Return the prompts of a program as one text that people can read.
 
     Args:
-        states: Their states by name, as `manifest.read_states` returns those of a saved program.
+        states: What is saved of each predictor, by its name (`manifest.read_states`).
     """
     sections = [_predictor_text(name, state) for name, state in states.items()]
     return "\n\n".join(sections) + "\n"
 
 
 def _predictor_text(name: str, state: PredictorState) -> str:
-    """Return name, instructions, fields, settings and demos of one predictor."""
+    """Return the name, instructions, fields, settings and demos of one predictor as text."""
     lines = [name, "=" * len(name), "", state.instructions, ""]
     for field in state.fields:
         lines.append(f"{field.kind} {field.name} ({field.type}): {field.desc}")
@@ -32,6 +32,7 @@ def _predictor_text(name: str, state: PredictorState) -> str:
 
     for number, demo in enumerate(state.demos, 1):
         title = f"Demo {number} of {len(state.demos)}"
+        # Other demos are labelled examples of the training set.
         if demo.get(AUGMENTED):
             title += ", made by the program"
         lines.extend(["", title, "-" * len(title)])
@@ -40,14 +41,20 @@ def _predictor_text(name: str, state: PredictorState) -> str:
 
 
 def _settings_text(state: PredictorState) -> str:
-    """Return the settings that have a value, e.g. "temperature = 0.7, nearest = 4"."""
+    """Return the settings of a predictor as text, e.g. "temperature = 0.7, nearest = 4".
+
+    Settings without a value are left out.
+    """
     settings = {**state.config, **state.decisions, "nearest": state.nearest}
-    parts = [f"{name} = {_as_text(value)}" for name, value in settings.items() if value is not None]
+    parts: list[str] = []
+    for name, value in settings.items():
+        if value is not None:
+            parts.append(f"{name} = {_as_text(value)}")
     return ", ".join(parts)
 
 
 def _demo_lines(state: PredictorState, demo: Mapping[str, Any]) -> list[str]:
-    """Return a line for every field that the demo has, in the order of the fields."""
+    """Return a demo as lines of the form "name: value", in the order of the predictor's fields."""
     lines: list[str] = []
     for field in state.fields:
         if field.name in demo:

@@ -83,10 +83,11 @@ class Reader(Component, Generic[MemoryT]):
     def nearest(self, memory: MemoryT, query: Query, k: int) -> list[Hit]:
         """Return the `k` best hits of `search` for a query.
 
-        A recorder may ask for a longer ranking, which is searched and recorded at the same time.
+        Evaluation looks at longer rankings than a program needs. So while it records, more hits are
+        searched, and the recorder gets all of them.
         """
-        recorder = current_program_context().recorder if self.is_search_free else None
-        if recorder is None:
+        recorder = current_program_context().recorder
+        if recorder is None or not self.is_search_free:
             return self.search(memory, [query.search_text], k)[0]
 
         depth = max(k, recorder.ranking_depth)
@@ -99,27 +100,30 @@ class Reader(Component, Generic[MemoryT]):
         return memory.entries()
 
     def with_edits(self, memory: MemoryT, edits: EntryEdits) -> MemoryT:
-        """Return the memory with the user's edits of its entries.
+        """Return the memory in which entries are as its user has edited or deleted them.
 
-        All that `entries` gives and `recall` shows must be edited. The default edits every field
-        that is a tuple of entries, or of the `parts` that entries are made of. An entry without
-        edits may be any equal entry.
+        All that `entries` returns and `recall` shows must be edited. This default edits every field
+        of the memory that is a tuple of entries, or of the `parts` that entries are made of. What
+        is not edited has to be equal, but need not be the same object.
 
         Args:
-            memory: A finalized memory; the result is only read.
-            edits: Says what is left of an entry.
+            memory: A finalized memory. It stays as it is, and no writer goes on with the result.
+            edits: The user's edits.
         """
-        entry_types = (Entry, *{type(part) for part in memory.parts()})
+        part_types = {type(part) for part in memory.parts()}
+        entry_types = (Entry, *part_types)
         edited_fields: dict[str, Sequence[Any]] = {}
+        # A pydantic model yields the names and values of its fields.
         for name, value in memory:
             if isinstance(value, tuple) and all(isinstance(part, entry_types) for part in value):
                 edited_fields[name] = edits.amended_parts(value, memory.entry, memory.with_text)
         return memory.model_copy(update=edited_fields)
 
     def fallback(self, memory: MemoryT, query: Query) -> Iterable[Hit]:
-        """Return what is shown where `recall` finds nothing; the first `FEW` hits count.
+        """Return what is shown where `recall` finds nothing that may answer: the newest entries.
 
-        "Where do I live?" shares no word with "I moved to Lisbon".
+        "Where do I live?" shares no word with "I moved to Lisbon". Only the first
+        `_fallback.MAX_FALLBACK_HITS` hits are shown.
         """
         return (entry.hit() for entry in reversed(memory.entries()))
 
@@ -139,7 +143,7 @@ class EntryReader(Reader[MemoryT]):
         k: Entries recalled per query.
         min_score: Lowest score of a hit; the lowest cosine where there is an embedder.
         embedder: Turns texts into vectors.
-        indexes: Indexes to share with the writer; its own if None.
+        indexes: Indexes to share with the writer; new ones if None.
         hybrid: Whether BM25 and cosine are added (`memory.index`), where there is an embedder.
         settings: The settings of a subclass that has others; `k`, `min_score` and `hybrid` if None.
     """
@@ -153,8 +157,9 @@ class EntryReader(Reader[MemoryT]):
         hybrid: bool = False,
         settings: Settings | None = None,
     ) -> None:
-        own_settings = EntryReaderSettings(k=k, min_score=min_score, hybrid=hybrid)
-        super().__init__(settings or own_settings)
+        if settings is None:
+            settings = EntryReaderSettings(k=k, min_score=min_score, hybrid=hybrid)
+        super().__init__(settings)
         self.k = k
         self.min_score = min_score
         self.hybrid = hybrid

@@ -18,7 +18,7 @@ class Recalled(NamedTuple):
     """Turns that are not in the memory."""
 
     def full_context(self) -> Context:
-        """Return the context with the raw turns after its own hits."""
+        """Return the context with the raw turns as further hits at its end."""
         if not self.raw_turns:
             return self.context
         return self.context.model_copy(update={"hits": (*self.context.hits, *self.raw_turns)})

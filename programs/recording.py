@@ -46,19 +46,26 @@ class ExternalError(Exception):
 
 
 def failure_of(where: str, error: BaseException) -> Failure:
-    """Return the failure that stands for an error in tables."""
+    """Return an error as a failure, which methods record instead of raising it.
+
+    Args:
+        where: What failed, e.g. the name of a predictor.
+        error: The error.
+    """
     kind = failure_kind(error)
     message = one_line(error, MAX_ERROR_LENGTH)
+    # Any other error is probably a mistake in code, which its class and its place help to find.
     if kind == "error" and not isinstance(error, ExternalError):
         message = f"{type(error).__name__}: {message}{user_code_location(error)}"
     return Failure(kind=kind, where=where, message=message)
 
 
 def user_code_location(error: BaseException | None) -> str:
-    """Return where in the user's code an error was raised, such as " (mine.py:12)".
+    """Return the innermost line of the user's own code that led to an error: " (mine.py:12)".
 
-    It is empty if the error was not raised there.
+    The result is "" if no code of the user's is involved.
     """
+    # An error of ours may have been raised because of one in the user's code.
     while error is not None:
         frames = list(traceback.walk_tb(error.__traceback__))
         for frame, line in reversed(frames):
@@ -69,7 +76,10 @@ def user_code_location(error: BaseException | None) -> str:
 
 
 def _is_user_code(frame: FrameType) -> bool:
-    """Return whether a frame runs a file that is neither ours nor installed."""
+    """Return whether a frame of a traceback runs the user's code.
+
+    That is a Python file that belongs neither to Mempiler, nor to Python or an installed package.
+    """
     package = frame.f_globals.get("__name__", "").partition(".")[0]
     file = Path(frame.f_code.co_filename)
     if package == _PACKAGE or file.suffix != ".py":
@@ -79,39 +89,51 @@ def _is_user_code(frame: FrameType) -> bool:
 
 @contextmanager
 def recording(keep_completions: bool = False, ranking_depth: int = 0) -> Generator[CallRecorder]:
-    """Record every predictor call and failure of the block.
+    """Record every call of a predictor and every failure in the block.
+
+    The recorder is yielded. A recording around the block gets nothing of what happens in it.
 
     Args:
-        keep_completions: Whether raw completions are kept.
-        ranking_depth: How many hits of a plain search are wanted.
+        keep_completions: Whether the texts of the model's answers are kept as they came.
+        ranking_depth: How many hits of a search are recorded, if more than the program recalls.
     """
     recorder = CallRecorder(keep_completions, ranking_depth)
     try:
         with (
             program_context(recorder=recorder, running_call=None, call_order=CallOrder()),
+            # A recording around this one may listen to calls of models; it must not hear these.
             call_context(on_call=None),
         ):
             yield recorder
     finally:
+        # Concurrent calls have ended in any order.
         recorder.sort()
 
 
 @contextmanager
 def record_call(predictor: Any, inputs: dict[str, Any]) -> Generator[PredictorCall]:
-    """Record one call of a predictor, which is made in the block.
+    """Record one call of a predictor, which the code in the block makes.
 
-    The meter of the language model counts how the call ended, even while nothing records.
+    The record is yielded; the block adds the prediction to it. Whether something records or not,
+    the meter of the language model counts how the call ended.
+
+    Args:
+        predictor: The predictor.
+        inputs: The arguments of the call.
 
     Raises:
         UserError: No language model is set.
     """
     call_order = current_program_context().call_order
+    # Calls are only numbered while something records.
     order = () if call_order is None else call_order.next_position()
     call = PredictorCall(predictor, dict(inputs), order=order)
+
+    # As DSPy chooses the model: that of the call, of the predictor, or of the settings.
     lm = call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm
     try:
         with program_context(running_call=call), _record_in_current(call):
-            # Checked inside the recording, so that it holds what would have been asked.
+            # Checked while the call is recorded, so that the recording shows what was to be asked.
             if lm is None:
                 raise UserError(
                     "no language model: pass lm=dspy.LM(...), or call dspy.configure(lm=...)"
@@ -119,7 +141,8 @@ def record_call(predictor: Any, inputs: dict[str, Any]) -> Generator[PredictorCa
             yield call
     except Exception as error:
         _hide_secrets(lm, error)
-        _note_error(call, error)
+        _set_error(call, error)
+        # An error of the code says nothing about the model, so it is not counted.
         if call.failed:
             _count_answer(lm, call)
         raise
@@ -128,27 +151,40 @@ def record_call(predictor: Any, inputs: dict[str, Any]) -> Generator[PredictorCa
 
 @contextmanager
 def _record_in_current(call: PredictorCall) -> Generator[None]:
-    """Add a call to the current recording, with what the block uses."""
+    """Add a call to the current recording, and measure the usage of the block for it.
+
+    Usage is model calls, tokens, cost and time. Without a recording, nothing happens.
+    """
     recorder = current_program_context().recorder
     if recorder is None:
         yield
         return
-
     recorder.calls.append(call)
-    listener = call.add_completions if recorder.keep_completions else current_context().on_call
+
+    # The listener is called with every answer of a model. It stays the same unless the answers are
+    # to be kept with this call.
+    listener = current_context().on_call
+    if recorder.keep_completions:
+        listener = call.add_completions
+
     try:
         with measure_usage() as tracker, call_context(on_call=listener):
+            # A call that fails has used something too.
             try:
                 yield
             finally:
                 call.usage = tracker.usage
     finally:
-        # The block around the call used it too. Its clock runs already.
+        # What is measured here is hidden from a measurement around it, so it is added there by
+        # hand. Its seconds are left out: the outer measurement has a clock that runs all the time.
         record_usage(replace(call.usage, seconds=0.0))
 
 
-def _note_error(call: PredictorCall, error: Exception) -> None:
-    """Keep why a call failed; an error of ours or of the user's code is no failure of the model."""
+def _set_error(call: PredictorCall, error: Exception) -> None:
+    """Record why a call failed.
+
+    The call counts as failed only if the model is to blame, and not for an error in the code.
+    """
     kind = failure_kind(error)
     call.error = one_line(error, MAX_ERROR_LENGTH) or type(error).__name__
     if kind != "error":
@@ -157,14 +193,20 @@ def _note_error(call: PredictorCall, error: Exception) -> None:
 
 
 def _count_answer(lm: dspy.BaseLM | None, call: PredictorCall) -> None:
-    """Tell the meter of the language model how a call ended, if it has one."""
+    """Count in the meter of a language model how a call ended.
+
+    Models that the user made have no meter, so nothing is counted for them.
+    """
     meter = getattr(lm, "meter", None)
     if meter is not None:
         meter.add_answer(call.predictor.label, call.outcome, call.fault_counts)
 
 
 def _hide_secrets(lm: dspy.BaseLM | None, error: Exception) -> None:
-    """Remove keys from an error: a model that the user made repeats what its server says."""
+    """Remove API keys from the message of an error.
+
+    A server may repeat a key in its answer, and a model that the user made raises that as it is.
+    """
     secrets = [*secrets_of_settings(getattr(lm, "kwargs", {})), *secrets_of_environment()]
     Secrets(secrets).hide_in_error(error)
 
@@ -184,10 +226,10 @@ def record_rejected(predictor: Any, count: int) -> None:
 
 
 def record_retry(fault: FailureKind) -> None:
-    """Record in the running call that its answer is asked for again.
+    """Record for the predictor call that is running that its answer is asked for once more.
 
     Args:
-        fault: What was wrong with the answer.
+        fault: What was wrong with the first answer.
     """
     call = current_program_context().running_call
     if call is not None:
@@ -196,7 +238,10 @@ def record_retry(fault: FailureKind) -> None:
 
 
 def record_faults(faults: Iterable[str]) -> None:
-    """Record in the running call what was wrong with an answer that could be read all the same."""
+    """Record for the predictor call that is running what was wrong with its answer.
+
+    The answer could be read all the same, after repairs.
+    """
     call = current_program_context().running_call
     if call is not None:
         call.fault_counts.update(faults)

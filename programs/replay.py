@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 
@@ -25,42 +25,58 @@ REPLAY_LIMIT = 8
 """Most calls that are replayed per predictor and question."""
 
 
+class _CallPlace(NamedTuple):
+    """Where a call stands among all write calls of a memory. Places compare in writing order."""
+
+    memory_position: int
+    call_number: int
+
+
 def replay_write_calls(
     writer: Writer[Any], cached: CachedMemory, recalled: Context, evidence_ids: Sequence[str]
 ) -> None:
-    """Append the write calls that mattered for a question to the trace of the current context.
+    """Append the calls that wrote what a question is answered from to DSPy's current trace.
 
-    Nothing happens where no optimizer listens: without a trace, or with the trace of the whole
-    process that plain evaluation uses.
+    An optimizer of writing prompts learns from the trace of each question. But a memory is written
+    once for many questions and outside of their traces, so its calls have to be added.
 
     Args:
-        writer: The writer whose predictors the calls are bound to.
+        writer: The writer; the calls are traced as calls of its predictors.
         cached: The memory that the question was asked of.
         recalled: What was recalled for the question.
-        evidence_ids: Ids of the gold evidence. If there are any, only calls that saw these turns
-            are replayed, since a context may rest on half of all sessions; otherwise the calls
-            behind the best hits are.
+        evidence_ids: Ids of the turns that hold the answer. If they are known, only calls that saw
+            one of these turns are added. Otherwise the turns behind the recalled hits count, which
+            may be those of half of all sessions.
     """
+    # No optimizer reads the trace of the whole process, which plain evaluation runs under.
     trace = dspy.settings.trace
     if trace is None or trace is _process_wide_trace():
         return
 
+    turn_ids = evidence_ids or recalled.sources
+    calls = _relevant_calls(cached, turn_ids)
+
     predictors = writer.predictors_below()
     room = max(0, dspy.settings.max_trace_size - len(trace))
-    for call in _relevant_calls(cached, evidence_ids or recalled.sources)[:room]:
-        # Inputs are copied: SIMBA shortens them in place.
+    for call in calls[:room]:
+        # A copy of the inputs, since DSPy's SIMBA shortens them in place.
         trace.append((predictors[call.predictor], dict(call.inputs), call.prediction))
 
 
 def inputs_contain_turn(inputs: dict[str, Any], turn_id: str) -> bool:
-    """Return whether a turn id is in the inputs of a call.
+    """Return whether a call was asked about a turn: whether its inputs contain the turn's id.
 
-    Inputs called `earlier...` are context alone, and do not count.
+    Args:
+        inputs: The inputs of the call by name.
+        turn_id: The id, e.g. "D1:3".
     """
+    # An input such as `earlier_turns` is context, and not what the call is asked about.
     relevant_inputs: dict[str, Any] = {}
     for name, value in inputs.items():
         if not name.startswith("earlier"):
             relevant_inputs[name] = value
+
+    # The id is no part of a longer one: "D1:3" is not in "D1:30" or "D1:3:2".
     text = json.dumps(relevant_inputs, default=jsonable, ensure_ascii=False)
     return re.search(rf"(?<![\w:]){re.escape(turn_id)}(?![\w:])", text) is not None
 
@@ -68,34 +84,46 @@ def inputs_contain_turn(inputs: dict[str, Any], turn_id: str) -> bool:
 def _process_wide_trace() -> Any:
     """Return the trace of DSPy's settings for the whole process.
 
-    No `dspy.context` is in force in an empty context.
+    It is read in an empty context, where no `dspy.context` block changes the settings.
     """
     return contextvars.Context().run(lambda: dspy.settings.trace)
 
 
 def _relevant_calls(cached: CachedMemory, turn_ids: Sequence[str]) -> list[WriteCall]:
-    """Return the calls that saw one of the turns, in writing order.
+    """Return the calls whose inputs contain one of the turns, in writing order.
 
-    There are at most REPLAY_LIMIT per predictor. Where no call saw a turn, the last calls count.
+    At most `REPLAY_LIMIT` calls per predictor are returned. If no call saw any of the turns, the
+    last calls that wrote into the memory are returned.
+
+    Args:
+        cached: The memory that the calls wrote.
+        turn_ids: Ids of the turns, the most important ones first.
     """
     memories = cached.ancestors()
     position_of_turn = _positions_of_turns(memories)
-    calls_by_place: dict[tuple[int, int], WriteCall] = {}
+    calls_by_place: dict[_CallPlace, WriteCall] = {}
     calls_per_predictor = Counter[str]()
     for turn_id in turn_ids:
         if turn_id not in position_of_turn:
             continue
+
+        # The turn may have been written later than it was added.
         position = _next_with_calls(memories, position_of_turn[turn_id])
         for number, call in enumerate(memories[position].write_calls):
-            place = (position, number)
+            place = _CallPlace(position, number)
             if place in calls_by_place or calls_per_predictor[call.predictor] >= REPLAY_LIMIT:
                 continue
             if inputs_contain_turn(call.inputs, turn_id):
                 calls_per_predictor[call.predictor] += 1
                 calls_by_place[place] = call
 
-    if calls_by_place:
-        return [calls_by_place[place] for place in sorted(calls_by_place)]
+    if not calls_by_place:
+        return _last_calls(memories)
+    return [calls_by_place[place] for place in sorted(calls_by_place)]
+
+
+def _last_calls(memories: Sequence[CachedMemory]) -> list[WriteCall]:
+    """Return the calls of the last memory that took any, at most `REPLAY_LIMIT`."""
     for memory in reversed(memories):
         if memory.write_calls:
             return list(memory.write_calls[-REPLAY_LIMIT:])
@@ -103,20 +131,29 @@ def _relevant_calls(cached: CachedMemory, turn_ids: Sequence[str]) -> list[Write
 
 
 def _positions_of_turns(memories: Sequence[CachedMemory]) -> dict[str, int]:
-    """Return by turn id the position of the last memory whose item has the turn."""
+    """Return by turn id the position of the memory into which the turn was written.
+
+    Args:
+        memories: The memories after each item of a history, in order.
+    """
     positions: dict[str, int] = {}
     for position, memory in enumerate(memories):
+        # The empty memory and the finalized one have no item.
         if memory.item is None:
             continue
+
+        # If two items have a turn of the same id, the later one counts.
         for turn in memory.item.turns:
             positions[turn.id] = position
     return positions
 
 
 def _next_with_calls(memories: Sequence[CachedMemory], start: int) -> int:
-    """Return the position of the first memory from `start` on that took a call, else `start`.
+    """Return the position of the first memory, from `start` on, that took a call to write.
 
-    Writers that wait for several sessions write them with the last one, or when they finalize.
+    Some writers wait for several sessions and then write them together, or when they finalize. So
+    the call that wrote a turn may belong to a later item. Without such a memory, `start` is
+    returned.
     """
     for position in range(start, len(memories)):
         if memories[position].write_calls:

@@ -26,45 +26,56 @@ MAX_ATTEMPTS = 2
 def retry_failed(
     writer: Writer[MemoryT, Any], memory: MemoryT, max_attempts: int = MAX_ATTEMPTS
 ) -> MemoryT:
-    """Return the memory after one more attempt at its failed items, in halves.
+    """Return the memory after one more attempt to write its failed items.
 
-    Items that had `max_attempts` are kept as they are.
+    Each item is written in two halves, since its prompt may have been too long for the model.
+
+    Args:
+        writer: The writer.
+        memory: The memory, with its failed items beside it.
+        max_attempts: Items that were tried so often stay failed, and are not tried again.
     """
-    exhausted = [failed for failed in memory.failed_items if failed.attempts >= max_attempts]
     retryable = [failed for failed in memory.failed_items if failed.attempts < max_attempts]
+    still_failed = [failed for failed in memory.failed_items if failed.attempts >= max_attempts]
     if not retryable:
         return memory
 
-    still_failed = exhausted
+    # Writers only get memories without failed items.
     memory = without_failed(memory)
     for failed in retryable:
         for half in failed.halves():
-            update = checked(writer.update_with_part(memory, writer.preprocess(half)), writer)
-            still_failed.extend(_as_failed(update.failed_items, attempts=failed.attempts + 1))
+            update = writer.update_with_part(memory, writer.preprocess(half))
+            update = check_update(update, writer)
             memory = update.memory
+            still_failed.extend(_as_failed(update.failed_items, attempts=failed.attempts + 1))
     return memory.replace(failed_items=tuple(still_failed))
 
 
 def without_failed(memory: MemoryT) -> MemoryT:
-    """Return the memory as if everything had been written."""
+    """Return the memory without its failed items."""
     if not memory.failed_items:
         return memory
     return memory.replace(failed_items=())
 
 
 def with_failed(update: Update[MemoryT], earlier: Iterable[FailedItem] = ()) -> MemoryT:
-    """Return the memory of an update with what failed beside it, after what failed earlier."""
+    """Return the memory of an update, with all failed items beside it.
+
+    Args:
+        update: What a writer returned: a memory, and the items that it could not write.
+        earlier: Items that had failed before.
+    """
     failed_items = (*earlier, *_as_failed(update.failed_items))
     if not failed_items:
         return update.memory
     return update.memory.replace(failed_items=failed_items)
 
 
-def checked(update: Update[MemoryT], writer: Writer[MemoryT, Any]) -> Update[MemoryT]:
-    """Return what a writer returned.
+def check_update(update: Update[MemoryT], writer: Writer[MemoryT, Any]) -> Update[MemoryT]:
+    """Return the update that a writer's hook returned, if it is one.
 
     Raises:
-        UserError: It is not an `Update`.
+        UserError: The hook returned something else, e.g. the memory alone.
     """
     if not isinstance(update, Update):
         raise UserError(
@@ -75,11 +86,15 @@ def checked(update: Update[MemoryT], writer: Writer[MemoryT, Any]) -> Update[Mem
 
 
 def _as_failed(items: Iterable[Item], attempts: int = 1) -> list[FailedItem]:
-    """Return failed items of those items in which something is said."""
+    """Return items that could not be written as failed items, with the number of attempts.
+
+    Turns without a text or a caption are dropped: there is nothing in them to write.
+    """
     failed_items: list[FailedItem] = []
     for item in items:
         spoken_ids = [turn.id for turn in item.spoken]
         if spoken_ids:
+            # The type of failed items names all kinds of items, and pyright knows their base only.
             spoken_part = cast("AnyItem", item.select_turns(spoken_ids))
             failed_items.append(FailedItem(item=spoken_part, attempts=attempts))
     return failed_items

@@ -51,6 +51,11 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_deprecated(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Leave out retired settings if their value describes what happens today anyway.
+
+        Programs that earlier versions have saved may still name them. With another value, a retired
+        setting is refused like an unknown one.
+        """
         current: dict[str, Any] = {}
         for name, value in values.items():
             is_deprecated = name in cls.deprecated and cls.deprecated[name] == value
@@ -67,8 +72,10 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _check_saveable(self) -> Self:
+        """Raise a UserError if a setting has a value that JSON cannot hold."""
         for name in self.model_fields_set:
             try:
+                # One setting at a time, so that the message can name it.
                 self.model_dump_json(include={name})
             except PydanticSerializationError:
                 value = getattr(self, name)
@@ -80,7 +87,11 @@ class Settings(BaseModel):
 
     @classmethod
     def from_values(cls, name: str, values: Mapping[str, Any]) -> Self:
-        """Return the settings of the method or task called `name`; defaults fill the gaps.
+        """Return the settings with some values; all others have their defaults.
+
+        Args:
+            name: The name of the method or task, for errors.
+            values: The values by name, as `--set` or a saved program has them.
 
         Raises:
             UserError: There is no such setting, or a value is out of its range.
@@ -90,17 +101,26 @@ class Settings(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
 
-        # Raised outside the except block, so that pydantic's report is not shown beside it.
+        # Raised outside of the `except` block: there, Python would show pydantic's report too.
         raise UserError(cls._describe_error(name, first))
 
     @classmethod
     def _describe_error(cls, name: str, error: ErrorDetails) -> str:
-        owner = f"{cls.kind} {name!r}"
-        setting = str(error["loc"][0]) if error["loc"] else ""
-        if error["type"] == "extra_forbidden":
-            known = [f"{known}={field.default}" for known, field in cls.model_fields.items()]
-            return f"{owner} has no setting {setting!r}; it has: {', '.join(known) or 'none'}"
+        """Return what is wrong with a setting in one line, with its range and its default.
 
+        Args:
+            name: The name of the method or task.
+            error: What pydantic reports.
+        """
+        owner = f"{cls.kind} {name!r}"
+        # An error that concerns several settings has no location.
+        setting = str(error["loc"][0]) if error["loc"] else ""
+
+        if error["type"] == "extra_forbidden":
+            defaults = [f"{known}={field.default}" for known, field in cls.model_fields.items()]
+            return f"{owner} has no setting {setting!r}; it has: {', '.join(defaults) or 'none'}"
+
+        # As the end of a sentence, without pydantic's prefix for errors of validators.
         message = error["msg"].removeprefix("Value error, ").replace("Input", "input")
         if not setting:
             return f"{owner}: {message}"
@@ -112,9 +132,10 @@ class Settings(BaseModel):
         return f"{owner}: {setting} = {error['input']!r}: {message} ({hint})"
 
     def restrict_to(self, settings_class: type[SettingsT]) -> SettingsT:
-        """Return those of the settings that `settings_class` has too.
+        """Return an object of `settings_class`, with the values that its settings have here.
 
-        A writer is made with its own settings only, since they decide the key of its memories.
+        A method has settings for its writer and its reader. The writer gets only those that it
+        reads, since all settings of a writer are part of the key of its memories.
         """
         shared = {name: getattr(self, name) for name in settings_class.model_fields}
         return settings_class.model_validate(shared)

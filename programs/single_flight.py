@@ -13,7 +13,6 @@ from asyncio import CancelledError
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, TypeVar
@@ -38,13 +37,14 @@ class _Flight(Generic[V]):
     """The thread of the caller that computes."""
 
     def has_value(self) -> bool:
-        """Return whether the value is there."""
+        """Return whether the computation has ended, and without an exception."""
         return self.future.done() and self.future.exception() is None
 
-    def blocks_caller(self) -> bool:
-        """Return whether the running code would keep the computation from ending by waiting for it.
+    def would_deadlock(self) -> bool:
+        """Return whether the computation could never end if the running code waited for it.
 
-        That is so for code that blocks the very event loop whose task computes.
+        That is so if both run in one thread: the computation as a task of the thread's event loop,
+        and the running code as a plain call that blocks the loop. Bridged code does not block it.
         """
         is_same_thread = self.thread == threading.get_ident()
         return is_same_thread and not is_bridged() and not self.future.done()
@@ -72,11 +72,16 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
         self._flights: OrderedDict[K, _Flight[V]] = OrderedDict()
 
     def get_or_compute(self, key: K, compute: Callable[[], V]) -> V:
-        """Return the value of `key`; compute it if nobody else has.
+        """Return the value of a key, which is computed if the map does not have it.
+
+        If another caller computes it at the moment, wait for that value.
+
+        Args:
+            key: The key.
+            compute: Returns the value.
 
         Raises:
-            BaseException: What `compute` raised, in every caller that waited for it. Only if the
-                caller that computed was cancelled, one of the others computes instead.
+            BaseException: What `compute` raised. All callers that wait for the value get it too.
         """
         while True:
             with self._lock:
@@ -85,36 +90,50 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
                 if flight is None:
                     flight = _Flight()
                     self._flights[key] = flight
+                # Values are evicted from the front, so those used last stand at the end.
                 self._flights.move_to_end(key)
 
             if is_first:
                 return self._compute(key, flight.future, compute)
-            if flight.blocks_caller():
+            if flight.would_deadlock():
                 return compute()
-            # Where the caller that computed was cancelled, look again.
-            with suppress(_ComputationCancelledError):
+
+            try:
                 return result_of(flight.future)
+            except _ComputationCancelledError:
+                # The caller that computed was cancelled, which took the key out of the map. Look
+                # again: this caller may be the first now.
+                continue
 
     def _compute(self, key: K, future: Future[V], compute: Callable[[], V]) -> V:
-        """Compute a value, and hand it to all who wait for it."""
+        """Compute a value, and complete the future that other callers wait for.
+
+        If computing fails, they get the exception, and the key is free again.
+        """
         try:
             value = compute()
         except BaseException as error:
             with self._lock:
                 self._flights.pop(key, None)
-            is_cancelled = isinstance(error, CancelledError)
-            future.set_exception(_ComputationCancelledError() if is_cancelled else error)
+            # This caller was cancelled, but those who wait were not.
+            if isinstance(error, CancelledError):
+                future.set_exception(_ComputationCancelledError())
+            else:
+                future.set_exception(error)
             raise
 
         future.set_result(value)
         with self._lock:
             evicted = self._evict()
-        # Released without the lock: a finalizer of a value may run now, and may ask this map.
+        # The values are released here, where the lock is free: finalizers may ask this map.
         del evicted
         return value
 
     def peek(self, key: K) -> V | None:
-        """Return the finished value of `key`, or None while there is none; counts as a use."""
+        """Return the value of a key if it is there, else None; do not wait for it.
+
+        This counts as a use of the value, which keeps it longer.
+        """
         with self._lock:
             flight = self._flights.get(key)
             if flight is None or not flight.has_value():
@@ -123,21 +142,28 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
         return flight.future.result()
 
     def drop(self, is_unwanted: Callable[[K], bool]) -> None:
-        """Remove every finished value whose key is unwanted."""
+        """Remove the values of all keys for which `is_unwanted` returns True.
+
+        Values that are still being computed stay.
+        """
+        # The list keeps the values alive until the lock is free: their finalizers may ask this map.
         dropped: list[_Flight[V]] = []
         with self._lock:
             for key, flight in list(self._flights.items()):
                 if flight.future.done() and is_unwanted(key):
                     dropped.append(self._flights.pop(key))
-        # The values are released here, without the lock.
 
     def _evict(self) -> list[_Flight[V]]:
-        """Remove and return the oldest finished values beyond the capacity; the lock is held."""
+        """Remove the finished values that were used least recently, and return them.
+
+        As many are removed as are beyond the capacity. The caller holds the lock.
+        """
         if self._capacity is None:
             return []
         excess = max(0, len(self._flights) - self._capacity)
 
-        # Stop at the oldest few: a look at all values would make every new one cost more.
+        # A generator, of which only the first few are read: a look at all values of a large map
+        # would make every new value cost more.
         finished = (key for key, flight in self._flights.items() if flight.future.done())
         oldest_keys = list(islice(finished, excess))
         return [self._flights.pop(key) for key in oldest_keys]

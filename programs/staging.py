@@ -41,27 +41,32 @@ class Staging(SharedByCopies):
 
 
 def make_staging(stage: Stage, predictors: Iterable[str], writers: Iterable[str]) -> Staging:
-    """Return the staging for an optimizer that may change the predictors of one stage.
-
-    Frozen writing predictors write under the language model of this moment: an optimizer that
-    samples would otherwise have every memory written anew.
+    """Return which predictors are frozen for an optimizer, and which model writes meanwhile.
 
     Args:
-        stage: The stage.
-        predictors: Names of all predictors.
-        writers: Names of those that write memories.
+        stage: "write" freezes all predictors that do not write memories, "read" those that do, and
+            "all" freezes none.
+        predictors: The names of all predictors.
+        writers: The names of the predictors that write memories.
     """
     if stage == "write":
-        return Staging(stage, frozenset(predictors).difference(writers))
+        return Staging(stage, frozen_predictors=frozenset(predictors).difference(writers))
     if stage == "read":
-        return Staging(stage, frozenset(writers), dspy.settings.lm)
+        # The model of this moment writes. Optimizers set models with other settings to sample, and
+        # every memory would be written anew under each of them.
+        return Staging(stage, frozen_predictors=frozenset(writers), writing_lm=dspy.settings.lm)
     return Staging(stage)
 
 
 def copy_prompts(sources: Mapping[str, dspy.Predict], targets: Mapping[str, dspy.Predict]) -> None:
-    """Let every target ask as the source of the same name does.
+    """Copy the prompts of predictors to the predictors of the same names.
 
-    Instructions, fields, demos and settings are copied. A bound model, marks and logs are not.
+    Copied are instructions, fields, demos and settings, and nothing else that an optimizer may
+    leave in a predictor, such as a model.
+
+    Args:
+        sources: Predictors by name; one for every target.
+        targets: The predictors that get the prompts.
     """
     for name, target in targets.items():
         source = sources[name]
@@ -69,5 +74,6 @@ def copy_prompts(sources: Mapping[str, dspy.Predict], targets: Mapping[str, dspy
         target.demos = list(source.demos)
         target.config = dict(source.config)
         target.fields = dict(source.fields)
+        # How many demos a prompt shows; a plain `dspy.Predict` shows all.
         if isinstance(target, Predictor) and isinstance(source, Predictor):
             target.nearest = source.nearest

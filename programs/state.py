@@ -74,33 +74,38 @@ class ParsedState:
     nearest: int | None
 
     def assign_to(self, predictor: dspy.Predict) -> None:
-        """Let a predictor ask as the state says; settings that the state does not name stay."""
+        """Give a predictor the prompt and the settings of this state.
+
+        Settings of sampling that the state does not name stay as they are.
+        """
         predictor.signature = self.signature
         predictor.demos = self.demos
         predictor.fields = dict(self.decisions)
         predictor.config = {**predictor.config, **self.config}
+        # How many demos a prompt shows; a plain `dspy.Predict` shows all.
         if isinstance(predictor, Predictor):
             predictor.nearest = self.nearest
 
 
 def signature_of(predictor: dspy.Predict) -> type[dspy.Signature]:
-    """Return the signature class of a predictor, with the type that DSPy's annotations lose."""
+    """Return the signature class of a predictor; DSPy declares no type for the attribute."""
     return cast("type[dspy.Signature]", predictor.signature)
 
 
 def copy_signature(predictor: dspy.Predict) -> type[dspy.Signature]:
-    """Return an equal signature class that no other predictor has.
+    """Return a copy of a predictor's signature class, to give to another predictor.
 
-    DSPy's InferRules edits the instructions of a signature class in place.
+    Predictors must not share a class, since DSPy's InferRules edits its instructions in place.
     """
     signature = signature_of(predictor)
     return signature.with_instructions(signature.instructions)
 
 
 def field_states(signature: type[dspy.Signature]) -> list[FieldState]:
-    """Return the fields of a signature in order."""
+    """Return what is saved of each field of a signature, in the order of the fields."""
     states: list[FieldState] = []
     for name, field in signature.fields.items():
+        # DSPy keeps the description and the prefix of a field here. Pydantic allows a function too.
         extra = field.json_schema_extra
         texts: Mapping[str, Any] = extra if isinstance(extra, dict) else {}
         state = FieldState(
@@ -116,16 +121,22 @@ def field_states(signature: type[dspy.Signature]) -> list[FieldState]:
 
 
 def fingerprint(fields: Sequence[FieldState]) -> list[list[str]]:
-    """Return what must not change between saving and loading: name, kind, type and shape."""
+    """Return of each field what has to be the same in a saved program and in the code.
+
+    That is its name, its kind (input or output), its type, and the digest of the type's schema.
+    """
     return [[field.name, field.kind, field.type, field.shape] for field in fields]
 
 
 def own_demos(predictor: dspy.Predict) -> list[dspy.Example]:
-    """Return the demos that a prompt of this predictor shows.
+    """Return those demos of a predictor that its prompts show.
 
-    These are meant for it, and have at least one of its inputs and one of its outputs.
+    Optimizers give one list of demos to all predictors of a program. A prompt shows a demo if it
+    has at least one of the predictor's inputs and one of its outputs, and if it is not reserved for
+    another predictor.
     """
     signature = signature_of(predictor)
+    # A plain `dspy.Predict` has no path.
     path = getattr(predictor, "path", "")
     demos: list[dspy.Example] = []
     for demo in predictor.demos:
@@ -137,13 +148,20 @@ def own_demos(predictor: dspy.Predict) -> list[dspy.Example]:
 
 
 def dump_predictor(predictor: dspy.Predict) -> PredictorState:
-    """Return the state of a predictor; its language model is never part of it.
+    """Return what is saved of a predictor: its prompt and its settings, but no language model.
 
-    What a saved program may not hold is left out: demos with a file, settings other than those of
-    sampling, and decisions that do not fit the fields.
+    A saved program must not decide where requests go. So demos with an image or a file, which may
+    lie at any address, are left out, and so are all settings but those of sampling.
     """
     signature = signature_of(predictor)
-    dumped_demos = [dump_values(signature, demo) for demo in own_demos(predictor)]
+    demos: list[dict[str, Any]] = []
+    for demo in own_demos(predictor):
+        dumped_demo = dump_values(signature, demo)
+        if not names_file(dumped_demo):
+            demos.append(dumped_demo)
+
+    # `fields` of a predictor holds DSPy's decision settings, by the names of fields. DSPy refuses
+    # them if they do not fit the signature, so they are not saved then.
     decisions = dict(predictor.fields)
     if _decisions_error(signature, decisions) is not None:
         decisions = {}
@@ -156,34 +174,37 @@ def dump_predictor(predictor: dspy.Predict) -> PredictorState:
     return PredictorState(
         instructions=signature.instructions,
         fields=field_states(signature),
-        demos=[demo for demo in dumped_demos if not names_file(demo)],
+        demos=demos,
         decisions=decisions,
         config=config,
+        # A plain `dspy.Predict` shows all its demos.
         nearest=getattr(predictor, "nearest", None),
     )
 
 
 def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -> ParsedState:
-    """Check a saved state against the predictor that it is meant for, which stays as it is.
+    """Return a saved state in the types of a predictor, after checking that the two fit.
+
+    The predictor is not changed. Whoever loads a program first parses the states of all predictors
+    and then assigns them, so that an error leaves the program as it was.
 
     Args:
-        predictor: The predictor that is to have the state.
+        predictor: The predictor that is to get the state.
         state: What was saved.
         name: The predictor's name, for errors.
 
-    Returns:
-        The state, which can be assigned once those of all predictors are checked.
-
     Raises:
-        ProgramError: A field differs, a demo does not fit its field's type, or the state holds
-            settings that are none of sampling. The message names the predictor, what was saved
-            and what the code has.
+        ProgramError: The fields are not those of the code, a value of a demo does not fit its
+            field, or a setting is not allowed. The message names the predictor, what was saved and
+            what the code has.
     """
     _check_config(state.config, name)
     _check_fields(state.fields, signature_of(predictor), name)
 
     signature = _with_saved_texts(signature_of(predictor), state)
     demos = [load_values(signature, demo, name) for demo in state.demos]
+
+    # Decisions are settings that DSPy keeps for single fields.
     error = _decisions_error(signature, state.decisions)
     if error is not None:
         raise ProgramError(
@@ -193,7 +214,10 @@ def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -
 
 
 def _check_config(config: Mapping[str, Any], name: str) -> None:
-    """Raise a ProgramError if a saved setting is none of sampling, or out of its bounds."""
+    """Raise a ProgramError if a saved setting is none of sampling, or out of its bounds.
+
+    Other settings, such as an address, would decide where a user's words are sent.
+    """
     for setting, value in config.items():
         reason = sampling_error(setting, value)
         if reason is not None:
@@ -204,13 +228,21 @@ def _check_config(config: Mapping[str, Any], name: str) -> None:
 
 
 def _check_fields(saved: Sequence[FieldState], signature: type[dspy.Signature], name: str) -> None:
-    """Raise a ProgramError if the saved fields are not those of the predictor in the code."""
+    """Raise a ProgramError if saved fields differ from the fields of the signature in the code.
+
+    Args:
+        saved: The saved fields, in order.
+        signature: The predictor's signature in the code.
+        name: The predictor's name, for the error.
+    """
+    # If one side has fewer fields, None stands for each that is missing.
     for saved_field, field in zip_longest(saved, field_states(signature)):
         if _is_same_field(saved_field, field):
             continue
 
         in_code = _describe_field(field)
-        if _describe_field(saved_field) == in_code:
+        if in_code == _describe_field(saved_field):
+            # Name and type are the same. So the type is a model that has other fields now.
             in_code = "of another shape inside"
         raise ProgramError(
             f"predictor {name}: saved field {_describe_field(saved_field)}, "
@@ -220,13 +252,14 @@ def _check_fields(saved: Sequence[FieldState], signature: type[dspy.Signature], 
 
 
 def _is_same_field(saved: FieldState | None, field: FieldState | None) -> bool:
-    """Return whether both are there and agree in what must not change."""
+    """Return whether two fields agree in all that must not change; None is a missing field."""
     if saved is None or field is None:
         return False
     return fingerprint([saved]) == fingerprint([field])
 
 
 def _describe_field(field: FieldState | None) -> str:
+    """Return a field as errors name it, e.g. "'answer' (out, str)"; "none" for a missing field."""
     if field is None:
         return "none"
     return f"{field.name!r} ({field.kind}, {field.type})"
@@ -235,17 +268,20 @@ def _describe_field(field: FieldState | None) -> str:
 def _with_saved_texts(
     signature: type[dspy.Signature], state: PredictorState
 ) -> type[dspy.Signature]:
-    """Return a signature with the saved instructions, and the saved texts of its fields."""
+    """Return a signature with the instructions, descriptions and prefixes of a saved state.
+
+    These are the texts that an optimizer may have rewritten.
+    """
     signature = signature.with_instructions(state.instructions)
     for field in state.fields:
-        # DSPy declares each further argument as a dict, and takes any value.
+        # Typed as `Any`: DSPy's annotation asks for dictionaries, but texts are right.
         texts: Any = {"desc": field.desc, "prefix": field.prefix}
         signature = signature.with_updated_fields(field.name, **texts)
     return signature
 
 
 def _decisions_error(signature: type[dspy.Signature], decisions: dict[str, Any]) -> str | None:
-    """Return why decision settings do not fit a signature; None if they do."""
+    """Return why DSPy's settings per field do not fit a signature; None if they do."""
     try:
         DecisionState(signature, decisions)
     except (ValueError, TypeError, KeyError) as error:
@@ -254,7 +290,10 @@ def _decisions_error(signature: type[dspy.Signature], decisions: dict[str, Any])
 
 
 def _shape_digest(annotation: Any) -> str:
-    """Return a digest of a type's JSON schema."""
+    """Return a digest that changes if a type, or a field inside it, changes.
+
+    Changed descriptions do not count.
+    """
     schema = _without_prose(TypeAdapter(annotation).json_schema())
     text = json.dumps(schema, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_SHAPE_DIGITS]
@@ -269,7 +308,7 @@ def _without_prose(schema: JsonValue) -> JsonValue:
 
     shape: dict[str, JsonValue] = {}
     for name, part in schema.items():
-        # A field of a nested model may be called "title": its schema is no text.
+        # A nested model may have a field called "title". Its value is a schema, not a text.
         is_prose = name in ("title", "description") and isinstance(part, str)
         if not is_prose:
             shape[name] = _without_prose(part)

@@ -31,28 +31,29 @@ MAX_WORKERS = 128
 
 
 def in_order() -> AbstractContextManager[None]:
-    """Run the calls of every gather in the block one after another.
+    """Let every `gather` in the block make its calls one after another.
 
-    That is slower, and independent of timing: an engine that batches concurrent calls rounds
-    differently from batch to batch.
+    That is slower, but the results do not depend on timing: an engine that answers concurrent calls
+    in batches rounds differently from batch to batch.
     """
     return program_context(runs_in_order=True)
 
 
 def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Run calls concurrently and return their results in order.
+    """Make calls at the same time, and return their results in the order of the calls.
 
     Args:
         calls: Functions without arguments that do not depend on one another.
 
     Raises:
-        Exception: The failure of the first call, in call order, that failed. All calls have ended
-            by then. A `CancelledError` that a call raises is a failure like any other.
+        Exception: The exception of the first call, in the order of `calls`, that failed. It is
+            raised after all calls have ended. A `CancelledError` of a call is raised as well.
     """
     if len(calls) < 2:
         return [call() for call in calls]
 
     jobs = _make_jobs(calls)
+    # Inside asyncio, tasks make the calls and no thread has to wait for a model.
     if is_bridged():
         wait_for(_run_in_tasks(jobs))
     elif current_program_context().runs_in_order:
@@ -65,13 +66,14 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
         if job.error is not None:
             raise job.error
     _join_traces(jobs)
+    # Each job has a list with its one result.
     return [job.results[0] for job in jobs]
 
 
 def run_unordered(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
-    """Run calls concurrently, at most `limit` at a time, and yield their results as they come.
+    """Make calls at the same time, at most `limit` at once, and yield results as they come.
 
-    A failure drops the calls that have not begun, and is raised when those in flight have ended.
+    If a call fails, no further call begins. The exception is raised when those that run have ended.
     Closing the generator does not wait for them: threads go on, and tasks are cancelled.
 
     Args:
@@ -79,9 +81,9 @@ def run_unordered(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
         limit: How many run at a time; at least 1.
 
     Raises:
-        Exception: The first failure. A `CancelledError` that a call raises is a failure like any
-            other.
+        Exception: The first exception of a call. A `CancelledError` of a call is raised as well.
     """
+    # Inside asyncio, tasks make the calls and no thread has to wait for a model.
     if is_bridged():
         return _results_of_tasks(calls, limit)
     return _results_of_threads(calls, limit)
@@ -108,45 +110,57 @@ class _Job(Generic[T]):
             self.error = error
 
     async def run_in_task(self) -> None:
-        """Do what `run` does, in a task that has the context of the job.
+        """Make the call in the running task, and keep its result or exception.
+
+        The task must have the context of the job.
 
         Raises:
-            CancelledError: The task was cancelled.
+            CancelledError: The task itself was cancelled.
         """
         try:
             await run_bridged(self._make_call)
         except asyncio.CancelledError as error:
             if _is_cancelled():
                 raise
+            # Something inside the call was cancelled, which is a failure of the call.
             self.error = error
         except Exception as error:
             self.error = error
 
     def _make_call(self) -> None:
+        """Make the call, with a trace and a numbering of model calls of its own."""
         with program_context(call_order=self.call_order), dspy.context(trace=self.trace):
             self.results.append(self.call())
 
 
 def _make_jobs(calls: Sequence[Callable[[], T]]) -> list[_Job[T]]:
-    """Return a job per call, each with its own context, trace and call order."""
+    """Return a job for each call, with a copy of the caller's context and a trace of its own.
+
+    While a recording is active, model calls are numbered. Those of a gather that is number 3 get
+    (3, 0, 0) and (3, 0, 1) in the first job, and (3, 1, 0) in the second. So they can be sorted
+    later, in whatever order they end.
+    """
     is_traced = dspy.settings.trace is not None
     call_order = current_program_context().call_order
-    path = () if call_order is None else call_order.next_position()
+    gather_position = () if call_order is None else call_order.next_position()
 
     jobs: list[_Job[T]] = []
     for number, call in enumerate(calls):
-        job_order = None if call_order is None else CallOrder((*path, number))
+        job_order: CallOrder | None = None
+        if call_order is not None:
+            job_order = CallOrder((*gather_position, number))
         trace: list[Any] | None = [] if is_traced else None
         jobs.append(_Job(call, contextvars.copy_context(), job_order, trace))
     return jobs
 
 
 def _run_in_threads(jobs: Sequence[_Job[Any]]) -> None:
-    """Run jobs in this thread and those of the pool."""
+    """Run jobs in the threads of the pool and in the calling thread, and wait for all of them."""
     futures = [_pool().submit(job.run) for job in jobs[1:]]
 
-    # The caller works too, and takes back what the pool has not started. Otherwise nested gathers
-    # could wait for one another for ever.
+    # The calling thread runs the first job, and then all jobs that it can take back because the
+    # pool has not started them. If it only waited, gathers inside gathers could fill the pool with
+    # threads that wait for one another for ever.
     jobs[0].run()
     for job, future in zip(jobs[1:], futures, strict=True):
         if future.cancel():
@@ -156,30 +170,34 @@ def _run_in_threads(jobs: Sequence[_Job[Any]]) -> None:
 
 
 async def _run_in_tasks(jobs: Sequence[_Job[Any]]) -> None:
-    """Run jobs as tasks of the running event loop; they are cancelled with their caller."""
+    """Run jobs as tasks of the running event loop, and wait for all of them.
+
+    If the caller is cancelled, so are the tasks.
+    """
     async with asyncio.TaskGroup() as tasks:
         for job in jobs:
             task = tasks.create_task(job.run_in_task(), context=job.context)
+            # One after another: the next task begins when this one has ended.
             if current_program_context().runs_in_order:
                 await task
 
 
 def _is_cancelled() -> bool:
-    """Return whether somebody has cancelled the running task."""
+    """Return whether the running task was cancelled, and not only something that it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _results_of_threads(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
-    """Do what `run_unordered` does, in threads."""
+    """Make calls in at most `limit` threads, and yield results as they come (`run_unordered`)."""
     pool = ThreadPoolExecutor(limit)
     futures = [pool.submit(contextvars.copy_context().run, call) for call in calls]
     try:
         for future in as_completed(futures):
             yield future.result()
     except BaseException as error:
-        # Whoever stops does not wait for the calls in flight; what they bring is kept if they
-        # still come.
+        # A failed call waits for those that run. Whoever interrupts, or closes the generator, does
+        # not want to wait.
         is_stopped = isinstance(error, KeyboardInterrupt | GeneratorExit)
         pool.shutdown(wait=not is_stopped, cancel_futures=True)
         raise
@@ -187,11 +205,12 @@ def _results_of_threads(calls: Sequence[Callable[[], T]], limit: int) -> Generat
 
 
 def _results_of_tasks(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
-    """Do what `run_unordered` does, as tasks of the running event loop."""
+    """Make calls in at most `limit` tasks, and yield results as they come (`run_unordered`)."""
     tasks = _LimitedTasks(calls, limit)
     try:
         for _ in calls:
             task = wait_for(tasks.finished.get())
+            # After a failure, those that run may end. Then `result` raises the exception.
             if not _has_result(task):
                 tasks.wait_for_running()
             yield task.result()
@@ -215,27 +234,29 @@ class _LimitedTasks(Generic[T]):
             self._start_next()
 
     def wait_for_running(self) -> None:
-        """Wait until all calls that have begun have ended."""
+        """Wait until no call runs any more."""
         if self._running:
             wait_for(asyncio.wait(self._running))
 
     def cancel(self) -> None:
-        """Cancel the calls that have begun, and begin no more."""
+        """Cancel the calls that run, and begin no more."""
         self._waiting.clear()
         for task in self._running:
             task.cancel()
 
     def _start_next(self) -> None:
+        """Begin the next waiting call as a task, if there is one."""
         if not self._waiting:
             return
         call = run_bridged(self._waiting.popleft())
-        # A copy for each call, as calls in threads have it.
+        # Each call has a copy of the context, so that none sees what another one sets in it.
         context = self._context.copy()
         task = asyncio.get_running_loop().create_task(call, context=context)
         self._running.add(task)
         task.add_done_callback(self._on_end)
 
     def _on_end(self, task: asyncio.Task[T]) -> None:
+        """Hand over a task that has ended, and begin the next call unless this one has failed."""
         self._running.discard(task)
         self.finished.put_nowait(task)
         if not _has_result(task):
@@ -249,12 +270,20 @@ def _has_result(task: asyncio.Task[Any]) -> bool:
 
 
 def _join_traces(jobs: Sequence[_Job[Any]]) -> None:
-    """Append the traces of the jobs to the caller's trace, as far as DSPy's limit allows."""
+    """Append the traces of jobs to the caller's trace, in the order of the jobs.
+
+    DSPy limits the length of a trace; what goes beyond it is dropped.
+    """
     caller_trace = dspy.settings.trace
     if caller_trace is None:
         return
+
+    entries: list[Any] = []
+    for job in jobs:
+        if job.trace is not None:
+            entries.extend(job.trace)
+
     room = max(0, dspy.settings.max_trace_size - len(caller_trace))
-    entries = [entry for job in jobs for entry in job.trace or ()]
     caller_trace.extend(entries[:room])
 
 

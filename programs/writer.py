@@ -130,15 +130,18 @@ class Writer(Component, Generic[MemoryT, ExtractionT]):
 
     def extract(self, item: Item) -> ExtractionT:
         """Return what can be read from an item without the memory; `update` receives it."""
+        # The type of the result is that of a subclass. Without one there is no extraction.
         return cast("ExtractionT", None)
 
     def update(self, memory: MemoryT, item: Item, extraction: ExtractionT) -> Update[MemoryT]:
         """Return a new memory with one more item in it, and what could not be written.
 
+        Every writer overrides this hook.
+
         Args:
             memory: The memory so far; it must not be changed.
             item: The next item, as `preprocess` returned it.
-            extraction: What `extract` returned for the item; None where there is no `extract`.
+            extraction: What `extract` returned for the item; None for a writer without `extract`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no update(memory, item, extraction)")
 
@@ -147,19 +150,28 @@ class Writer(Component, Generic[MemoryT, ExtractionT]):
         return Update(memory)
 
     def update_with_part(self, memory: MemoryT, part: Item) -> Update[MemoryT]:
-        """Return a new memory with a part of an item that could not be written as a whole."""
+        """Return a new memory with a part of an item that could not be written as a whole.
+
+        By default, the part is written as any other item.
+        """
         extraction: Any = self.extract(part) if self.needs_extraction else None
         return self.update(memory, part, extraction)
 
     def preprocess(self, item: Item) -> Item:
-        """Return an item in the form that `extract` and `update` receive."""
+        """Return an item as `extract` and `update` receive it.
+
+        Relative dates have the date beside them if prompts show it: "yesterday [7 May 2023]".
+        """
         if self.shows_resolved_dates:
             return resolve_item_dates(item)
         return item
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings by name, and `dates` where prompts show resolved dates."""
+        """The settings by name, which are part of the key of the writer's memories.
+
+        "dates" is among them if prompts show dates beside relative dates, which changes memories.
+        """
         settings = super().config
         if self.shows_resolved_dates:
             settings["dates"] = True
@@ -167,7 +179,7 @@ class Writer(Component, Generic[MemoryT, ExtractionT]):
 
     @property
     def shows_resolved_dates(self) -> bool:
-        """Whether prompts show the date beside each relative date, which changes memories."""
+        """Whether prompts show the date beside each relative date: "yesterday [7 May 2023]"."""
         return self.resolve_dates and self.calls_model
 
     @property
@@ -187,7 +199,13 @@ class Writer(Component, Generic[MemoryT, ExtractionT]):
 
 
 def _check_memory_class(writer: str, memory_class: Any) -> None:
-    """Raise a UserError if a class cannot be the `Memory` of a writer."""
+    """Raise a UserError if a class cannot be the `Memory` of a writer.
+
+    Args:
+        writer: The name of the writer's class, for errors.
+        memory_class: What the user has set as `Memory`. It has to be a frozen subclass of `Memory`,
+            and every field needs a default, since `Memory()` is the empty memory.
+    """
     if not (isinstance(memory_class, type) and issubclass(memory_class, Memory)):
         raise UserError(f"{writer}: Memory = {memory_class!r} is no subclass of mempiler.Memory")
 

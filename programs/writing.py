@@ -25,7 +25,7 @@ from ..engines.usage import Usage
 from ..records import Failure, Item
 from .call_recorder import PredictorCall
 from .recording import recording
-from .retry import checked, retry_failed, with_failed, without_failed
+from .retry import check_update, retry_failed, with_failed, without_failed
 from .threads import gather
 from .writer import MemoryT, Writer
 
@@ -42,7 +42,7 @@ class StepResult(Generic[T]):
     usage: Usage = field(default=Usage(), compare=False)
 
     def followed_by(self, later: StepResult[Any]) -> StepResult[Any]:
-        """Return both steps as one, with the value of the later step."""
+        """Return this step and a later one as one step, with the value of the later one."""
         return StepResult(
             value=later.value,
             calls=self.calls + later.calls,
@@ -56,11 +56,11 @@ NO_EXTRACTION: StepResult[Any] = StepResult(None)
 
 
 def record_step(compute: Callable[[], T], keep_completions: bool = False) -> StepResult[T]:
-    """Call `compute` and return its value together with the calls, failures and usage it caused.
+    """Run one step of a writer, and return its value with the calls that it made.
 
     Args:
-        compute: One step of a writer.
-        keep_completions: Whether the raw completions of the calls are kept.
+        compute: Runs the step and returns its value.
+        keep_completions: Whether the texts of the model's answers are kept as they came.
     """
     with recording(keep_completions) as recorder, measure_usage() as tracker:
         value = compute()
@@ -73,9 +73,9 @@ def extract_item(writer: Writer[Any], item: Item) -> Any:
 
 
 def extract_all(writer: Writer[Any], items: Sequence[Item]) -> list[Any]:
-    """Return the extraction of each item; all are made at the same time.
+    """Return what the writer reads from each item alone; all items are read at the same time.
 
-    Extractions are None where the writer needs none.
+    Without an `extract` of the writer, the result is None for every item.
     """
     if not writer.needs_extraction:
         return [None] * len(items)
@@ -83,7 +83,10 @@ def extract_all(writer: Writer[Any], items: Sequence[Item]) -> list[Any]:
 
 
 def write_items(writer: Writer[MemoryT], memory: MemoryT, items: Sequence[Item]) -> MemoryT:
-    """Return a new memory with further items in it, in their order; it is not finalized."""
+    """Return a new memory with further items in it; it is not finalized.
+
+    All items are extracted from at the same time, and then written one after another.
+    """
     extractions = extract_all(writer, items)
     for item, extraction in zip(items, extractions, strict=True):
         memory = write_item(writer, memory, item, extraction)
@@ -99,16 +102,32 @@ def write_history(writer: Writer[MemoryT], items: Sequence[Item]) -> MemoryT:
 def write_item(
     writer: Writer[MemoryT], memory: MemoryT, item: Item, extraction: Any = None
 ) -> MemoryT:
-    """Return a new memory with one more item in it; failed turns are tried again before."""
-    retried = retry_failed(writer, memory)
-    update = writer.update(without_failed(retried), writer.preprocess(item), extraction)
-    return with_failed(checked(update, writer), retried.failed_items)
+    """Return a new memory with one more item in it, after trying its failed items once more.
+
+    Args:
+        writer: The writer.
+        memory: The memory so far.
+        item: The next item.
+        extraction: What `extract_item` returned for it; None for a writer without `extract`.
+    """
+    memory = retry_failed(writer, memory)
+    still_failed = memory.failed_items
+
+    # Writers only get memories without failed items.
+    update = writer.update(without_failed(memory), writer.preprocess(item), extraction)
+    return with_failed(check_update(update, writer), still_failed)
 
 
 def finalize_memory(writer: Writer[MemoryT], memory: MemoryT) -> MemoryT:
-    """Return the memory that questions are asked of; failed turns are tried again before."""
-    retried = retry_failed(writer, memory)
+    """Return the memory that questions are asked of, after trying its failed items once more.
+
+    This is the last step of writing a history.
+    """
+    memory = retry_failed(writer, memory)
+    still_failed = memory.failed_items
     if not writer.needs_finalizing:
-        return retried
-    update = writer.finalize(without_failed(retried))
-    return with_failed(checked(update, writer), retried.failed_items)
+        return memory
+
+    # Writers only get memories without failed items.
+    update = writer.finalize(without_failed(memory))
+    return with_failed(check_update(update, writer), still_failed)

@@ -27,7 +27,7 @@ from ...memory.search.embedder import Embedder
 from ...memory.search.index_cache import IndexCache
 from ...records import Context, Hit, Item, Logs, Query, Session
 from ...signatures.baselines import UpdateLogSummary
-from .._fallback import FEW, as_fallback
+from .._fallback import MAX_FALLBACK_HITS, as_fallback
 from ..method import Method, Policy
 from ..predictor import predictor
 from ..reader import ANY_COSINE, Reader
@@ -275,7 +275,7 @@ class LoggedReader(Reader[LoggedMemory]):
         shown_ids = query.shown_turn_ids
         candidates = self.inner.fallback(memory.inner, query)
         new_hits = (hit for hit in candidates if hit.id not in shown_ids)
-        return as_fallback(islice(new_hits, FEW))
+        return as_fallback(islice(new_hits, MAX_FALLBACK_HITS))
 
     def _nearest_earlier_logs(self, memory: LoggedMemory, query: Query) -> list[Hit]:
         if not memory.earlier:

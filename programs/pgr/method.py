@@ -27,7 +27,7 @@ from ...memory.entry import Entry
 from ...memory.search.embedder import Embedder
 from ...records import Context, Hit, Query
 from .._embedders import offline_embedder
-from .._fallback import FEW
+from .._fallback import MAX_FALLBACK_HITS
 from ..method import Method, Policy
 from ..reader import ANY_COSINE, EntryReader, Reader
 from ..settings import EntryCount, SearchSettings
@@ -80,7 +80,7 @@ class ProspectiveReader(Reader[MemoryT]):
 
     def fallback(self, memory: MemoryT, query: Query) -> Iterable[Hit]:
         """Yield what is nearest to the query, below any threshold; then the inner fallback."""
-        nearest = self.search(memory, [query.search_text], FEW, ANY_COSINE)[0]
+        nearest = self.search(memory, [query.search_text], MAX_FALLBACK_HITS, ANY_COSINE)[0]
         yield from nearest
 
         near_ids = {hit.id for hit in nearest}

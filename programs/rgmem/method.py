@@ -48,7 +48,7 @@ from ...signatures.rgmem import (
     SynthesizeEvidence,
 )
 from .._embedders import offline_embedder
-from .._fallback import FEW
+from .._fallback import MAX_FALLBACK_HITS
 from ..method import Method
 from ..predictor import predictor
 from ..reader import ANY_COSINE, EntryReader
@@ -297,7 +297,7 @@ class GraphReader(EntryReader[GraphMemory]):
 
         evidence = [hit for hit in hits if hit.is_evidence]
         theories = [hit for hit in hits if not hit.is_evidence]
-        first_hits = [*evidence, *theories][:FEW]
+        first_hits = [*evidence, *theories][:MAX_FALLBACK_HITS]
         return in_blocks(first_hits, BLOCKS)
 
     def with_edits(self, memory: GraphMemory, edits: EntryEdits) -> GraphMemory:

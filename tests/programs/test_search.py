@@ -12,7 +12,7 @@ from mempiler import Context, History, MemoryProgram, Session, Turn, build
 from mempiler.engines.embedders import TextEmbedder, embedder
 from mempiler.engines.models import language_model
 from mempiler.programs.catalog import preset
-from mempiler.programs._fallback import FEW
+from mempiler.programs._fallback import MAX_FALLBACK_HITS
 from mempiler.programs.names import METHODS
 
 KEEPING = sorted(
@@ -57,7 +57,7 @@ def test_the_one_thing_that_was_said_is_recalled_in_other_words_and_nothing_besi
 def test_where_nothing_is_found_it_is_the_newest_few_and_marked(method: str) -> None:
     found = asked(build(method), "Zebra?", *longer())
     assert {(hit.score, hit.fallback) for hit in found.hits} == {(0.0, True)}
-    assert found.counts["fallback"] == len(found.hits) <= FEW
+    assert found.counts["fallback"] == len(found.hits) <= MAX_FALLBACK_HITS
     assert "D12:1" in found.sources
     assert "D1:1" not in found.sources
     without = found.without_fallback()
@@ -75,7 +75,7 @@ def test_pgr_falls_back_on_the_facts_nearest_to_the_query_below_tau() -> None:
     program = build("pgr", min_score=0.99, augment="none", iterations=1)
     found = asked(program, "striped guppies, how many?", *longer())
     assert found.counts["facts"] == 0
-    assert (found.counts["fallback"], len(found.hits)) == (FEW, FEW)
+    assert (found.counts["fallback"], len(found.hits)) == (MAX_FALLBACK_HITS, MAX_FALLBACK_HITS)
     assert found.hits[0].sources == ("D12:1",)
     assert {(hit.score, hit.fallback) for hit in found.hits} == {(0.0, True)}
 
