@@ -41,7 +41,10 @@ def unpack_body_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cached_request(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request in the form in which DSPy makes it a key of its cache."""
+    """Return a request in the form in which DSPy makes it a key of its cache.
+
+    Answers that DSPy cached for a plain `dspy.LM` are found by it.
+    """
     return {**request, "_fn_identifier": _CACHED_FUNCTION}
 
 
@@ -82,7 +85,7 @@ def history_entry(
         "kwargs": settings,
         "response": response,
         "outputs": result.outputs,
-        "usage": {} if result.cache_hit else result.usage,
+        "usage": result.usage,  # a result from a cache has none
         "cost": result.cost,
         "timestamp": datetime.datetime.now().isoformat(),
         "uuid": str(uuid.uuid4()),

@@ -78,10 +78,12 @@ class Engine(SharedByCopies, RemoteEngine):
             AbandonedCallError: The deadline of the call context passed.
         """
         client = self.client(request.model)
-        return run(self.answer(client, request), self.seconds)
+        return run(self.complete_in_loop(client, request), self.seconds)
 
-    async def answer(self, client: Client, request: Request) -> Response:
-        """Return one answer, in the loop of the endpoints; repeat the attempt where that may help.
+    async def complete_in_loop(self, client: Client, request: Request) -> Response:
+        """Return one answer; repeat the attempt while the endpoint is busy or away.
+
+        It runs in the loop of the endpoints (`loop`).
 
         Raises:
             LM15Error: The last attempt failed.
@@ -250,7 +252,7 @@ class AsyncEngine:
     async def complete(self, request: Request) -> Response:
         """Return one answer; see `Engine.complete`."""
         client = self.engine.client(request.model)
-        return await arun(self.engine.answer(client, request), self.engine.seconds)
+        return await arun(self.engine.complete_in_loop(client, request), self.engine.seconds)
 
     def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         """Yield the events of one answer, without retries."""
