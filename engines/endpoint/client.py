@@ -52,6 +52,7 @@ class Client:
         with self.secrets.hiding():
             on_text = current_context().on_text
             if on_text is not None:
+                # Each attempt has a callback of its own, which begins with an empty text.
                 response = await self._complete_in_pieces(request, on_text())
                 if response is not None:
                     return response

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dspy.clients.errors import error_boundary
 from dspy.lm15 import AsyncOpenAIChatLM, LM15Error
@@ -24,6 +24,9 @@ from .client import Client
 from .engine import Engine
 from .line_buffer import LineBuffer
 from .loop import iterate
+
+if TYPE_CHECKING:
+    from .transport import PlainRequest
 
 
 class RelayedReply(NamedTuple):
@@ -78,6 +81,7 @@ class Upstream:
             EndpointError: It has failed again and again, and is not asked for a while.
         """
         guard = self.lm.guard
+        # From the inside: secrets are hidden, the error becomes one of DSPy, and it is counted.
         with (
             guard.slots(self.lm.endpoint).slot(),
             self.lm.admitted(),
@@ -124,7 +128,8 @@ class Upstream:
             async for chunk in reply:
                 yield _ReplyPart(reply.status, headers, chunk)
 
-    def _http_request(self, body: Mapping[str, Any]) -> Any:
+    def _http_request(self, body: Mapping[str, Any]) -> PlainRequest:
+        """Return the request for a chat completion, with the key and the name of the model."""
         from .transport import PlainRequest
 
         accepted = "text/event-stream" if body.get("stream") else "application/json"

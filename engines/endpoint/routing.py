@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from dspy.lm15 import (
     AsyncLMRouter,
-    ProviderDefinition,
     RouterConfig,
     UnknownModelError,
     UnsupportedFeatureError,
@@ -77,7 +76,5 @@ def provider_client(
 
 def _router(**settings: Any) -> AsyncLMRouter:
     """Return a router that knows the providers of `dspy.lm15`, and those that users registered."""
-    definitions: list[ProviderDefinition] = []
-    for provider in registered_providers():
-        definitions.append(provider.definition)
-    return AsyncLMRouter(RouterConfig(providers=tuple(definitions), **settings))
+    definitions = tuple(provider.definition for provider in registered_providers())
+    return AsyncLMRouter(RouterConfig(providers=definitions, **settings))
