@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import dspy
 
 from ..async_bridge import is_bridged, off_loop, wait_for
+from .dspy_internals import async_engine_of
 
 T = TypeVar("T")
 
@@ -30,12 +31,6 @@ def can_be_awaited(lm: Any) -> bool:
         _definition_depth(lm, async_name) <= _definition_depth(lm, name)
         for name, async_name in (("__call__", "acall"), ("forward", "aforward"))
     )
-
-
-def async_engine_of(lm: dspy.LM) -> Any:
-    """Return the engine that a model asks under asyncio; None if it has none of its own."""
-    # DSPy shows the engine of a model, but not the one for asyncio.
-    return getattr(lm, "_async_engine_spec", None)
 
 
 def ask_model(lm: Any, call: Callable[[], T], acall: Callable[[], Awaitable[T]]) -> T:

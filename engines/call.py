@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
-import uuid
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -14,6 +12,7 @@ import dspy
 from dspy.clients.call_result import CallResult
 
 from ..records import estimate_tokens, fewest_tokens
+from .dspy_internals import cached_request, history_entry, result_of_entry
 from .endpoint import RemoteEngine
 from .token_counts import believable_count, text_of_messages, text_of_outputs
 from .usage import Role
@@ -81,11 +80,10 @@ class Call:
 
         if request.get("rollout_id") is None:
             request.pop("rollout_id", None)
-        request["_fn_identifier"] = "dspy.clients.lm.litellm_completion"
         weights = getattr(self.lm.engine, "weights_version", None)
         if weights is not None:
             request["weights"] = weights
-        return request
+        return cached_request(request)
 
     @cached_property
     def key(self) -> str:
@@ -174,39 +172,12 @@ class Call:
 
     def set_result(self, entry: dict[str, Any]) -> CallResult:
         """Set the result from DSPy's entry in the history, and return it."""
-        response = entry["response"]
-        responses = response if isinstance(response, tuple) else (response,)
-        self.result = CallResult(
-            responses,
-            entry["outputs"],
-            entry["usage"],
-            entry["cost"],
-            response,
-            entry["response_model"],
-            False,
-            entry.get("cost_details", {}),
-        )
+        self.result = result_of_entry(entry)
         return self.result
 
     def history_entry(self, result: CallResult) -> dict[str, Any]:
         """Return the entry in the history for a call whose answer was known already."""
-        response = result.responses
-        if len(result.responses) == 1:
-            response = result.responses[0]
-        return {
-            "prompt": self.prompt,
-            "messages": self.messages,
-            "kwargs": self.kwargs,
-            "response": response,
-            "outputs": result.outputs,
-            "usage": {} if result.cache_hit else result.usage,
-            "cost": result.cost,
-            "timestamp": datetime.datetime.now().isoformat(),
-            "uuid": str(uuid.uuid4()),
-            "model": self.lm.model,
-            "response_model": result.response_model,
-            "model_type": self.lm.model_type,
-        }
+        return history_entry(self.lm, self.prompt, self.messages, self.kwargs, result)
 
 
 def json_schema(value: Any) -> Any:

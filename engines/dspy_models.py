@@ -19,7 +19,8 @@ from dspy.clients.engines import AsyncLegacyEngine, LegacyEngine
 from dspy.lm15 import Request, Response
 
 from ..secret_values import Secrets, secrets_of_environment, secrets_of_settings
-from .async_models import async_engine_of, can_be_awaited
+from .async_models import can_be_awaited
+from .dspy_internals import async_engine_of
 from .endpoint import RemoteEngine
 from .endpoint.address import endpoint_digest
 from .limits import BudgetGuard

@@ -28,7 +28,7 @@ from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..records.shared_by_copies import SharedByCopies
 from ..text import one_line
 from ..validation import check_number
-from .endpoint.loop import AbandonedCallError
+from .endpoint.errors import AbandonedCallError
 from .fair_semaphore import IN_FLIGHT, FairSemaphore
 from .usage import Usage
 

@@ -19,10 +19,11 @@ from ..async_bridge import is_bridged, run_bridged, wait_for
 from ..reading.cut_texts import mark_cut_texts
 from ..records.shared_by_copies import SharedByCopies
 from . import pipeline
-from .async_models import ask_in_thread, async_engine_of
+from .async_models import ask_in_thread
 from .call import Call
 from .call_context import call_context, current_context, record_usage
-from .endpoint.endpoint import BODY, Engine
+from .dspy_internals import BODY_FIELDS, async_engine_of
+from .endpoint.engine import Engine
 from .limits import BudgetGuard
 from .prices import TokenPrices
 from .token_counts import token_number
@@ -158,7 +159,7 @@ class MeteredLM(dspy.LM):
         if not isinstance(self.engine, Engine):
             return super().dump_state()
         state = self.copy(engine="auto").dump_state()
-        state.pop(BODY, None)
+        state.pop(BODY_FIELDS, None)
         return state
 
     def priced(self, cost: float | None, input_tokens: int, output_tokens: int) -> float | None:

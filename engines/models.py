@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from dspy.clients.call_result import CallResult
@@ -36,7 +35,9 @@ from ..secret_values import Secrets, secrets_of_address
 from ..text import one_line
 from ..validation import check_address
 from .call import Call
-from .endpoint.endpoint import ADDRESS_OPTION, BODY, Engine, engines
+from .dspy_internals import BODY_FIELDS
+from .endpoint.engine import ADDRESS_OPTION, Engine, engines
+from .endpoint.errors import UnreachableError
 from .endpoint.loop import run
 from .limits import BudgetGuard
 from .meter import Meter, MeteredLM
@@ -86,7 +87,7 @@ _SET_PER_CALL = {
     "tools",
 }
 """Fields of a request that are no settings of a model: they differ from call to call."""
-_OPTIONS_OF_DSPY = {BODY, "provider"}
+_OPTIONS_OF_DSPY = {BODY_FIELDS, "provider"}
 """Fields of a body that DSPy would take for options of its own."""
 
 
@@ -280,9 +281,9 @@ def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_in_process_settings(model_name: str, settings: Mapping[str, Any]) -> None:
     """Refuse a setting that a model without an endpoint does not take."""
-    names = [*settings, *settings.get(BODY, {})]
+    names = [*settings, *settings.get(BODY_FIELDS, {})]
     for name in names:
-        if name != BODY and name not in _IN_PROCESS_SETTINGS:
+        if name != BODY_FIELDS and name not in _IN_PROCESS_SETTINGS:
             known = ", ".join(_IN_PROCESS_SETTINGS)
             raise UserError(f"--lm-set {name}: {model_name} does not take it; it takes {known}")
 
@@ -306,7 +307,7 @@ def request_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(known.get("temperature"), int):
         known["temperature"] = float(known["temperature"])  # 0 and 0.0 are one request
     if body_fields:
-        known[BODY] = body_fields
+        known[BODY_FIELDS] = body_fields
     return known
 
 
@@ -398,8 +399,6 @@ def check_known(lm: Any) -> None:
             _check_reachable(lm.model, engine.address)
         return
 
-    from .endpoint.http import UnreachableError
-
     client = engine.client(lm.model)
     listed: list[str] = []
     try:
@@ -437,10 +436,10 @@ def _check_reachable(name: str, address: str) -> None:
     Raises:
         EndpointError: It cannot be reached.
     """
-    from .endpoint.http import Transport, UnreachableError
+    from .endpoint.transport import PlainRequest, Transport
 
     async def connect() -> None:
-        request = SimpleNamespace(method="GET", url=address, headers={}, body=b"")
+        request = PlainRequest("GET", address)
         transport = Transport(_CHECK_SECONDS, Secrets(secrets_of_address(address)))
         async with transport.stream(request):
             pass

@@ -11,7 +11,7 @@ from typing import Any
 from dspy.utils.exceptions import LMError, LMInvalidRequestError
 
 from ..engines.endpoint.embeddings import EndpointEmbedding
-from ..engines.endpoint.loop import AbandonedCallError
+from ..engines.endpoint.errors import AbandonedCallError
 from ..engines.limits import DEAD_AFTER, BudgetGuard
 from ..errors import EndpointError
 from ..memory.store.owner import Owner

@@ -16,7 +16,7 @@ from typing import Any
 from dspy.utils.exceptions import LMTransportError
 from fastapi.responses import Response
 
-from ..engines.endpoint.endpoint import Upstream
+from ..engines.endpoint.relay import Upstream
 from ..engines.call_context import Deadline
 from ..records import Context
 from .bodies import ChatRequest

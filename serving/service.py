@@ -19,7 +19,7 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from ..engines.endpoint.embeddings import EndpointEmbedding
-from ..engines.endpoint.endpoint import Upstream, upstream_of
+from ..engines.endpoint.relay import Upstream, upstream_of
 from ..engines.call_context import Deadline, call_context
 from ..engines.fair_semaphore import IN_FLIGHT, FairSemaphore
 from ..engines.meter import Meter

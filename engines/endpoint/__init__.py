@@ -1,34 +1,20 @@
-"""Endpoints of language models and embedders: one event loop in one thread asks them all."""
+"""Endpoints of language models and embedders: one event loop in one thread asks them all.
+
+The way of one call, from the thread that waits for the answer to the server:
+
+    Engine.complete(request)               engine.py          waits for the loop, until the deadline
+      with_retries(...)                    retry.py           asks again while the endpoint is busy
+        Client.complete(request)           client.py          one attempt, whole or in pieces
+          the provider's client            `dspy.lm15` or litellm: its form of request and answer
+            UsageFilter.stream(request)    reported_usage.py  drops usage that cannot be read
+              Transport.stream(request)    transport.py       HTTP, bounded in bytes and in silence
+
+`loop` is that event loop, `errors` has what goes wrong. `relay` hands requests on as they are.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from .remote_engine import RemoteEngine
+from .waits import DEADLINE, RETRIES, TIMEOUT, Waits
 
-TIMEOUT = 120.0
-"""Seconds without a byte from the server after which a call has failed."""
-RETRIES = 2
-"""Retries of a call that could not reach its model, after 1 and 2 seconds or as the server asks."""
-DEADLINE = 600.0
-"""Seconds for a call, its retries and waits included."""
-
-
-@dataclass(frozen=True)
-class Waits:
-    """How long one call to an endpoint may take; see the constants above."""
-
-    timeout: float = TIMEOUT
-    retries: int = RETRIES
-    deadline: float = DEADLINE
-
-    def at_most(self, seconds: float) -> Waits:
-        """Return these waits with a deadline of at most so many seconds."""
-        return replace(self, deadline=min(self.deadline, seconds))
-
-
-class RemoteEngine:
-    """An engine whose answers come from elsewhere: what it reports of them is not believed without a check."""
-
-    @property
-    def digest(self) -> str | None:
-        """What tells its endpoint from others with a model of the same name; None where the name does so."""
-        return None
+__all__ = ["DEADLINE", "RETRIES", "TIMEOUT", "RemoteEngine", "Waits"]

@@ -1,7 +1,7 @@
 """Addresses of endpoints: in one form, and as digests.
 
-Two servers may call different models by one name, so what is kept from one run to the next belongs to a server. Files
-hold a digest of its address, from which nobody can read where the server is.
+Two servers may call different models by one name. So what is kept from one run to the next belongs
+to a server. Files hold a digest of its address, from which nobody can read where the server is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def normal_address(address: str) -> str:
-    """Return an address in one form, without a name, a password or a query, which may hold a key.
+    """Return an address in one form, without name, password and query, which may hold a key.
 
     >>> from mempiler.engines.endpoint.address import normal_address
     >>> normal_address("HTTP://ann:secret@Example.org:80/v1/")
@@ -24,7 +24,7 @@ def normal_address(address: str) -> str:
     """
     parts = urlsplit(address)
     host = parts.hostname or ""  # in small letters
-    if ":" in host:
+    if ":" in host:  # an IPv6 address
         host = f"[{host}]"
     if parts.port is not None and parts.port != _DEFAULT_PORTS.get(parts.scheme):
         host = f"{host}:{parts.port}"
@@ -32,7 +32,7 @@ def normal_address(address: str) -> str:
 
 
 def address_in_environment(provider: str) -> str | None:
-    """Return the address that a variable gives a provider, such as `OPENAI_BASE_URL`; None if there is none.
+    """Return the address that a variable such as `OPENAI_BASE_URL` sets; None if there is none.
 
     Args:
         provider: What names of its models begin with, such as "openai".
@@ -40,8 +40,8 @@ def address_in_environment(provider: str) -> str | None:
     Raises:
         UserError: The variable holds no address of a server.
     """
-    for end in ("BASE_URL", "API_BASE"):
-        variable = f"{provider.upper()}_{end}"
+    for suffix in ("BASE_URL", "API_BASE"):
+        variable = f"{provider.upper()}_{suffix}"
         address = os.environ.get(variable)
         if address:
             check_address(variable, address)

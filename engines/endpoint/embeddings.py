@@ -30,14 +30,15 @@ from ..fair_semaphore import compute_slot
 from ..prices import litellm_module, needed_prices, token_prices
 from ..token_counts import believable_count
 from ..usage import Usage, UsageReport
-from . import Waits
-from .loop import AbandonedCallError, run
+from .errors import AbandonedCallError, UnreachableError, error_of_status, retry_after_of
+from .loop import run
 from .retry import with_retries
+from .waits import Waits
 
 if TYPE_CHECKING:
     from ..limits import BudgetGuard
     from ..meter import Meter
-    from .http import Transport
+    from .transport import Transport
 
 BATCH = 64
 """Texts per request to an endpoint."""
@@ -111,7 +112,7 @@ class EndpointEmbedding:
             self._check_provider()
             return
 
-        from .http import Transport, UnreachableError
+        from .transport import Transport
 
         request = SimpleNamespace(method="GET", url=f"{self._address}/models", headers=self._headers(), body=b"")
         try:
@@ -210,7 +211,7 @@ class EndpointEmbedding:
                 litellm = litellm_module()  # here, lest its import hold up the loop
                 return _parse(run(self._ask_by_litellm(litellm, texts), self.waits.deadline))
 
-            from .http import Transport  # takes a tenth of a second, before the request's own time begins
+            from .transport import Transport  # takes a tenth of a second, before the request's own time begins
 
             transport = Transport(self.waits.timeout, self._secrets, MOST_BYTES)
             return _parse(run(self._ask_server(transport, self._request(texts)), self.waits.deadline))
@@ -229,7 +230,7 @@ class EndpointEmbedding:
             raise _litellm_error(error) from error
 
     def _request(self, texts: list[str]) -> Any:
-        """Make a request as `http.Transport` takes it."""
+        """Make a request as `Transport` takes it."""
         body = json.dumps({"model": self._model, "input": texts, "encoding_format": "float"})
         url = f"{self._address}/embeddings"
         return SimpleNamespace(method="POST", url=url, headers=self._headers(), body=body.encode())
@@ -318,8 +319,6 @@ def _fewest_tokens(text: str) -> int:
 
 def _refusal(status: int, content: bytes, headers: Sequence[tuple[str, str]]) -> LM15Error:
     """Return the error of a reply that is no answer, with what the server says."""
-    from .http import error_of_status, retry_after_of
-
     try:
         message = json.loads(content)["error"]["message"]
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -331,8 +330,6 @@ def _refusal(status: int, content: bytes, headers: Sequence[tuple[str, str]]) ->
 def _litellm_error(error: Any) -> LM15Error:
     """Return the error of `dspy.lm15` for one of OpenAI's client, from which litellm derives its own."""
     import openai
-
-    from .http import error_of_status
 
     message = one_line(error, 300)
     if isinstance(error, openai.APITimeoutError):

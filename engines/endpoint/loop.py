@@ -1,7 +1,10 @@
 """The one event loop that asks endpoints, in a daemon thread of its own.
 
-Work that is cancelled leaves neither thread nor connection behind. A process that was forked begins a loop of its own.
-Work must not block, for it would hold up all other calls.
+    content = run(fetch(request), seconds=30)            # a thread waits
+    content = await arun(fetch(request), seconds=30)     # a coroutine of any event loop waits
+
+Work that is cancelled leaves neither thread nor connection behind. A process that was forked begins
+a loop of its own. Work must not block, because it would hold up all other calls.
 """
 
 from __future__ import annotations
@@ -14,29 +17,48 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
 
 from dspy.lm15 import TimeoutError as EndpointTimeoutError
-from dspy.utils.exceptions import LMTimeoutError
 
 from ...async_bridge import is_bridged, wait_for
 from ..call_context import Deadline, current_context
+from .errors import AbandonedCallError
 
 T = TypeVar("T")
 
-SLICE = 0.25
-"""Seconds after which is looked whether a deadline has been moved to now."""
-_ENDED: Any = object()
+LONGEST_SLEEP = 0.25
+"""Most seconds until a call notices that its deadline was cancelled."""
+
+_END: Any = object()
+"""Stands behind the last item of a generator: a task may not end with `StopAsyncIteration`."""
+
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
-"""By process: an inherited loop is not touched, for what it listens to is still its parent's."""
-_lock = threading.Lock()
+"""The loop of each process, by process id. A child of a fork inherits the loop of its parent and
+must not touch it: the sockets that it listens to are still the parent's."""
+_loops_lock = threading.Lock()
 
 
-class AbandonedCallError(LMTimeoutError):
-    """Raised if the work that wants a call ended before the call's own time; it tells nothing of the endpoint."""
+@dataclass(frozen=True)
+class _TimeLimit:
+    """The time for one piece of work."""
 
-    def __init__(self) -> None:
-        super().__init__("nobody waits for the answer any more")
+    seconds: float
+    """The whole time; infinite if there is no limit."""
+    end: float
+    """When it is over, on the clock of `time.monotonic`."""
+
+    @classmethod
+    def from_now(cls, seconds: float) -> Self:
+        return cls(seconds, time.monotonic() + seconds)
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds that are left; None if there is no limit."""
+        if math.isinf(self.end):
+            return None
+        return self.end - time.monotonic()
 
 
 def check_deadline() -> None:
@@ -50,101 +72,174 @@ def check_deadline() -> None:
         raise AbandonedCallError
 
 
-def run(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) -> T:
-    """Does work in the loop, and waits for it, so many seconds and until `end` by the monotonic clock.
+def run(work: Awaitable[T], seconds: float = math.inf) -> T:
+    """Do work in the loop, and return its result.
+
+    Args:
+        work: What is awaited in the loop.
+        seconds: The time for it.
 
     Raises:
-        TimeoutError: Of lm15; the time is over.
-        AbandonedCallError: The deadline of the work that wants it passed.
+        TimeoutError: The error of `dspy.lm15`: the time is over.
+        AbandonedCallError: The deadline of the call context passed.
     """
+    return _run(work, _TimeLimit.from_now(seconds))
+
+
+async def arun(work: Awaitable[T], seconds: float = math.inf) -> T:
+    """Do work in the loop as `run` does; no thread waits for it."""
+    return await _arun(work, _TimeLimit.from_now(seconds))
+
+
+def iterate(items: AsyncGenerator[T], seconds: float) -> Generator[T]:
+    """Yield what an asynchronous generator yields in the loop.
+
+    Args:
+        items: The generator. It is closed in the end, also if not all items are taken.
+        seconds: The time for all items together.
+
+    Raises:
+        TimeoutError: As `run`.
+        AbandonedCallError: As `run`.
+    """
+    limit = _TimeLimit.from_now(seconds)
+    try:
+        while True:
+            item = _run(anext(items, _END), limit)
+            if item is _END:
+                return
+            yield item
+    finally:
+        _submit(_close(items))
+
+
+async def aiterate(items: AsyncGenerator[T], seconds: float) -> AsyncIterator[T]:
+    """Yield what an asynchronous generator yields in the loop, as `iterate` does."""
+    limit = _TimeLimit.from_now(seconds)
+    try:
+        while True:
+            item = await _arun(anext(items, _END), limit)
+            if item is _END:
+                return
+            yield item
+    finally:
+        _submit(_close(items))
+
+
+async def _close(items: AsyncGenerator[Any]) -> None:
+    # A RuntimeError means that its last step is just being cancelled, which closes it as well.
+    with suppress(RuntimeError):
+        await items.aclose()
+
+
+def _run(work: Awaitable[T], limit: _TimeLimit) -> T:
     if is_bridged():
-        return wait_for(arun(work, seconds, end))
-    future = _begun(_bounded(work, seconds, end, current_context().deadline))
+        return wait_for(_arun(work, limit))
+
+    future = _submit(_within(limit, current_context().deadline, work))
     try:
         return future.result()
     finally:
+        # Whoever stops waiting, e.g. at a KeyboardInterrupt, ends the work.
         future.cancel()
 
 
-async def arun(work: Awaitable[T], seconds: float = math.inf, end: float = math.inf) -> T:
-    """`run` for coroutines; no thread waits."""
-    return await asyncio.wrap_future(_begun(_bounded(work, seconds, end, current_context().deadline)))
+async def _arun(work: Awaitable[T], limit: _TimeLimit) -> T:
+    future = _submit(_within(limit, current_context().deadline, work))
+    return await asyncio.wrap_future(future)
 
 
-def iterate(work: AsyncGenerator[T], seconds: float) -> Generator[T]:
-    """What work in the loop gives, one by one, as it is taken; all of it in so many seconds, see `run`."""
-    end = time.monotonic() + seconds
+async def _within(limit: _TimeLimit, deadline: Deadline | None, work: Awaitable[T]) -> T:
+    """Return the result of work, which ends at its time limit or at a deadline.
+
+    Raises:
+        TimeoutError: The error of `dspy.lm15`: the time limit is over.
+        AbandonedCallError: The deadline passed.
+    """
+    timeout = asyncio.timeout(limit.remaining)
+    watch = None if deadline is None else _DeadlineWatch(deadline, timeout)
     try:
-        while (found := run(anext(work, _ENDED), seconds, end)) is not _ENDED:
-            yield found
-    finally:
-        _begun(_closed(work))
-
-
-async def aiterate(work: AsyncGenerator[T], seconds: float) -> AsyncIterator[T]:
-    """`iterate` for asyncio."""
-    end = time.monotonic() + seconds
-    try:
-        while (found := await arun(anext(work, _ENDED), seconds, end)) is not _ENDED:
-            yield found
-    finally:
-        _begun(_closed(work))
-
-
-def _begun(work: Coroutine[Any, Any, T]) -> Future[T]:
-    process = os.getpid()
-    with _lock:
-        if process not in _loops:
-            loop = _loops[process] = asyncio.new_event_loop()
-            loop.set_default_executor(_Daemons())
-            threading.Thread(target=loop.run_forever, name="mempiler-endpoints", daemon=True).start()
-    return asyncio.run_coroutine_threadsafe(work, _loops[process])
-
-
-async def _bounded(work: Awaitable[T], seconds: float, end: float, deadline: Deadline | None) -> T:
-    loop, looking = asyncio.get_running_loop(), None
-    left = min(seconds, end - time.monotonic())
-    limit = asyncio.timeout(None if math.isinf(left) else left)
-
-    def look() -> None:
-        nonlocal looking
-        if deadline is not None and deadline.passed:
-            limit.reschedule(loop.time())
-        elif deadline is not None:
-            looking = loop.call_later(min(SLICE, deadline.remaining), look)
-
-    try:
-        async with limit:
-            look()
+        async with timeout:
+            if watch is not None:
+                watch.check()
             return await work
     except TimeoutError:
-        if not limit.expired():
+        if not timeout.expired():
+            # It is the work's own error.
             raise
         if deadline is not None and deadline.passed:
             raise AbandonedCallError from None
-        raise EndpointTimeoutError(f"no whole answer came in {seconds:g} s") from None
+        message = f"no whole answer came in {limit.seconds:g} s"
+        raise EndpointTimeoutError(message) from None
     finally:
-        if looking is not None:
-            looking.cancel()
+        if watch is not None:
+            watch.stop()
 
 
-async def _closed(work: AsyncGenerator[Any]) -> None:
-    with suppress(RuntimeError):  # its last step is just being cancelled, which closes it as well
-        await work.aclose()
+class _DeadlineWatch:
+    """Let a timeout expire when a deadline passes, which may be cancelled at any time."""
+
+    def __init__(self, deadline: Deadline, timeout: asyncio.Timeout) -> None:
+        self._deadline = deadline
+        self._timeout = timeout
+        self._next_check: asyncio.TimerHandle | None = None
+
+    def check(self) -> None:
+        """Let the timeout expire if the deadline has passed; else check again in a while."""
+        loop = asyncio.get_running_loop()
+        if self._deadline.passed:
+            self._timeout.reschedule(loop.time())
+            return
+
+        pause = min(LONGEST_SLEEP, self._deadline.remaining)
+        self._next_check = loop.call_later(pause, self.check)
+
+    def stop(self) -> None:
+        """Check no more."""
+        if self._next_check is not None:
+            self._next_check.cancel()
 
 
-class _Daemons(ThreadPoolExecutor):
-    """Looks names up in threads that do not keep the process from ending, as those of its base would."""
+def _submit(work: Coroutine[Any, Any, T]) -> Future[T]:
+    """Begin work in the loop."""
+    return asyncio.run_coroutine_threadsafe(work, _loop_of_process())
+
+
+def _loop_of_process() -> asyncio.AbstractEventLoop:
+    """Return the loop of this process; start it if there is none yet."""
+    process_id = os.getpid()
+    with _loops_lock:
+        loop = _loops.get(process_id)
+        if loop is None:
+            loop = asyncio.new_event_loop()
+            loop.set_default_executor(_DaemonThreads())
+            thread = threading.Thread(
+                target=loop.run_forever, name="mempiler-endpoints", daemon=True
+            )
+            thread.start()
+            _loops[process_id] = loop
+    return loop
+
+
+class _DaemonThreads(ThreadPoolExecutor):
+    """Make each call in a daemon thread of its own.
+
+    The loop looks up the names of servers in it. Python would wait at its exit for the threads of a
+    `ThreadPoolExecutor`, and such a lookup may take ten seconds.
+    """
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
 
-        def work() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(fn(*args, **kwargs))
-                except BaseException as error:
-                    future.set_exception(error)
+        def call() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
 
-        threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=call, daemon=True).start()
         return future

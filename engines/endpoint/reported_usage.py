@@ -1,7 +1,7 @@
-"""What replies report of usage, made readable: a client of `dspy.lm15` refuses a whole answer for one odd number in it.
+"""Drop what a reply reports of usage and cannot be read, before a client reads the reply.
 
-Such an answer has been paid for. So numbers of tokens that are none are taken out of a reply before the client reads
-it; `token_counts` then estimates what is missing.
+A client of `dspy.lm15` refuses a whole answer for one odd number in its usage. But such an answer
+has been paid for. What is missing then, `token_counts` estimates.
 """
 
 from __future__ import annotations
@@ -9,18 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dspy.lm15 import ProviderError
 
 from ..token_counts import token_number
-from .http import Reply, Transport
+from .line_buffer import LineBuffer
+
+if TYPE_CHECKING:
+    from .transport import HttpRequest, Reply, Transport
 
 _EVENT = b"data:"
+"""What a line of a stream of events begins with that holds data."""
 
 
 class UsageFilter:
-    """A transport of `dspy.lm15` whose replies report tokens as numbers, or not at all.
+    """A transport for clients of `dspy.lm15`, with replies of readable usage only.
 
     Args:
         transport: What sends the requests.
@@ -30,7 +34,7 @@ class UsageFilter:
         self._transport = transport
 
     @asynccontextmanager
-    async def stream(self, request: Any) -> AsyncIterator[FilteredReply]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[FilteredReply]:
         """Send a request as `Transport.stream` does."""
         async with self._transport.stream(request) as reply:
             yield FilteredReply(reply)
@@ -63,17 +67,25 @@ class FilteredReply:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Iterate over the lines of a stream of events."""
-        async for line in _lines(self._reply):
-            if b'"error"' in line:
-                line = self._reply.secrets.hide_in_bytes(line)
-            if line.startswith(_EVENT) and b'"usage"' in line:
-                with suppress(ValueError):
-                    line = _EVENT + with_readable_usage(line.removeprefix(_EVENT))
-            yield line
+        buffer = LineBuffer()
+        async for chunk in self._reply:
+            for line in buffer.add(chunk):
+                yield self._filter_line(line)
+        if buffer.rest:
+            yield self._filter_line(buffer.rest)
+
+    def _filter_line(self, line: bytes) -> bytes:
+        """Return a line without secrets if it is an error, and with readable usage."""
+        if b'"error"' in line:
+            line = self._reply.secrets.hide_in_bytes(line)
+        if line.startswith(_EVENT) and b'"usage"' in line:
+            with suppress(ValueError):
+                return _EVENT + with_readable_usage(line.removeprefix(_EVENT))
+        return line
 
 
 def with_readable_usage(content: bytes) -> bytes:
-    """Return a JSON text without numbers of tokens that are none.
+    """Return a JSON text without those numbers of tokens that are no numbers.
 
     Raises:
         ValueError: It is no JSON.
@@ -92,12 +104,12 @@ def with_readable_usage(content: bytes) -> bytes:
     return json.dumps({**reply, "usage": usage}).encode() + b"\n"
 
 
-def _readable(usage: Any) -> dict[str, Any] | None:
-    """Return the fields of a usage that can be read; None where it is no object."""
+def _readable(usage: object) -> dict[str, object] | None:
+    """Return the fields of a usage that can be read; None if it is no JSON object."""
     if not isinstance(usage, dict):
         return None
 
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     for name, value in usage.items():
         if name.endswith("_tokens"):
             number = token_number(value)
@@ -108,14 +120,3 @@ def _readable(usage: Any) -> dict[str, Any] | None:
         else:
             fields[name] = value
     return fields
-
-
-async def _lines(chunks: AsyncIterator[bytes] | Reply) -> AsyncIterator[bytes]:
-    """Cut what comes behind its newlines."""
-    rest = b""
-    async for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line + b"\n"
-    if rest:
-        yield rest

@@ -1,56 +1,66 @@
-"""Retries of a call whose endpoint is busy or away; errors are those of `dspy.lm15`."""
+"""Repeat a call while its endpoint is busy or away; errors are those of `dspy.lm15`."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from dspy.lm15 import RETRYABLE_ERRORS
+from dspy.lm15 import RETRYABLE_ERRORS, LM15Error
 
 T = TypeVar("T")
 
-LONGEST_WAIT = 60.0
+LONGEST_PAUSE = 60.0
 """Most seconds that an endpoint may ask to wait; a call that is to wait longer has failed."""
 
 
 async def with_retries(attempt: Callable[[], Awaitable[T]], retries: int, seconds: float) -> T:
-    """Make an attempt, and further ones while the endpoint is busy or away.
+    """Return the result of an attempt; repeat it while the endpoint is busy or away.
 
     Args:
         attempt: Makes one attempt.
         retries: Most attempts after the first.
-        seconds: Time for all of it: no pause begins that would last longer. Ending an attempt is up to the caller.
+        seconds: Time for all attempts and pauses. No pause begins that would last longer. An
+            attempt that lasts longer is ended by the caller.
 
     Raises:
         LM15Error: The last attempt failed.
     """
     end = time.monotonic() + seconds
-    for number in itertools.count():
+    retry = 0
+    while True:
         try:
             return await attempt()
         except RETRYABLE_ERRORS as error:
-            if number >= retries:
+            if retry == retries:
                 raise
-            pause = _pause_before_retry(error, number)
-            if pause > LONGEST_WAIT or pause >= end - time.monotonic():
-                _say_how_long_to_wait(error)
+
+            pause = _pause_before(retry, error)
+            if pause > LONGEST_PAUSE or pause >= end - time.monotonic():
+                _name_the_wait(error)
                 raise
-            await asyncio.sleep(pause)
-    raise AssertionError("unreachable: the loop above ends by return or raise")
+
+        await asyncio.sleep(pause)
+        retry += 1
 
 
-def _pause_before_retry(error: Any, number: int) -> float:
-    """Return the seconds to wait after an attempt: what the endpoint asks for, else 1, 2, 4, ..."""
-    asked = error.retry_after
-    if asked is not None and math.isfinite(asked):
-        return asked
-    return min(2.0**number, LONGEST_WAIT)
+def _pause_before(retry: int, error: LM15Error) -> float:
+    """Return the seconds to wait before a retry: what the endpoint asks for, else 1, 2, 4, ...
+
+    Args:
+        retry: The number of the retry, from 0.
+        error: What the attempt before it raised.
+    """
+    seconds = error.retry_after
+    if seconds is not None and math.isfinite(seconds):
+        return seconds
+    return min(2.0**retry, LONGEST_PAUSE)
 
 
-def _say_how_long_to_wait(error: Any) -> None:
+def _name_the_wait(error: LM15Error) -> None:
+    """Add to the message of an error for how long the endpoint asks to wait, if it does."""
     if error.retry_after is not None:
-        error.message = f"the endpoint asks for a wait of {error.retry_after:.0f} s: {error.message}"
+        wait = f"the endpoint asks for a wait of {error.retry_after:.0f} s"
+        error.message = f"{wait}: {error.message}"

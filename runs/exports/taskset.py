@@ -17,7 +17,7 @@ from typing import Any
 
 import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
 
-from ...engines.endpoint.endpoint import Engine, engines
+from ...engines.endpoint.engine import Engine, engines
 from ...engines.meter import Meter, MeteredLM
 from ...engines.models import endpoint_errors
 from ...errors import MempilerError

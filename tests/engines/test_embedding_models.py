@@ -19,7 +19,7 @@ from mempiler.engines import rerankers, weights
 from mempiler.engines.embedders import embedder
 from mempiler.engines.encoder import AT_ONCE, WIDTH, Encoded, _projection
 from mempiler.engines.call_context import Deadline, call_context
-from mempiler.engines.endpoint.loop import AbandonedCallError
+from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.fair_semaphore import FairSemaphore
 from mempiler.engines.rerankers import FastEmbed, TokenMatch
 from mempiler.engines.vectors import CachedVectors, VectorFile

@@ -31,8 +31,8 @@ from dspy.utils.exceptions import (
 from mempiler import UserError
 from mempiler.engines.dspy_models import metered_copy
 from mempiler.engines.call_context import Deadline, call_context, measure_usage
-from mempiler.engines.endpoint.endpoint import Upstream, upstream_of
-from mempiler.engines.endpoint.loop import AbandonedCallError
+from mempiler.engines.endpoint.relay import Upstream, upstream_of
+from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.limits import DEAD_AFTER, BudgetGuard, Limits
 from mempiler.engines.prices import TokenPrices
 from mempiler.engines.meter import Meter

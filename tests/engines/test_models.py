@@ -19,7 +19,7 @@ from mempiler.engines import weights
 from mempiler.engines.call_context import Deadline, call_context
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.endpoint import Waits
-from mempiler.engines.endpoint.loop import AbandonedCallError
+from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.limits import DEAD_AFTER, BudgetGuard
 from mempiler.engines.meter import Meter
 from mempiler.engines.model_config import ModelConfig

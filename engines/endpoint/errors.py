@@ -1,0 +1,99 @@
+"""Errors of endpoints.
+
+Clients and transport raise errors of `dspy.lm15`. DSPy turns them into its own errors, those of
+`dspy.utils.exceptions`, for whoever asks a model. Two errors are ours:
+
+* dspy.lm15.TransportError
+  - UnreachableError: there is no connection to the endpoint
+* dspy.utils.exceptions.LMTimeoutError
+  - AbandonedCallError: nobody waits for the answer any more
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+from dspy.lm15 import (
+    AuthError,
+    InvalidRequestError,
+    ProviderError,
+    RateLimitError,
+    ServerError,
+    TransportError,
+    UnsupportedModelError,
+)
+from dspy.lm15 import TimeoutError as EndpointTimeoutError
+from dspy.utils.exceptions import LMTimeoutError
+
+
+class UnreachableError(TransportError):
+    """No connection to an endpoint can be made: nothing listens there, or its name is unknown."""
+
+
+class AbandonedCallError(LMTimeoutError):
+    """The work that wants the answer of a call ended before the call did.
+
+    It says nothing about the endpoint.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("nobody waits for the answer any more")
+
+
+def error_of_status(status: int, message: str, retry_after: float | None = None) -> ProviderError:
+    """Return the error that an HTTP status above 299 stands for.
+
+    Args:
+        status: The HTTP status.
+        message: What the endpoint says.
+        retry_after: Seconds that the endpoint asks to wait; None if it asks for nothing.
+    """
+    return _class_of_status(status)(message, status=status, retry_after=retry_after)
+
+
+def _class_of_status(status: int) -> type[ProviderError]:
+    if status in (401, 403):
+        return AuthError
+    if status == 404:
+        return UnsupportedModelError
+    if status == 408:
+        return EndpointTimeoutError
+    if status == 429:
+        return RateLimitError
+    if status >= 500:
+        return ServerError
+    if status >= 400:
+        return InvalidRequestError
+    return ProviderError
+
+
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a reply asks to wait before the next attempt; None if it does not.
+
+    Args:
+        headers: The headers of the reply, by their names in small letters.
+    """
+    milliseconds = headers.get("retry-after-ms")
+    wait = headers.get("retry-after")
+    try:
+        if milliseconds is not None:
+            return float(milliseconds) / 1000
+        if wait is not None:
+            return _parse_retry_after(wait.strip())
+    except ValueError:
+        # It says something that nobody understands.
+        return None
+    return None
+
+
+def _parse_retry_after(wait: str) -> float:
+    """Return the seconds that a `Retry-After` asks for: a number of seconds, or a date.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if wait.isdigit():
+        return float(wait)
+    return max(0.0, parsedate_to_datetime(wait).timestamp() - time.time())

@@ -1,0 +1,179 @@
+"""Hand requests on to an endpoint as they are, and its replies back as they come.
+
+upstream = upstream_of(lm)
+with upstream.ask({"messages": [{"role": "user", "content": "Hi"}]}) as reply:
+    content = b"".join(reply.lines)
+upstream.count(usage, body, answer)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dspy.clients.errors import error_boundary
+from dspy.lm15 import AsyncOpenAIChatLM, LM15Error
+from dspy.utils.exceptions import LMAuthError, LMTransportError
+
+from ...records import estimate_tokens, fewest_tokens
+from ..meter import MeteredLM
+from ..token_counts import believable_count, text_of_messages
+from .client import Client
+from .engine import Engine
+from .line_buffer import LineBuffer
+from .loop import iterate
+
+if TYPE_CHECKING:
+    from .transport import PlainRequest
+
+
+class RelayedReply(NamedTuple):
+    """A reply of an endpoint, without the secrets that the endpoint was sent."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By their names in small letters."""
+    lines: Iterator[bytes]
+    """The body as it comes, with its newlines."""
+
+
+class _ReplyPart(NamedTuple):
+    """A part of a reply: first the head, without content, then the content as it comes."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class Upstream:
+    """An endpoint that speaks OpenAI's chat; requests are handed on to it, without retries.
+
+    Args:
+        lm: The model, whose guard and meter hold.
+        engine: The engine of the model, whose timeouts hold.
+        client: What asks for the model.
+    """
+
+    def __init__(self, lm: MeteredLM, engine: Engine, client: Client) -> None:
+        # Its import takes a tenth of a second, before the time of a call begins.
+        from .transport import Transport
+
+        self.lm = lm
+        self.model = client.model
+        """What the endpoint calls the model."""
+        self._client: AsyncOpenAIChatLM = client.lm
+        self._secrets = client.secrets
+        self._seconds = engine.seconds
+        self._transport = Transport(engine.timeout, client.secrets)
+
+    @contextmanager
+    def ask(self, body: Mapping[str, Any]) -> Generator[RelayedReply]:
+        """Send a request for a chat completion; the block reads the reply.
+
+        Args:
+            body: The request as the endpoint takes it; its `model` is replaced.
+
+        Raises:
+            LMError: The endpoint cannot be reached, breaks off, is silent, or refuses the key. What
+                it says about the key is not repeated.
+            EndpointError: It has failed again and again, and is not asked for a while.
+        """
+        guard = self.lm.guard
+        # From the inside: secrets are hidden, the error becomes one of DSPy, and it is counted.
+        with (
+            guard.slots(self.lm.endpoint).slot(),
+            self.lm.admitted(),
+            error_boundary(self.model),
+            self._secrets.hiding(),
+            closing(iterate(self._exchange(body), self._seconds)) as parts,
+        ):
+            head = next(parts)
+            lines = self._lines_without_secrets(parts, head.status)
+            yield RelayedReply(head.status, head.headers, lines)
+
+        if head.status >= 500:
+            guard.record_failure(LMTransportError(f"status {head.status}", model=self.model))
+
+    def count(self, usage: object, body: Mapping[str, Any], answer: str) -> None:
+        """Count a call that was answered.
+
+        Args:
+            usage: What the answer reports, of any kind; None if it reports nothing.
+            body: The request, as `ask` takes it.
+            answer: The text of the answer.
+        """
+        reported = usage if isinstance(usage, dict) else {}
+        prompt = text_of_messages(body["messages"])
+        prompt_tokens = believable_count(reported.get("prompt_tokens"), fewest_tokens(prompt))
+        answer_tokens = believable_count(reported.get("completion_tokens"), fewest_tokens(answer))
+        estimated = prompt_tokens is None or answer_tokens is None
+
+        if prompt_tokens is None:
+            prompt_tokens = estimate_tokens(prompt)
+        if answer_tokens is None:
+            answer_tokens = estimate_tokens(answer)
+        self.lm.count(prompt_tokens, answer_tokens, estimated=estimated)
+
+    async def _exchange(self, body: Mapping[str, Any]) -> AsyncGenerator[_ReplyPart]:
+        """Send a request, and yield the parts of the reply."""
+        async with self._transport.stream(self._http_request(body)) as reply:
+            if reply.status in (401, 403):
+                refusal = f"the endpoint refuses the key ({reply.status})"
+                raise LMAuthError(refusal, model=self.model)
+
+            headers = {name.lower(): value for name, value in reply.headers}
+            yield _ReplyPart(reply.status, headers, b"")
+            async for chunk in reply:
+                yield _ReplyPart(reply.status, headers, chunk)
+
+    def _http_request(self, body: Mapping[str, Any]) -> PlainRequest:
+        """Return the request for a chat completion, with the key and the name of the model."""
+        from .transport import PlainRequest
+
+        accepted = "text/event-stream" if body.get("stream") else "application/json"
+        headers = {
+            "Authorization": f"Bearer {self._client.api_key or 'none'}",
+            "Content-Type": "application/json",
+            "Accept": accepted,
+        }
+        url = f"{self._client.base_url.rstrip('/')}/chat/completions"
+        content = json.dumps({**body, "model": self.model}).encode()
+        return PlainRequest("POST", url, headers, content)
+
+    def _lines_without_secrets(self, parts: Iterable[_ReplyPart], status: int) -> Iterator[bytes]:
+        """Yield the lines of a reply; those that tell of an error, without secrets."""
+        for line in _lines(parts):
+            if status != 200 or b'"error"' in line:
+                yield self._secrets.hide_in_bytes(line)
+            else:
+                yield line
+
+
+def upstream_of(lm: Any) -> Upstream | None:
+    """Return the endpoint of a metered model.
+
+    None for a model of this process, for one without a key, and for one whose endpoint does not
+    speak OpenAI's chat.
+    """
+    engine = getattr(lm, "engine", None)
+    if not isinstance(engine, Engine):
+        return None
+
+    try:
+        client = engine.client(lm.model)
+    except LM15Error:  # there is no key
+        return None
+    if not isinstance(client.lm, AsyncOpenAIChatLM):
+        return None
+    return Upstream(lm, engine, client)
+
+
+def _lines(parts: Iterable[_ReplyPart]) -> Iterator[bytes]:
+    """Yield the content of the parts of a reply, cut behind its newlines."""
+    buffer = LineBuffer()
+    for part in parts:
+        yield from buffer.add(part.content)
+    if buffer.rest:
+        yield buffer.rest

@@ -1,0 +1,81 @@
+"""What depends on the inside of DSPy: these tests fail if a new version of DSPy changes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dspy
+import pytest
+from dspy.lm15 import Message, Request, Response, Usage
+
+from mempiler.engines.dspy_internals import async_engine_of
+from mempiler.engines.meter import Meter, MeteredLM
+
+
+class CountingEngine:
+    """Answers with the number of the call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def complete(self, request: Request) -> Response:
+        self.calls += 1
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant(f"answer {self.calls}"),
+            finish_reason="stop",
+            usage=Usage(input_tokens=2, output_tokens=2, total_tokens=4),
+        )
+
+
+@pytest.fixture
+def own_dspy_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DSPy's cache is one of the test, in memory."""
+    cache = dspy.clients.Cache(False, True, str(tmp_path), 0, 1000)
+    monkeypatch.setattr(dspy, "cache", cache)
+
+
+@pytest.mark.usefixtures("own_dspy_cache")
+def test_an_answer_that_dspy_cached_is_found() -> None:
+    engine = CountingEngine()
+    plain = dspy.LM("test/counting", engine=engine, temperature=0.5)
+    metered = MeteredLM("test/counting", Meter(), engine=engine, temperature=0.5)
+
+    assert plain("Hi") == ["answer 1"]
+    assert metered("Hi") == ["answer 1"]
+    assert metered.meter.read().cached == 1
+
+
+@pytest.mark.usefixtures("own_dspy_cache")
+def test_a_known_answer_has_the_entry_in_the_history_that_dspy_makes() -> None:
+    lm = MeteredLM("test/counting", Meter(), engine=CountingEngine(), temperature=0.5)
+    lm("Hi")
+    lm("Hi")
+    entry_of_dspy, entry_of_ours = lm.history
+
+    assert entry_of_ours.keys() | {"cost_details"} == entry_of_dspy.keys()
+    same_fields = ("prompt", "messages", "outputs", "cost", "model", "response_model", "model_type")
+    for field in same_fields:
+        assert entry_of_ours[field] == entry_of_dspy[field]
+    assert entry_of_ours["response"].message == entry_of_dspy["response"].message
+    # It was paid for before.
+    assert entry_of_ours["usage"] == {}
+
+
+def test_the_result_of_a_call_is_read_from_the_entry_of_dspy() -> None:
+    lm = MeteredLM("test/counting", Meter(), engine=CountingEngine(), cache=False)
+    lm("Hi", n=2, temperature=0.5)
+
+    usage = lm.meter.read()
+    assert usage.calls == {"task": 2}
+    assert (usage.input_tokens, usage.output_tokens) == (4, 4)
+
+
+def test_the_engine_for_asyncio_is_that_of_the_model() -> None:
+    class Awaited:
+        async def complete(self, request: Request) -> Response: ...
+
+    engine = Awaited()
+    assert async_engine_of(dspy.LM("a/b", engine=CountingEngine(), async_engine=engine)) is engine
+    assert async_engine_of(dspy.LM("a/b", engine=CountingEngine())) is None
