@@ -29,6 +29,7 @@ import dspy
 from ..errors import UserError
 from ..reading.failures import concerns_prompt
 from ._context import program_context
+from ._plain_data import is_plain_data
 from .adapter import adapter as make_adapter
 from .predictor import predictors_of
 from .recording import failure_of, record_failure
@@ -36,9 +37,6 @@ from .settings import Settings
 
 CallPredictor = Callable[..., dspy.Prediction | None]
 """Calls a predictor by its name, with its inputs; None where its output stays unreadable."""
-
-_PLAIN_TYPES = (bool, int, float, str)
-_PLAIN_TYPE_NAMES = tuple(plain_type.__name__ for plain_type in _PLAIN_TYPES)
 
 
 class Component(dspy.Module):
@@ -92,13 +90,13 @@ class Component(dspy.Module):
     def check_settings(self) -> None:
         """Raise a UserError if a constructor argument is plain data that no settings hold.
 
-        Two writers that differ in such an argument would have one key, so that each would take the
-        memories of the other for its own.
+        Such an argument would not be saved with a program. Two writers that differ in it would have
+        one key, so that each would take the memories of the other for its own.
         """
-        if self.settings is not None:
-            return
+        setting_names = type(self.settings).model_fields if self.settings is not None else {}
+        namespace = getattr(type(self).__init__, "__globals__", {})
         for name, parameter in constructor_parameters(type(self)).items():
-            if _is_plain(parameter):
+            if name not in setting_names and is_plain_data(parameter, namespace):
                 raise UserError(
                     f"{type(self).__name__}: the constructor takes {name}, which no settings hold; "
                     f"make {name} a field of a Settings class, "
@@ -128,13 +126,3 @@ def constructor_parameters(component_class: type) -> Mapping[str, inspect.Parame
     signature = inspect.signature(component_class.__init__)
     _, *parameters = signature.parameters.values()
     return {parameter.name: parameter for parameter in parameters}
-
-
-def _is_plain(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter is a number, text or truth value, by its default or its type."""
-    if isinstance(parameter.default, _PLAIN_TYPES):
-        return True
-    # With postponed evaluation of annotations, the annotation is a text.
-    annotation = parameter.annotation
-    type_name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return type_name in _PLAIN_TYPE_NAMES

@@ -100,7 +100,7 @@ class HistoryWriter(Writer[HistoryMemory, None]):
         return False
 
 
-class ExternalReaderSettings(Settings):
+class SystemSettings(Settings):
     """The name and the settings of a system."""
 
     name: str
@@ -120,7 +120,7 @@ class ExternalReader(Reader[HistoryMemory]):
 
     def __init__(
         self,
-        settings: ExternalReaderSettings,
+        settings: SystemSettings,
         stores: Stores | None,
         answerer: dspy.Module | SharedFunction | None,
     ) -> None:
@@ -156,8 +156,7 @@ class External(Method):
     """A system with stores, or a function or module that is shown the history with every question.
 
     Args:
-        name: The name of the system in tables and errors.
-        settings: Its settings.
+        system: The name of the system in tables and errors, and its settings.
         stores: Its stores; None for a function or module.
         answerer: The function or module; None for a system with stores.
     """
@@ -166,28 +165,26 @@ class External(Method):
 
     def __init__(
         self,
-        name: str,
-        settings: ExternalSettings,
+        system: SystemSettings,
         stores: Stores | None = None,
         answerer: dspy.Module | SharedFunction | None = None,
     ) -> None:
         # A module may have a setting `k` of its own, which says nothing about a search.
-        is_searched = stores is not None and hasattr(settings, "k")
+        is_searched = stores is not None and hasattr(system.settings, "k")
         # A store cannot go back to what it was before an item, so it would have to be written anew
         # for each question. Its later items are searched beside it instead. What answers by itself
         # has no place for them, or is shown them with the question.
         recent_mode = "searched" if is_searched else "left out"
-        writer_settings = HistoryWriterSettings(system=name, recent=recent_mode)
-        reader_settings = ExternalReaderSettings(name=name, settings=settings)
+        writer_settings = HistoryWriterSettings(system=system.name, recent=recent_mode)
 
         super().__init__(
             HistoryWriter(writer_settings, stores),
-            ExternalReader(reader_settings, stores, answerer),
-            settings=settings,
+            ExternalReader(system, stores, answerer),
+            settings=system.settings,
         )
         self.stores = stores
         self.is_searched = is_searched
-        self._function_calls = FunctionCalls(name, settings.timeout)
+        self._function_calls = FunctionCalls(system.name, system.settings.timeout)
 
     @classmethod
     def check_constructor(cls) -> None:

@@ -32,7 +32,7 @@ from ..tasks.catalog import task_class as task_named
 from ..tasks.settings import TaskSettings, split_config
 from ..tasks.task import Task
 from ._endpoint import Endpoint
-from ._method import ANSWER_KEY, External, SharedFunction
+from ._method import ANSWER_KEY, External, SharedFunction, SystemSettings
 from ._settings import (
     AnsweringSettings,
     EndpointSettings,
@@ -96,11 +96,11 @@ def _answering_method(target: Any, name: str, config: Mapping[str, Any]) -> Exte
     if isinstance(version, Mapping):
         # That of a file of recorded answers: with other answers it is another program.
         values.update(version)
-    external_settings = ExternalSettings(**values)
+    system = SystemSettings(name=name, settings=ExternalSettings(**values))
     if isinstance(target, dspy.Module):
         # A program changes its predictors; the user's own object stays as it is.
-        return External(name, external_settings, answerer=target.deepcopy())
-    return External(name, external_settings, answerer=SharedFunction(target))
+        return External(system, answerer=target.deepcopy())
+    return External(system, answerer=SharedFunction(target))
 
 
 def _module_class_method(
@@ -115,7 +115,8 @@ def _module_class_method(
     arguments = settings.model_dump(include=config.keys() - our_names)
     module = module_class(**arguments)
     saved = settings.model_dump(include=our_names | config.keys())
-    return External(name, ExternalSettings(**saved), answerer=module)
+    system = SystemSettings(name=name, settings=ExternalSettings(**saved))
+    return External(system, answerer=module)
 
 
 def _store_method(
@@ -139,7 +140,8 @@ def _store_method(
         make_system = _system_maker(target, name, embedder)
 
     stores = Stores(make_system, name, folder, settings.timeout)
-    return External(name, ExternalSettings(**settings.model_dump()), stores)
+    system = SystemSettings(name=name, settings=ExternalSettings(**settings.model_dump()))
+    return External(system, stores)
 
 
 def _system_maker(target: Any, name: str, embedder: Embedder | None) -> Callable[..., Any]:
