@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Self
 
 import dspy
@@ -66,34 +66,42 @@ class Component(dspy.Module):
         return self.settings.model_dump(mode="json")
 
     def try_call(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
-        """Call a predictor, or a module made of predictors.
+        """Call a predictor, or a module made of predictors, and return its prediction.
 
         Returns:
-            The prediction. None if the answer stays unreadable, or if the endpoint refuses the
-            prompt for its content or length; the failure is recorded.
+            The prediction. None if the model's answer stays unreadable, or if the endpoint refuses
+            the prompt for its content or length; the failure is recorded.
+
+        Raises:
+            Exception: Any other error, such as that of an endpoint that is gone.
         """
         adapter = dspy.settings.adapter or make_adapter()
+        length_limit = program_context(max_text_length=self.longest_text)
         try:
-            limits = program_context(max_text_length=self.longest_text)
-            with limits, dspy.context(adapter=adapter):
+            with length_limit, dspy.context(adapter=adapter):
                 return predictor(**inputs)
         except Exception as error:
+            # Other prompts may still be answered after an error that concerns this prompt alone.
             if not concerns_prompt(error):
                 raise
             record_failure(failure_of(self._name_of(predictor), error))
             return None
 
     def call_predictor(self, name: str, **inputs: Any) -> dspy.Prediction | None:
-        """Call the predictor of a name, as `try_call` does."""
+        """Call the predictor in the attribute `name`, as `try_call` does."""
         return self.try_call(getattr(self, name), **inputs)
 
     def check_settings(self) -> None:
-        """Raise a UserError if a constructor argument is plain data that no settings hold.
+        """Raise a UserError if the constructor takes a number, text or list that no settings hold.
 
-        Such an argument would not be saved with a program. Two writers that differ in it would have
-        one key, so that each would take the memories of the other for its own.
+        Such an argument would not be saved with a program. Also, two writers that differ only in it
+        would have the same key, so that each would read the memories of the other.
         """
-        setting_names = type(self.settings).model_fields if self.settings is not None else {}
+        setting_names: Collection[str] = ()
+        if self.settings is not None:
+            setting_names = type(self.settings).model_fields
+
+        # The names that annotations may refer to.
         namespace = getattr(type(self).__init__, "__globals__", {})
         for name, parameter in constructor_parameters(type(self)).items():
             if name not in setting_names and is_plain_data(parameter, namespace):
@@ -104,7 +112,7 @@ class Component(dspy.Module):
                 )
 
     def _name_of(self, module: dspy.Module) -> str:
-        """Return the path of a module below this one, or the name of its class."""
+        """Return what errors call a module: its path below this component, or else its class."""
         for path, submodule in self.named_sub_modules():
             if submodule is module:
                 return path.removeprefix("self.")
@@ -122,7 +130,7 @@ class Component(dspy.Module):
 
 def constructor_parameters(component_class: type) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a class's constructor by name, without `self`."""
-    # Not the signature of the class: DSPy's metaclass calls it with anything.
+    # The class itself has no useful signature: DSPy's metaclass accepts any arguments.
     signature = inspect.signature(component_class.__init__)
     _, *parameters = signature.parameters.values()
     return {parameter.name: parameter for parameter in parameters}
