@@ -110,6 +110,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
+        """Ask as a call of the adapter does; no thread waits for a model that can be awaited."""
         return await run_bridged(partial(self, lm, lm_kwargs, signature, demos, inputs))
 
     def _copy_for(self, attempt: Attempt) -> CorrectingAdapter:

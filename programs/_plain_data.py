@@ -58,8 +58,8 @@ def _type_of(parameter: inspect.Parameter, namespace: Mapping[str, Any]) -> Any:
     if parameter.annotation is parameter.empty:
         return Any
 
-    # `get_type_hints` evaluates annotations that are texts. It is given one parameter at a time,
-    # since one name that is imported for type checkers alone would make it fail for all of them.
+    # `get_type_hints` evaluates annotations that are texts. It gets an object with one annotation,
+    # not the constructor: one name that is imported for type checkers alone would make all fail.
     annotated: Any = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     try:
         return get_type_hints(annotated, dict(namespace))[parameter.name]

@@ -53,7 +53,7 @@ class SchemaTrial:
         adapter: Makes the request.
         use: Which schema is sent where.
         accepted: Whether schemas are accepted, by use; shared by all trials of an adapter.
-        is_known: Whether the endpoint is known to take the schema.
+        was_accepted: Whether the endpoint accepted the schema before this request.
     """
 
     def __init__(
@@ -61,21 +61,21 @@ class SchemaTrial:
         adapter: SchemaAdapter,
         use: SchemaUse,
         accepted: dict[SchemaUse, bool],
-        is_known: bool,
+        was_accepted: bool,
     ) -> None:
         self.adapter = adapter
         self._use = use
         self._accepted = accepted
-        self._is_known = is_known
+        self._was_accepted = was_accepted
 
-    def check_refusal(self, error: dspy.LMError) -> None:
+    def raise_unless_refusal(self, error: dspy.LMError) -> None:
         """Re-raise the error of a request, unless the endpoint may have refused the schema.
 
         It did not refuse the schema if it accepted the same one before, if it does not know the
         model, or if the prompt was too long.
         """
         # Looked up anew, since another thread may have learned meanwhile that it is accepted.
-        was_accepted = self._accepted.get(self._use, self._is_known)
+        was_accepted = self._accepted.get(self._use, self._was_accepted)
         is_unknown_model = isinstance(error, LMUnsupportedModelError)
         is_too_long = failure_kind(error) == "too-long"
         if was_accepted or is_unknown_model or is_too_long:
@@ -144,7 +144,7 @@ class AutoAdapter(CorrectingAdapter):
         try:
             outputs = trial.adapter(lm, lm_kwargs, signature, demos, inputs)
         except (LMInvalidRequestError, LMUnsupportedFeatureError) as error:
-            trial.check_refusal(error)
+            trial.raise_unless_refusal(error)
         else:
             trial.record_accepted()
             return outputs
@@ -154,7 +154,7 @@ class AutoAdapter(CorrectingAdapter):
         return outputs
 
     def _schema_trial(self, lm: dspy.BaseLM, signature: type[dspy.Signature]) -> SchemaTrial | None:
-        """Return the next request under the schema of the outputs; None if none is to be made.
+        """Prepare a request for outputs under a JSON schema; return None if none is to be made.
 
         No schema is used for a model in this process, for outputs that no schema describes, and
         for an endpoint that refused the schema before.
@@ -176,7 +176,7 @@ class AutoAdapter(CorrectingAdapter):
 
         adapter = SchemaAdapter(schema, self._system_messages)
         adapter.corrections = self.corrections
-        return SchemaTrial(adapter, use, self._accepted, is_known=is_accepted is True)
+        return SchemaTrial(adapter, use, self._accepted, was_accepted=is_accepted is True)
 
 
 def _is_remote(lm: dspy.BaseLM) -> bool:

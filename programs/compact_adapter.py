@@ -55,7 +55,7 @@ class CompactAdapter(dspy.ChatAdapter):
         """
         field_names = f"{' '.join(signature.input_fields)} -> {' '.join(signature.output_fields)}"
 
-        # Of an input that is an object, users write the values alone: this line names them.
+        # Objects are written as their values alone, so the names of their fields are listed here.
         input_lines: list[str] = []
         for name, model in _input_models(signature).items():
             input_lines.append(f"{name}: {' '.join(model.model_fields)}")
@@ -137,6 +137,7 @@ class CompactAdapter(dspy.ChatAdapter):
                 reason = f"{name} is no {expected}: {one_line(error, MAX_REASON_LENGTH)}"
                 raise _parse_error(signature, completion, reason) from error
 
+        # Only outputs without a default must be in the answer.
         outputs = apply_output_field_defaults(signature, outputs)
         if outputs.keys() != signature.output_fields.keys():
             raise _parse_error(signature, completion, outputs=outputs)
@@ -160,7 +161,9 @@ class _InputWriter:
         """The Python ids of the entries that were written out where they are named."""
 
     def add_named_entries(self, id_field: str, entries: Iterable[Any]) -> None:
-        """Write the ids in fields such as `related_memory_ids` as the entries with these ids.
+        """Let `write` show some entries in the place of their ids.
+
+        That is in fields such as `related_memory_ids`, if the id of an entry is in `memory_id`.
 
         Args:
             id_field: The field of the entries that holds their id, such as `memory_id`.
@@ -225,14 +228,18 @@ class _InputWriter:
 
 
 def _write_inputs(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> dict[str, str]:
-    """Return the texts of inputs by name, without an input whose entries all stand in others."""
+    """Return each input as one line of text, by its name.
+
+    An entry that another input refers to by its id is written out in that input, and nowhere else.
+    An input whose entries are all written out in others has no line.
+    """
     id_fields = _id_fields_of_named_lists(signature)
     entries_by_input = {name: _as_list(inputs.get(name)) for name in id_fields}
     writer = _InputWriter()
     for name, id_field in id_fields.items():
         writer.add_named_entries(id_field, entries_by_input[name])
 
-    # Inputs that refer to entries come first: the writer notes which entries they refer to.
+    # Inputs that refer to entries come first: the writer remembers which entries it wrote out.
     texts: dict[str, str] = {}
     for name in signature.input_fields:
         if name in inputs and name not in entries_by_input:
@@ -422,13 +429,10 @@ def _is_json(text: str) -> bool:
 
 
 def _describe_type(annotation: TypeHint) -> str:
-    """Return the type of an output in words for a small model.
+    """Return the type of an output in words that a small model understands.
 
-    Example:
-        text
-        yes or no
-        {"subject", "value"}
-        JSON [{"subject", "value"}, ...]
+    `str` is "text", and `Literal["yes", "no"]` is "yes or no". An object is shown by its keys, such
+    as {"subject", "value"}, and a list of objects as JSON [{"subject", "value"}, ...].
     """
     if annotation is str:
         return "text"

@@ -67,6 +67,7 @@ class Predictor(dspy.Predict):
 
         They are in the order in which they stand in `self.demos`.
         """
+        # Some demos are meant for another predictor of the program.
         demos = [demo for demo in self.demos if is_for(demo, self.path)]
         if self.nearest is None or len(demos) <= self.nearest:
             return demos

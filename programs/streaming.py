@@ -70,7 +70,7 @@ def send_answer_to(stream: AnswerStream | None) -> AbstractContextManager[None]:
 
 
 def predictor_writes_answer(is_unchanged: bool) -> AbstractContextManager[None]:
-    """Say that the predictor that a task calls in the block writes the answer of the program.
+    """Let the predictor that a task calls in the block send its words as words of the answer.
 
     Args:
         is_unchanged: Whether the task returns the answer as the predictor writes it. Otherwise the

@@ -161,7 +161,7 @@ class LoggedWriter(Writer[LoggedMemory]):
         return self.inner.extract(item)
 
     def update(self, memory: LoggedMemory, item: Item, extraction: Any) -> Update[LoggedMemory]:
-        """Return the memory with logs beside the inner memory, or with another item inside it.
+        """Return the memory with one more item: logs apart, others as the inner writer writes them.
 
         Args:
             memory: The memory before the item.
@@ -214,7 +214,7 @@ class LoggedWriter(Writer[LoggedMemory]):
         if prediction is None:
             return Update(old_summary, failed_items=(logs,))
 
-        # Models may give None for a text.
+        # The field of a prediction may be None.
         summary = (prediction.log_summary or "").strip()
         if not summary:
             return keep_summary(old_summary, logs, "update_logs")

@@ -75,9 +75,10 @@ class Strength(NamedTuple):
     """When the piece was learned or last recalled; without a time it is never forgotten."""
 
     def retention(self, now: datetime | None, days: float) -> float:
-        """Return how much of a piece is still remembered, from 0 to 1 (R = exp(-t / S)).
+        """Return how much of a piece is still remembered, from 0 to 1.
 
-        It is 1 if it is not known how long ago the piece was recalled.
+        It falls with the time since the piece was last recalled, and more slowly the more often it
+        was recalled. It is 1 if that time is not known. Source: R = exp(-t / S) in the paper.
 
         Args:
             now: The time at which the piece is looked for.

@@ -166,7 +166,7 @@ class SummaryWriter(Writer[SummaryMemory, None]):
         if prediction is None:
             return Update(memory, failed_items=(item,))
 
-        # Models may give None for a text.
+        # The field of a prediction may be None.
         summary = (prediction.summary or "").strip()
         if not summary:
             return keep_summary(memory, item, "update_summary")

@@ -60,7 +60,7 @@ def read_answer(returned: Any) -> Answer:
 
 
 def _split_answer(returned: Any) -> Answer:
-    """Return the outputs and what was recalled apart, as `read_answer` describes, unchecked."""
+    """Split what a system returned into its answer and what it recalled, without checking them."""
     if isinstance(returned, dspy.Prediction | Mapping):
         # A program of ours also returns the memory, which is neither.
         outputs = {name: value for name, value in returned.items() if name != "memory"}

@@ -87,7 +87,7 @@ class SystemCalls:
 
         Args:
             work: Makes a call of the system.
-            label: What errors name the call.
+            label: The name of the call in errors.
         """
         outcome = result_of(supervise(work, self._supervisor))
         return _value_of(outcome, self.name, label)
@@ -267,8 +267,8 @@ def _value_of(outcome: Outcome, name: str, label: str) -> Any:
 
     Args:
         outcome: The value or error of the call.
-        name: What errors call the system or function.
-        label: What errors call the call.
+        name: The name of the system or function in errors.
+        label: The name of the call in errors.
 
     Raises:
         ExternalError: The call failed, but other questions may still be answered.

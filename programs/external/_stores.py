@@ -105,6 +105,7 @@ class Stores(SharedByCopies):
 
         The object can still be used: a store that is needed again is written anew.
         """
+        # A store is closed as soon as nothing refers to it.
         self._stores.drop(lambda digest: True)
         for calls in tuple(self._latest_calls.values()):
             calls.wait_until_closed()

@@ -76,6 +76,8 @@ def build_external_program(
     target_config, task_settings = split_config(config or {}, task)
     if kind == "answer":
         method = _answering_method(target, name, target_config)
+    elif target is Endpoint:
+        method = _endpoint_method(name, target_config, folder)
     else:
         method = _store_method(target, name, target_config, embedder, folder)
 
@@ -143,27 +145,38 @@ def _store_method(
     embedder: Embedder | None,
     folder: Path | None,
 ) -> External:
-    """Return a method that keeps every history in a store of its own.
+    """Return a method that keeps every history in a store of the user's.
 
     Args:
-        target: `Endpoint`, a store to copy, or a class or function that makes stores.
-        name: What tables and errors call the target; the URL of an endpoint.
+        target: A store to copy, or a class or function that makes stores.
+        name: What tables and errors call the target.
         config: Settings of the target.
         embedder: The embedder for stores whose constructor takes one.
         folder: Where stores keep their files; a temporary folder if None.
     """
-    settings: AnsweringSettings
-    if target is Endpoint:
-        endpoint_settings = EndpointSettings.from_values(name, config)
-        settings = endpoint_settings
-        make_system = partial(
-            Endpoint, name, model=endpoint_settings.model, timeout=endpoint_settings.timeout
-        )
-    else:
-        settings_class = SearchingSettings if target_kind(target) == "search" else AnsweringSettings
-        settings = settings_class.from_values(name, config)
-        make_system = _system_maker(target, name, embedder)
+    settings_class = SearchingSettings if target_kind(target) == "search" else AnsweringSettings
+    settings = settings_class.from_values(name, config)
+    make_system = _system_maker(target, name, embedder)
+    return _method_with_stores(make_system, name, settings, folder)
 
+
+def _endpoint_method(url: str, config: Mapping[str, Any], folder: Path | None) -> External:
+    """Return a method that sends every history to a chat endpoint, and asks it questions.
+
+    Args:
+        url: The URL of the endpoint.
+        config: Settings of the endpoint.
+        folder: Where stores keep their files, although an endpoint keeps none there.
+    """
+    settings = EndpointSettings.from_values(url, config)
+    make_system = partial(Endpoint, url, model=settings.model, timeout=settings.timeout)
+    return _method_with_stores(make_system, url, settings, folder)
+
+
+def _method_with_stores(
+    make_system: Callable[..., Any], name: str, settings: AnsweringSettings, folder: Path | None
+) -> External:
+    """Return a method that keeps every history in a store, which `make_system` makes."""
     stores = Stores(make_system, name, folder, settings.timeout)
     system = SystemSettings(name=name, settings=ExternalSettings(**settings.model_dump()))
     return External(system, stores)

@@ -148,7 +148,7 @@ def _lines_newest_first(items: Sequence[Item]) -> Iterator[str]:
 
 
 def unseen(context: Context, query: Query) -> Context:
-    """Return a context without the turns that the task shows beside it in any case."""
+    """Return a context without the turns that the prompt already shows among the records."""
     shown_ids = query.shown_turn_ids
     hits: list[Hit] = []
     for hit in context.hits:

@@ -47,10 +47,10 @@ class MemoryLookup(Task):
     name = "memory-lookup"
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
-        """Answer with what the oldest entry that holds all words of the question says beside them.
+        """Answer with the words of an entry that are not in the question.
 
-        Example:
-            Of the entry "Ada pet parrot", the question "What is Ada's pet?" gets "parrot".
+        The entry is the oldest one that has all words of the question. From "Ada pet parrot", the
+        question "What is Ada's pet?" gets the answer "parrot".
         """
         question_words = set(_content_words(query.text))
         for hit in sorted(context.hits, key=_age):

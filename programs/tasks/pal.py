@@ -76,10 +76,10 @@ class DialogueReply(Task):
         new_items: Sequence[Item] = (),
         speakers: Sequence[str] = (),
     ) -> Query:
-        """Return the query of an example's fields, with what it asks of the memory.
+        """Return the query of an example's fields; its field `about` says what to recall.
 
-        While the assistant still guesses what the user needs, it asks for needs of the user. Later
-        it asks for solutions, as the other dialogue tasks do.
+        While the assistant still guesses the user's requirement, that is needs of the user. Later
+        it is solutions.
         """
         query = super().query(fields, history, new_items, speakers)
         if _action_of(query) == "requirement prediction":
