@@ -89,8 +89,7 @@ def hits_of(recalled: Any, history: History) -> tuple[Hit, ...]:
         return ()
     results = recalled.get("results") if isinstance(recalled, Mapping) else recalled
     # A text is iterable too, but its elements are letters.
-    is_list = isinstance(results, Iterable) and not isinstance(results, str | bytes)
-    if not is_list:
+    if isinstance(results, str | bytes) or not isinstance(results, Iterable):
         kind = type(recalled).__name__
         raise ExternalError(f"recalled {kind}, expected a list of texts or entries")
 
