@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import dspy
 from dspy.clients.call_result import CallResult
@@ -64,8 +64,15 @@ def result_of_entry(entry: Mapping[str, Any]) -> CallResult:
     )
 
 
+class NamedModel(Protocol):
+    """What an entry of the history says of the model; every `dspy.LM` has it."""
+
+    model: str
+    model_type: str
+
+
 def history_entry(
-    lm: dspy.LM, prompt: Any, messages: Any, settings: Mapping[str, Any], result: CallResult
+    lm: NamedModel, prompt: Any, messages: Any, settings: Mapping[str, Any], result: CallResult
 ) -> dict[str, Any]:
     """Return the entry that DSPy would have made in its history, had it made a call.
 

@@ -40,7 +40,7 @@ class Attempt:
     """The inputs of the predictor: an answer may refer to ids and options in them."""
 
     unreadable: AdapterParseError | None = None
-    """Why the previous answer could not be read; None for the first attempt."""
+    """The error of the previous answer, which could not be read; None for the first attempt."""
 
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Settings of the model for this request, which replace those of the caller."""
@@ -68,26 +68,33 @@ class AnswerAttempts:
         """The attempt that is to be made."""
 
     def retry_after(self, error: AdapterParseError) -> None:
-        """Make `current` the attempt that follows an unreadable answer.
+        """Make `current` the next attempt, after an answer that could not be read.
+
+        Args:
+            error: Says why the answer could not be read.
 
         Raises:
-            AdapterParseError: The given error, if no retry is left.
+            AdapterParseError: `error`, if no retry is left.
         """
         if self.current.retries_left == 0:
             raise error
+
+        if isinstance(error, CutShortError):
+            settings = self._doubled_token_limit()
+            record_retry("cut")
+        else:
+            settings = {}
+            record_retry("parse")
         self.current = Attempt(
             retries_left=self.current.retries_left - 1,
             inputs=self.current.inputs,
             unreadable=error,
-            settings=self._settings_after(error),
+            settings=settings,
         )
-        record_retry("cut" if isinstance(error, CutShortError) else "parse")
 
-    def _settings_after(self, error: AdapterParseError) -> dict[str, Any]:
-        """Return the settings of the retry: a cut answer gets twice the tokens."""
-        if not isinstance(error, CutShortError):
-            return {}
-        # DSPy gives models that reason their limit by the longer name.
+    def _doubled_token_limit(self) -> dict[str, Any]:
+        """Return the setting of the model that lets an answer be twice as long."""
+        # DSPy passes the limit under the longer name to models that reason before they answer.
         name = "max_tokens"
         if self._lm_settings.get("max_completion_tokens"):
             name = "max_completion_tokens"

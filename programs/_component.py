@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Self
 
 import dspy
@@ -29,6 +29,7 @@ import dspy
 from ..errors import UserError
 from ..reading.failures import concerns_prompt
 from ._context import program_context
+from ._plain_data import is_plain_data
 from .adapter import adapter as make_adapter
 from .predictor import predictors_of
 from .recording import failure_of, record_failure
@@ -36,9 +37,6 @@ from .settings import Settings
 
 CallPredictor = Callable[..., dspy.Prediction | None]
 """Calls a predictor by its name, with its inputs; None where its output stays unreadable."""
-
-_PLAIN_TYPES = (bool, int, float, str)
-_PLAIN_TYPE_NAMES = tuple(plain_type.__name__ for plain_type in _PLAIN_TYPES)
 
 
 class Component(dspy.Module):
@@ -68,37 +66,45 @@ class Component(dspy.Module):
         return self.settings.model_dump(mode="json")
 
     def try_call(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
-        """Call a predictor, or a module made of predictors.
+        """Call a predictor, or a module made of predictors, and return its prediction.
 
         Returns:
-            The prediction. None if the answer stays unreadable, or if the endpoint refuses the
-            prompt for its content or length; the failure is recorded.
+            The prediction. None if the model's answer stays unreadable, or if the endpoint refuses
+            the prompt for its content or length; the failure is recorded.
+
+        Raises:
+            Exception: Any other error, such as that of an endpoint that is gone.
         """
         adapter = dspy.settings.adapter or make_adapter()
+        length_limit = program_context(max_text_length=self.longest_text)
         try:
-            limits = program_context(max_text_length=self.longest_text)
-            with limits, dspy.context(adapter=adapter):
+            with length_limit, dspy.context(adapter=adapter):
                 return predictor(**inputs)
         except Exception as error:
+            # Other prompts may still be answered after an error that concerns this prompt alone.
             if not concerns_prompt(error):
                 raise
             record_failure(failure_of(self._name_of(predictor), error))
             return None
 
     def call_predictor(self, name: str, **inputs: Any) -> dspy.Prediction | None:
-        """Call the predictor of a name, as `try_call` does."""
+        """Call the predictor in the attribute `name`, as `try_call` does."""
         return self.try_call(getattr(self, name), **inputs)
 
     def check_settings(self) -> None:
-        """Raise a UserError if a constructor argument is plain data that no settings hold.
+        """Raise a UserError if the constructor takes a number, text or list that no settings hold.
 
-        Two writers that differ in such an argument would have one key, so that each would take the
-        memories of the other for its own.
+        Such an argument would not be saved with a program. Also, two writers that differ only in it
+        would have the same key, so that each would read the memories of the other.
         """
+        setting_names: Collection[str] = ()
         if self.settings is not None:
-            return
+            setting_names = type(self.settings).model_fields
+
+        # The names that annotations may refer to.
+        namespace = getattr(type(self).__init__, "__globals__", {})
         for name, parameter in constructor_parameters(type(self)).items():
-            if _is_plain(parameter):
+            if name not in setting_names and is_plain_data(parameter, namespace):
                 raise UserError(
                     f"{type(self).__name__}: the constructor takes {name}, which no settings hold; "
                     f"make {name} a field of a Settings class, "
@@ -106,7 +112,7 @@ class Component(dspy.Module):
                 )
 
     def _name_of(self, module: dspy.Module) -> str:
-        """Return the path of a module below this one, or the name of its class."""
+        """Return what errors call a module: its path below this component, or else its class."""
         for path, submodule in self.named_sub_modules():
             if submodule is module:
                 return path.removeprefix("self.")
@@ -124,17 +130,7 @@ class Component(dspy.Module):
 
 def constructor_parameters(component_class: type) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a class's constructor by name, without `self`."""
-    # Not the signature of the class: DSPy's metaclass calls it with anything.
+    # The class itself has no useful signature: DSPy's metaclass accepts any arguments.
     signature = inspect.signature(component_class.__init__)
     _, *parameters = signature.parameters.values()
     return {parameter.name: parameter for parameter in parameters}
-
-
-def _is_plain(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter is a number, text or truth value, by its default or its type."""
-    if isinstance(parameter.default, _PLAIN_TYPES):
-        return True
-    # With postponed evaluation of annotations, the annotation is a text.
-    annotation = parameter.annotation
-    type_name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return type_name in _PLAIN_TYPE_NAMES

@@ -110,27 +110,35 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
+        """Ask as a call of the adapter does; no thread waits for a model that can be awaited."""
         return await run_bridged(partial(self, lm, lm_kwargs, signature, demos, inputs))
 
     def _copy_for(self, attempt: Attempt) -> CorrectingAdapter:
-        """Return a shallow copy that makes one attempt."""
+        """Return a shallow copy of the adapter that makes one attempt at an answer.
+
+        DSPy passes no arguments of ours to `format` and `parse`, so the copy has the attempt.
+        """
         adapter = copy.copy(self)
         adapter._attempt = attempt
-        # Callbacks are given the copy. A model that proposes prompts samples an answer anew only if
-        # no correction of it will follow.
+        # DSPy's callbacks see the copy. The model that proposes prompts reads there whether an
+        # unreadable answer will be asked for again, and samples it anew only if it will not.
         adapter.corrections = attempt.retries_left
         return adapter
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        """Read an answer, and record in the running call what was repaired.
+        """Return the outputs in an answer of the model, and record the faults that were repaired.
 
         Raises:
-            AdapterParseError: It cannot be read, or repeats itself until it is cut off.
-            CutShortError: It is cut off, and may be asked for with more tokens or holds more than
-                texts.
+            AdapterParseError: The answer cannot be read, or repeats itself without an end.
+            CutShortError: The answer was cut off at the token limit, and its beginning is no use.
         """
-        attempt = self._attempt or Attempt(self.corrections)
-        if isinstance(completion, CutText):
+        attempt = self._attempt
+        if attempt is None:
+            # Code outside this class may read an answer without having asked for it.
+            attempt = Attempt(self.corrections)
+        # `CutText` is the class of an answer that was cut off at the token limit.
+        is_cut = isinstance(completion, CutText)
+        if is_cut:
             self._check_cut_answer(signature, completion, may_retry=attempt.retries_left > 0)
 
         max_text_length = current_program_context().max_text_length
@@ -139,13 +147,15 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
                 signature, completion, attempt.inputs, max_text_length, self.layout
             )
         except UnreadableError as error:
-            quoted = completion
+            # The error holds the answer, which the model is shown in the next request.
+            quoted_answer = completion
             if len(completion) > MAX_ANSWER_LENGTH:
-                quoted = _beginning(completion)
-            raise self._parse_error(AdapterParseError, signature, quoted, str(error)) from error
+                quoted_answer = _beginning(completion)
+            reason = str(error)
+            raise self._parse_error(AdapterParseError, signature, quoted_answer, reason) from error
 
         faults = [repair.kind for repair in answer.repairs]
-        if isinstance(completion, CutText):
+        if is_cut:
             faults.append("cut")
         record_faults(faults)
         return answer.outputs
@@ -153,17 +163,21 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
     def _check_cut_answer(
         self, signature: type[dspy.Signature], completion: CutText, may_retry: bool
     ) -> None:
-        """Raise an error unless a cut answer is the best that can be had.
+        """Raise an error for an answer that was cut off at the token limit, if it is no use.
 
-        The beginning of a text is worth more than nothing if no retry is left.
+        The beginning of a text is used where no retry is left: it is better than no answer.
+
+        Raises:
+            CutShortError: The answer is to be asked for with more tokens, or is no plain text.
+            AdapterParseError: The answer is to be asked for with the same number of tokens.
         """
         if may_retry and ends_in_loop(completion):
-            # It would fill twice the tokens as well, so it is asked for with the same limit.
+            # More tokens would not help: such an answer would fill them too.
             reason = "it repeats itself without an end"
             raise self._parse_error(AdapterParseError, signature, _beginning(completion), reason)
 
-        annotations = [field.annotation for field in signature.output_fields.values()]
-        holds_only_texts = all(annotation is str for annotation in annotations)
+        output_types = [field.annotation for field in signature.output_fields.values()]
+        holds_only_texts = all(output_type is str for output_type in output_types)
         if may_retry or not holds_only_texts:
             reason = "the answer ended for want of room"
             raise self._parse_error(CutShortError, signature, completion, reason)
@@ -175,7 +189,15 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         completion: str,
         reason: str,
     ) -> AdapterParseError:
-        # DSPy annotates the signature as an instance, and uses it as a class.
+        """Return the error for an answer that cannot be read.
+
+        Args:
+            kind: The class of the error.
+            signature: Declares the outputs of the answer.
+            completion: The answer, or the part of it that the model is to be shown.
+            reason: What is wrong with the answer.
+        """
+        # The cast is needed because DSPy annotates the class of the signature as an instance.
         return kind(type(self).__name__, cast("Any", signature), completion, reason)
 
     def format(
@@ -184,19 +206,26 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        """Return the messages of a request; a retry ends with the unreadable answer."""
+        """Return the messages of a request to the model.
+
+        If the previous answer to this request could not be read, the messages end with that answer
+        and with what was wrong with it.
+        """
         messages = super().format(signature, demos, inputs)
-        error = self._attempt.unreadable if self._attempt else None
-        # An answer that was cut off was not wrong: it is asked for as if for the first time.
-        if error is None or isinstance(error, CutShortError):
+        if self._attempt is None or self._attempt.unreadable is None:
             return messages
+        error = self._attempt.unreadable
+        # An answer that was cut off has no mistake to correct: it only gets more tokens.
+        if isinstance(error, CutShortError):
+            return messages
+
         requirements = self.user_message_output_requirements(signature)
         return [*messages, *_correction_messages(error, requirements)]
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
-        """Return how every request of a signature begins, with its JSON schemas; rendered once."""
+        """Return the system message of a signature; it is rendered once, since that takes long."""
         render = super().format_system_message
-        # Instructions are named beside the signature: InferRules edits them in place.
+        # A signature alone is no key: DSPy's InferRules changes instructions in place.
         key = (type(self), signature, signature.instructions)
         return self._system_messages.get_or_compute(key, lambda: render(signature))
 
@@ -208,12 +237,17 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         suffix: str = "",
         main_request: bool = False,
     ) -> str:
-        """Return the inputs of a request or a demo, with every marker in them escaped."""
-        escaped: dict[str, Any] = {}
+        """Return the inputs of a request or a demo as a message, with field markers escaped.
+
+        A marker such as `[[ ## answer ## ]]` in an input would look like a part of the prompt.
+        """
+        escaped_inputs: dict[str, Any] = {}
         for name, value in inputs.items():
             if name in signature.input_fields:
-                escaped[name] = escape_markers(value)
-        return super().format_user_message_content(signature, escaped, prefix, suffix, main_request)
+                escaped_inputs[name] = escape_markers(value)
+        return super().format_user_message_content(
+            signature, escaped_inputs, prefix, suffix, main_request
+        )
 
     def format_assistant_message_content(
         self,
@@ -221,28 +255,32 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         outputs: dict[str, Any],
         missing_field_message: str | None = None,
     ) -> str:
-        """Return the outputs of a demo, with every marker in them escaped.
+        """Return the outputs of a demo as a message, with field markers in them escaped.
 
-        A list that the demo lacks is shown as empty. DSPy would put a sentence in its place, with
-        which small models fill their lists.
+        A list that the demo lacks is shown as empty. DSPy would write `missing_field_message` in
+        its place, and small models copy that sentence into their lists.
         """
-        shown: dict[str, Any] = {}
+        shown_outputs: dict[str, Any] = {}
         for name, info in signature.output_fields.items():
+            # The origin of `list[str]` is `list`; the plain type `list` has none.
+            is_list = info.annotation is list or get_origin(info.annotation) is list
             if name in outputs:
-                shown[name] = escape_markers(outputs[name])
-            elif (get_origin(info.annotation) or info.annotation) is list:
-                shown[name] = []
-        return super().format_assistant_message_content(signature, shown, missing_field_message)
+                shown_outputs[name] = escape_markers(outputs[name])
+            elif is_list:
+                shown_outputs[name] = []
+        return super().format_assistant_message_content(
+            signature, shown_outputs, missing_field_message
+        )
 
 
 def _correction_messages(error: AdapterParseError, requirements: str) -> list[dict[str, str]]:
-    """Return an unreadable answer and the request to give it in the required form.
+    """Return the messages that follow in a retry: the unreadable answer, and what is wrong with it.
 
     Args:
-        error: Why the answer could not be read.
+        error: Why the answer could not be read; it holds the answer.
         requirements: The form of an answer, as the first request describes it.
     """
-    # What follows in the error is the answer itself, which the model sees anyway.
+    # DSPy appends the whole answer to the reason, after these words.
     reason, _, _ = str(error).partition(f"Adapter {error.adapter_name} failed")
     reason = " ".join(reason.split())[:MAX_REASON_CHARS]
     request = (

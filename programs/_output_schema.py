@@ -42,9 +42,10 @@ _UNSUPPORTED_KEYWORDS = frozenset({"prefixItems", "allOf", "patternProperties"})
 
 @functools.lru_cache(maxsize=512)
 def output_schema(signature: type[dspy.Signature]) -> JsonSchema | None:
-    """Return the strict schema of a signature's outputs: one object with all of them, in order.
+    """Return the strict JSON schema of a signature's outputs: an object with a key per output.
 
-    It is None if a strict schema cannot describe an output: an open mapping, any value, a tuple.
+    Return None if a strict schema cannot describe one of them, as a `dict` with any keys, a tuple,
+    or a value of any type.
     """
     try:
         schemas, definitions = _pydantic_schemas(signature)
@@ -60,7 +61,7 @@ def output_schema(signature: type[dspy.Signature]) -> JsonSchema | None:
 
 
 def outputs_name(schema: Mapping[str, Any]) -> str:
-    """Return a name for the outputs of a schema: their names, and a digest of the schema."""
+    """Return a name for a schema, such as "answer 3f2a9c01": its outputs, and a digest of it."""
     names = ", ".join(schema["properties"])
     digest = hashlib.sha256(json.dumps(schema).encode()).hexdigest()
     return f"{names} {digest[:8]}"
@@ -70,51 +71,57 @@ class _Schemas(NamedTuple):
     """The schemas that pydantic makes of a signature's outputs."""
 
     outputs: dict[str, JsonSchema]
-    """By output, in order."""
+    """The schema of each output, by its name."""
     definitions: dict[str, JsonSchema]
-    """The schemas that they refer to, by name."""
+    """The schemas that those refer to by `$ref`, by name."""
 
 
 def _pydantic_schemas(signature: type[dspy.Signature]) -> _Schemas:
-    """Return the schemas of a signature's outputs as pydantic makes them."""
+    """Return the JSON schemas of a signature's outputs, as pydantic makes them from the types."""
+    # For each output: its name, and that the schema is for reading a value, not for writing it.
     adapters: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = []
     for name, info in signature.output_fields.items():
         adapters.append((name, "validation", TypeAdapter(field_type(info))))
 
+    # Made together, so that outputs of the same type share one definition.
     schemas, shared = TypeAdapter.json_schemas(adapters)
     outputs = {name: schemas[name, "validation"] for name in signature.output_fields}
     return _Schemas(outputs, shared.get("$defs", {}))
 
 
 def _strict(schema: JsonSchema) -> JsonSchema:
-    """Return the strict form of a schema.
+    """Return a JSON schema in the strict form that endpoints accept, with all schemas inside it.
 
     Raises:
-        ValueError: A strict schema cannot say what this one says.
+        ValueError: There is no strict form, since the schema allows any value or any keys.
     """
-    known = {name: value for name, value in schema.items() if name not in _REMOVED_KEYWORDS}
-    # The empty schema allows any value.
-    if not known or known.keys() & _UNSUPPORTED_KEYWORDS:
+    strict = {name: value for name, value in schema.items() if name not in _REMOVED_KEYWORDS}
+    # A schema without keywords allows any value.
+    if not strict or strict.keys() & _UNSUPPORTED_KEYWORDS:
         raise ValueError("a strict schema cannot describe it")
 
-    if "$ref" in known:
-        return {"$ref": known["$ref"]}
-    alternatives = known.get("oneOf") or known.get("anyOf")
+    if "$ref" in strict:
+        return {"$ref": strict["$ref"]}
+
+    # Strict schemas know `anyOf` alone, which accepts all that `oneOf` does.
+    alternatives = strict.get("oneOf") or strict.get("anyOf")
     if alternatives:
         return {"anyOf": [_strict(alternative) for alternative in alternatives]}
-    if known.get("type") == "array":
-        return {**known, "items": _strict(known.get("items", {}))}
-    if known.get("type") == "object":
-        if "properties" not in known:
+
+    if strict.get("type") == "array":
+        # A list without a type of its items raises the error for any value.
+        return {**strict, "items": _strict(strict.get("items", {}))}
+
+    if strict.get("type") == "object":
+        if "properties" not in strict:
             raise ValueError("a strict schema cannot describe an open mapping")
-        return _closed_object(
-            {name: _strict(property_) for name, property_ in known["properties"].items()}
-        )
-    return known
+        properties = {name: _strict(value) for name, value in strict["properties"].items()}
+        return _closed_object(properties)
+    return strict
 
 
 def _closed_object(properties: dict[str, JsonSchema]) -> JsonSchema:
-    """Return the schema of an object that has exactly these keys."""
+    """Return the schema of an object with exactly these keys, each with a schema of its value."""
     return {
         "type": "object",
         "properties": properties,

@@ -25,10 +25,11 @@ ANSWER = "answer"
 
 
 class AnswerStream:
-    """What was sent of one answer.
+    """The words of one answer that were sent to its reader so far.
 
     Args:
-        send: Takes the next words, in the thread that receives them from the model.
+        send: Sends further words to the reader. It is called in the thread that receives them from
+            the model.
     """
 
     def __init__(self, send: Callable[[str], None]) -> None:
@@ -36,13 +37,14 @@ class AnswerStream:
         self._sent_parts: list[str] = []
 
     def begin_attempt(self, layout: Layout) -> Callable[[str], None]:
-        """Begin to read another attempt of the model at the answer.
+        """Begin another attempt of the model at the answer, as when a broken call is repeated.
 
         Args:
-            layout: How the prompt asks for the outputs.
+            layout: How the prompt asks for the outputs, such as "headers" or "json".
 
         Returns:
-            A function that takes the pieces of the completion as they come.
+            A function to call with each piece of the completion as it comes. It sends the words of
+            the answer in it that no earlier attempt has sent.
         """
         return _Attempt(self, layout).add_piece
 
@@ -57,10 +59,13 @@ class AnswerStream:
         return "".join(self._sent_parts)
 
     def remainder(self, answer: str) -> str:
-        """Return what is left to send of the whole answer.
+        """Return the end of an answer that was not sent yet.
+
+        Args:
+            answer: The whole answer.
 
         Raises:
-            AnswerChangedError: What was sent is not the beginning of the answer.
+            AnswerChangedError: The words that were sent are not the beginning of this answer.
         """
         if not answer.startswith(self.sent):
             raise AnswerChangedError(
@@ -80,19 +85,23 @@ class _Attempt:
     def __init__(self, stream: AnswerStream, layout: Layout) -> None:
         self._stream = stream
         self._partial_answer = PartialAnswer(ANSWER, layout)
-        self._to_repeat = stream.sent
+        self._words_to_repeat = stream.sent
         """Words of earlier attempts that this one has to say again before it says anything new."""
 
     def add_piece(self, piece: str) -> None:
-        """Add the next piece of the completion, and send the words that are new."""
+        """Add the next piece of the model's completion, and send the words in it that are new.
+
+        Words that an earlier attempt has sent are not sent again. If this attempt says something
+        else in their place, nothing more of it is sent.
+        """
         words = self._partial_answer.add_piece(piece)
-        common_length = min(len(words), len(self._to_repeat))
-        if words[:common_length] != self._to_repeat[:common_length]:
-            # It is another answer. Its words make no sense behind those that were sent.
+        repeated_length = min(len(words), len(self._words_to_repeat))
+        if words[:repeated_length] != self._words_to_repeat[:repeated_length]:
+            # The words of another answer make no sense behind those that were sent.
             self._partial_answer.stop()
             return
 
-        self._to_repeat = self._to_repeat[common_length:]
-        new_words = words[common_length:]
+        self._words_to_repeat = self._words_to_repeat[repeated_length:]
+        new_words = words[repeated_length:]
         if new_words:
             self._stream.send(new_words)

@@ -32,14 +32,16 @@ SCHEMA = "schema"
 """The output mode of an endpoint that takes the schema."""
 CHAT = "chat"
 """The output mode of an endpoint that refused the schema."""
+ANY_ADDRESS = ""
+"""The address of a schema use that holds for a model at every address."""
 
 
 class SchemaUse(NamedTuple):
-    """What an endpoint takes or refuses."""
+    """A schema that is sent with requests to a model at an address."""
 
     model: str
     address: str
-    """The URL of the endpoint; "" for any, and for the provider's own."""
+    """The URL of the endpoint; "" for the provider's own, and for any address."""
     outputs: str
     """The outputs by `outputs_name`."""
 
@@ -51,7 +53,7 @@ class SchemaTrial:
         adapter: Makes the request.
         use: Which schema is sent where.
         accepted: Whether schemas are accepted, by use; shared by all trials of an adapter.
-        is_known: Whether the endpoint is known to take the schema.
+        was_accepted: Whether the endpoint accepted the schema before this request.
     """
 
     def __init__(
@@ -59,38 +61,44 @@ class SchemaTrial:
         adapter: SchemaAdapter,
         use: SchemaUse,
         accepted: dict[SchemaUse, bool],
-        is_known: bool,
+        was_accepted: bool,
     ) -> None:
         self.adapter = adapter
         self._use = use
         self._accepted = accepted
-        self._is_known = is_known
+        self._was_accepted = was_accepted
 
-    def check_refusal(self, error: dspy.LMError) -> None:
-        """Re-raise the error of a request unless it may be a refusal of the schema."""
-        # Another thread may have learned in the meantime that the endpoint takes the schema.
-        is_taken = self._accepted.get(self._use, self._is_known)
+    def raise_unless_refusal(self, error: dspy.LMError) -> None:
+        """Re-raise the error of a request, unless the endpoint may have refused the schema.
+
+        It did not refuse the schema if it accepted the same one before, if it does not know the
+        model, or if the prompt was too long.
+        """
+        # Looked up anew, since another thread may have learned meanwhile that it is accepted.
+        was_accepted = self._accepted.get(self._use, self._was_accepted)
         is_unknown_model = isinstance(error, LMUnsupportedModelError)
-        if is_taken or is_unknown_model or failure_kind(error) == "too-long":
+        is_too_long = failure_kind(error) == "too-long"
+        if was_accepted or is_unknown_model or is_too_long:
             raise error
 
     def record_accepted(self) -> None:
-        """Remember that the endpoint takes the schema."""
+        """Remember that the endpoint accepts the schema."""
         self._accepted[self._use] = True
 
     def record_refused(self) -> None:
         """Remember that the endpoint refuses the schema.
 
-        The same prompt must have been answered without the schema: it was not the prompt that was
-        refused.
+        Call this only after the same prompt was answered without the schema. This shows that the
+        endpoint had not refused the prompt.
         """
+        # If a request of another thread was accepted under the schema, that stays recorded.
         self._accepted.setdefault(self._use, False)
 
 
 class AutoAdapter(CorrectingAdapter):
     """Ask under a JSON schema of the outputs where the endpoint takes it, else in the chat layout.
 
-    Threads and copies share what was found out about endpoints.
+    Which endpoints accept a schema is learned once for all threads and copies of an adapter.
     """
 
     def __init__(self) -> None:
@@ -98,7 +106,11 @@ class AutoAdapter(CorrectingAdapter):
         self._accepted: dict[SchemaUse, bool] = {}
 
     def output_modes(self) -> dict[str, dict[str, str]]:
-        """Return what was found out: by model and outputs, "schema" or "chat"."""
+        """Return how each model is asked for its outputs: "schema" or "chat".
+
+        Example:
+            {"openai/gpt-4.1-mini": {"answer 3f2a9c01": "schema"}}
+        """
         modes: dict[str, dict[str, str]] = {}
         for use, is_accepted in sorted(self._accepted.items()):
             modes_of_model = modes.setdefault(use.model, {})
@@ -106,14 +118,16 @@ class AutoAdapter(CorrectingAdapter):
         return modes
 
     def add_output_modes(self, modes: Mapping[str, Mapping[str, str]]) -> None:
-        """Add what was found out before or elsewhere; it holds for any address of a model.
+        """Learn from another adapter how models are asked, so that schemas are not tried again.
 
         Args:
-            modes: What `output_modes` returned.
+            modes: What `output_modes` of the other adapter returned.
         """
         for model, modes_of_model in modes.items():
             for outputs, mode in modes_of_model.items():
-                self._accepted[SchemaUse(model, "", outputs)] = mode == SCHEMA
+                # The modes do not say at which address the model was asked.
+                use = SchemaUse(model, ANY_ADDRESS, outputs)
+                self._accepted[use] = mode == SCHEMA
 
     def __call__(
         self,
@@ -130,7 +144,7 @@ class AutoAdapter(CorrectingAdapter):
         try:
             outputs = trial.adapter(lm, lm_kwargs, signature, demos, inputs)
         except (LMInvalidRequestError, LMUnsupportedFeatureError) as error:
-            trial.check_refusal(error)
+            trial.raise_unless_refusal(error)
         else:
             trial.record_accepted()
             return outputs
@@ -140,25 +154,29 @@ class AutoAdapter(CorrectingAdapter):
         return outputs
 
     def _schema_trial(self, lm: dspy.BaseLM, signature: type[dspy.Signature]) -> SchemaTrial | None:
-        """Return a request under the schema of the outputs; None if the schema cannot be used."""
+        """Prepare a request for outputs under a JSON schema; return None if none is to be made.
+
+        No schema is used for a model in this process, for outputs that no schema describes, and
+        for an endpoint that refused the schema before.
+        """
         if not _is_remote(lm):
             return None
-        # Type checkers take signature classes for unhashable, and cached functions want a key.
+        # `output_schema` is cached by signature, which type checkers do not know to be hashable.
         cache_key: Any = signature
         schema = output_schema(cache_key)
         if schema is None:
             return None
 
         use = SchemaUse(lm.model, _address(lm), outputs_name(schema))
-        at_any_address = use._replace(address="")
+        at_any_address = use._replace(address=ANY_ADDRESS)
         is_accepted = self._accepted.get(use, self._accepted.get(at_any_address))
-        # It was refused before.
+        # It is None if the schema was never tried, and the trial is then to find it out.
         if is_accepted is False:
             return None
 
         adapter = SchemaAdapter(schema, self._system_messages)
         adapter.corrections = self.corrections
-        return SchemaTrial(adapter, use, self._accepted, is_known=is_accepted is True)
+        return SchemaTrial(adapter, use, self._accepted, was_accepted=is_accepted is True)
 
 
 def _is_remote(lm: dspy.BaseLM) -> bool:

@@ -44,22 +44,33 @@ class CompactAdapter(dspy.ChatAdapter):
         super().__init__(use_json_adapter_fallback=False)
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
-        """Return the step, the layout of its inputs, its instructions and the form of an answer."""
-        step = f"{' '.join(signature.input_fields)} -> {' '.join(signature.output_fields)}"
+        """Return the system message: the fields of the signature, its instructions and its types.
 
-        layouts: list[str] = []
+        Example:
+            question facts -> answer
+            facts: subject attribute value
+            Answer the question from the facts.
+            Answer with the value alone:
+            answer: text
+        """
+        field_names = f"{' '.join(signature.input_fields)} -> {' '.join(signature.output_fields)}"
+
+        # Objects are written as their values alone, so the names of their fields are listed here.
+        input_lines: list[str] = []
         for name, model in _input_models(signature).items():
-            layouts.append(f"{name}: {' '.join(model.model_fields)}")
-
-        shapes: list[str] = []
-        for name, info in signature.output_fields.items():
-            shapes.append(f"{name}: {_describe_type(info.annotation)}")
+            input_lines.append(f"{name}: {' '.join(model.model_fields)}")
 
         instructions = textwrap.dedent(signature.instructions).strip()
-        form = "Answer with one line per field:"
-        if len(shapes) == 1:
-            form = "Answer with the value alone:"
-        return "\n".join([step, *layouts, instructions, form, *shapes])
+
+        output_lines: list[str] = []
+        for name, info in signature.output_fields.items():
+            output_lines.append(f"{name}: {_describe_type(info.annotation)}")
+        if len(output_lines) == 1:
+            request = "Answer with the value alone:"
+        else:
+            request = "Answer with one line per field:"
+
+        return "\n".join([field_names, *input_lines, instructions, request, *output_lines])
 
     def format_user_message_content(
         self,
@@ -69,29 +80,20 @@ class CompactAdapter(dspy.ChatAdapter):
         suffix: str = "",
         main_request: bool = False,
     ) -> str:
-        """Return one line per input; entries that another input names are not listed again."""
-        id_fields = _id_fields_of_named_lists(signature)
-        named_lists = {name: _as_list(inputs.get(name)) for name in id_fields}
-        writer = _InputWriter()
-        for name, id_field in id_fields.items():
-            writer.add_named_entries(id_field, named_lists[name])
+        """Return one line `name: value` per input.
 
-        # The other inputs come first: only then is it known which entries they name.
-        texts: dict[str, str] = {}
-        for name in signature.input_fields:
-            if name in inputs and name not in named_lists:
-                texts[name] = writer.write(inputs[name])
-        for name, entries in named_lists.items():
-            unnamed_entries = [entry for entry in entries if not writer.has_written_out(entry)]
-            if unnamed_entries:
-                texts[name] = _InputWriter().write(unnamed_entries)
-
+        An entry that another input refers to by its id is written out there, and not listed again.
+        The message is "-" if there is nothing to write.
+        """
+        texts = _write_inputs(signature, inputs)
         lines = [prefix]
         for name in signature.input_fields:
             if name in texts:
                 lines.append(escape_markers(f"{name}: {texts[name]}"))
         lines.append(suffix)
-        return "\n".join(line for line in lines if line) or "-"
+
+        message = "\n".join(line for line in lines if line)
+        return message or "-"
 
     def format_assistant_message_content(
         self,
@@ -99,7 +101,7 @@ class CompactAdapter(dspy.ChatAdapter):
         outputs: dict[str, Any],
         missing_field_message: str | None = None,
     ) -> str:
-        """Return the bare value of the output, or a line `name: value` for each of several."""
+        """Return an answer: the value of a single output, or a line `name: value` per output."""
         texts: dict[str, str] = {}
         for name, info in signature.output_fields.items():
             value = outputs.get(name, missing_field_message)
@@ -115,7 +117,7 @@ class CompactAdapter(dspy.ChatAdapter):
         return ""
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        """Read an answer.
+        """Return the outputs in an answer of the model, by name.
 
         Raises:
             AdapterParseError: An output is missing, or its text is not exactly a value of its type.
@@ -135,6 +137,7 @@ class CompactAdapter(dspy.ChatAdapter):
                 reason = f"{name} is no {expected}: {one_line(error, MAX_REASON_LENGTH)}"
                 raise _parse_error(signature, completion, reason) from error
 
+        # Only outputs without a default must be in the answer.
         outputs = apply_output_field_defaults(signature, outputs)
         if outputs.keys() != signature.output_fields.keys():
             raise _parse_error(signature, completion, outputs=outputs)
@@ -158,7 +161,9 @@ class _InputWriter:
         """The Python ids of the entries that were written out where they are named."""
 
     def add_named_entries(self, id_field: str, entries: Iterable[Any]) -> None:
-        """Let fields such as `related_memory_ids` be written as the entries that they name.
+        """Let `write` show some entries in the place of their ids.
+
+        That is in fields such as `related_memory_ids`, if the id of an entry is in `memory_id`.
 
         Args:
             id_field: The field of the entries that holds their id, such as `memory_id`.
@@ -174,7 +179,11 @@ class _InputWriter:
         return id(entry) in self._written_out
 
     def write(self, value: Any) -> str:
-        """Return a value on one line."""
+        """Return a value on one line.
+
+        Lines of a text and elements of a list are separated by " | ". Of an object only the values
+        are written, separated by spaces. Anything else is written as JSON.
+        """
         if isinstance(value, str):
             lines = [" ".join(line.split()) for line in value.splitlines()]
             return " | ".join(line for line in lines if line)
@@ -186,7 +195,11 @@ class _InputWriter:
         return json.dumps(value, ensure_ascii=False, default=str)
 
     def _write_field(self, name: str, value: Any) -> str:
-        """Return one field of an object, in brackets if it has parts; "" if it is empty."""
+        """Return the value of a field, in brackets if it is a list or an object.
+
+        An empty value is written as "". A field of ids whose entries are known, such as
+        `related_memory_ids`, is written as these entries.
+        """
         if value is None or value in ("", [], ()):
             return ""
         for suffix, entries_by_id in self._entries_by_suffix.items():
@@ -194,13 +207,14 @@ class _InputWriter:
                 return self._write_named_entries(value, entries_by_id)
 
         text = self.write(value)
-        has_parts = isinstance(value, list | tuple | BaseModel | Mapping)
-        return f"({text})" if has_parts else text
+        if isinstance(value, list | tuple | BaseModel | Mapping):
+            return f"({text})"
+        return text
 
     def _write_named_entries(
         self, entry_ids: Iterable[str], entries_by_id: Mapping[str, Any]
     ) -> str:
-        """Return the entries of some ids, each in brackets; an unknown id stands for itself."""
+        """Return the entries with some ids, each in brackets; an id without entry stays an id."""
         texts: list[str] = []
         for entry_id in entry_ids:
             if entry_id not in entries_by_id:
@@ -208,9 +222,34 @@ class _InputWriter:
                 continue
             entry = entries_by_id[entry_id]
             self._written_out.add(id(entry))
-            # Ids inside such an entry stay ids.
+            # A new writer knows no entries, so ids inside this entry are written as ids.
             texts.append(f"({_InputWriter().write(entry)})")
         return " ".join(texts)
+
+
+def _write_inputs(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Return each input as one line of text, by its name.
+
+    An entry that another input refers to by its id is written out in that input, and nowhere else.
+    An input whose entries are all written out in others has no line.
+    """
+    id_fields = _id_fields_of_named_lists(signature)
+    entries_by_input = {name: _as_list(inputs.get(name)) for name in id_fields}
+    writer = _InputWriter()
+    for name, id_field in id_fields.items():
+        writer.add_named_entries(id_field, entries_by_input[name])
+
+    # Inputs that refer to entries come first: the writer remembers which entries it wrote out.
+    texts: dict[str, str] = {}
+    for name in signature.input_fields:
+        if name in inputs and name not in entries_by_input:
+            texts[name] = writer.write(inputs[name])
+
+    for name, entries in entries_by_input.items():
+        other_entries = [entry for entry in entries if not writer.has_written_out(entry)]
+        if other_entries:
+            texts[name] = _InputWriter().write(other_entries)
+    return texts
 
 
 def _parse_error(
@@ -219,15 +258,22 @@ def _parse_error(
     reason: str | None = None,
     outputs: dict[str, Any] | None = None,
 ) -> AdapterParseError:
-    """Return the error of an answer; without a reason, DSPy says which outputs are missing."""
-    # DSPy annotates these as an instance and a text, and uses a class and a dictionary.
-    about: Any = signature
+    """Return the error for an answer that cannot be read.
+
+    Args:
+        signature: Declares the outputs.
+        completion: The answer.
+        reason: What is wrong with it; if None, DSPy's message says which outputs are missing.
+        outputs: The outputs that could be read.
+    """
+    # DSPy's annotations are wrong: it uses the class of the signature, and a dictionary.
+    signature_class: Any = signature
     parsed_result: Any = outputs
-    return AdapterParseError("CompactAdapter", about, completion, reason, parsed_result)
+    return AdapterParseError("CompactAdapter", signature_class, completion, reason, parsed_result)
 
 
 def _input_models(signature: type[dspy.Signature]) -> dict[str, type[BaseModel]]:
-    """Return the models of those inputs that are objects or lists of objects, by name."""
+    """Return the pydantic model of each input that is an object or a list of objects, by name."""
     models: dict[str, type[BaseModel]] = {}
     for name, info in signature.input_fields.items():
         model = _model_in(info.annotation)
@@ -237,10 +283,10 @@ def _input_models(signature: type[dspy.Signature]) -> dict[str, type[BaseModel]]
 
 
 def _id_fields_of_named_lists(signature: type[dspy.Signature]) -> dict[str, str]:
-    """Return the inputs whose entries another input names by id, with the field of that id.
+    """Return the inputs whose entries another input refers to, each with the field of their ids.
 
-    The entries of `memories` have a `memory_id`, and those of `new_facts` `related_memory_ids`: the
-    result is `{"memories": "memory_id"}`.
+    If the objects in `memories` have a field `memory_id`, and the objects in `new_facts` have a
+    field `related_memory_ids`, the result is `{"memories": "memory_id"}`.
     """
     models = _input_models(signature)
     id_fields: dict[str, str] = {}
@@ -248,8 +294,8 @@ def _id_fields_of_named_lists(signature: type[dspy.Signature]) -> dict[str, str]
         id_field = _id_field(model)
         if id_field is None:
             continue
-        others = [other for other_name, other in models.items() if other_name != name]
-        if any(_has_field_ending_with(other, f"{id_field}s") for other in others):
+        other_models = [other for other_name, other in models.items() if other_name != name]
+        if any(_has_field_ending_with(other, f"{id_field}s") for other in other_models):
             id_fields[name] = id_field
     return id_fields
 
@@ -290,11 +336,16 @@ def _fields_of(entry: Any) -> dict[str, Any]:
 
 
 def _write_output(value: Any, annotation: TypeHint, output_names: Collection[str]) -> str:
-    """Return an output as an answer writes it; what an object has as default is left out."""
-    if not isinstance(value, str):
-        plain = _ANY_VALUE.dump_python(value, mode="json", exclude_defaults=True, fallback=str)
-        return json.dumps(plain, ensure_ascii=False)
+    """Return the value of an output as a model should write it: a bare text, or JSON.
 
+    Fields of an object that have their default value are left out. A text is quoted as JSON where
+    it would otherwise not be read back as it is.
+    """
+    if not isinstance(value, str):
+        json_value = _ANY_VALUE.dump_python(value, mode="json", exclude_defaults=True, fallback=str)
+        return json.dumps(json_value, ensure_ascii=False)
+
+    # The text "12" as value of an output of any type would be read back as the number 12.
     would_be_read_as_json = annotation is not str and _is_json(value)
     if _is_plain_line(value, output_names) and not would_be_read_as_json:
         return value
@@ -310,33 +361,40 @@ def _is_plain_line(text: str, output_names: Collection[str]) -> bool:
 
 
 def _split_outputs(completion: str, names: list[str]) -> dict[str, str]:
-    """Return the text of each output that an answer holds.
+    """Return the text of each output in an answer: what follows its name and a colon in a line.
+
+    If there is only one output, an answer may leave out its name: then all of it is the text.
 
     Args:
-        completion: The answer.
-        names: The outputs. The name of the only one may be left out.
+        completion: The answer, such as "city: Oslo" and "year: 1999" on two lines.
+        names: The names of the outputs, such as "city" and "year".
     """
-    text = completion.strip()
-    headings = re.compile(rf"^({'|'.join(map(re.escape, names))}):[ \t]*", re.MULTILINE)
-    matches = list(headings.finditer(text))
-    begins_with_heading = bool(matches) and matches[0].start() == 0
-    if len(names) == 1 and not begins_with_heading:
-        return {names[0]: text}
+    answer = completion.strip()
+    any_name = "|".join(re.escape(name) for name in names)
+    label = re.compile(rf"^({any_name}):[ \t]*", re.MULTILINE)
+    # The parts are a name and its text, the next name and its text, and so on.
+    text_before, *parts = label.split(answer)
+    begins_with_label = bool(parts) and not text_before
+    if len(names) == 1 and not begins_with_label:
+        return {names[0]: answer}
 
-    ends = [match.start() for match in matches[1:]]
-    ends.append(len(text))
     outputs: dict[str, str] = {}
-    for match, end in zip(matches, ends, strict=False):
-        # The first of several counts.
-        outputs.setdefault(match[1], text[match.end() : end].strip())
+    for name, text in zip(parts[::2], parts[1::2], strict=True):
+        # If an output occurs twice, the first text counts.
+        if name not in outputs:
+            outputs[name] = text.strip()
     return outputs
 
 
 def _read_value(text: str, annotation: TypeHint) -> Any:
-    """Return the value of an output.
+    """Return the value that a text stands for: JSON of a type, or a bare text.
+
+    Args:
+        text: The text of one output, perhaps in a code fence.
+        annotation: The type of the output.
 
     Raises:
-        ValueError: The text is no such value.
+        ValueError: The text is no value of the type.
     """
     text = _without_fence(text)
     if annotation is str:
@@ -347,9 +405,10 @@ def _read_value(text: str, annotation: TypeHint) -> Any:
     try:
         return adapter.validate_python(json.loads(text))
     except ValueError:
-        if text.startswith(("[", "{", '"')):
+        is_meant_as_json = text.startswith(("[", "{", '"'))
+        if is_meant_as_json:
             raise
-        # A bare word, such as one of a Literal.
+        # Models write a choice such as `Literal["yes", "no"]` without quotes.
         return adapter.validate_python(text)
 
 
@@ -370,7 +429,11 @@ def _is_json(text: str) -> bool:
 
 
 def _describe_type(annotation: TypeHint) -> str:
-    """Return the type of an output for a small model: the keys of its objects, or a name."""
+    """Return the type of an output in words that a small model understands.
+
+    `str` is "text", and `Literal["yes", "no"]` is "yes or no". An object is shown by its keys, such
+    as {"subject", "value"}, and a list of objects as JSON [{"subject", "value"}, ...].
+    """
     if annotation is str:
         return "text"
     if get_origin(annotation) is Literal:

@@ -40,7 +40,7 @@ class Predictor(dspy.Predict):
 
     @property
     def label(self) -> str:
-        """What tables call it: its name in its program, or else what it does."""
+        """What tables call the predictor: its path in a program, or else its inputs and outputs."""
         if self.path:
             return self.path
         signature: Any = self.signature
@@ -56,17 +56,22 @@ class Predictor(dspy.Predict):
         return await run_bridged(partial(type(self).forward, self, **kwargs))
 
     def _ask(self, inputs: dict[str, Any]) -> dspy.Prediction:
-        """Ask as `dspy.Predict` does, or in bridged code as its `acall` does."""
+        """Ask the model as `dspy.Predict` does, without blocking code that runs under asyncio."""
         lm = inputs.get("lm") or self.lm or dspy.settings.lm
         forward = partial(super().forward, **inputs)
         aforward = partial(super().aforward, **inputs)
         return ask_model(lm, forward, aforward)
 
     def select_demos(self, inputs: dict[str, Any]) -> list[Any]:
-        """Return the demos that a prompt for these inputs shows, in the order of the pool."""
+        """Return the demos that a prompt shows: all, or the `nearest` ones to the inputs.
+
+        They are in the order in which they stand in `self.demos`.
+        """
+        # Some demos are meant for another predictor of the program.
         demos = [demo for demo in self.demos if is_for(demo, self.path)]
         if self.nearest is None or len(demos) <= self.nearest:
             return demos
+
         signature: Any = self.signature
         input_names = list(signature.input_fields)
         embedder = current_program_context().demo_embedder
@@ -74,10 +79,10 @@ class Predictor(dspy.Predict):
 
 
 def predictor(signature: type[dspy.Signature]) -> Predictor:
-    """Return a predictor with a signature class of its own.
+    """Return a predictor for a copy of a signature class.
 
-    DSPy's InferRules edits the instructions of a signature class in place. Without the copy, that
-    would reach every other program of the process.
+    DSPy's InferRules edits the instructions of a signature class in place. Without the copy, the
+    edit would reach every other program in the process.
     """
     return Predictor(signature.with_instructions(signature.instructions))
 
@@ -98,20 +103,26 @@ class _PredictorReplacement:
     """
 
     def __init__(self) -> None:
-        self._results: dict[int, Any] = {}
-        """What stands now in the place of a visited object, by the Python id of that object."""
+        self._replacements: dict[int, Any] = {}
+        """What replaces each visited object, by its Python id; mostly the object itself."""
         self._visited: list[Any] = []
         """Keeps visited objects alive, since Python gives the id of a dead one to another."""
 
     def replace_in(self, value: Any) -> Any:
-        """Replace predictors in a value, and return what stands in its place: mostly itself."""
-        if id(value) in self._results:
-            return self._results[id(value)]
-        self._visited.append(value)
-        self._results[id(value)] = value
+        """Replace the predictors inside a value in place, and return the value.
 
+        A plain predictor, or a tuple with such predictors in it, cannot be changed in place. Then
+        the object that takes its place is returned.
+        """
+        if id(value) in self._replacements:
+            return self._replacements[id(value)]
+        self._visited.append(value)
+        # Entered before its parts are visited, since a part may refer back to the value.
+        self._replacements[id(value)] = value
+
+        # The exact class: subclasses do something of their own, as `Predictor` does.
         if type(value) is dspy.Predict:
-            self._results[id(value)] = _as_predictor(value)
+            self._replacements[id(value)] = _as_predictor(value)
         elif isinstance(value, dspy.Module):
             self._replace_in_module(value)
         elif isinstance(value, dict):
@@ -119,8 +130,8 @@ class _PredictorReplacement:
         elif isinstance(value, list):
             self._replace_in_list(value)
         elif isinstance(value, tuple):
-            self._results[id(value)] = self._replace_in_tuple(value)
-        return self._results[id(value)]
+            self._replacements[id(value)] = self._replace_in_tuple(value)
+        return self._replacements[id(value)]
 
     def _replace_in_module(self, module: dspy.Module) -> None:
         for name, part in list(vars(module).items()):
@@ -141,22 +152,25 @@ class _PredictorReplacement:
                 parts[position] = new_part
 
     def _replace_in_tuple(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the same tuple if nothing in it is replaced, else a new one of its type."""
+        """Return the tuple itself if it holds no plain predictor, else a copy with new ones."""
         new_parts = [self.replace_in(part) for part in parts]
         is_unchanged = all(new is old for new, old in zip(new_parts, parts, strict=True))
         if is_unchanged:
             return parts
-        if hasattr(parts, "_make"):
-            # A named tuple takes its parts one by one.
+
+        is_named_tuple = hasattr(parts, "_make")
+        if is_named_tuple:
+            # Its class takes the parts as single arguments.
             return type(parts)(*new_parts)
         return tuple(new_parts)
 
 
 def _as_predictor(plain: dspy.Predict) -> Predictor:
-    """Return a `Predictor` that asks what a plain `dspy.Predict` asks."""
+    """Return a `Predictor` with the signature, demos and settings of a plain `dspy.Predict`."""
     plain_signature: Any = plain.signature
     new = predictor(plain_signature)
     for name, value in vars(plain).items():
+        # The new predictor has a copy of the signature.
         if name != "signature":
             setattr(new, name, value)
     return new

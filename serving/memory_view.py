@@ -238,7 +238,8 @@ class MemoryView:
         if fallback is None:
             return found
         return SearchResult(
-            fallback.entries_after(found.entries), fallback.extra_raw_turns(found.pending)
+            fallback.entries_instead_of(found.entries),
+            fallback.raw_turns_instead_of(found.pending),
         )
 
     def entries(self) -> dict[str, CurrentEntry]:

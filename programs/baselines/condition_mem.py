@@ -54,7 +54,11 @@ class RecordWriter(Writer[RecordMemory, DialogueRecords]):
         self.record = predictor(RecordConditions)
 
     def extract(self, item: Item) -> DialogueRecords:
-        """Return what a dialogue teaches."""
+        """Ask the model for records of what a dialogue teaches.
+
+        Returns:
+            The records; `ExtractionFailed` if the model's answer cannot be read.
+        """
         if not item.spoken:
             return []
 
@@ -67,7 +71,10 @@ class RecordWriter(Writer[RecordMemory, DialogueRecords]):
     def update(
         self, memory: RecordMemory, item: Item, extraction: DialogueRecords
     ) -> Update[RecordMemory]:
-        """Return the memory with the records of a dialogue; one in known words adds nothing."""
+        """Return the memory with the records of a dialogue added.
+
+        A record in the same words as an earlier one is not added again.
+        """
         if isinstance(extraction, ExtractionFailed):
             return Update(memory, failed_items=(item,))
 
@@ -87,7 +94,10 @@ class RecordWriter(Writer[RecordMemory, DialogueRecords]):
 
 
 def _text_of(record: ConditionalRecord) -> str:
-    """Return the content of a record with its condition behind it; "" if it has no content."""
+    """Return a record as one line, such as "has a greyhound (when: a limping dog)".
+
+    It is "" if the record has no content.
+    """
     content = one_line(record.content)
     condition = one_line(record.condition)
     if content and condition:
@@ -96,9 +106,14 @@ def _text_of(record: ConditionalRecord) -> str:
 
 
 def _sources_of(record: ConditionalRecord, item: Item) -> tuple[str, ...]:
-    """Return the id of the turn that a record names, or of all turns if it names none of them."""
+    """Return the id of the turn that a record rests on; the ids of all turns if it names no turn.
+
+    Args:
+        record: A record as the model wrote it, with the id of a turn.
+        item: The dialogue.
+    """
     turn_ids = tuple(turn.id for turn in item.turns)
-    # Prompts show turn ids in brackets, and a model may copy these too.
+    # The prompt shows ids in brackets, and a model may copy the brackets.
     named_id = record.turn_id.strip("[]() ")
     if named_id in turn_ids:
         return (named_id,)

@@ -34,29 +34,30 @@ class NewestReader(EntryReader[TurnMemory]):
     def recall(self, memory: TurnMemory, query: Query) -> Context:
         """Return the newest turns that fit into `max_tokens`, in time order.
 
-        Turns that came after the end of the memory count too. What the task shows by itself is not
-        recalled, but takes up room.
+        They include turns that came after the end of the memory. Turns that the prompt of the task
+        shows in any case are left out, but their tokens count.
         """
         for item in query.new_items:
             memory = memory.with_session(item)
 
-        room = self.settings.max_tokens - self._tokens_of_items(query.shown_items)
+        free_tokens = self.settings.max_tokens - self._tokens_of_items(query.shown_items)
         shown_ids = query.shown_turn_ids
         hits: list[Hit] = []
         for turn in reversed(memory.turns):
             if turn.id in shown_ids:
                 continue
             hit = turn.hit()
-            room -= self._tokens_of_hit(hit)
-            if room < 0:
+            free_tokens -= self._tokens_of_hit(hit)
+            if free_tokens < 0:
                 break
             hits.append(hit)
 
+        # They were collected newest first.
         hits.reverse()
         return Context(hits=tuple(hits))
 
     def _tokens_of_items(self, items: Iterable[Item]) -> int:
-        """Return the tokens of all lines of some items, as the task shows them."""
+        """Return how many tokens the lines of items have in the prompt of the task."""
         tokens = 0
         for item in items:
             shown_item = resolve_item_dates(item) if self.resolve_dates else item
@@ -65,7 +66,7 @@ class NewestReader(EntryReader[TurnMemory]):
         return tokens
 
     def _tokens_of_hit(self, hit: Hit) -> int:
-        """Return the tokens of a hit, as the task shows it."""
+        """Return how many tokens the line of a hit has in the prompt of the task."""
         shown_hit = resolve_line_dates(hit) if self.resolve_dates else hit
         return _tokens_of_line(shown_hit.line())
 
@@ -113,5 +114,5 @@ class Truncation(FullContext):
 
 
 def _tokens_of_line(line: str) -> int:
-    """Return the tokens of a line and its line break."""
+    """Return how many tokens a line has, with its line break."""
     return estimate_tokens(line) + 1

@@ -70,20 +70,23 @@ class LoggedMemory(Memory[Entry]):
         return (*self.earlier, *self.current)
 
     def with_logs(self, logs: Logs, keep_earlier: bool) -> Self:
-        """Return the memory with further logs, which belong to the current session.
+        """Return the memory with new logs among those of the current session.
 
-        If there was a dialogue after the logs so far, these become earlier logs.
+        A session is some logs and the dialogue after them. So logs that follow a dialogue begin a
+        new session, and the logs before them become earlier ones.
 
         Args:
-            logs: The further logs.
-            keep_earlier: Whether earlier logs are kept at all.
+            logs: The new logs.
+            keep_earlier: Whether to keep the logs of earlier sessions; otherwise they are dropped.
         """
         new_entries = turn_entries(logs)
-        if not self.answered:
+        # `answered` says that the current session already has its dialogue.
+        begins_session = self.answered
+        if not begins_session:
             return self.replace(current=(*self.current, *new_entries))
 
-        earlier = self.logs() if keep_earlier else ()
-        return self.replace(earlier=earlier, current=new_entries, answered=False)
+        earlier_entries = self.logs() if keep_earlier else ()
+        return self.replace(earlier=earlier_entries, current=new_entries, answered=False)
 
     def with_inner(self, inner_update: Update[Any]) -> Update[Self]:
         """Return the update of the inner memory as an update of this one."""
@@ -96,9 +99,12 @@ class LoggedMemory(Memory[Entry]):
 
 @functools.cache
 def logged_memory_class(inner_class: type[Memory[Any]]) -> type[LoggedMemory]:
-    """Return the class of memories with logs over an inner memory of some class.
+    """Return the class of memories that hold logs beside a memory of another method.
 
-    It is always the same class, so that memories of two programs can be equal.
+    It is made once for each inner class, since memories of different classes are never equal.
+
+    Args:
+        inner_class: The class of the other method's memories.
     """
     # Every empty memory needs an inner memory of its own: its versions share a search index, and
     # with one inner memory for all users, each search would replace the index of another user.
@@ -155,17 +161,28 @@ class LoggedWriter(Writer[LoggedMemory]):
         return self.inner.extract(item)
 
     def update(self, memory: LoggedMemory, item: Item, extraction: Any) -> Update[LoggedMemory]:
+        """Return the memory with one more item: logs apart, others as the inner writer writes them.
+
+        Args:
+            memory: The memory before the item.
+            item: Logs, or an item for the inner writer.
+            extraction: What the inner writer extracted from the item; None for logs.
+        """
         if isinstance(item, Logs):
-            # Nothing else reads earlier logs one by one.
+            # Single logs of earlier sessions are read by the search alone.
             keep_earlier = self.settings.earlier == "search"
-            return self._summarize(memory.with_logs(item, keep_earlier), item)
+            memory_with_logs = memory.with_logs(item, keep_earlier)
+            return self._summarize(memory_with_logs, item)
 
         if isinstance(item, Session):
+            # The dialogue ends the session of the current logs: further logs begin a new one.
             memory = memory.replace(answered=True)
-        return memory.with_inner(self.inner.update(memory.inner, item, extraction))
+        inner_update = self.inner.update(memory.inner, item, extraction)
+        return memory.with_inner(inner_update)
 
     def update_with_part(self, memory: LoggedMemory, part: Item) -> Update[LoggedMemory]:
-        # Logs that failed are in the memory already. Only the summary lacks them.
+        """Return the memory after another try with a part of an item that failed before."""
+        # Logs fail in the summary alone: they stand in the memory already.
         if isinstance(part, Logs):
             return self._summarize(memory, part)
         return memory.with_inner(self.inner.update_with_part(memory.inner, part))
@@ -174,29 +191,34 @@ class LoggedWriter(Writer[LoggedMemory]):
         return memory.with_inner(self.inner.finalize(memory.inner))
 
     def _summarize(self, memory: LoggedMemory, logs: Logs) -> Update[LoggedMemory]:
-        """Return the memory with new logs in the summary, if a summary is kept."""
+        """Return the memory with new logs in the summary of logs, if the settings ask for one."""
         if self.settings.earlier != "summary" or not logs.spoken:
             return Update(memory)
 
-        update = self._summary_with(logs, memory.log_summary)
-        return Update(memory.replace(log_summary=update.memory), update.failed_items)
+        summary_update = self._update_summary(memory.log_summary, logs)
+        new_memory = memory.replace(log_summary=summary_update.memory)
+        return Update(new_memory, summary_update.failed_items)
 
-    def _summary_with(self, logs: Logs, known: SummaryMemory) -> Update[SummaryMemory]:
-        """Return the summary of the logs that are known and of new ones."""
+    def _update_summary(self, old_summary: SummaryMemory, logs: Logs) -> Update[SummaryMemory]:
+        """Ask the model to rewrite the summary of all earlier logs so that it covers new logs too.
+
+        If the model's answer is empty or cannot be read, the old summary stays.
+        """
         max_words = self.settings.max_words
         prediction = self.try_call(
             self.update_logs,
-            logs_known_before=known.summary,
+            logs_known_before=old_summary.summary,
             new_logs="\n".join(turn.line(logs.time) for turn in logs.spoken),
             max_words=max_words,
         )
         if prediction is None:
-            return Update(known, failed_items=(logs,))
+            return Update(old_summary, failed_items=(logs,))
 
+        # The field of a prediction may be None.
         summary = (prediction.log_summary or "").strip()
         if not summary:
-            return keep_summary(known, logs, "update_logs")
-        return Update(known.with_summary(summary, logs, max_words))
+            return keep_summary(old_summary, logs, "update_logs")
+        return Update(old_summary.with_summary(summary, logs, max_words))
 
 
 class LoggedReader(Reader[LoggedMemory]):
@@ -226,9 +248,10 @@ class LoggedReader(Reader[LoggedMemory]):
         k: int = 10,
         min_score: float | None = None,
     ) -> list[list[Hit]]:
-        """Return entries of the inner method and log entries together, best first.
+        """Return the entries of the inner memory and the logs nearest to each query, best first.
 
-        Their scores can be compared only if the inner method searches in the same way.
+        They are ranked together by their scores, although these can be compared only if the inner
+        method searches as logs are searched.
         """
         inner_results = self.inner.search(memory.inner, queries, k, min_score)
         if not memory.logs():
@@ -247,13 +270,13 @@ class LoggedReader(Reader[LoggedMemory]):
         return [*self.inner.entries(memory.inner), *memory.logs()]
 
     def with_edits(self, memory: LoggedMemory, edits: EntryEdits) -> LoggedMemory:
-        """Return the memory with edits of the inner memory, the logs and their summary."""
+        """Return the memory as a user's edits change it: its logs, their summary, and the rest."""
+        edited_memory = super().with_edits(memory, edits)
+        # The reader of the inner method knows how edits change its memory.
+        inner = self.inner.with_edits(memory.inner, edits)
         sentences = edits.amended_entries(memory.log_summary.sentences)
-        with_edited_logs = super().with_edits(memory, edits)
-        return with_edited_logs.replace(
-            inner=self.inner.with_edits(memory.inner, edits),
-            log_summary=memory.log_summary.replace(sentences=sentences),
-        )
+        log_summary = memory.log_summary.replace(sentences=sentences)
+        return edited_memory.replace(inner=inner, log_summary=log_summary)
 
     def recall(self, memory: LoggedMemory, query: Query) -> Context:
         """Return what the inner reader recalls, then earlier logs, then all current logs."""
@@ -268,9 +291,9 @@ class LoggedReader(Reader[LoggedMemory]):
         return context.model_copy(update={"hits": hits})
 
     def _inner_fallback(self, memory: LoggedMemory, query: Query) -> tuple[Hit, ...]:
-        """Return what is shown of the inner memory where its reader recalls nothing.
+        """Return a few hits to show of the inner memory, for when its reader recalls nothing.
 
-        `Method.recall` does not do it: with the current logs, something was found.
+        `Method.recall` shows such hits only if nothing was found at all, and logs are found too.
         """
         shown_ids = query.shown_turn_ids
         candidates = self.inner.fallback(memory.inner, query)
@@ -278,9 +301,11 @@ class LoggedReader(Reader[LoggedMemory]):
         return as_fallback(islice(new_hits, MAX_FALLBACK_HITS))
 
     def _nearest_earlier_logs(self, memory: LoggedMemory, query: Query) -> list[Hit]:
+        """Return the logs of earlier sessions that are nearest to a query, best first."""
         if not memory.earlier:
             return []
 
+        # The indexes hold the logs of the current session too.
         earlier_ids = {entry.id for entry in memory.earlier}
         hits_per_query = self.indexes.search(
             memory,
@@ -293,7 +318,7 @@ class LoggedReader(Reader[LoggedMemory]):
 
 
 def _current_logs(memory: LoggedMemory, query: Query) -> list[Hit]:
-    """Return all logs of the current session, without those that the task shows by itself."""
+    """Return all logs of the current session, without those that the task shows in any case."""
     shown_ids = query.shown_turn_ids
     return [entry.hit() for entry in memory.current if entry.id not in shown_ids]
 

@@ -75,7 +75,15 @@ class Strength(NamedTuple):
     """When the piece was learned or last recalled; without a time it is never forgotten."""
 
     def retention(self, now: datetime | None, days: float) -> float:
-        """Return R, from 0 to 1; 1 where it is not known how long ago the last recall was."""
+        """Return how much of a piece is still remembered, from 0 to 1.
+
+        It falls with the time since the piece was last recalled, and more slowly the more often it
+        was recalled. It is 1 if that time is not known. Source: R = exp(-t / S) in the paper.
+
+        Args:
+            now: The time at which the piece is looked for.
+            days: Days after which a piece that was never recalled is remembered by 1/e.
+        """
         if now is None or self.last is None:
             return 1.0
 
@@ -84,7 +92,13 @@ class Strength(NamedTuple):
         return math.exp(-age_in_days / (days * self.recalls))
 
     def is_forgotten(self, piece_id: str, now: datetime | None, days: float) -> bool:
-        """Return whether the retention of a piece has fallen below its threshold."""
+        """Return whether a piece is no longer remembered at a time.
+
+        Args:
+            piece_id: The id of the piece, which decides how far its retention may fall.
+            now: The time at which the piece is looked for.
+            days: Days after which a piece that was never recalled is remembered by 1/e.
+        """
         return self.retention(now, days) < _threshold(piece_id)
 
 
@@ -131,12 +145,17 @@ class BankMemory(Memory[Entry]):
         return self.pieces
 
     def strength(self, piece: Entry) -> Strength:
-        """Return how well a piece is remembered."""
+        """Return how well a piece is remembered: as when it was learned, if never recalled."""
         as_learned = Strength(last=piece.time)
         return self.recalled.get(piece.id, as_learned)
 
     def remembered_ids(self, now: datetime | None, settings: BankSettings) -> frozenset[str]:
-        """Return the ids of the pieces that are not forgotten at a time."""
+        """Return the ids of the pieces that are not forgotten at a time.
+
+        Args:
+            now: The time; None if it is not known, and then nothing is forgotten.
+            settings: Whether, and how fast, pieces are forgotten.
+        """
         if not settings.forgetting:
             return frozenset(piece.id for piece in self.pieces)
 
@@ -171,7 +190,10 @@ class BankWriter(Writer[BankMemory, Digest]):
         self.merge_personality = predictor(MergePersonality)
 
     def extract(self, item: Item) -> Digest:
-        """Return the digest of a dialogue: what happened, and what it shows of the user."""
+        """Ask the model for two notes on a dialogue: what happened, and what it shows of the user.
+
+        A note whose answer cannot be read is "". The two calls run at the same time.
+        """
         turns = turn_entries(item)
         digest = Digest(
             session=item.id,
@@ -197,7 +219,9 @@ class BankWriter(Writer[BankMemory, Digest]):
         )
 
     def update(self, memory: BankMemory, item: Item, extraction: Digest) -> Update[BankMemory]:
-        """Return the memory after a dialogue, which recalls older pieces and adds new ones.
+        """Return the memory after a dialogue, with its turns and its digest as new pieces.
+
+        What the user says in the dialogue also makes older pieces on the same subjects stronger.
 
         Args:
             memory: The memory before the dialogue.
@@ -210,6 +234,7 @@ class BankWriter(Writer[BankMemory, Digest]):
         if not turns:
             return Update(memory)
 
+        # Strengths come first: a dialogue does not recall its own turns.
         strengths = self._strengths_after(turns, memory)
         digests = (*memory.digests, extraction)
         pieces = [*memory.pieces, *turns]
@@ -225,7 +250,11 @@ class BankWriter(Writer[BankMemory, Digest]):
         return Update(memory.replace(pieces=tuple(pieces), recalled=strengths, digests=digests))
 
     def finalize(self, memory: BankMemory) -> Update[BankMemory]:
-        """Write both accounts anew if there are digests that are not in them."""
+        """Write the account of events and the portrait of the user anew from all digests.
+
+        Nothing is done if no dialogue was digested since they were written.
+        """
+        # `settled` is how many digests there were then.
         if memory.settled == len(memory.digests):
             return Update(memory)
 
@@ -239,9 +268,10 @@ class BankWriter(Writer[BankMemory, Digest]):
         return Update(finalized)
 
     def _strengths_after(self, turns: Sequence[Entry], memory: BankMemory) -> dict[str, Strength]:
-        """Return the strengths of all recalled pieces, by id, after the turns of a dialogue.
+        """Return the strengths of pieces, by their ids, after the turns of a dialogue.
 
-        Each recall makes a piece stronger by 1, and lets it fade anew from the time of the memory.
+        A recall makes a piece stronger by 1, and it begins to fade anew from the time of the
+        dialogue. Pieces that were never recalled are not in the result.
         """
         strengths = dict(memory.recalled)
         recall_counts = self._recall_counts(turns, memory)
@@ -255,9 +285,12 @@ class BankWriter(Writer[BankMemory, Digest]):
         return strengths
 
     def _recall_counts(self, turns: Sequence[Entry], memory: BankMemory) -> Mapping[str, int]:
-        """Return how often each piece is recalled by the user's turns of a dialogue, by its id."""
+        """Return how often each piece is recalled by a dialogue, by the id of the piece.
+
+        Every turn of the user recalls the `k` nearest pieces that are not forgotten.
+        """
         queries = [turn.text for turn in turns if (turn.speaker or "").lower() != "assistant"]
-        # Without forgetting, nobody asks how strong a piece is.
+        # If nothing is ever forgotten, strengths are not used.
         if not self.settings.forgetting or not memory.pieces or not queries:
             return {}
 
@@ -275,7 +308,10 @@ class BankWriter(Writer[BankMemory, Digest]):
         return recall_counts
 
     def _account_of_events(self, memory: BankMemory) -> str:
-        """Return what happened in all dialogues; the account so far if no answer can be read."""
+        """Ask the model what happened in all dialogues, and return its account.
+
+        If its answer is empty or cannot be read, return the account so far.
+        """
         digests = [digest for digest in memory.digests if digest.events]
         if not digests:
             return memory.events
@@ -285,7 +321,10 @@ class BankWriter(Writer[BankMemory, Digest]):
         return _text_of(prediction, "overall_events") or memory.events
 
     def _portrait_of_user(self, memory: BankMemory) -> str:
-        """Return what the user is like; the portrait so far if no answer can be read."""
+        """Ask the model what the user is like, and return its portrait of the user.
+
+        If its answer is empty or cannot be read, return the portrait so far.
+        """
         digests = [digest for digest in memory.digests if digest.personality]
         if not digests:
             return memory.portrait
@@ -296,7 +335,7 @@ class BankWriter(Writer[BankMemory, Digest]):
 
 
 def _text_of(prediction: dspy.Prediction | None, field: str) -> str:
-    """Return a text of a prediction; "" if no answer could be read."""
+    """Return a text field of a prediction; "" if there is no prediction, or no text in it."""
     if prediction is None:
         return ""
     return (prediction[field] or "").strip()
@@ -324,14 +363,18 @@ class BankReader(EntryReader[BankMemory]):
         k: int = 10,
         min_score: float | None = None,
     ) -> list[list[Hit]]:
-        """Return the nearest pieces that are remembered at the time of the latest item."""
+        """Return the nearest pieces for each query, best first.
+
+        Pieces that are forgotten at the time of the latest item are not found.
+        """
         remembered_ids = memory.remembered_ids(memory.now, self.settings)
         return self._search_among(remembered_ids, memory, queries, k, min_score)
 
     def recall(self, memory: BankMemory, query: Query) -> Context:
-        """Return the nearest pieces that are remembered when the query is asked, and both accounts.
+        """Return the nearest pieces that are not forgotten when the query is asked.
 
-        Questions make no piece stronger.
+        The account of events and the portrait of the user come with them, as notes. Unlike
+        dialogues, questions make no piece stronger.
         """
         remembered_ids = self._remembered_at(query, memory)
         hits = self._search_among(remembered_ids, memory, [query.search_text], self.k)[0]
@@ -353,16 +396,19 @@ class BankReader(EntryReader[BankMemory]):
                 yield piece.hit()
 
     def with_edits(self, memory: BankMemory, edits: EntryEdits) -> BankMemory:
-        """Return the memory with edited pieces, and with the accounts that are still to be seen."""
-        # An account rests on all dialogues.
-        sources: list[str] = []
-        for digest in memory.digests:
-            sources.extend(digest.sources)
+        """Return the memory as a user's edits change it.
 
-        edited = super().with_edits(memory, edits)
-        return edited.replace(
-            events=_visible_account(memory.events, sources, edits),
-            portrait=_visible_account(memory.portrait, sources, edits),
+        The account of events and the portrait of the user are made from all dialogues. So the turns
+        of all dialogues decide whether the two are hidden.
+        """
+        all_turn_ids: list[str] = []
+        for digest in memory.digests:
+            all_turn_ids.extend(digest.sources)
+
+        edited_memory = super().with_edits(memory, edits)
+        return edited_memory.replace(
+            events=_visible_account(memory.events, all_turn_ids, edits),
+            portrait=_visible_account(memory.portrait, all_turn_ids, edits),
         )
 
     def _search_among(
@@ -373,7 +419,7 @@ class BankReader(EntryReader[BankMemory]):
         k: int,
         min_score: float | None = None,
     ) -> list[list[Hit]]:
-        """Return the nearest of some pieces for each query."""
+        """Return the pieces nearest to each query, best first, among those with some ids."""
         lowest = self.min_score if min_score is None else min_score
         return self.indexes.search(
             memory, queries, k, lowest, where=lambda entry: entry.id in piece_ids
@@ -388,12 +434,21 @@ class BankReader(EntryReader[BankMemory]):
 
 
 def _visible_account(account: str, sources: Sequence[str], edits: EntryEdits) -> str:
-    """Return an account as its user's edits leave it; "" if they hide it."""
+    """Return a text that a model wrote about turns; "" if the user's edits hide it.
+
+    Args:
+        account: The text.
+        sources: The ids of the turns.
+        edits: The user's edits.
+    """
     if not account:
         return ""
+    # Edits apply to entries. A user cannot edit an account, so it needs no id.
     entry = Entry(id="", text=account, kind="summary", sources=tuple(sources))
     visible_entry = edits.visible_entry(entry)
-    return "" if visible_entry is None else visible_entry.text
+    if visible_entry is None:
+        return ""
+    return visible_entry.text
 
 
 class BankSettings(Settings):

@@ -65,17 +65,19 @@ class SummaryMemory(Memory[Entry]):
     def with_summary(self, summary: str, item: Item, max_words: int) -> SummaryMemory:
         """Return the memory with a new summary in the place of the old one.
 
+        A sentence that stood in the old summary keeps its sources. A new one has the turns of the
+        item as sources.
+
         Args:
-            summary: The new summary, which must have words.
-            item: What was added to the old summary. Sentences that are not in the old summary rest
-                on the turns of this item.
-            max_words: Most words of the summary that are kept, in whole sentences.
+            summary: The new summary; it must not be empty.
+            item: The session that the model added to the old summary.
+            max_words: Most words of the summary to keep, in whole sentences.
         """
         turn_ids = tuple(turn.id for turn in item.spoken)
-        sources_by_text = {sentence.text: sentence.sources for sentence in self.sentences}
+        old_sources = {sentence.text: sentence.sources for sentence in self.sentences}
         sentences: list[Entry] = []
         for number, text in enumerate(_first_sentences(summary, max_words), start=1):
-            sources = sources_by_text.get(text, turn_ids)
+            sources = old_sources.get(text, turn_ids)
             sentence = Entry(id=f"s{number}", text=text, kind="sentence", sources=sources)
             sentences.append(sentence)
 
@@ -84,14 +86,15 @@ class SummaryMemory(Memory[Entry]):
 
 
 def keep_summary(memory: SummaryMemory, item: Item, predictor_name: str) -> Update[SummaryMemory]:
-    """Return an update that leaves the summary as it is, because a model wrote an empty one.
+    """Return the update for a session after which a model wrote an empty summary.
 
-    That is a failure, and is recorded, if there was a summary before.
+    The old summary stays. If it was not empty, the model has lost it: then the session counts as
+    failed, and will be tried again.
 
     Args:
-        memory: The summary before the item.
-        item: What the model should have added to the summary.
-        predictor_name: The predictor that was asked.
+        memory: The old summary.
+        item: The session.
+        predictor_name: The predictor that the failure is recorded for.
     """
     if not memory.sentences:
         return Update(memory)
@@ -102,23 +105,26 @@ def keep_summary(memory: SummaryMemory, item: Item, predictor_name: str) -> Upda
 
 
 def _first_sentences(summary: str, max_words: int) -> list[str]:
-    """Return the first sentences of a summary that fit, without repeated ones.
+    """Return the first sentences of a summary that have `max_words` words at most together.
 
-    If even the first sentence is too long, it is cut.
+    Repeated sentences are left out. If even the first sentence is too long, it is cut.
     """
     lines = [one_line(part) for part in _SENTENCE_END.split(summary)]
     distinct_sentences = dict.fromkeys(line for line in lines if line)
 
     first_sentences: list[str] = []
-    room = max_words
+    free_words = max_words
     for sentence in distinct_sentences:
         words = sentence.split()
-        if len(words) > room:
-            if not first_sentences:
-                first_sentences.append(" ".join(words[:room]))
-            break
-        first_sentences.append(sentence)
-        room -= len(words)
+        if len(words) <= free_words:
+            first_sentences.append(sentence)
+            free_words -= len(words)
+            continue
+
+        if not first_sentences:
+            beginning = " ".join(words[:free_words])
+            first_sentences.append(beginning)
+        break
     return first_sentences
 
 
@@ -137,6 +143,15 @@ class SummaryWriter(Writer[SummaryMemory, None]):
     def update(
         self, memory: SummaryMemory, item: Item, extraction: None = None
     ) -> Update[SummaryMemory]:
+        """Ask the model to rewrite the summary so that it covers one more session.
+
+        If the model's answer is empty or cannot be read, the old summary stays.
+
+        Args:
+            memory: The old summary.
+            item: The session.
+            extraction: Not used, since nothing is extracted from sessions.
+        """
         if not item.spoken:
             return Update(memory)
 
@@ -151,6 +166,7 @@ class SummaryWriter(Writer[SummaryMemory, None]):
         if prediction is None:
             return Update(memory, failed_items=(item,))
 
+        # The field of a prediction may be None.
         summary = (prediction.summary or "").strip()
         if not summary:
             return keep_summary(memory, item, "update_summary")

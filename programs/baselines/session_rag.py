@@ -68,6 +68,13 @@ class SessionWriter(Writer[SessionMemory, None]):
     def update(
         self, memory: SessionMemory, item: Item, extraction: None = None
     ) -> Update[SessionMemory]:
+        """Return the memory with a session added at its end; an empty session adds nothing.
+
+        Args:
+            memory: The sessions so far.
+            item: The session.
+            extraction: Not used, since nothing is extracted from sessions.
+        """
         turns = turn_entries(item)
         if not turns:
             return Update(memory)
@@ -75,6 +82,7 @@ class SessionWriter(Writer[SessionMemory, None]):
         session_id = item.id
         known_ids = {session.id for session in memory.sessions}
         if session_id in known_ids:
+            # Histories may repeat an id. The number of the session makes it unique.
             session_id = f"{item.id}#{len(memory.sessions) + 1}"
         session = StoredSession(id=session_id, time=item.time, turns=turns)
         return Update(memory.replace(sessions=(*memory.sessions, session)))
@@ -91,9 +99,9 @@ class SessionReader(EntryReader[SessionMemory]):
         return entries
 
     def with_edits(self, memory: SessionMemory, edits: EntryEdits) -> SessionMemory:
-        """Return the memory without hidden turns and sessions, and with the new texts of turns.
+        """Return the memory as a user's edits change it: without what they hide, turns reworded.
 
-        The text of a session cannot be changed by itself: it is that of its turns.
+        The text of a session is made from its turns, so only a turn can be reworded.
         """
         visible_sessions: list[StoredSession] = []
         for session in memory.sessions:
@@ -105,21 +113,31 @@ class SessionReader(EntryReader[SessionMemory]):
     def _visible_session(
         self, session: StoredSession, memory: SessionMemory, edits: EntryEdits
     ) -> StoredSession:
-        """Return a session as its user sees it; without turns if nothing of it is visible."""
-        if not any(edits.touches(turn.id, turn.sources) for turn in session.turns):
+        """Return a session as a user's edits change it; it has no turns left if they hide it."""
+        # This check is cheap, and most sessions have not been edited.
+        may_change = any(edits.touches(turn.id, turn.sources) for turn in session.turns)
+        if not may_change:
             return session
-        if edits.edited_entry(memory.entry(session)) is None:
+
+        is_hidden = edits.edited_entry(memory.entry(session)) is None
+        if is_hidden:
             return session.replace(turns=())
         return session.replace(turns=edits.amended_entries(session.turns))
 
     def fallback(self, memory: SessionMemory, query: Query) -> Iterator[Hit]:
-        """Yield single turns, newest first: a session is much for a question that found nothing."""
+        """Yield single turns to show where nothing was found, newest first.
+
+        Whole sessions would be too long for that.
+        """
         for session in reversed(memory.sessions):
             for turn in reversed(session.turns):
                 yield turn.hit()
 
     def recall(self, memory: SessionMemory, query: Query) -> Context:
-        """Return the turns of the `k` nearest sessions in time order, scored as their session."""
+        """Return the turns of the `k` sessions nearest to the query, in time order.
+
+        Every turn has the score of its session.
+        """
         scores = {hit.id: hit.score for hit in self.nearest(memory, query, self.k)}
         hits: list[Hit] = []
         for session in memory.sessions:

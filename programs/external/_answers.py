@@ -36,55 +36,65 @@ class Answer(NamedTuple):
 
 
 def read_answer(returned: Any) -> Answer:
-    """Read what a system returned: an answer, a pair (answer, recalled), or fields by name.
+    """Return what a system answered, and what it recalled for the answer.
 
-    Fields are those of a mapping or a `dspy.Prediction`. What was recalled is in `recalled`, or
-    else in `context`.
+    Args:
+        returned: A mapping or `dspy.Prediction` with the answer in `answer`, and with what was
+            recalled in `recalled` or `context`; a pair (answer, recalled); or an answer alone.
 
     Raises:
         ExternalError: The answer is no text, number or list.
     """
-    recalled = None
+    answer = _split_answer(returned)
+
+    value = answer.outputs.get("answer")
+    if isinstance(value, int | float):
+        answer.outputs["answer"] = str(value)
+    elif not isinstance(value, str | list):
+        kind = type(value).__name__
+        raise ExternalError(f"answered {kind}, expected a text or (text, recalled)")
+
+    if isinstance(answer.recalled, Context):
+        return Answer(answer.outputs, answer.recalled.hits)
+    return answer
+
+
+def _split_answer(returned: Any) -> Answer:
+    """Split what a system returned into its answer and what it recalled, without checking them."""
     if isinstance(returned, dspy.Prediction | Mapping):
+        # A program of ours also returns the memory, which is neither.
         outputs = {name: value for name, value in returned.items() if name != "memory"}
         context = outputs.pop("context", None)
         recalled = outputs.pop("recalled", context)
-    elif isinstance(returned, tuple) and len(returned) == 2:
-        answer, recalled = returned
-        outputs = {"answer": answer}
-    else:
-        outputs = {"answer": returned}
+        return Answer(outputs, recalled)
 
-    answer = outputs.get("answer")
-    if isinstance(answer, int | float):
-        outputs["answer"] = str(answer)
-    elif not isinstance(answer, str | list):
-        kind = type(answer).__name__
-        raise ExternalError(f"answered {kind}, expected a text or (text, recalled)")
-    if isinstance(recalled, Context):
-        recalled = recalled.hits
-    return Answer(outputs, recalled)
+    if isinstance(returned, tuple) and len(returned) == 2:
+        answer, recalled = returned
+        return Answer({"answer": answer}, recalled)
+    return Answer({"answer": returned}, None)
 
 
 def hits_of(recalled: Any, history: History) -> tuple[Hit, ...]:
-    """Return the hits of what a search returned, in its order.
+    """Return what the search of a system returned as hits, in the same order.
 
     Args:
-        recalled: A list, or a mapping with a list of `results`, of texts, hits, or mappings or
-            objects with a text. None stands for an empty list.
+        recalled: A list, or a mapping with a list in `results`. Its elements are texts, hits, or
+            mappings or objects with a text. None stands for an empty list.
         history: The history that was searched.
 
     Raises:
-        ExternalError: It is no list, or something in it has no text.
+        ExternalError: There is no list, or an element of it has no text.
     """
     if recalled is None:
         return ()
     results = recalled.get("results") if isinstance(recalled, Mapping) else recalled
+    # A text is iterable too, but its elements are letters.
     if isinstance(results, str | bytes) or not isinstance(results, Iterable):
         kind = type(recalled).__name__
         raise ExternalError(f"recalled {kind}, expected a list of texts or entries")
 
     hits: list[Hit] = []
+    # The limit also ends a generator that would never end.
     for result in islice(results, MAX_HITS):
         hit = result if isinstance(result, Hit) else _hit(result, history)
         hits.append(hit)
@@ -92,18 +102,25 @@ def hits_of(recalled: Any, history: History) -> tuple[Hit, ...]:
 
 
 def _hit(result: Any, history: History) -> Hit:
-    """Return a text or an entry as a hit.
+    """Return a text or an entry that a system recalled as a hit.
 
-    It rests on the turns that it names, or else on those that it quotes or that quote it. If there
-    are none, as when a model put a fact into other words, it is a `summary`. Summaries are left out
-    of evidence recall.
+    The sources of the hit are the turns whose ids the entry names. If it names none, they are the
+    turns that share their words with it. A hit without sources is a `summary`, which is left out
+    when it is measured how much of the evidence was recalled.
     """
     text = _text(result)
-    result_id = str(_field(result, "id") or "")
+    turn_ids = _named_turn_ids(result, history)
+    if not turn_ids:
+        turn_ids = _quoted_turn_ids(text, history)
+
+    hit_id = one_line(str(_field(result, "id") or ""))
+    if not hit_id:
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        hit_id = f"M{digest[:6]}"
+
     score = _field(result, "score")
-    turn_ids = _named_turn_ids(result, history) or _quoted_turn_ids(text, history)
     return Hit(
-        id=one_line(result_id) or f"M{hashlib.sha256(text.encode()).hexdigest()[:6]}",
+        id=hit_id,
         text=text,
         kind="entry" if turn_ids else "summary",
         score=float(score) if isinstance(score, int | float) else 0.0,
@@ -119,6 +136,11 @@ def _field(result: Any, name: str) -> Any:
 
 
 def _text(result: Any) -> str:
+    """Return the text of what a system recalled: a text, or an entry with one of `TEXT_FIELDS`.
+
+    Raises:
+        ExternalError: The entry has no text.
+    """
     if isinstance(result, str):
         return result
     for name in TEXT_FIELDS:
@@ -132,9 +154,13 @@ def _text(result: Any) -> str:
 
 
 def _named_turn_ids(result: Any, history: History) -> tuple[str, ...]:
-    """Return the ids of turns of the history that an entry names, its own id last."""
+    """Return the ids that an entry names and that are ids of turns, without repetitions.
+
+    An entry may name turns in one of `TURN_ID_FIELDS`, or have the id of a turn itself.
+    """
     if isinstance(result, str):
         return ()
+
     names: list[str] = []
     for field in TURN_ID_FIELDS:
         ids = _field(result, field)
@@ -147,9 +173,13 @@ def _named_turn_ids(result: Any, history: History) -> tuple[str, ...]:
 
 
 def _quoted_turn_ids(text: str, history: History) -> tuple[str, ...]:
-    """Return the ids of turns whose words are those of a text, or inside it, or hold it."""
+    """Return the ids of the turns that a text repeats, quotes, or is a quotation of.
+
+    Upper and lower case, and the number of spaces, make no difference.
+    """
     words = one_line(text).casefold()
     turn_ids: list[str] = []
+    # With each turn comes its item, which is not needed here.
     for turn_id, (turn, _) in history.turns.items():
         turn_words = one_line(turn.text or turn.content).casefold()
         if not turn_words:

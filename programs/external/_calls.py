@@ -61,11 +61,16 @@ class SystemCalls:
         _close_systems_at_exit()
 
     def make_system(self, make: Callable[[], Any]) -> None:
-        """Make the system, in its thread; errors as of `call`."""
+        """Make the system in the thread of its calls.
+
+        Raises:
+            ExternalError: `make` failed, or took too long.
+            MempilerError: A budget is spent, or the model's endpoint is gone.
+        """
         self._wait_for(self._make_system(Call("make", make)), "make")
 
     def call(self, method: str, *args: Any) -> Any:
-        """Call a method of the system, which may be a coroutine method.
+        """Call a method of the system and return its result; it may be a coroutine method.
 
         Raises:
             ExternalError: The method failed, or this call or an earlier one took too long.
@@ -78,28 +83,38 @@ class SystemCalls:
         return self._wait_for(self._run_in_turn(Call(method, call_method)), method)
 
     def _wait_for(self, work: Coroutine[Any, Any, Outcome], label: str) -> Any:
-        """Return the value of a call that work in the supervisor loop makes."""
+        """Run work in the supervisor loop, wait for it, and return the value of its call.
+
+        Args:
+            work: Makes a call of the system.
+            label: The name of the call in errors.
+        """
         outcome = result_of(supervise(work, self._supervisor))
         return _value_of(outcome, self.name, label)
 
     async def _make_system(self, call: Call) -> Outcome:
-        # The system is kept here, since the caller may be cancelled: it is to be closed even then.
+        # Set here and not by the caller, who may be cancelled: the system must be closed even then.
         outcome = await self._run_in_turn(call)
         self._system = outcome.value
         return outcome
 
     async def _run_in_turn(self, call: Call) -> Outcome:
-        """Run a call after all earlier ones."""
+        """Run a call after all earlier ones have ended.
+
+        Raises:
+            ExternalError: The system was closed or killed, or the call took too long.
+        """
         async with self._turn:
             if self.end_reason:
                 raise ExternalError(f"{self.name}: {self.end_reason}")
             return await self._run(call, self.timeout)
 
     async def _run(self, call: Call, seconds: float) -> Outcome:
-        """Run a call; it is its turn.
+        """Run a call in the thread of the system, which no other call uses now.
 
         Raises:
-            ExternalError: It took too long; the system was killed if it can be.
+            ExternalError: The call took longer than `seconds`. The system was killed, if it has a
+                method `kill`, and no further call is made.
         """
         running = self._thread.start(call)
         if await ends_within(running, seconds):
@@ -110,7 +125,10 @@ class SystemCalls:
         raise ExternalError(f"{self.name}: {self.end_reason}")
 
     async def _kill(self) -> None:
-        """End a system that hangs by its `kill`, if it has one, from another thread."""
+        """Call the method `kill` of a system that hangs, if it has one.
+
+        It is called from another thread: the one of the system is blocked by the call that hangs.
+        """
 
         def kill_system() -> Any:
             if hasattr(self._system, "kill"):
@@ -121,9 +139,12 @@ class SystemCalls:
         thread.stop()
 
     def begin_close(self) -> Future[None]:
-        """Begin to end the system, in order if it still answers, and then its thread.
+        """Begin to close the system and to end its thread; return at once.
 
-        This waits neither for that nor for a lock, so finalizers may call it.
+        This waits for no call and no lock, so finalizers may call it.
+
+        Returns:
+            A future that is done when the system is closed.
         """
 
         def close_system() -> Any:
@@ -136,12 +157,20 @@ class SystemCalls:
         return self._closing
 
     async def _close(self, call: Call) -> None:
+        """Close the system after all calls so far, and end its thread.
+
+        Args:
+            call: Calls the method `close` of the system.
+        """
         async with self._turn:
+            # A system that hangs was killed, so it cannot be closed.
             if not self.end_reason:
-                # If its own `close` takes too long, the system is killed, which is an end as well.
+                # If `close` takes too long, `_run` kills the system. It has ended then as well.
                 with suppress(ExternalError):
                     await self._run(call, min(self.timeout, CLOSING_SECONDS))
-            self.end_reason = self.end_reason or "is closed"
+            if not self.end_reason:
+                self.end_reason = "is closed"
+
             self._system = None
             self._thread.stop()
             _open_systems.discard(self)
@@ -154,7 +183,7 @@ class SystemCalls:
 
 @functools.cache
 def _close_systems_at_exit() -> None:
-    """Have all systems closed at the end of the process.
+    """Close all systems at the end of the process; further calls of this function do nothing.
 
     The functions of `atexit` run in reverse order. So this is called when the first system is made:
     temporary folders, which exist by then, are removed after the systems in them have ended.
@@ -191,10 +220,10 @@ class FunctionCalls(SharedByCopies):
         )
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """Return the answer of a function, or of a coroutine function.
+        """Call a function or a coroutine function, and return its result.
 
         Raises:
-            ExternalError: It failed, or took too long.
+            ExternalError: The function failed, or took too long.
             MempilerError: A budget is spent, or the model's endpoint is gone.
         """
         work = self._run(Call("answer", function))
@@ -202,7 +231,11 @@ class FunctionCalls(SharedByCopies):
         return _value_of(outcome, self.name, "answer")
 
     async def _run(self, call: Call) -> Outcome:
-        """Run a call in an idle thread or a new one."""
+        """Run a call in an idle thread, or in a new one if none is idle.
+
+        Raises:
+            ExternalError: The call took too long.
+        """
         async with self._slots:
             if self._idle_threads:
                 thread = self._idle_threads.pop()
@@ -214,6 +247,7 @@ class FunctionCalls(SharedByCopies):
                 self._idle_threads.append(thread)
                 return running.result()
 
+        # The thread still runs the call that took too long, so no other call may have it.
         thread.stop()
         raise ExternalError(f"{self.name}: answer: no answer within {self.timeout:g} s")
 
@@ -229,13 +263,24 @@ def _stop_threads(threads: list[LoopThread]) -> None:
 
 
 def _value_of(outcome: Outcome, name: str, label: str) -> Any:
-    """Return the value of a call; raise its error, with the name of what failed."""
+    """Return the value of a call, or raise the error that it ended with.
+
+    Args:
+        outcome: The value or error of the call.
+        name: The name of the system or function in errors.
+        label: The name of the call in errors.
+
+    Raises:
+        ExternalError: The call failed, but other questions may still be answered.
+        MempilerError: The error must end the run; see `FATAL_ERRORS`.
+    """
     error = outcome.error
     if error is None:
         return outcome.value
     if isinstance(error, FATAL_ERRORS):
         raise error
     if isinstance(error, MempilerError):
+        # Its message already says what failed.
         raise ExternalError(str(error)) from error
     raise ExternalError(f"{name}: {label}: {failure_of(label, error).message}") from error
 

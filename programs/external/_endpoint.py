@@ -58,13 +58,17 @@ class Endpoint:
         self._send("\n".join(lines), session.id)
 
     def ask(self, question: str) -> EndpointAnswer:
-        """Return the answer to a question, and the evidence that a service of ours names."""
+        """Return the answer to a question, and the evidence for it if the endpoint names any."""
         completion = self._send(question, f"question-{uuid.uuid4().hex}")
-        answer = completion.choices[0].message.content if completion.choices else None
+        answer = None
+        if completion.choices:
+            answer = completion.choices[0].message.content
 
-        # A field that `mempiler serve` adds.
-        extra: Any = getattr(completion, "mempiler", None)
-        recalled = extra.get("evidence") if isinstance(extra, dict) else None
+        # An endpoint that runs `mempiler serve` adds this field to its answers.
+        extra_field: Any = getattr(completion, "mempiler", None)
+        recalled = None
+        if isinstance(extra_field, dict):
+            recalled = extra_field.get("evidence")
         return EndpointAnswer(answer, recalled)
 
     def close(self) -> None:
@@ -72,12 +76,16 @@ class Endpoint:
         self._client.close()
 
     def _send(self, text: str, session_id: str) -> ChatCompletion:
-        """Send a message as the first one of a conversation.
+        """Send a message that begins a conversation, record its usage, and return the reply.
+
+        Args:
+            text: The message.
+            session_id: The id of the new conversation.
 
         Raises:
             UserError: The endpoint refuses the key.
-            EndpointError: It cannot be reached.
-            ExternalError: It does not answer in time.
+            EndpointError: The endpoint cannot be reached.
+            ExternalError: The endpoint does not answer in time.
         """
         import openai
 
@@ -100,7 +108,7 @@ class Endpoint:
 
 
 def _usage_of_call(tokens: CompletionUsage | None) -> Usage:
-    """Return the usage of one call, whose price is not known."""
+    """Return one call and its tokens as usage, without a price: an endpoint does not name it."""
     if tokens is None:
         return Usage(calls=1, unpriced=1)
     return Usage(

@@ -78,9 +78,13 @@ class LoopThread:
 
 
 def _run_loop(ready: Future[AbstractEventLoop]) -> None:
-    """Run a new loop until it is stopped; then cancel its tasks and close it."""
-    # The loop is made in its thread, where no context variable is set. It keeps its context, and
-    # would keep the programs and histories that DSPy has there.
+    """Run a new event loop in this thread until it is stopped; then cancel its tasks.
+
+    Args:
+        ready: Receives the loop as soon as it can be used.
+    """
+    # The loop is made in this new thread, which has no context variables. A loop keeps the context
+    # that it is made in, and with it the programs and histories that DSPy holds there.
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         ready.set_result(loop)
@@ -88,7 +92,7 @@ def _run_loop(ready: Future[AbstractEventLoop]) -> None:
 
 
 async def _outcome_of(function: Callable[[], Any]) -> Outcome:
-    """Call a function; await what it returns if that can be awaited."""
+    """Return what a function, or a coroutine function, returns or raises."""
     try:
         value = function()
         if inspect.isawaitable(value):
@@ -101,10 +105,10 @@ async def _outcome_of(function: Callable[[], Any]) -> Outcome:
 
 @functools.cache
 def supervisor_loop() -> AbstractEventLoop:
-    """Return the loop in which calls are waited for.
+    """Return the event loop in which all code waits for calls of systems and functions.
 
-    Two threads that ask first at the same time may get different loops. So every object keeps to
-    the loop that it got.
+    Two threads that are the first to call this, at the same time, may get different loops. So every
+    object keeps the loop that it got.
     """
     return LoopThread("external supervisor").loop
 
@@ -114,14 +118,15 @@ os.register_at_fork(after_in_child=supervisor_loop.cache_clear)
 
 
 def supervise(work: Coroutine[Any, Any, T], supervisor: AbstractEventLoop) -> Future[T]:
-    """Begin work in a supervisor loop, without context variables.
+    """Start a coroutine in a supervisor loop, and return a future of its result.
 
-    A timer that was cancelled may keep its context, and all that is in it, until its time has come.
+    It runs without context variables. A timer keeps the context in which it was started, even after
+    it was cancelled, and would keep programs and histories in memory with it.
     """
     return Context().run(asyncio.run_coroutine_threadsafe, work, supervisor)
 
 
 async def ends_within(running: Future[Outcome], seconds: float) -> bool:
-    """Wait for a call; return whether it has ended within so many seconds."""
+    """Wait for a call, and return whether it has ended within a number of seconds."""
     finished, _ = await asyncio.wait([asyncio.wrap_future(running)], timeout=seconds)
     return bool(finished)

@@ -86,6 +86,7 @@ class HistoryWriter(Writer[HistoryMemory, None]):
         return Update(memory.replace(items=(*memory.items, item)))
 
     def finalize(self, memory: HistoryMemory) -> Update[HistoryMemory]:
+        """Write the store of the history, if the system has stores; the memory stays as it is."""
         if self.stores is not None:
             self.stores.write(memory.history)
         return Update(memory)
@@ -100,10 +101,11 @@ class HistoryWriter(Writer[HistoryMemory, None]):
         return False
 
 
-class ExternalReaderSettings(Settings):
+class SystemSettings(Settings):
     """The name and the settings of a system."""
 
     name: str
+    """What tables and errors call the system."""
     settings: ExternalSettings
 
 
@@ -120,7 +122,7 @@ class ExternalReader(Reader[HistoryMemory]):
 
     def __init__(
         self,
-        settings: ExternalReaderSettings,
+        settings: SystemSettings,
         stores: Stores | None,
         answerer: dspy.Module | SharedFunction | None,
     ) -> None:
@@ -136,15 +138,22 @@ class ExternalReader(Reader[HistoryMemory]):
         k: int = 10,
         min_score: float | None = None,
     ) -> list[list[Hit]]:
+        """Return what the system finds for each query, in its order: `k` hits at most.
+
+        A function or module is not searched, and finds nothing. `min_score` is not used, since
+        scores of a system may mean anything.
+        """
         if self.stores is None:
             return [[] for _ in queries]
 
         history = memory.history
         with timed_search():
             results = [self.stores.call(history, "search", query, k) for query in queries]
+
         hits_by_query: list[list[Hit]] = []
         for result in results:
             hits = hits_of(result, history)
+            # A system may return more than it was asked for.
             hits_by_query.append(list(hits[:k]))
         return hits_by_query
 
@@ -156,8 +165,7 @@ class External(Method):
     """A system with stores, or a function or module that is shown the history with every question.
 
     Args:
-        name: The name of the system in tables and errors.
-        settings: Its settings.
+        system: The name of the system in tables and errors, and its settings.
         stores: Its stores; None for a function or module.
         answerer: The function or module; None for a system with stores.
     """
@@ -166,28 +174,26 @@ class External(Method):
 
     def __init__(
         self,
-        name: str,
-        settings: ExternalSettings,
+        system: SystemSettings,
         stores: Stores | None = None,
         answerer: dspy.Module | SharedFunction | None = None,
     ) -> None:
         # A module may have a setting `k` of its own, which says nothing about a search.
-        is_searched = stores is not None and hasattr(settings, "k")
+        is_searched = stores is not None and hasattr(system.settings, "k")
         # A store cannot go back to what it was before an item, so it would have to be written anew
         # for each question. Its later items are searched beside it instead. What answers by itself
         # has no place for them, or is shown them with the question.
         recent_mode = "searched" if is_searched else "left out"
-        writer_settings = HistoryWriterSettings(system=name, recent=recent_mode)
-        reader_settings = ExternalReaderSettings(name=name, settings=settings)
+        writer_settings = HistoryWriterSettings(system=system.name, recent=recent_mode)
 
         super().__init__(
             HistoryWriter(writer_settings, stores),
-            ExternalReader(reader_settings, stores, answerer),
-            settings=settings,
+            ExternalReader(system, stores, answerer),
+            settings=system.settings,
         )
         self.stores = stores
         self.is_searched = is_searched
-        self._function_calls = FunctionCalls(name, settings.timeout)
+        self._function_calls = FunctionCalls(system.name, system.settings.timeout)
 
     @classmethod
     def check_constructor(cls) -> None:
@@ -208,48 +214,67 @@ class External(Method):
     def recall(
         self, memory: HistoryMemory, query: Query, pending: PendingItems | None = None
     ) -> Recalled:
-        """Return what a system finds for a query, or what it answers by itself.
+        """Return what the system recalls for a query.
 
-        Such an answer is put into the `extra` fields of the query, for the task to return it.
+        A system that cannot be searched answers the query by itself. Then the task asks no model:
+        it returns this answer, which is passed to it as a field of the query.
+
+        Args:
+            memory: The history.
+            query: What is asked.
+            pending: Items that are not in the memory yet.
         """
         if self.is_searched:
             return super().recall(memory, query, pending)
 
         history = _with_newer_items(memory.history, query, pending)
         answer = self._answer(memory, history, query)
-        extra = {**query.extra, ANSWER_KEY: answer.outputs}
-        answered_query = query.model_copy(update={"extra": extra})
-        hits = hits_of(answer.recalled, history)
-        context = Context(hits=hits, is_reported=answer.recalled is not None)
-        return Recalled(answered_query, context, ())
+
+        extra_fields = {**query.extra, ANSWER_KEY: answer.outputs}
+        answered_query = query.model_copy(update={"extra": extra_fields})
+
+        # Some systems do not say what their answer rests on: that is not the same as nothing.
+        is_reported = answer.recalled is not None
+        context = Context(hits=hits_of(answer.recalled, history), is_reported=is_reported)
+        return Recalled(answered_query, context, raw_turns=())
 
     def _answer(self, memory: HistoryMemory, history: History, query: Query) -> Answer:
-        """Ask a store of the memory, or a function or module about the history."""
+        """Ask a system that answers by itself.
+
+        Args:
+            memory: The history of the store that is asked, for a system with stores.
+            history: The same history and newer items, for a function or module to read.
+            query: What is asked.
+        """
+        # In a dialogue, `search_text` is all of it: the last words may say little ("Yes, please.").
         question = query.dated_text if query.modality == "question" else query.search_text
         if self.stores is not None:
-            # A store holds the items of the memory. The newer ones are not in it.
             returned = self.stores.call(memory.history, "ask", _with_options(question, query))
             return read_answer(returned)
 
         answerer = self._answerer
-        assert answerer is not None, "what has no stores has an answerer"
+        assert answerer is not None, "a system without stores has an answerer"
         arguments = _query_arguments(answerer, query)
+        # Unless the function takes the options as an argument, they are a part of the question.
         if "options" not in arguments:
             question = _with_options(question, query)
         ask = partial(answerer, history, question, **arguments)
         return read_answer(self._function_calls.call(ask))
 
     def close(self) -> None:
-        """End all systems, and the threads in which functions answered."""
+        """Close all stores, and end the threads in which functions answered."""
         self._function_calls.stop_idle_threads()
         if self.stores is not None:
             self.stores.close()
 
 
 def _with_newer_items(history: History, query: Query, pending: PendingItems | None) -> History:
-    """Return a history with the items after it.
+    """Return a history with the items that came after it, as a copy if there are any.
 
-    The history itself stays as it is: questions about earlier moments share it.
+    Args:
+        history: The history, which other questions share.
+        query: Has the items that came after the history and before the question.
+        pending: Items of the history that are not in the memory yet.
     """
     pending_items = pending.items if pending else ()
     newer_items = (*pending_items, *query.new_items)
@@ -264,7 +289,10 @@ def _with_options(question: str, query: Query) -> str:
 
 
 def _query_arguments(answerer: Any, query: Query) -> dict[str, Any]:
-    """Return what a function or module is given beside history and question, as far as it asks."""
+    """Return the further arguments for a function or module, besides history and question.
+
+    It gets those of `options`, `date` and `query` that it has parameters for.
+    """
     available = {
         "options": list(query.options),
         "date": query.when,
@@ -275,6 +303,7 @@ def _query_arguments(answerer: Any, query: Query) -> dict[str, Any]:
 
 
 def _answerer_parameters(answerer: Any) -> Mapping[str, Any]:
+    """Return the parameters of a function, or of the `forward` of a module, by name."""
     if isinstance(answerer, SharedFunction):
         return parameters(answerer.function)
     # By the class: DSPy logs a warning whenever `forward` is read from a module itself.

@@ -17,7 +17,7 @@ from ..settings import EntryCount, Settings
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
 _EMBEDDER = "embedder"
-"""A constructor argument that is no setting."""
+"""A constructor argument that is no setting: it cannot be written as a text."""
 
 
 class AnsweringSettings(Settings):
@@ -57,9 +57,13 @@ class ExternalSettings(Settings):
 
 
 def with_constructor_arguments(base: type[SettingsT], owner: type) -> type[SettingsT]:
-    """Return settings that have those of `base`, and one for each constructor argument of `owner`.
+    """Return a class of settings: those of `base`, and the constructor arguments of a class.
 
-    An argument `embedder` is left out. The range of an argument is the one in its `Annotated` type.
+    `*args` and `**kwargs` are left out, and so is an `embedder`, which is no value to be set.
+
+    Args:
+        base: The class of settings to derive from.
+        owner: The user's class.
     """
     annotated_types = _annotated_arguments(owner)
     fields: dict[str, Any] = {}
@@ -70,18 +74,26 @@ def with_constructor_arguments(base: type[SettingsT], owner: type) -> type[Setti
 
         default = parameter.default
         if default is inspect.Parameter.empty:
+            # For pydantic, `...` as default means that a value is required.
             default = ...
-        is_plain = isinstance(default, bool | int | float | str)
-        setting_type = type(default) if is_plain else Any
-        fields[name] = (annotated_types.get(name, setting_type), default)
+
+        # Hints of the user's may say anything, so only an `Annotated` type, which states a range,
+        # is checked. Otherwise the type is that of the default, if it is a number or a text.
+        if name in annotated_types:
+            setting_type = annotated_types[name]
+        elif isinstance(default, bool | int | float | str):
+            setting_type = type(default)
+        else:
+            setting_type = Any
+        fields[name] = (setting_type, default)
     return create_model(owner.__name__, __base__=base, **fields)
 
 
 def _annotated_arguments(owner: type) -> dict[str, Any]:
-    """Return the types of those constructor arguments that are `Annotated`, by name."""
+    """Return the types of the constructor arguments that have an `Annotated` type, by name."""
     try:
         hints = get_type_hints(owner.__init__, include_extras=True)
     except NameError:
-        # A user's class may import the names of its hints for type checkers alone.
+        # The user's module may import names in its hints for type checkers alone.
         return {}
     return {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}

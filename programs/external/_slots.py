@@ -25,14 +25,15 @@ class Slots:
 
     @contextmanager
     def slot(self) -> Generator[None]:
-        """Hold a slot for the block, after waiting for it."""
-        acquiring = supervise(self._semaphore.acquire(), self._supervisor)
+        """Wait for a free slot, and hold it while the block runs."""
+        acquisition = supervise(self._semaphore.acquire(), self._supervisor)
         try:
-            result_of(acquiring)
+            result_of(acquisition)
             yield
         finally:
-            # Whoever is cancelled while it waits gives its slot back as soon as it comes.
-            acquiring.add_done_callback(self._release)
+            # A callback, since a caller that is cancelled while it waits has no slot yet. It gets
+            # one later, and must give it back then. Otherwise the slot is given back at once.
+            acquisition.add_done_callback(self._release)
 
     def _release(self, acquired: Future[Any]) -> None:
         self._supervisor.call_soon_threadsafe(self._semaphore.release)

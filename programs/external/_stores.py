@@ -34,20 +34,21 @@ class _Store:
 
     calls: SystemCalls
     usage: Usage = field(default_factory=Usage)
-    """What it took to write the history."""
+    """The model calls of the system while it wrote the history."""
     failures: list[Failure] = field(default_factory=list[Failure])
-    """Sessions that the system did not take."""
+    """The errors of sessions that the system could not add."""
 
     def __post_init__(self) -> None:
-        # The last reference may go anywhere, even where a lock is held: this waits for nothing.
+        # A finalizer may run anywhere, even where a lock is held: `begin_close` waits for nothing.
         weakref.finalize(self, self.calls.begin_close)
 
 
 @dataclass(frozen=True)
 class _UnusableStore:
-    """A store that could not be written, and why."""
+    """A store that could not be written."""
 
     reason: str
+    """Why not, as the message of an error."""
 
 
 class Stores(SharedByCopies):
@@ -77,10 +78,10 @@ class Stores(SharedByCopies):
         """The calls of the newest store of each history, by the digest of the history."""
 
     def write(self, history: History) -> None:
-        """Write the store of a history, if there is none; record its usage and its failures.
+        """Write the store of a history unless it is open; record its usage and its failures.
 
         Raises:
-            ExternalError: The system cannot be made, hangs, or takes no session of the history.
+            ExternalError: The system cannot be made, hangs, or adds no session of the history.
         """
         store = self._open_store(history)
         record_usage(store.usage)
@@ -88,29 +89,45 @@ class Stores(SharedByCopies):
             record_failure(failure)
 
     def call(self, history: History, method: str, *args: Any) -> Any:
-        """Call a method of the system that holds a history.
+        """Call a method of the system that holds a history, and return its result.
+
+        The store of the history is written first if it is not open.
 
         Raises:
             ExternalError: The system fails, or its store cannot be written.
         """
-        # The name keeps the store open during the call.
+        # This variable keeps the store open: without a reference to it, it would be closed.
         store = self._open_store(history)
         return store.calls.call(method, *args)
 
     def close(self) -> None:
-        """End every system that is not in use; a store that is needed again is written anew."""
+        """Close every store that is in no call, and wait for it.
+
+        The object can still be used: a store that is needed again is written anew.
+        """
+        # A store is closed as soon as nothing refers to it.
         self._stores.drop(lambda digest: True)
         for calls in tuple(self._latest_calls.values()):
             calls.wait_until_closed()
 
     def _open_store(self, history: History) -> _Store:
-        # A store that cannot be written is kept too: no question waits again for what hangs.
+        """Return the store of a history; write it if it is not open.
+
+        Raises:
+            ExternalError: The store cannot be written, now or at an earlier call.
+        """
+        # An unusable store is remembered as well, so that no question waits again for what hangs.
         store = self._stores.get_or_compute(history.digest, partial(self._write_store, history))
         if isinstance(store, _UnusableStore):
             raise ExternalError(store.reason)
         return store
 
     def _write_store(self, history: History) -> _Store | _UnusableStore:
+        """Make a new system and add all sessions of a history to it.
+
+        Returns:
+            The store; an `_UnusableStore` if the system cannot be made, hangs, or adds no session.
+        """
         with self._writing.slot():
             folder = self._make_folder(history)
             calls = SystemCalls(self.name, self._timeout)
@@ -118,7 +135,7 @@ class Stores(SharedByCopies):
             store = _Store(calls)
 
             try:
-                # Measured apart: the question that comes first does not pay for all others.
+                # Measured apart from the question that happens to come first: `write` records it.
                 with measure_usage() as tracker:
                     self._fill_store(store, history, folder)
             except ExternalError as error:
@@ -132,10 +149,10 @@ class Stores(SharedByCopies):
 
     def _make_folder(self, history: History) -> Path:
         """Return an empty folder for the store of a history."""
-        previous = self._latest_calls.get(history.digest)
-        if previous is not None:
-            # An earlier store of the history may still be at work there.
-            previous.wait_until_closed()
+        previous_calls = self._latest_calls.get(history.digest)
+        if previous_calls is not None:
+            # An earlier system, which is being closed, may still write files in the folder.
+            previous_calls.wait_until_closed()
 
         folder = self._folder / (history.digest or "empty")[:16]
         shutil.rmtree(folder, ignore_errors=True)
@@ -143,7 +160,9 @@ class Stores(SharedByCopies):
         return folder
 
     def _fill_store(self, store: _Store, history: History, folder: Path) -> None:
-        """Make a system and add the sessions; keep those that fail.
+        """Make the system of a store, and add the sessions of a history to it, one by one.
+
+        The error of a session that cannot be added is appended to `store.failures`.
 
         Raises:
             ExternalError: The system cannot be made, or hangs.
@@ -157,6 +176,7 @@ class Stores(SharedByCopies):
             try:
                 store.calls.call("add", item)
             except ExternalError as error:
+                # A system that hangs takes no further call.
                 if store.calls.end_reason:
                     raise
                 store.failures.append(failure_of(f"{self.name}.add", error))

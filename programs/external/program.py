@@ -32,7 +32,7 @@ from ..tasks.catalog import task_class as task_named
 from ..tasks.settings import TaskSettings, split_config
 from ..tasks.task import Task
 from ._endpoint import Endpoint
-from ._method import ANSWER_KEY, External, SharedFunction
+from ._method import ANSWER_KEY, External, SharedFunction, SystemSettings
 from ._settings import (
     AnsweringSettings,
     EndpointSettings,
@@ -54,15 +54,15 @@ def build_external_program(
     folder: Path | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> MemoryProgram:
-    """Return a program that asks a target.
+    """Return a program that asks a memory system or an agent of the user's.
 
     Args:
-        target: A store, function or module, or a class of such; see `target.py`.
-        name: What tables and errors call it; the URL of an endpoint.
+        target: A store, a function, a module, or a class of stores or modules; see `target.py`.
+        name: What tables and errors call the target; the URL of an endpoint.
         task: The name of the task.
-        embedder: For stores that ask for one.
-        cache: Memories to share.
-        adapter: Name of the adapter that is used where `dspy.settings` has none.
+        embedder: The embedder for stores whose constructor takes one.
+        cache: Memories to share with other programs.
+        adapter: The name of the adapter that is used where `dspy.settings` has none.
         folder: Where stores keep their files; a temporary folder if None.
         config: Settings of the target, and of the task with the prefix "task.".
 
@@ -76,46 +76,66 @@ def build_external_program(
     target_config, task_settings = split_config(config or {}, task)
     if kind == "answer":
         method = _answering_method(target, name, target_config)
+    elif target is Endpoint:
+        method = _endpoint_method(name, target_config, folder)
     else:
         method = _store_method(target, name, target_config, embedder, folder)
 
     task_class = task_named(task)
     if kind != "search":
+        # The target answers by itself, so the task must not ask a model too.
         task_class = _task_without_prompt(task_class, name, task_settings)
-    return MemoryProgram(method, task_class().configure(task_settings), cache, adapter, name)
+    configured_task = task_class().configure(task_settings)
+    return MemoryProgram(method, configured_task, cache, adapter, name)
 
 
 def _answering_method(target: Any, name: str, config: Mapping[str, Any]) -> External:
-    """Return the method of a function, of a module, or of a class of modules."""
+    """Return a method whose reader answers questions by calling the user's function or module.
+
+    Args:
+        target: A function, a module, or a class of modules.
+        name: What tables and errors call the target.
+        config: Settings of the target.
+    """
     if isinstance(target, type):
         return _module_class_method(target, name, config)
 
     settings = AnsweringSettings.from_values(name, config)
-    values = settings.model_dump()
+    saved_values = settings.model_dump()
+    # A function that reads recorded answers from a file says here which file it read. The version
+    # is saved as a setting, so that results for different files are told apart.
     version = getattr(target, "version", None)
     if isinstance(version, Mapping):
-        # That of a file of recorded answers: with other answers it is another program.
-        values.update(version)
-    external_settings = ExternalSettings(**values)
+        saved_values.update(version)
+    system = SystemSettings(name=name, settings=ExternalSettings(**saved_values))
+
     if isinstance(target, dspy.Module):
-        # A program changes its predictors; the user's own object stays as it is.
-        return External(name, external_settings, answerer=target.deepcopy())
-    return External(name, external_settings, answerer=SharedFunction(target))
+        # Compiling changes the predictors of a module. The user's object is to stay as it is.
+        return External(system, answerer=target.deepcopy())
+    return External(system, answerer=SharedFunction(target))
 
 
 def _module_class_method(
     module_class: type[dspy.Module], name: str, config: Mapping[str, Any]
 ) -> External:
-    """Return the method of a class of modules; arguments of its constructor are its settings."""
+    """Return a method that answers questions by a new module of the user's class.
+
+    Args:
+        module_class: The class of the module.
+        name: What tables and errors call it.
+        config: Arguments of its constructor, and settings that all systems have, such as `timeout`.
+    """
     settings_class = with_constructor_arguments(AnsweringSettings, module_class)
     settings = settings_class.from_values(name, config)
-    our_names = set(AnsweringSettings.model_fields)
+    common_names = set(AnsweringSettings.model_fields)
 
-    # Only what was set: the class itself knows its defaults.
-    arguments = settings.model_dump(include=config.keys() - our_names)
+    # Arguments that were not set are left out: the constructor has defaults for them.
+    arguments = settings.model_dump(include=config.keys() - common_names)
     module = module_class(**arguments)
-    saved = settings.model_dump(include=our_names | config.keys())
-    return External(name, ExternalSettings(**saved), answerer=module)
+
+    saved_values = settings.model_dump(include=common_names | config.keys())
+    system = SystemSettings(name=name, settings=ExternalSettings(**saved_values))
+    return External(system, answerer=module)
 
 
 def _store_method(
@@ -125,31 +145,62 @@ def _store_method(
     embedder: Embedder | None,
     folder: Path | None,
 ) -> External:
-    """Return the method of an endpoint, a store, or a class or function that makes stores."""
-    settings: AnsweringSettings
-    if target is Endpoint:
-        endpoint_settings = EndpointSettings.from_values(name, config)
-        settings = endpoint_settings
-        make_system = partial(
-            Endpoint, name, model=endpoint_settings.model, timeout=endpoint_settings.timeout
-        )
-    else:
-        settings_class = SearchingSettings if target_kind(target) == "search" else AnsweringSettings
-        settings = settings_class.from_values(name, config)
-        make_system = _system_maker(target, name, embedder)
+    """Return a method that keeps every history in a store of the user's.
 
+    Args:
+        target: A store to copy, or a class or function that makes stores.
+        name: What tables and errors call the target.
+        config: Settings of the target.
+        embedder: The embedder for stores whose constructor takes one.
+        folder: Where stores keep their files; a temporary folder if None.
+    """
+    settings_class = SearchingSettings if target_kind(target) == "search" else AnsweringSettings
+    settings = settings_class.from_values(name, config)
+    make_system = _system_maker(target, name, embedder)
+    return _method_with_stores(make_system, name, settings, folder)
+
+
+def _endpoint_method(url: str, config: Mapping[str, Any], folder: Path | None) -> External:
+    """Return a method that sends every history to a chat endpoint, and asks it questions.
+
+    Args:
+        url: The URL of the endpoint.
+        config: Settings of the endpoint.
+        folder: Where stores keep their files, although an endpoint keeps none there.
+    """
+    settings = EndpointSettings.from_values(url, config)
+    make_system = partial(Endpoint, url, model=settings.model, timeout=settings.timeout)
+    return _method_with_stores(make_system, url, settings, folder)
+
+
+def _method_with_stores(
+    make_system: Callable[..., Any], name: str, settings: AnsweringSettings, folder: Path | None
+) -> External:
+    """Return a method that keeps every history in a store, which `make_system` makes."""
     stores = Stores(make_system, name, folder, settings.timeout)
-    return External(name, ExternalSettings(**settings.model_dump()), stores)
+    system = SystemSettings(name=name, settings=ExternalSettings(**settings.model_dump()))
+    return External(system, stores)
 
 
 def _system_maker(target: Any, name: str, embedder: Embedder | None) -> Callable[..., Any]:
-    """Return a function that makes the system of one history."""
-    if isinstance(target, type) or "folder" in parameters(target):
+    """Return a function that makes a new store, which is called once for every history.
+
+    Args:
+        target: A class of stores, a function `make(folder)`, or a store, which is copied.
+        name: What errors call the target.
+        embedder: The embedder for a class or function that takes one.
+
+    Raises:
+        UserError: A store cannot be copied.
+    """
+    makes_stores = isinstance(target, type) or "folder" in parameters(target)
+    if makes_stores:
         if "embedder" in parameters(target):
             return partial(target, embedder=embedder)
         return target
 
     try:
+        # Tried now, so that the user learns of it before the first history is written.
         copy.deepcopy(target)
     except Exception as error:
         raise UserError(
@@ -159,10 +210,17 @@ def _system_maker(target: Any, name: str, embedder: Embedder | None) -> Callable
 
 
 def _task_without_prompt(task_class: type[Task], name: str, settings: TaskSettings) -> type[Task]:
-    """Return a task that asks no model, but returns what the system has answered by itself.
+    """Return a class of a task that asks no model, but returns the answer of the system.
+
+    The method of the system passes its answer to the task in a field of the query.
+
+    Args:
+        task_class: The task with a prompt; which fields an example must have stays the same.
+        name: What errors call the system.
+        settings: The settings of the task.
 
     Raises:
-        UserError: A setting concerns the prompt.
+        UserError: A setting changes the prompt, which is not used.
     """
     if settings.reasoning:
         raise UserError(f"{name} answers by itself: task.reasoning does not reach it")

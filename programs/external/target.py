@@ -38,14 +38,21 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def load_target(name: str) -> Any | None:
-    """Return the target that a user named by a URL or `module:attribute`; None for a method.
+    """Return what a user names in the place of a method: a system or an agent of their own.
+
+    Args:
+        name: The URL of an endpoint, or `module:attribute` of anything that can be imported.
+
+    Returns:
+        `Endpoint` for a URL, else the imported object. None if the name is that of a method.
 
     Raises:
-        UserError: It cannot be imported.
-        ProgramError: It is neither a method nor anything else that can be scored.
+        UserError: The object cannot be imported.
+        ProgramError: The object is no method, and nothing else that can be scored.
     """
     if name.startswith(URL_PREFIXES):
         return Endpoint
+    # Names of our methods have no colon, and only methods are combined by "+".
     if ":" not in name or "+" in name:
         return None
 
@@ -60,22 +67,29 @@ def load_target(name: str) -> Any | None:
 
 
 def target_kind(target: Any) -> TargetKind | None:
-    """Return how a target is asked; None if it cannot be scored.
+    """Return how a system of the user's is asked; None if it cannot be scored.
 
-    A function that makes stores has a parameter `folder`. If its stores answer by themselves, it
-    says so by an attribute `asks`.
+    Returns:
+        "search" for a store with `add` and `search`, or a function with a parameter `folder` that
+        makes stores; "ask" for a store with `add` and `ask`; "answer" for a `dspy.Module`, or a
+        function of (history, question).
     """
-    is_factory = not isinstance(target, type) and "folder" in parameters(target)
+    is_class = isinstance(target, type)
+    makes_stores = not is_class and "folder" in parameters(target)
     is_searchable = hasattr(target, "add") and hasattr(target, "search")
-    if is_factory or is_searchable:
-        return "ask" if getattr(target, "asks", False) is True else "search"
+    if makes_stores or is_searchable:
+        # A function that makes stores, or a store with both methods, may say that it is asked.
+        is_asked = getattr(target, "asks", False) is True
+        return "ask" if is_asked else "search"
     if hasattr(target, "add") and hasattr(target, "ask"):
         return "ask"
 
-    if isinstance(target, type):
-        return "answer" if issubclass(target, dspy.Module) else None
     if isinstance(target, dspy.Module):
         return "answer"
+    if is_class:
+        return "answer" if issubclass(target, dspy.Module) else None
+
+    # A function that can be called with a history and a question.
     positional = [name for name, value in parameters(target).items() if value.kind in _POSITIONAL]
     return "answer" if len(positional) > 1 else None
 
@@ -86,7 +100,10 @@ def takes_embedder(target: Any) -> bool:
 
 
 def parameters(target: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of something that can be called; none of something that cannot."""
+    """Return the parameters of a function, class or other callable by name.
+
+    The result is empty if the target cannot be called, or is built-in and tells no parameters.
+    """
     try:
         return inspect.signature(target).parameters
     except (TypeError, ValueError):

@@ -36,6 +36,7 @@ class PersonalResponse(Task):
     prompt = RespondPersonally
 
     def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
+        """Return the inputs of the prompt: what is remembered, today's date, and the request."""
         return {
             "context": with_items(context.text(), query.shown_items),
             "date": query.when,

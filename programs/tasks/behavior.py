@@ -48,12 +48,19 @@ class BehaviorPrediction(Task):
         self.suffix_tokens = suffix_tokens
 
     def shown_items(self, history: Sequence[Item], new_items: Sequence[Item]) -> list[Item]:
-        """Return profiles, and the newest records that fit into `suffix_tokens`."""
+        """Return what the prompt shows of the records: profiles, and the newest turns that fit.
+
+        The turns take up `suffix_tokens` at most.
+        """
         candidates = newest_actions([*history, *new_items], self.suffix_tokens)
-        # Resolved dates make lines longer: what does not fit with them is cut off too.
+        # Dates that are written out make lines longer, so that fewer of them fit.
         return newest_actions(self.items_as_shown(candidates), self.suffix_tokens)
 
     def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
+        """Return the inputs of the prompt: the memory, the newest records, and the question.
+
+        Turns that stand in the records are left out of the memory.
+        """
         return {
             "context": unseen(context, query).text(),
             "records": with_items("", query.shown_items),
@@ -62,27 +69,39 @@ class BehaviorPrediction(Task):
         }
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
-        """Answer, and ask again while the answer names none of the options."""
+        """Answer a query; ask again, up to `reask` times, if the answer names no option."""
         prediction = super().forward(context, query)
+        if not query.options:
+            return prediction
+
         for attempt in range(1, self.settings.reask + 1):
-            if not query.options or prediction.answer in query.options:
+            if prediction.answer in query.options:
                 break
             prediction = self._ask_again(context, query, attempt)
         return prediction
 
     def _ask_again(self, context: Context, query: Query, attempt: int) -> dspy.Prediction:
-        """Return another answer: it is sampled, and under an id of its own.
+        """Return another answer of the model to a query.
 
-        A cache would answer an equal request with the same words.
+        It is sampled, with a `rollout_id` of its own: an equal request would get the same answer
+        from the cache.
+
+        Args:
+            context: What the memory recalled.
+            query: The query.
+            attempt: The number of the answer, from 1.
         """
         lm = self.answer.lm or dspy.settings.lm
-        rollout = lm.kwargs.get("rollout_id") or ""
-        config = {"rollout_id": f"{rollout}/again {attempt}", "temperature": 1.0}
+        rollout_id = lm.kwargs.get("rollout_id") or ""
+        config = {"rollout_id": f"{rollout_id}/again {attempt}", "temperature": 1.0}
         prediction = self.answer(**self.prompt_inputs(context, query), config=config)
         return self.build_outputs(prediction, query)
 
     def build_outputs(self, prediction: dspy.Prediction, query: Query) -> dspy.Prediction:
-        """Return the outputs with the option that the answer names, if it names one."""
+        """Return the outputs of the prompt, with the option that the answer names as the answer.
+
+        An answer that names no option stays as the model wrote it.
+        """
         if not query.options:
             return prediction
         option = chosen_option(str(prediction.get("answer") or ""), query.options)
@@ -95,26 +114,31 @@ class BehaviorPrediction(Task):
 
 
 def newest_actions(items: Sequence[Item], max_tokens: int) -> list[Item]:
-    """Return the newest turns whose lines fit into `max_tokens`, in time order within their items.
+    """Return all profiles, then the newest other items whose lines fit into `max_tokens`.
 
-    An item that does not fit as a whole is cut at its beginning. Profiles come first: all of them,
-    and they cost nothing.
+    Items stay in time order. The oldest that fits may fit in part: then its newest turns are kept.
+    Profiles do not count towards `max_tokens`.
     """
     profiles = [item for item in items if isinstance(item, Profile)]
-    others = [item for item in items if item.turns and not isinstance(item, Profile)]
+    records = [item for item in items if item.turns and not isinstance(item, Profile)]
 
-    room = count_fitting_lines(_lines_newest_first(others), max_tokens)
+    # A turn is one line, so this is the number of turns that may still be kept.
+    free_turns = count_fitting_lines(_lines_newest_first(records), max_tokens)
 
-    newest: list[Item] = []
-    for item in reversed(others):
-        if room <= 0:
+    newest_records: list[Item] = []
+    for record in reversed(records):
+        if free_turns <= 0:
             break
-        turns = item.turns[-room:]
-        is_whole = len(turns) == len(item.turns)
-        newest.append(item if is_whole else item.select_turns({turn.id for turn in turns}))
-        room -= len(turns)
-    newest.reverse()
-    return [*profiles, *newest]
+        turns = record.turns[-free_turns:]
+        free_turns -= len(turns)
+        if len(turns) < len(record.turns):
+            record_part = record.select_turns({turn.id for turn in turns})
+            newest_records.append(record_part)
+        else:
+            newest_records.append(record)
+
+    newest_records.reverse()
+    return [*profiles, *newest_records]
 
 
 def _lines_newest_first(items: Sequence[Item]) -> Iterator[str]:
@@ -124,10 +148,11 @@ def _lines_newest_first(items: Sequence[Item]) -> Iterator[str]:
 
 
 def unseen(context: Context, query: Query) -> Context:
-    """Return the context without the turns that the task shows as they are."""
+    """Return a context without the turns that the prompt already shows among the records."""
     shown_ids = query.shown_turn_ids
     hits: list[Hit] = []
     for hit in context.hits:
+        # A hit that rests on itself alone is a turn. What was learned from turns stays.
         is_shown_turn = hit.id in shown_ids and hit.sources == (hit.id,)
         if not is_shown_turn:
             hits.append(hit)

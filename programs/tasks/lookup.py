@@ -47,13 +47,17 @@ class MemoryLookup(Task):
     name = "memory-lookup"
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
-        """Answer with the words of the entry that are not in the question."""
+        """Answer with the words of an entry that are not in the question.
+
+        The entry is the oldest one that has all words of the question. From "Ada pet parrot", the
+        question "What is Ada's pet?" gets the answer "parrot".
+        """
         question_words = set(_content_words(query.text))
         for hit in sorted(context.hits, key=_age):
             entry_words = _content_words(hit.text)
             if question_words.issubset(entry_words):
-                value = [word for word in entry_words if word not in question_words]
-                return dspy.Prediction(answer=" ".join(value) or NO_ENTRY)
+                other_words = [word for word in entry_words if word not in question_words]
+                return dspy.Prediction(answer=" ".join(other_words) or NO_ENTRY)
         return dspy.Prediction(answer=NO_ENTRY)
 
 

@@ -76,13 +76,22 @@ class DialogueReply(Task):
         new_items: Sequence[Item] = (),
         speakers: Sequence[str] = (),
     ) -> Query:
-        """Return the query; it is about needs as long as the assistant guesses the requirement."""
+        """Return the query of an example's fields; its field `about` says what to recall.
+
+        While the assistant still guesses the user's requirement, that is needs of the user. Later
+        it is solutions.
+        """
         query = super().query(fields, history, new_items, speakers)
         if _action_of(query) == "requirement prediction":
             return query.model_copy(update={"about": "needs"})
         return query
 
     def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
+        """Return the inputs of the prompt: the context, the dialogue, and the kind of reply.
+
+        Raises:
+            UserError: There is no such kind of reply.
+        """
         action = _known_action(_action_of(query))
         dialogue_lines = [line for line in query.dialogue.split("\n") if line]
         return {
@@ -95,10 +104,10 @@ class DialogueReply(Task):
 
 
 def _known_action(action: str) -> AssistantAction:
-    """Return the kind of reply of a name.
+    """Return the name of a kind of reply, if it is one of `ASSISTANT_ACTIONS`.
 
     Raises:
-        UserError: There is no such kind.
+        UserError: There is no such kind of reply.
     """
     for known_action in ASSISTANT_ACTIONS:
         if action == known_action:
@@ -108,8 +117,15 @@ def _known_action(action: str) -> AssistantAction:
 
 
 def _action_of(query: Query) -> str:
-    """Return the kind of reply; by default the first reply guesses, and later ones propose."""
+    """Return the kind of reply that a query asks for, in its field `action`.
+
+    Without that field, the first reply guesses the requirement, and later ones propose a solution.
+    """
     action = query.extra.get("action")
     if action:
         return action
-    return "solution proposal" if query.dialogue.strip() else "requirement prediction"
+
+    is_first_reply = not query.dialogue.strip()
+    if is_first_reply:
+        return "requirement prediction"
+    return "solution proposal"

@@ -46,10 +46,10 @@ class TaskSettings(Settings):
 
     @property
     def non_defaults(self) -> dict[str, Any]:
-        """The settings that are no default, and `dates`, by the names that `split_config` takes.
+        """The settings to save: those that differ from their defaults, and always `dates`.
 
-        `dates` is always there: in programs that were saved before it was on by default, and do not
-        name it, it is off.
+        Their names have the prefix that `split_config` expects, as in "task.dates". Once `dates`
+        was off by default: a saved program that does not name it is from that time.
         """
         values = self.model_dump(exclude_defaults=True)
         values["dates"] = self.dates
@@ -57,18 +57,18 @@ class TaskSettings(Settings):
 
 
 class SplitConfig(NamedTuple):
-    """The settings of a program, apart."""
+    """The settings of a program: those of its method, and those of its task."""
 
     method: dict[str, Any]
-    """Those of the method, by name."""
+    """The settings of the method, by name."""
     task: TaskSettings
 
 
 def split_config(config: Mapping[str, Any], task: str) -> SplitConfig:
-    """Return the settings of a program as those of its method and those of its task.
+    """Split the settings of a program into those of its method and those of its task.
 
     Args:
-        config: All settings, those of the task with the prefix `task.`.
+        config: All settings by name; names of the task's settings begin with "task.".
         task: The name of the task, for errors.
 
     Raises:

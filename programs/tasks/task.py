@@ -85,30 +85,42 @@ class Task(dspy.Module):
             self.answer = predictor(self.prompt)
 
     def configure(self, settings: TaskSettings) -> Self:
-        """Change the prompt as the settings say, and return the task itself.
+        """Take over settings, which may change the prompt, and return the task itself.
 
         Raises:
             UserError: The task has no prompt in the language of the settings.
         """
         self.settings = settings
-        if self.prompt is None:
-            return self
+        if self.prompt is not None:
+            self.answer.signature = self._signature_for(self.prompt, settings)
+        return self
 
+    def _signature_for(
+        self, prompt: type[dspy.Signature], settings: TaskSettings
+    ) -> type[dspy.Signature]:
+        """Return the signature of the predictor `answer` as some settings change it.
+
+        Raises:
+            UserError: There is no such prompt in the language of the settings.
+        """
         signature = signature_of(self.answer)
         if settings.language != "English":
-            if not has_chinese(self.prompt):
+            # Chinese is the only other language.
+            if not has_chinese(prompt):
                 raise UserError(
                     f"task {self.name} has its prompt in English alone; leave out task.language"
                 )
-            signature = in_language(self.prompt, settings.language)
+            signature = in_language(prompt, settings.language)
+
         if settings.reasoning and "reasoning" not in signature.output_fields:
+            # First, so that the model writes its reasons before the answer.
             reasons = dspy.OutputField(desc=REASONS_DESCRIPTION, default="")
             signature = signature.prepend("reasoning", reasons, str)
+
         if settings.abstain:
             instructions = f"{signature.instructions}\n{NOT_MENTIONED}"
             signature = signature.with_instructions(instructions)
-        self.answer.signature = signature
-        return self
+        return signature
 
     def query(
         self,
@@ -117,7 +129,7 @@ class Task(dspy.Module):
         new_items: Sequence[Item] = (),
         speakers: Sequence[str] = (),
     ) -> Query:
-        """Return the query of an example's fields.
+        """Return what the fields of an example ask, as a query to the memory and to this task.
 
         Args:
             fields: `question`, and any of `options`, `date`, `searched_with_date` and `dialogue`;
@@ -153,7 +165,9 @@ class Task(dspy.Module):
             raise UserError(f"task {self.name} needs {', '.join(missing)}; pass {missing[0]}=...")
 
     def shown_items(self, history: Sequence[Item], new_items: Sequence[Item]) -> Sequence[Item]:
-        """Return the raw items that are shown beside the recalled context: those after the history.
+        """Return the items that the prompt shows in full beside what the memory recalls.
+
+        By default these are all items that came after the history.
 
         Args:
             history: The items of the history.
@@ -163,6 +177,7 @@ class Task(dspy.Module):
 
     def forward(self, context: Context, query: Query) -> dspy.Prediction:
         """Answer a query from what the memory recalled, and from the raw items of the query."""
+        # A task that overrides `build_outputs` may change the words of the model.
         is_unchanged = type(self).build_outputs is Task.build_outputs
         with predictor_writes_answer(is_unchanged):
             prediction = self.answer(**self.prompt_inputs(context, query))
@@ -174,7 +189,7 @@ class Task(dspy.Module):
         return await run_bridged(partial(type(self).forward, self, context, query))
 
     def prompt_inputs(self, context: Context, query: Query) -> dict[str, Any]:
-        """Return the inputs of the prompt, with resolved dates if that is set."""
+        """Return the inputs of the prompt, with dates beside words such as "yesterday" if set."""
         shown_items = tuple(self.items_as_shown(query.shown_items))
         shown_query = query.model_copy(update={"shown_items": shown_items})
         return self.build_inputs(self.context_as_shown(context), shown_query)
@@ -193,11 +208,11 @@ class Task(dspy.Module):
         return [resolve_item_dates(item) for item in items]
 
     def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
-        """Return the inputs of `prompt`: context, question with its date, and any options.
+        """Return the inputs of the prompt: the context, the question with its date, any options.
 
         Args:
-            context: What the memory recalled, as it is to be shown.
-            query: The query, with the raw items that are to be shown.
+            context: What the memory recalled, as the prompt shows it.
+            query: The query, with the items that the prompt shows in full.
         """
         inputs: dict[str, Any] = {
             "context": with_items(context.text(), query.shown_items),

@@ -1,0 +1,153 @@
+"""A component takes settings and objects, and no plain data that its settings should hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from mempiler import EntryReader, Item, Memory, Settings, Update, Writer
+from mempiler.errors import UserError
+from mempiler.memory.search.embedder import Embedder
+
+if TYPE_CHECKING:
+    from decimal import Decimal as OnlyForTypeCheckers
+
+
+class NotebookMemory(Memory):
+    """An empty memory."""
+
+
+class NotebookWriter(Writer):
+    Memory = NotebookMemory
+
+    def update(self, memory: Any, item: Item, extraction: Any = None) -> Update[Any]:
+        return Update(memory)
+
+
+class LengthSettings(Settings):
+    max_words: int = 300
+
+
+class OptionalNumber(NotebookWriter):
+    def __init__(self, words: int | None = None) -> None:
+        super().__init__()
+
+
+class ListOfTexts(NotebookWriter):
+    def __init__(self, words: list[str]) -> None:
+        super().__init__()
+
+
+class SequenceOfNumbers(NotebookWriter):
+    def __init__(self, words: Sequence[float]) -> None:
+        super().__init__()
+
+
+class NumbersByName(NotebookWriter):
+    def __init__(self, words: dict[str, int]) -> None:
+        super().__init__()
+
+
+class Choice(NotebookWriter):
+    def __init__(self, words: Literal["few", "many"]) -> None:
+        super().__init__()
+
+
+class Folder(NotebookWriter):
+    def __init__(self, words: Path) -> None:
+        super().__init__()
+
+
+class DefaultWithoutType(NotebookWriter):
+    def __init__(self, words=()) -> None:
+        super().__init__()
+
+
+class PositionalArguments(NotebookWriter):
+    def __init__(self, *words: Embedder) -> None:
+        super().__init__()
+
+
+class NamedArguments(NotebookWriter):
+    def __init__(self, **words: Any) -> None:
+        super().__init__()
+
+
+class NumberBesideSettings(NotebookWriter):
+    def __init__(self, settings: LengthSettings, words: int) -> None:
+        super().__init__(settings)
+
+
+class NumberBesideUnknownType(NotebookWriter):
+    def __init__(self, words: int, other: OnlyForTypeCheckers) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize(
+    "writer",
+    [
+        OptionalNumber(),
+        ListOfTexts(["a"]),
+        SequenceOfNumbers([0.5]),
+        NumbersByName({"a": 1}),
+        Choice("few"),
+        Folder(Path()),
+        DefaultWithoutType(),
+        PositionalArguments(),
+        NamedArguments(),
+        NumberBesideSettings(LengthSettings(), 3),
+        NumberBesideUnknownType(3, other=None),  # pyright: ignore[reportArgumentType]
+    ],
+    ids=lambda writer: type(writer).__name__,
+)
+def test_plain_constructor_argument_is_refused(writer: Writer) -> None:
+    with pytest.raises(UserError) as error:
+        writer.check_settings()
+    assert str(error.value) == (
+        f"{type(writer).__name__}: the constructor takes words, which no settings hold; "
+        "make words a field of a Settings class, and give super().__init__ an object of it"
+    )
+
+
+class TakesObjects(NotebookWriter):
+    def __init__(
+        self,
+        settings: LengthSettings,
+        embedder: Embedder | None = None,
+        inner: Writer | None = None,
+        writers: Sequence[Writer] | None = None,
+        writers_by_name: dict[str, Writer] | None = None,
+        make_writer: Callable[[str], Writer] | None = None,
+        other: Any = None,
+    ) -> None:
+        super().__init__(settings)
+
+
+class HoldsItsArgument(NotebookWriter):
+    def __init__(self, max_words: int = 300) -> None:
+        super().__init__(LengthSettings(max_words=max_words))
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        TakesObjects(LengthSettings()),
+        HoldsItsArgument(20),
+        EntryReader(5, min_score=0.1, hybrid=True),
+        NotebookWriter(),
+    ],
+    ids=lambda component: type(component).__name__,
+)
+def test_component_with_settings_and_objects_is_accepted(component: Any) -> None:
+    component.check_settings()
+
+
+def test_argument_of_an_entry_reader_that_other_settings_leave_out_is_refused() -> None:
+    reader = EntryReader(min_score=0.5, settings=LengthSettings())
+    with pytest.raises(
+        UserError, match=r"^EntryReader: the constructor takes k, which no settings hold"
+    ):
+        reader.check_settings()
