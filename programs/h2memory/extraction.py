@@ -145,10 +145,10 @@ def _claimed_links(claims: Sequence[LogLinks]) -> list[Link]:
     caused_by_links: list[Link] = []
     follows_links: list[Link] = []
     for claim in claims:
-        for earlier in claim.caused_by:
-            caused_by_links.append(Link(later=claim.log_id, kind="caused_by", earlier=earlier))
-        for earlier in claim.follows:
-            follows_links.append(Link(later=claim.log_id, kind="follows", earlier=earlier))
+        for earlier_id in claim.caused_by:
+            caused_by_links.append(Link(later=claim.log_id, kind="caused_by", earlier=earlier_id))
+        for earlier_id in claim.follows:
+            follows_links.append(Link(later=claim.log_id, kind="follows", earlier=earlier_id))
     return caused_by_links + follows_links
 
 
@@ -249,8 +249,12 @@ def turns_of_topics(
 def _starts_of_topics(spans: Sequence[Sequence[str]], turn_ids: Sequence[str]) -> list[int]:
     """Return the position of the first turn of each topic, in ascending order.
 
-    The first topic starts with the dialogue, whatever the model says. A topic that names no known
-    turn, or one before the topic before it, starts together with that topic.
+    The first topic starts with the dialogue, whatever the model says. A later topic starts with the
+    earliest turn that the model names for it, but never before the previous topic.
+
+    Args:
+        spans: For each topic, the ids of its first and last turn as the model named them.
+        turn_ids: Ids of all turns of the dialogue.
     """
     positions = {turn_id: position for position, turn_id in enumerate(turn_ids)}
     starts: list[int] = []

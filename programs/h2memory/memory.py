@@ -105,7 +105,7 @@ class Topic(MemoryPart):
     """Ids of the batches of logs that came before its dialogue."""
 
     def text(self, about: About | None = None) -> str:
-        """Return the topic as prompts show it: need, proposed solutions and preference.
+        """Return the topic of a dialogue as prompts show it: need, proposed solutions, preference.
 
         If `about` is "needs", only the need is shown.
         """
@@ -286,9 +286,9 @@ class HeterogeneousMemory(Memory):
         """Return the memory with new sentences about the user's life, made from new situations.
 
         Args:
-            sentences: The new sentence for each aspect of life that changes, by aspect. Other
-                aspects stay as they are.
-            situations: The new situations. They also extend the time that the background covers.
+            sentences: The new sentence for each aspect of life (work, health, ...) that changes, by
+                aspect. Other aspects keep their sentence.
+            situations: The new situations.
         """
         background: dict[Aspect, Background] = {}
         for aspect in ASPECTS:
@@ -300,6 +300,7 @@ class HeterogeneousMemory(Memory):
             elif old_background is not None:
                 background[aspect] = old_background
 
+        # `since` and `until` say which time the background covers.
         first_time = earliest(situation.since or situation.time for situation in situations)
         last_time = latest(*[situation.time for situation in situations])
         return self.replace(

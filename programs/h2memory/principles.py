@@ -113,8 +113,8 @@ class PrincipleMaker:
         if not self._settings.clustered:
             return self._add_principles(memory, groups=[[topic] for topic in new_topics])
 
-        # Too few topics make poor clusters. So clusters are made anew until enough topics were
-        # clustered; `clustered` says how many were.
+        # `memory.clustered` says how many topics the clusters were made from. While these are fewer
+        # than the clusters that are wanted, clusters are made anew from all topics of now.
         if memory.clustered < self._settings.clusters:
             memory = self._cluster(memory)
         later_topics = memory.unassigned_topics()
@@ -135,8 +135,8 @@ class PrincipleMaker:
     def _topics_to_cluster(self, memory: HeterogeneousMemory) -> list[Topic]:
         """Return the topics that clusters are made from; the others join the clusters one by one.
 
-        By default these are the topics from before the last month of the history. If they are fewer
-        than the clusters, or if the time is unknown, all topics are clustered.
+        By default these are the topics from before the last month of the history, as in the paper.
+        If they are fewer than the clusters, or if the time is unknown, all topics are clustered.
         """
         topics = list(memory.topics)
         end = memory.ended
@@ -205,6 +205,8 @@ class PrincipleMaker:
         assignments = [
             _Assignment(topic, position) for topic, position in zip(topics, positions, strict=True)
         ]
+
+        # The topics of a dialogue stand next to one another, as `groupby` needs them.
         for _, assignments_of_dialogue in groupby(assignments, key=_dialogue_of):
             memory = self._join_dialogue(memory, list(assignments_of_dialogue))
         return memory

@@ -102,7 +102,7 @@ class UserReader(EntryReader[HeterogeneousMemory]):
     def entries(self, memory: HeterogeneousMemory) -> Sequence[Entry]:
         """Return all parts of the memory as entries, without parts that are switched off.
 
-        An entry has the whole text of its part, while searches compare the most telling words only.
+        An entry has the whole text of its part. A search compares less, e.g. the need of a topic.
         """
         searched_entries = super().entries(memory)
         hits = [entry.hit() for entry in searched_entries if _is_shown(entry)]

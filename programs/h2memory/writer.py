@@ -164,6 +164,7 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
             return Update(memory)
 
         if isinstance(extraction, LogExtraction):
+            # If no log failed, this is an item without turns, which nobody tries again.
             failed_logs = item.select_turns(extraction.failed_log_ids)
             memory = self._add_logs(memory, item.id, extraction.situations)
             return Update(memory, failed_items=(failed_logs,))
@@ -241,7 +242,7 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         return valid_links(log_ids, window.first, prediction.links or [])
 
     def _describe_subgraph(self, subgraph: Subgraph, time: datetime | None) -> Situation | None:
-        """Ask what the user was doing while a group of linked logs was written (step 1-2).
+        """Ask which situation of the user's life a group of linked logs shows (step 1-2).
 
         Args:
             subgraph: The logs and their links.

@@ -216,8 +216,8 @@ class _Upsert:
     ) -> str:
         """Replace a fact that its user has changed or deleted by an updated one with a new id.
 
-        The user's change is stored for the old id, and would hide the update. Earlier wordings are
-        dropped, since the user did not want them.
+        The user's change is stored for the old id, and would hide the update. Earlier texts are
+        dropped, so that what the user removed does not live on.
 
         Returns:
             The new id.
@@ -254,8 +254,7 @@ def _updated_id(change: FactChange) -> str:
 def _fact_of(fact_id: str, info: str, change: FactChange, sessions: Sequence[Item]) -> PersonalFact:
     """Return the fact that a change states, with the turns and sessions that it comes from.
 
-    A change names its turns. If it names none that is in the sessions, all turns count as its
-    source.
+    A change names its turns. If none of these is in the sessions, all turns count as its source.
 
     Args:
         fact_id: The id of the fact.
@@ -272,13 +271,7 @@ def _fact_of(fact_id: str, info: str, change: FactChange, sessions: Sequence[Ite
     if not turn_ids:
         turn_ids = list(sessions_by_turn)
 
-    # By id, because the parts of a long session share its id and count as one source.
-    sessions_by_id: dict[str, Item] = {}
-    for turn_id in turn_ids:
-        session = sessions_by_turn[turn_id]
-        sessions_by_id[session.id] = session
-
-    source_sessions = list(sessions_by_id.values())
+    source_sessions = _sessions_of_turns(turn_ids, sessions_by_turn)
     if not source_sessions:  # the sessions have no turns at all
         source_sessions = list(sessions)
 
@@ -299,6 +292,18 @@ def _named_turns(change: FactChange, known_turns: Mapping[str, Item]) -> list[st
     # Prompts show turn ids in brackets, and a model may copy these too.
     turn_ids = [turn_id.strip("[]() ") for turn_id in change.turn_ids]
     return [turn_id for turn_id in turn_ids if turn_id in known_turns]
+
+
+def _sessions_of_turns(turn_ids: Sequence[str], sessions_by_turn: Mapping[str, Item]) -> list[Item]:
+    """Return the sessions that turns belong to, without repetitions.
+
+    The parts of a long session share its id. They count as one session, the last part.
+    """
+    sessions_by_id: dict[str, Item] = {}
+    for turn_id in turn_ids:
+        session = sessions_by_turn[turn_id]
+        sessions_by_id[session.id] = session
+    return list(sessions_by_id.values())
 
 
 def _updated_fact(fact: PersonalFact, update: PersonalFact) -> PersonalFact:

@@ -157,7 +157,7 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
 
         changes = _updates_of_shown_facts(prediction.facts or [], known_facts)
 
-        # `upsert` does not trust several updates of one fact; the run's report says so.
+        # `upsert` does not trust several updates of one fact, so they are recorded as a failure.
         for fact_id, count in ambiguous_updates(changes).items():
             message = f"{count} updates of one answer name {fact_id}; all were kept as new facts"
             record_failure(Failure(kind="parse", where="update_facts", message=message))

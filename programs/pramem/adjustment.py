@@ -24,10 +24,10 @@ from .settings import PracticeSettings
 
 
 def count_support(proposals: Sequence[Proposal], settings: PracticeSettings) -> int:
-    """Count the support that proposals give to a change of the experience.
+    """Count how strongly proposals support a change of the experience.
 
-    By default, several proposals that come from one practised record count once, so that a single
-    record cannot decide. Without the setting `distinct_records`, each proposal counts.
+    With `distinct_records`, the default, proposals that come from the same practised record count
+    once, so that a single record cannot decide. Otherwise every proposal counts.
     """
     if settings.distinct_records:
         record_ids = {proposal.record for proposal in proposals}
@@ -36,9 +36,9 @@ def count_support(proposals: Sequence[Proposal], settings: PracticeSettings) -> 
 
 
 def adopt_all_proposals(memory: ExperienceMemory, settings: PracticeSettings) -> ExperienceMemory:
-    """Carry out every proposal of the pool, although no other one supports it, and empty the pool.
+    """Carry out every proposal that waits in the memory's pool, even if no other agrees with it.
 
-    This is the method without consensual adjustment (an ablation of Table 2).
+    Usually a change needs several proposals. This is the ablation without that rule (Table 2).
     """
     changes = [_change_of_proposal(proposal) for proposal in memory.pool]
     one_supporter_needed = settings.model_copy(update={"needed": 1})
@@ -82,6 +82,7 @@ def apply_changes(
             if cited_id in pool and cited_id not in adopted_ids:
                 supporters.append(pool[cited_id])
 
+        # `refusal` is the reason to refuse the change; "" if it is made.
         if any(cited_id not in pool for cited_id in cited_ids):
             refusal = "invented proposal"
         elif count_support(supporters, settings) < settings.needed:

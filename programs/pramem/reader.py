@@ -40,6 +40,7 @@ class ExperienceReader(EntryReader[ExperienceMemory]):
         k: int = 10,
         min_score: float | None = None,
     ) -> list[list[Hit]]:
+        """Return the `k` entries nearest to each query, of the experience after a round."""
         return super().search(self._at_round(memory), queries, k, min_score)
 
     def entries(self, memory: ExperienceMemory) -> Sequence[Entry]:
@@ -71,7 +72,9 @@ class ExperienceReader(EntryReader[ExperienceMemory]):
             "alerts": len(memory.alerts),
             "tokens": sum(estimate_tokens(experience.text) for experience in experiences),
         }
-        return Context(hits=in_blocks([*near_hits, *other_hits], BLOCKS), counts=counts)
+        # The blocks are ordered as `BLOCKS`: patterns, then alerts, each under a heading.
+        hits = in_blocks([*near_hits, *other_hits], BLOCKS)
+        return Context(hits=hits, counts=counts)
 
     def with_edits(self, memory: ExperienceMemory, edits: EntryEdits) -> ExperienceMemory:
         """Return the memory as its user sees it, with entries changed or deleted.
@@ -107,8 +110,11 @@ class ExperiencedPrediction(BehaviorPrediction):
     prompt = PredictWithExperience
 
     def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
-        """Return the inputs of the prompt: recalled experience, newest records and the question."""
-        # Recalled records that the query shows anyway are not shown twice.
+        """Return the inputs of the prompt: recalled experience, newest records and the question.
+
+        A memory of another method has no alerts; all that it recalls is shown as patterns.
+        """
+        # Recalled records that stand among the newest records are not shown twice.
         hits = unseen(context, query).hits
         return {
             "patterns": [hit.text for hit in hits if hit.kind != "alert"],

@@ -124,10 +124,11 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return Update(memory)
 
     def finalize(self, memory: ExperienceMemory) -> Update[ExperienceMemory]:
-        """Practise on the records that wait, and return the memory with the experience from it.
+        """Let the model practise on the records that wait, and return what it has learnt.
 
-        The rounds run in batches, with an adjustment of the experience after each batch. Then all
-        records count as practised: a later run draws its samples from later records (Eq. 2).
+        It predicts some of the records and then sees the outcomes. After each batch of rounds, the
+        experience is adjusted. In the end all records count as practised: a later run draws its
+        samples from later records (Eq. 2).
         """
         if not memory.waiting:
             return Update(memory)
@@ -149,9 +150,9 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return Update(memory, failed_items)
 
     def update_with_part(self, memory: ExperienceMemory, part: Item) -> Update[ExperienceMemory]:
-        """Practise again on records with which practice failed before.
+        """Practise again on records with which practice failed, as an answer was unreadable.
 
-        New proposals join the pool of the memory, and wait there for the next adjustment.
+        New proposals for the experience join the memory's pool, and wait there for `finalize`.
 
         Args:
             memory: The memory so far.
@@ -257,6 +258,7 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         if drafts is None:
             return PracticeResult(proposals=(), counts=Counter(failed=1))
 
+        # A model may draft more proposals than the prompt allows.
         proposals: list[Proposal] = []
         for draft in drafts[: self.settings.proposals]:
             proposal = usable_proposal(draft, memory, sample, self.settings.disabled_kinds)
@@ -376,9 +378,10 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
     ) -> Verdicts:
         """Ask which proposals would no longer hold if the records were altered as described.
 
+        Such proposals rest on the records, and pass the review.
+
         Returns:
-            True for the ids of such proposals, which pass, and False for those that would still
-            hold. Proposals without a clear verdict are missing (Eq. 6).
+            Whether proposals pass, by id; those without a clear verdict are missing (Eq. 6).
         """
         answer = self.try_call(
             self.judge_groundedness,
@@ -425,10 +428,10 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
     def _review_generalizability(
         self, sample: Sample, proposals: ProposalsById, virtual_scenes: Sequence[str]
     ) -> Verdicts:
-        """Review whether proposals are general: whether they say more than what one scene showed.
+        """Review whether proposals are general, or describe a single scene of the user's life.
 
-        A proposal fails if it gives away the true scene among invented ones. Without an invented
-        scene there is nothing to tell it from, so no proposal gets a verdict (Eq. 7).
+        A proposal fails if a reviewer can tell from it which of several scenes is the true one.
+        Without invented scenes beside the true one, no proposal gets a verdict (Eq. 7).
         """
         if not virtual_scenes:
             return {}
