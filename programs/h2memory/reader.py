@@ -242,17 +242,18 @@ def _concrete_parts(memory: HeterogeneousMemory) -> list[Situation | Topic]:
     So the parts of a longer memory begin with those of a shorter one, and can share their index. A
     dialogue comes after the logs of its session, so its topics stand after their situations.
     """
-    # For each item of logs, the number of situations up to and including the last from these logs.
-    situation_counts: dict[str, int] = {}
+    # How many situations the memory had after each item of logs, by the id of the item.
+    counts_after_logs: dict[str, int] = {}
     for count, situation in enumerate(memory.situations, start=1):
-        situation_counts[situation.batch] = count
+        counts_after_logs[situation.batch] = count
 
     parts: list[Situation | Topic] = []
-    placed_count = 0  # situations that are in `parts` already
+    placed_count = 0  # how many situations are in `parts`
     for topic in memory.topics:
-        # `own` holds the ids of the logs before the topic's dialogue.
-        counts_of_session = [situation_counts.get(log_id, 0) for log_id in topic.own]
-        count_before_topic = max([placed_count, *counts_of_session])
+        count_before_topic = placed_count
+        for log_id in topic.own:  # the logs before the topic's dialogue
+            count_before_topic = max(count_before_topic, counts_after_logs.get(log_id, 0))
+
         parts.extend(memory.situations[placed_count:count_before_topic])
         parts.append(topic)
         placed_count = count_before_topic
@@ -263,10 +264,10 @@ def _concrete_parts(memory: HeterogeneousMemory) -> list[Situation | Topic]:
 def _entries_of_part(
     settings: RecallSettings, memory: HeterogeneousMemory, part: SearchedPart
 ) -> tuple[Entry, ...]:
-    """Return the entry by which a part of a memory is searched; always one.
+    """Return the single entry by which a part of a memory is searched, as the search index asks.
 
     Queries are compared with the text of a situation, and with the need of a topic. Backgrounds and
-    principles are entries already.
+    principles are entries already. The memory is not needed.
     """
     if isinstance(part, Situation):
         return (_make_entry(part.id, part.text, "situation", settings.use_situations),)
@@ -377,6 +378,7 @@ def with_edits(memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousM
     If the user changed the text of a topic or a principle, the new text becomes its need, and
     solutions and preference are dropped.
     """
+    # `amended_parts` is told how a part looks as an entry, and how it takes a text from the user.
     return memory.replace(
         situations=edits.amended_parts(memory.situations, _situation_entry, _with_text),
         background=_edited_background(memory, edits),

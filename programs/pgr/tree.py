@@ -121,15 +121,13 @@ def _break_cycle_above(start_id: str, parents: Parents, root_id: str) -> None:
     up ends at the root, and nothing changes.
     """
     visited_ids: set[str] = set()
-    node_id = start_id
-    parent_id = parents[node_id]
-    while parent_id is not None:
+    node_id: str | None = start_id
+    while node_id is not None:
         if node_id in visited_ids:
             parents[node_id] = root_id
             return
         visited_ids.add(node_id)
-        node_id = parent_id
-        parent_id = parents[node_id]
+        node_id = parents[node_id]
 
 
 def _placed_node(node: TreeNode, node_id: str, parents: Parents) -> TreeNode:

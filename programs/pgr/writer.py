@@ -90,7 +90,8 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
     ) -> Update[PersonalMemory]:
         """Let a session wait in the memory; write the waiting sessions once there are enough.
 
-        A long session waits in parts, and each part counts as a session.
+        A long session waits in parts, and each part counts as a session. There is no extraction:
+        what a session says is read together with the facts that are known by then.
         """
         failed_items: tuple[Item, ...] = ()
         for part in session_parts(item, self.settings.exchanges):

@@ -112,6 +112,7 @@ def draw_samples(
 
     samples: list[Sample] = []
     for number, position in enumerate(drawn_positions[:sample_count]):
+        # Rounds are numbered over all runs, and have `settings.samples` samples each.
         round_number = memory.rounds + 1 + number // settings.samples
         target = memory.records[position]
         sample = make_sample(memory, target, position, round_number, settings.practice_tokens)

@@ -115,7 +115,8 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
     ) -> Update[ExperienceMemory]:
         """Return the memory with an item's behaviour records, or with a user profile, added to it.
 
-        The records wait until `finalize` practises on them. Items of other kinds are ignored.
+        The records wait until `finalize` practises on them. Items of other kinds are ignored. There
+        is no extraction, since no model reads the items.
         """
         if isinstance(item, Behavior):
             return Update(memory.with_records(item.actions))
