@@ -126,6 +126,7 @@ class PrincipleMaker:
         vectors = self._embed_needs(topics)
         clusters = cluster_rows(vectors, self._settings.clusters, self._settings.seed)
 
+        # A cluster holds row numbers of `vectors`; row i is the need of topic i.
         groups: list[list[Topic]] = []
         for rows in clusters:
             groups.append([topics[row] for row in rows])
@@ -297,6 +298,8 @@ class PrincipleMaker:
     def _adjust_need(self, principle: Principle, topics: Sequence[Topic]) -> str:
         """Ask whether the type of need of a principle has to change because of later needs.
 
+        A principle says what the user prefers for one type of need.
+
         Returns:
             The new wording. It is the old one if no change is needed, or if no answer can be read
             (step 4-3).
@@ -312,6 +315,8 @@ class PrincipleMaker:
 
     def _adjust_preference(self, principle: Principle, preferences: Sequence[str]) -> str:
         """Ask whether the preference of a principle has to change because of later preferences.
+
+        A principle says what the user prefers for one type of need.
 
         Returns:
             The new wording. It is the old one if no change is needed, or if no answer can be read
