@@ -65,17 +65,20 @@ class Subgraph:
     """Its edges."""
 
     def lines(self, time: datetime | None) -> list[str]:
-        """Return a line for every log, which ends with its links.
+        """Return the logs as a prompt shows them, a line each, with links to earlier logs.
 
             [L1:4] (3 May 2024, Friday 13:00) phone: refund <caused_by L1:1, L1:2; follows L1:3>
 
         Args:
-            time: When logs without a time of their own were written.
+            time: The time that is shown for logs without one.
         """
         return [log.line(time) + self._links_of(log.id) for log in self.logs]
 
     def _links_of(self, log_id: str) -> str:
-        """Return the links of a log as the end of its line; "" if it has none."""
+        """Return the links of one log to earlier logs: " <caused_by L1:1, L1:2; follows L1:3>".
+
+        A log without links gets "".
+        """
         parts: list[str] = []
         for kind in LINK_KINDS:
             earlier_ids: list[str] = []
@@ -91,98 +94,111 @@ class Subgraph:
 
 
 def log_windows(logs: Sequence[Turn], size: int) -> list[LogWindow]:
-    """Return windows of `size` logs, each shown with up to `size` logs before it (appendix C).
+    """Cut logs into windows of `size` logs; a model is asked for links window by window.
 
-    The first log has no predecessor. So there is nothing to ask for if it is the only one.
+    A window also shows up to `size` logs before it, since links lead to earlier logs (appendix C).
+    A single log can have no link, so it needs no window.
     """
     if len(logs) < 2:
         return []
 
     windows: list[LogWindow] = []
     for start in range(0, len(logs), size):
-        shown_from = max(0, start - size)
-        shsubgraph_logs = tuple(logs[shown_from : start + size])
-        windows.append(LogWindow(shsubgraph_logs, first=start - shown_from))
+        shown_start = max(0, start - size)
+        shown_logs = tuple(logs[shown_start : start + size])
+        # `first` counts from the first log that is shown.
+        windows.append(LogWindow(shown_logs, first=start - shown_start))
     return windows
 
 
 def valid_links(log_ids: Sequence[str], first: int, claims: Sequence[LogLinks]) -> list[Link]:
-    """Return the claimed links that are possible, ordered by later log, then by earlier log.
+    """Return the links between logs that a model claims, without those that cannot be.
 
-    A link goes from a log that was asked about to an earlier log that was shown. Two logs have one
-    link: where caused_by holds, follows is left out (step 1-1, rule 3).
+    A link leads from a log that the model was asked about back to an earlier log in the prompt.
+    Between two logs there is one link: "caused_by" wins over "follows" (step 1-1, rule 3). The
+    links are ordered by the later log, then by the earlier one.
 
     Args:
-        log_ids: Ids of the logs that the prompt showed, oldest first.
-        first: The position of the first log that was asked about.
-        claims: The links that a model claims.
+        log_ids: Ids of the logs in the prompt, oldest first.
+        first: The position of the first log that the model was asked about; those before it were
+            shown for context.
+        claims: The links that the model claims, by log.
     """
     positions = {log_id: position for position, log_id in enumerate(log_ids)}
     links: dict[tuple[str, str], Link] = {}
     for link in _claimed_links(claims):
-        later = positions.get(link.later)
-        earlier = positions.get(link.earlier)
-        if later is None or earlier is None:
+        later_position = positions.get(link.later)
+        earlier_position = positions.get(link.earlier)
+        if later_position is None or earlier_position is None:
             continue
-        if later >= first and earlier < later:
-            # The first link of two logs stays, and those of caused_by come first.
+        was_asked_about = later_position >= first
+        leads_back = earlier_position < later_position
+        if was_asked_about and leads_back:
+            # Of two links between the same logs the first stays, and "caused_by" comes first.
             links.setdefault((link.later, link.earlier), link)
 
     return sorted(links.values(), key=lambda link: (positions[link.later], positions[link.earlier]))
 
 
 def _claimed_links(claims: Sequence[LogLinks]) -> list[Link]:
-    """Return all claimed links: those of caused_by, then those of follows."""
+    """Return all links that a model claims: first all "caused_by", then all "follows"."""
     caused_by_links: list[Link] = []
     follows_links: list[Link] = []
     for claim in claims:
-        for earlier in claim.caused_by:
-            caused_by_links.append(Link(later=claim.log_id, kind="caused_by", earlier=earlier))
-        for earlier in claim.follows:
-            follows_links.append(Link(later=claim.log_id, kind="follows", earlier=earlier))
+        for earlier_id in claim.caused_by:
+            caused_by_links.append(Link(later=claim.log_id, kind="caused_by", earlier=earlier_id))
+        for earlier_id in claim.follows:
+            follows_links.append(Link(later=claim.log_id, kind="follows", earlier=earlier_id))
     return caused_by_links + follows_links
 
 
 def connected_subgraphs(logs: Sequence[Turn], links: Sequence[Link]) -> list[Subgraph]:
-    """Return the connected subgraphs {G_1, ..., G_g} of a log graph, by their first log.
+    """Group logs that links join, directly or through other logs; each group is a subgraph.
 
-    A log without links is a subgraph of its own.
+    A log without links is a group by itself. The groups are ordered by their first log.
 
     Args:
-        logs: All logs of the session, oldest first.
-        links: The relation set Υ.
+        logs: All logs of a session, oldest first.
+        links: All links between them.
     """
-    # Number every log, and let logs that a link joins have the same number.
-    numbers = {log.id: number for number, log in enumerate(logs)}
+    # At first every log has a group number for itself. Each link then merges the groups of its two
+    # logs: all logs of the one get the number of the other.
+    group_numbers = {log.id: number for number, log in enumerate(logs)}
     for link in links:
-        earlier_number = numbers[link.earlier]
-        later_number = numbers[link.later]
-        for log_id, number in numbers.items():
-            if number == later_number:
-                numbers[log_id] = earlier_number
+        earlier_group = group_numbers[link.earlier]
+        later_group = group_numbers[link.later]
+        for log_id, group in group_numbers.items():
+            if group == later_group:
+                group_numbers[log_id] = earlier_group
 
-    logs_by_number: dict[int, list[Turn]] = {}
-    links_by_number: dict[int, list[Link]] = {}
+    logs_by_group: dict[int, list[Turn]] = {}
+    links_by_group: dict[int, list[Link]] = {}
     for log in logs:
-        logs_by_number.setdefault(numbers[log.id], []).append(log)
+        group = group_numbers[log.id]
+        logs_by_group.setdefault(group, []).append(log)
     for link in links:
-        links_by_number.setdefault(numbers[link.later], []).append(link)
+        group = group_numbers[link.later]
+        links_by_group.setdefault(group, []).append(link)
 
     subgraphs: list[Subgraph] = []
-    for number, subgraph_logs in logs_by_number.items():
-        subgraph_links = links_by_number.get(number, [])
-        subgraphs.append(Subgraph(tuple(subgraph_logs), tuple(subgraph_links)))
+    for group, group_logs in logs_by_group.items():
+        group_links = links_by_group.get(group, [])
+        subgraphs.append(Subgraph(tuple(group_logs), tuple(group_links)))
     return subgraphs
 
 
 def topics_from_outlines(drafts: Sequence[DraftOutline], item: Item) -> list[Topic]:
-    """Return the topics T of a dialogue, without ids; an outline without a need is left out."""
+    """Return the topics of a dialogue, from the outlines that a model drafted of them.
+
+    An outline without a need is left out. The memory gives the topics their ids later.
+    """
     outlines = [draft for draft in drafts if draft.requirement.strip()]
     spans = [outline.turn_span for outline in outlines]
     turn_ids = [turn.id for turn in item.spoken]
+    turns_by_topic = turns_of_topics(spans, turn_ids)
 
     topics: list[Topic] = []
-    for outline, sources in zip(outlines, turns_of_topics(spans, turn_ids), strict=True):
+    for outline, sources in zip(outlines, turns_by_topic, strict=True):
         topic = Topic(
             need=one_line(outline.requirement),
             solutions=_solutions_of(outline),
@@ -195,7 +211,7 @@ def topics_from_outlines(drafts: Sequence[DraftOutline], item: Item) -> list[Top
 
 
 def _solutions_of(outline: DraftOutline) -> tuple[Solution, ...]:
-    """Return the solutions of an outline; one without words is left out."""
+    """Return the solutions that a dialogue proposed for one need; empty drafts are left out."""
     solutions: list[Solution] = []
     for draft in outline.solution_list:
         if draft.solution.strip():
@@ -211,14 +227,14 @@ def _solutions_of(outline: DraftOutline) -> tuple[Solution, ...]:
 def turns_of_topics(
     spans: Sequence[Sequence[str]], turn_ids: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """Return the ids of the turns of each topic, so that the topics cover the dialogue.
+    """Return the ids of the turns of each topic; together the topics cover the whole dialogue.
 
-    The first topic begins with the dialogue. A topic ends where a later one begins, and the last
-    ends with the dialogue. A topic that begins nowhere, or before the previous one, shares the
-    turns of that one.
+    A model names the turns, and may leave gaps. So only the starts are taken from it: a topic goes
+    on until the next one starts. A topic without a valid start shares the turns of the previous
+    topic.
 
     Args:
-        spans: For each topic, the ids of the turns that a model named as its first and its last.
+        spans: For each topic, the ids of its first and last turn as the model named them.
         turn_ids: Ids of all turns of the dialogue.
     """
     starts = _starts_of_topics(spans, turn_ids)
@@ -231,14 +247,24 @@ def turns_of_topics(
 
 
 def _starts_of_topics(spans: Sequence[Sequence[str]], turn_ids: Sequence[str]) -> list[int]:
-    """Return the position of the first turn of each topic, in ascending order."""
+    """Return the position of the first turn of each topic, in ascending order.
+
+    The first topic starts with the dialogue, whatever the model says. A later topic starts with the
+    earliest turn that the model names for it, but never before the previous topic.
+
+    Args:
+        spans: For each topic, the ids of its first and last turn as the model named them.
+        turn_ids: Ids of all turns of the dialogue.
+    """
     positions = {turn_id: position for position, turn_id in enumerate(turn_ids)}
     starts: list[int] = []
     for span in spans:
         if not starts:
             starts.append(0)
             continue
+
+        previous_start = starts[-1]
         named_positions = [positions[turn_id] for turn_id in span if turn_id in positions]
-        named_start = min(named_positions, default=0)
-        starts.append(max(named_start, starts[-1]))
+        named_start = min(named_positions, default=previous_start)
+        starts.append(max(named_start, previous_start))
     return starts

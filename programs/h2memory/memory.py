@@ -105,7 +105,10 @@ class Topic(MemoryPart):
     """Ids of the batches of logs that came before its dialogue."""
 
     def text(self, about: About | None = None) -> str:
-        """Return the need, and unless `about` is "needs" also the solutions and the preference."""
+        """Return the topic of a dialogue as prompts show it: need, proposed solutions, preference.
+
+        If `about` is "needs", only the need is shown.
+        """
         if about == "needs":
             return f"Need: {self.need}"
 
@@ -133,7 +136,10 @@ class Principle(MemoryPart):
     """Ids of its topics, in the order in which they came in."""
 
     def text(self, about: About | None = None) -> str:
-        """Return the type of need, and unless `about` is "needs" also the principle."""
+        """Return the principle as prompts show it: a type of need, and what the user prefers then.
+
+        If `about` is "needs", only the type of need is shown.
+        """
         if about == "needs" or not self.preference:
             return f"Type of need: {self.need_type}"
         return f"Type of need: {self.need_type} | Principle: {self.preference}"
@@ -179,20 +185,23 @@ class HeterogeneousMemory(Memory):
 
     @property
     def current_situations(self) -> tuple[Situation, ...]:
-        """M_G^j, the situations of the current session.
+        """The situations that belong to the session in which the next question is asked.
 
-        Its logs are those since the last dialogue. If there are none, it is the session of that
-        dialogue.
+        They come from the logs since the last dialogue or, if there are none, from the logs right
+        before it. `batches` names the items with these logs.
         """
         return self.situations_of(self.batches)
 
     def situations_of(self, batches: Iterable[str]) -> tuple[Situation, ...]:
-        """Return the situations of some batches of logs."""
+        """Return the situations that come from some items of logs, given by id."""
         batch_ids = set(batches)
         return tuple(situation for situation in self.situations if situation.batch in batch_ids)
 
     def aspects_behind(self, situations: Iterable[Situation]) -> list[Aspect]:
-        """Return F_GB: those aspects of situations that have a background, ordered as `ASPECTS`."""
+        """Return the aspects of life that situations belong to, in the order of `ASPECTS`.
+
+        Aspects for which the memory has no background are left out.
+        """
         named_aspects: set[Aspect] = set()
         for situation in situations:
             named_aspects.update(situation.aspects)
@@ -200,7 +209,10 @@ class HeterogeneousMemory(Memory):
         return [aspect for aspect in ASPECTS if aspect in known_aspects]
 
     def principles_above(self, topics: Iterable[Topic]) -> list[Principle]:
-        """Return F_TP: the principles of topics, each once, in the order of the topics."""
+        """Return the principles that topics belong to, in the order of the topics.
+
+        A principle of several topics is returned once. A topic may belong to none yet.
+        """
         principles: dict[str, Principle] = {}
         for topic in topics:
             principle = self._principles_by_topic.get(topic.id)
@@ -209,7 +221,11 @@ class HeterogeneousMemory(Memory):
         return list(principles.values())
 
     def source_turns(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Return the ids of the turns that some situations and topics rest on, each once."""
+        """Return the ids of the turns that situations and topics rest on, without repetitions.
+
+        Args:
+            ids: Ids of the situations and topics.
+        """
         turn_ids: list[str] = []
         for part_id in ids:
             turn_ids.extend(self._sources_by_part.get(part_id, ()))
@@ -239,46 +255,52 @@ class HeterogeneousMemory(Memory):
         return {part.id: part.sources for part in parts}
 
     def with_time_of(self, item: Item) -> Self:
-        """Return the memory that knows when its latest item was."""
+        """Return the memory with the time of an item counted in `ended`, its latest time."""
         turn_times = [turn.time for turn in item.turns]
         return self.replace(ended=latest(self.ended, *turn_times, item.time))
 
     def with_situations(self, batch: str, situations: Sequence[Situation]) -> Self:
-        """Return the memory with the situations of one more batch of logs.
+        """Return the memory with the situations that were read from one more item of logs.
 
         Args:
-            batch: Id of the batch.
+            batch: Id of the item of logs.
             situations: The situations; they get their ids here.
         """
         new_situations: list[Situation] = []
         for number, situation in enumerate(situations, start=len(self.situations) + 1):
             new_situations.append(situation.replace(id=f"s{number}", batch=batch))
 
-        # Logs that come after a dialogue begin a new session.
-        batches = (batch,) if self.answered else (*self.batches, batch)
+        # A session consists of items of logs and the dialogue after them. `batches` names the logs
+        # of the current session. `answered` says that its dialogue has come: then these logs begin
+        # the next session.
+        batches_before = () if self.answered else self.batches
         return self.replace(
-            situations=(*self.situations, *new_situations), batches=batches, answered=False
+            situations=(*self.situations, *new_situations),
+            batches=(*batches_before, batch),
+            answered=False,
         )
 
     def with_background(
         self, sentences: Mapping[str, str], situations: Sequence[Situation]
     ) -> Self:
-        """Return the memory M_B^(j) after its background took in the situations M_G^j.
+        """Return the memory with new sentences about the user's life, made from new situations.
 
         Args:
-            sentences: The new sentence of every aspect that changes, by aspect.
-            situations: The situations of session j.
+            sentences: The new sentence for each aspect of life (work, health, ...) that changes, by
+                aspect. Other aspects keep their sentence.
+            situations: The new situations.
         """
         background: dict[Aspect, Background] = {}
         for aspect in ASPECTS:
-            before = self.background.get(aspect)
+            old_background = self.background.get(aspect)
             if aspect in sentences:
                 background[aspect] = _rewrite_background(
-                    before, sentences[aspect], aspect, situations
+                    old_background, sentences[aspect], aspect, situations
                 )
-            elif before is not None:
-                background[aspect] = before
+            elif old_background is not None:
+                background[aspect] = old_background
 
+        # `since` and `until` say which time the background covers.
         first_time = earliest(situation.since or situation.time for situation in situations)
         last_time = latest(*[situation.time for situation in situations])
         return self.replace(
@@ -288,53 +310,69 @@ class HeterogeneousMemory(Memory):
         )
 
     def with_topics(self, dialogue: str, topics: Sequence[Topic]) -> Self:
-        """Return the memory with the topics of one more dialogue; their needs wait to be refined.
+        """Return the memory with the topics that were read from one more dialogue.
 
         Args:
-            dialogue: Id of the session.
+            dialogue: Id of the dialogue.
             topics: The topics; they get their ids here.
         """
-        # A second dialogue without new logs has no logs of its own.
-        session_batches = () if self.answered else self.batches
+        # The logs before a dialogue belong to it. `answered` says that no logs have come since the
+        # last dialogue: then they already belong to that dialogue, and this one has no logs.
+        logs_before_dialogue = () if self.answered else self.batches
+
         new_topics: list[Topic] = []
         for number, topic in enumerate(topics, start=len(self.topics) + 1):
-            new_topics.append(
-                topic.replace(
-                    id=f"t{number}", dialogue=dialogue, own=session_batches, stated=topic.need
-                )
+            new_topic = topic.replace(
+                id=f"t{number}",
+                dialogue=dialogue,
+                own=logs_before_dialogue,  # ids of the logs that may explain the need
+                stated=topic.need,  # stays as it is when the need is refined
             )
+            new_topics.append(new_topic)
 
         new_ids = [topic.id for topic in new_topics]
         return self.replace(
             topics=(*self.topics, *new_topics),
-            waiting=(*self.waiting, *new_ids),
+            waiting=(*self.waiting, *new_ids),  # topics with a need that is yet to be refined
             answered=True,
         )
 
     def with_needs(self, needs: Mapping[str, str]) -> Self:
-        """Return the memory with refined needs; no topic waits any more.
+        """Return the memory with refined needs; afterwards no topic waits to be refined.
 
         Args:
-            needs: Needs by topic id. A topic without one, or with an empty one, stays as it is.
+            needs: The refined needs by topic id. A topic without one, or with "", keeps its need.
         """
         topics: list[Topic] = []
         for topic in self.topics:
-            need = needs.get(topic.id)
-            topics.append(topic.replace(need=need) if need else topic)
+            refined_need = needs.get(topic.id)
+            if refined_need:
+                topics.append(topic.replace(need=refined_need))
+            else:
+                topics.append(topic)
         return self.replace(topics=tuple(topics), waiting=())
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:
-    """Return the earliest of some times, any of which may be missing; None if all are."""
+    """Return the earliest time, leaving out those that are None; None if all are."""
     known_times = [time for time in times if time]
     return min(known_times, key=comparable, default=None)
 
 
 def _rewrite_background(
-    before: Background | None, sentence: str, aspect: Aspect, situations: Sequence[Situation]
+    old_background: Background | None,
+    sentence: str,
+    aspect: Aspect,
+    situations: Sequence[Situation],
 ) -> Background:
-    """Return the background of an aspect with a new sentence, made from further situations."""
-    situation_ids = list(before.situations) if before else []
+    """Return the background of one aspect of life with a new sentence.
+
+    It lists the situations that it was made from: those of the old background, and those of the new
+    situations that belong to the aspect.
+    """
+    situation_ids: list[str] = []
+    if old_background is not None:
+        situation_ids.extend(old_background.situations)
     for situation in situations:
         if aspect in situation.aspects:
             situation_ids.append(situation.id)

@@ -42,11 +42,14 @@ class H2MemorySettings(RecallSettings):
     at_least_one_of = ("use_situations", "use_background", "use_topics", "use_principles")
 
     def for_writer(self) -> UserWriterSettings:
-        """Return the settings that decide what is written."""
+        """Return the settings of the writer, without those that only concern recall.
+
+        `dialogues` is the one setting of the writer that users cannot set: dialogues are read if
+        topics are shown, or if principles are made from topics.
+        """
         shared = self.restrict_to(MemorySettings)
-        # Topics lead to principles, so dialogues are read for either.
-        dialogues = self.use_topics or self.use_principles
-        return UserWriterSettings(**shared.model_dump(), dialogues=dialogues)
+        reads_dialogues = self.use_topics or self.use_principles
+        return UserWriterSettings(**shared.model_dump(), dialogues=reads_dialogues)
 
 
 class H2Memory(Method):

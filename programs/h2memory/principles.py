@@ -70,9 +70,11 @@ class Centre(NamedTuple):
     """How many members it has."""
 
     def with_member(self, vector: np.ndarray) -> Centre:
-        """Return the centre after one more member joined the cluster."""
+        """Return the centre after one more member, with this vector, joined the cluster."""
         size = self.size + 1
-        return Centre(self.mean + (vector - self.mean) / size, size)
+        # The mean of all members, without having to keep their vectors.
+        mean = self.mean + (vector - self.mean) / size
+        return Centre(mean, size)
 
 
 class _Assignment(NamedTuple):
@@ -100,25 +102,31 @@ class PrincipleMaker:
         self._settings = settings
 
     def assign_all(self, memory: HeterogeneousMemory) -> HeterogeneousMemory:
-        """Return the memory in which every topic belongs to a principle."""
+        """Return the memory in which every topic belongs to a principle.
+
+        At first, topics with similar needs are grouped into clusters, and each cluster gets a
+        principle. Later topics join the principles that are there.
+        """
         new_topics = memory.unassigned_topics()
         if not new_topics:
             return memory
         if not self._settings.clustered:
-            return self._add_principles(memory, [[topic] for topic in new_topics])
+            return self._add_principles(memory, groups=[[topic] for topic in new_topics])
 
-        # As long as fewer topics than clusters have been clustered, clusters are made anew.
+        # `memory.clustered` says how many topics the clusters were made from. While these are fewer
+        # than the clusters that are wanted, clusters are made anew from all topics of now.
         if memory.clustered < self._settings.clusters:
             memory = self._cluster(memory)
-        return self._join(memory, memory.unassigned_topics())
+        later_topics = memory.unassigned_topics()
+        return self._join(memory, later_topics)
 
     def _cluster(self, memory: HeterogeneousMemory) -> HeterogeneousMemory:
-        """Return the memory with principles of clusters alone (initialisation of M_P)."""
+        """Return the memory with its principles replaced: one for each cluster of similar needs."""
         topics = self._topics_to_cluster(memory)
-        clusters = cluster_rows(
-            self._embed_needs(topics), self._settings.clusters, self._settings.seed
-        )
+        vectors = self._embed_needs(topics)
+        clusters = cluster_rows(vectors, self._settings.clusters, self._settings.seed)
 
+        # A cluster holds row numbers of `vectors`; row i is the need of topic i.
         groups: list[list[Topic]] = []
         for rows in clusters:
             groups.append([topics[row] for row in rows])
@@ -126,9 +134,10 @@ class PrincipleMaker:
         return self._add_principles(memory, groups)
 
     def _topics_to_cluster(self, memory: HeterogeneousMemory) -> list[Topic]:
-        """Return the topics of the history set, which are clustered; later ones join one by one.
+        """Return the topics that clusters are made from; the others join the clusters one by one.
 
-        These are the topics before the last month if there are enough of them, or else all.
+        By default these are the topics from before the last month of the history, as in the paper.
+        If they are fewer than the clusters, or if the time is unknown, all topics are clustered.
         """
         topics = list(memory.topics)
         end = memory.ended
@@ -145,26 +154,32 @@ class PrincipleMaker:
         return early_topics
 
     def _embed_needs(self, topics: Sequence[Topic]) -> np.ndarray:
-        """Return the vectors of needs, with shape (topics, dimension)."""
+        """Return the vectors of the needs of topics, with shape (topics, dimension)."""
         return self._embedder.embed([topic.need for topic in topics])
 
     def _add_principles(
         self, memory: HeterogeneousMemory, groups: Sequence[Sequence[Topic]]
     ) -> HeterogeneousMemory:
-        """Return the memory with a new principle for each group of topics."""
+        """Return the memory with one more principle for each group of topics.
+
+        The model is asked about all groups at the same time.
+        """
         calls: list[partial[Principle]] = []
         for number, group in enumerate(groups, start=len(memory.principles) + 1):
             calls.append(partial(self._make_principle, f"p{number}", group))
-        return memory.replace(principles=(*memory.principles, *gather(calls)))
+        new_principles = gather(calls)
+        return memory.replace(principles=(*memory.principles, *new_principles))
 
     def _make_principle(self, principle_id: str, topics: Sequence[Topic]) -> Principle:
-        """Return the principle of a cluster C_i.
+        """Return a new principle: the type of need that topics share, and what the user prefers.
 
-        It has the first need as its type if none can be read, and no preference if the topics
-        showed none.
+        If the topics show no preference, the principle has none either.
         """
         shown_topics = sample(topics, self._settings.sample_per_cluster, self._settings.seed)
-        need_type = self._abstract_need(shown_topics) or shown_topics[0].need
+        need_type = self._abstract_need(shown_topics)
+        if not need_type:
+            # No answer could be read. One of the needs stands for the type.
+            need_type = shown_topics[0].need
 
         preference = ""
         preferences = _preferences_of(shown_topics)
@@ -178,9 +193,10 @@ class PrincipleMaker:
         )
 
     def _join(self, memory: HeterogeneousMemory, topics: Sequence[Topic]) -> HeterogeneousMemory:
-        """Return the memory in which later topics joined the principles with the nearest centres.
+        """Return the memory in which later topics have joined the principles for similar needs.
 
-        Principles change dialogue by dialogue, since each change starts from the one before.
+        The model may then change the wording of a principle. It is asked dialogue by dialogue,
+        since a change starts from the wording that the last change left.
         """
         if not topics:
             return memory
@@ -190,23 +206,31 @@ class PrincipleMaker:
         assignments = [
             _Assignment(topic, position) for topic, position in zip(topics, positions, strict=True)
         ]
+
+        # The topics of a dialogue stand next to one another, as `groupby` needs them.
         for _, assignments_of_dialogue in groupby(assignments, key=_dialogue_of):
             memory = self._join_dialogue(memory, list(assignments_of_dialogue))
         return memory
 
     def _centres_of(self, memory: HeterogeneousMemory) -> list[Centre]:
-        """Return the centre of every principle."""
-        topics = {topic.id: topic for topic in memory.topics}
+        """Return, for each principle, the mean of the vectors of its topics' needs."""
+        topics_by_id = {topic.id: topic for topic in memory.topics}
         centres: list[Centre] = []
         for principle in memory.principles:
-            vectors = self._embed_needs([topics[topic_id] for topic_id in principle.members])
-            centres.append(Centre(vectors.astype(np.float64).mean(axis=0), len(vectors)))
+            members = [topics_by_id[topic_id] for topic_id in principle.members]
+            vectors = self._embed_needs(members).astype(np.float64)
+            centres.append(Centre(mean=vectors.mean(axis=0), size=len(vectors)))
         return centres
 
     def _join_dialogue(
         self, memory: HeterogeneousMemory, assignments: Sequence[_Assignment]
     ) -> HeterogeneousMemory:
-        """Return the memory in which the topics of one dialogue joined their principles."""
+        """Return the memory in which the topics of one dialogue have joined their principles.
+
+        Args:
+            memory: The memory before.
+            assignments: The topics, each with the position of its principle in the memory.
+        """
         topics_by_position: dict[int, list[Topic]] = {}
         for assignment in assignments:
             topics_by_position.setdefault(assignment.position, []).append(assignment.topic)
@@ -223,25 +247,32 @@ class PrincipleMaker:
         return memory.replace(principles=tuple(principles))
 
     def _adjust_principle(self, principle: Principle, topics: Sequence[Topic]) -> Principle:
-        """Return a principle that topics joined; its texts change only if that is necessary."""
+        """Return a principle with more topics, and with new wording where the model asks for it.
+
+        First the type of need is adjusted, and then the preference, if the topics show any.
+        """
         new_ids = [topic.id for topic in topics]
         principle = principle.replace(
             need_type=self._adjust_need(principle, topics),
             members=(*principle.members, *new_ids),
         )
-        preferences = _preferences_of(topics)
-        if not preferences:
+        new_preferences = _preferences_of(topics)
+        if not new_preferences:
             return principle
 
         if principle.preference:
-            preference = self._adjust_preference(principle, preferences)
+            preference = self._adjust_preference(principle, new_preferences)
         else:
-            # Earlier topics showed no preference: there is nothing to adjust yet.
-            preference = self._abstract_preference(principle.need_type, preferences)
+            # Earlier topics showed no preference, so there is no wording to adjust.
+            preference = self._abstract_preference(principle.need_type, new_preferences)
         return principle.replace(preference=preference)
 
     def _abstract_need(self, topics: Sequence[Topic]) -> str:
-        """Ask for the type γ of several needs (step 4-1); "" if no answer can be read."""
+        """Ask which type of need the needs of several topics have in common (step 4-1).
+
+        Returns:
+            The type of need in one sentence; "" if no answer can be read.
+        """
         prediction = self._prompts.try_call(
             self._prompts.abstract_need, specific_needs=[topic.need for topic in topics]
         )
@@ -250,7 +281,11 @@ class PrincipleMaker:
         return one_line(prediction.general_need)
 
     def _abstract_preference(self, need_type: str, preferences: Sequence[str]) -> str:
-        """Ask for the principle ρ behind preferences (step 4-2); "" if no answer can be read."""
+        """Ask what several preferences for one type of need have in common (step 4-2).
+
+        Returns:
+            The general preference; "" if no answer can be read.
+        """
         prediction = self._prompts.try_call(
             self._prompts.abstract_preference,
             type_of_need=need_type,
@@ -261,7 +296,14 @@ class PrincipleMaker:
         return one_line(prediction.general_preference)
 
     def _adjust_need(self, principle: Principle, topics: Sequence[Topic]) -> str:
-        """Ask whether the type γ has to change because of later needs (step 4-3)."""
+        """Ask whether the type of need of a principle has to change because of later needs.
+
+        A principle says what the user prefers for one type of need.
+
+        Returns:
+            The new wording. It is the old one if no change is needed, or if no answer can be read
+            (step 4-3).
+        """
         prediction = self._prompts.try_call(
             self._prompts.adjust_need,
             type_so_far=principle.need_type,
@@ -272,7 +314,14 @@ class PrincipleMaker:
         return _adjusted_text(principle.need_type, prediction.type_verdict)
 
     def _adjust_preference(self, principle: Principle, preferences: Sequence[str]) -> str:
-        """Ask whether the principle ρ has to change because of later preferences (step 4-4)."""
+        """Ask whether the preference of a principle has to change because of later preferences.
+
+        A principle says what the user prefers for one type of need.
+
+        Returns:
+            The new wording. It is the old one if no change is needed, or if no answer can be read
+            (step 4-4).
+        """
         prediction = self._prompts.try_call(
             self._prompts.adjust_preference,
             kind_of_need=principle.need_type,
@@ -294,19 +343,19 @@ def _dialogue_of(assignment: _Assignment) -> str:
 
 
 def _adjusted_text(text: str, verdict: Adjustment | None) -> str:
-    """Return the text that a verdict puts in the place of another one, or that text itself."""
+    """Return the revised text if a model's verdict asks for a revision, or else the old text."""
     if verdict is None or not verdict.adjust:
         return text
     return one_line(verdict.revised) or text
 
 
 def cluster_rows(vectors: np.ndarray, count: int, seed: int) -> list[list[int]]:
-    """Group rows by KMeans.
+    """Group similar vectors into clusters by k-means.
 
     Args:
         vectors: The rows, with shape (rows, dimension).
         count: Most clusters; there are no more than there are different rows.
-        seed: Seeds the centres that KMeans starts with.
+        seed: Seeds the random centres that k-means starts with.
 
     Returns:
         For each cluster the positions of its rows, in order. Clusters are ordered by their first
@@ -314,42 +363,52 @@ def cluster_rows(vectors: np.ndarray, count: int, seed: int) -> list[list[int]]:
     """
     if len(vectors) == 0:
         return []
-    # In double precision, so that equal texts stay equal, and nearly equal ones are not split by
-    # rounding.
+
+    # Equal texts may have vectors that differ by rounding errors. These must not make a cluster:
+    # hence double precision for k-means, and rounding where rows are told apart.
     rows = np.asarray(vectors, dtype=np.float64)
     distinct_rows = np.unique(rows.round(6), axis=0)
-    count = min(count, len(distinct_rows))
-    if count < 2:
-        return [list(range(len(rows)))]
+    cluster_count = min(count, len(distinct_rows))
+    if cluster_count < 2:
+        all_rows = list(range(len(rows)))
+        return [all_rows]
 
     rows_by_label: dict[int, list[int]] = {}
-    for row, label in enumerate(_kmeans_labels(rows, count, seed)):
+    labels = _kmeans_labels(rows, cluster_count, seed)
+    for row, label in enumerate(labels):
         rows_by_label.setdefault(label, []).append(row)
     return list(rows_by_label.values())
 
 
 def _kmeans_labels(rows: np.ndarray, count: int, seed: int) -> list[int]:
-    """Return the label of the cluster of each row."""
+    """Return the number of the cluster that k-means puts each row into.
+
+    Args:
+        rows: The vectors, with shape (rows, dimension).
+        count: How many clusters to make.
+        seed: Seeds the random centres that k-means starts with.
+    """
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
     # Type checkers take `n_init` for a str, from its default "auto".
     kmeans = KMeans(n_clusters=count, n_init=cast("Any", RESTARTS), random_state=seed)
-    # A few hundred rows are done before other threads have begun, which then wait busily for one
-    # another. OpenMP keeps the limit per calling thread: no other thread sees it.
+    # One thread is fastest: a few hundred rows are done before other threads have even started,
+    # and these would then burn CPU time waiting for one another. OpenMP keeps the limit per
+    # calling thread, so other threads of this process are not limited.
     with threadpool_limits(1, user_api="openmp"):
         return kmeans.fit_predict(rows).tolist()
 
 
 def nearest_centres(vectors: np.ndarray, centres: Sequence[Centre]) -> list[int]:
-    """Return the position of the centre that each new row joins, row after row.
+    """Return, for each new vector, the position of the centre that it joins.
 
-    A row joins the nearest centre, or the first of equally near ones. That centre then moves to
-    the mean of its members.
+    Vectors join one after another. A vector joins the nearest centre, or the first of equally near
+    ones. The centre then moves to the mean of its members before the next vector joins.
 
     Args:
-        vectors: The rows, with shape (rows, dimension).
-        centres: The centres before.
+        vectors: The new vectors, with shape (rows, dimension).
+        centres: The centres of the clusters before any of the vectors joins.
     """
     moving_centres = list(centres)
     positions: list[int] = []
@@ -362,7 +421,10 @@ def nearest_centres(vectors: np.ndarray, centres: Sequence[Centre]) -> list[int]
 
 
 def sample(members: Sequence[T], size: int, seed: int) -> list[T]:
-    """Return at most `size` members, drawn at random by a seed, in their order."""
+    """Return at most `size` of the members, drawn at random; they stay in their order.
+
+    The same seed always draws the same members.
+    """
     if len(members) <= size:
         return list(members)
     positions = random.Random(seed).sample(range(len(members)), size)

@@ -91,13 +91,19 @@ class UserReader(EntryReader[HeterogeneousMemory]):
         k: int = 10,
         min_score: float | None = None,
     ) -> list[list[Hit]]:
-        """Search by cosine in all parts that are shown, and in situations of all sessions."""
-        lowest = 0.0 if min_score is None else min_score
-        hits_per_query = self.indexes.search(memory, queries, k, lowest, where=_is_shown)
+        """Return, for each query, the `k` nearest parts of the memory by cosine, best first.
+
+        Parts of all sessions are searched, but none that is switched off by the settings.
+        """
+        lowest_cosine = 0.0 if min_score is None else min_score
+        hits_per_query = self.indexes.search(memory, queries, k, lowest_cosine, where=_is_shown)
         return [complete_hits(memory, hits) for hits in hits_per_query]
 
     def entries(self, memory: HeterogeneousMemory) -> Sequence[Entry]:
-        """Return all parts that are shown, with their whole text."""
+        """Return all parts of the memory as entries, without parts that are switched off.
+
+        An entry has the whole text of its part. A search compares less, e.g. the need of a topic.
+        """
         searched_entries = super().entries(memory)
         hits = [entry.hit() for entry in searched_entries if _is_shown(entry)]
         return [hit_as_entry(hit) for hit in complete_hits(memory, hits)]
@@ -106,10 +112,10 @@ class UserReader(EntryReader[HeterogeneousMemory]):
         return with_edits(memory, edits)
 
     def recall(self, memory: HeterogeneousMemory, query: Query) -> Context:
-        """Return the context m of a query; empty, without a call, for an empty memory.
+        """Return the situations, background, topics and principles that bear on a query.
 
-        The hits are situations, backgrounds, topics and principles, in this order. `counts` holds
-        how many of each there are, the `tokens` of all, and the LM `calls`.
+        `counts` of the context says how many of each there are, how many `tokens` all have, and how
+        many `calls` of a model it took: 1 for a query that is a dialogue, else 0.
         """
         if not memory.situations and not memory.topics:
             return Context()
@@ -120,7 +126,8 @@ class UserReader(EntryReader[HeterogeneousMemory]):
             query_text = self._summarize_need(query_text)
             call_count = 1
 
-        # A task about needs is shown no solutions and no preferences (appendix C).
+        # A query about needs is shown needs alone, any other also solutions and preferences
+        # (appendix C).
         about = query.about or "solutions"
         log_hits = self._recall_from_logs(memory, query_text)
         dialogue_hits = self._recall_from_dialogues(memory, query_text, about)
@@ -132,9 +139,11 @@ class UserReader(EntryReader[HeterogeneousMemory]):
         return context.model_copy(update={"counts": counts})
 
     def _summarize_need(self, dialogue: str) -> str:
-        """Ask what the user of a dialogue needs now; the dialogue itself if there is no answer.
+        """Ask what the user of a dialogue needs now, to search for that and not for the dialogue.
 
-        The summary is the query ("Query Generation for Multi-turn Dialogue Interaction").
+        Returns:
+            The need in a sentence; the dialogue itself if no answer can be read ("Query Generation
+            for Multi-turn Dialogue Interaction" in the paper).
         """
         prediction = self.try_call(self.summarize_need, dialogue_so_far=dialogue)
         if prediction is None:
@@ -142,7 +151,11 @@ class UserReader(EntryReader[HeterogeneousMemory]):
         return one_line(prediction.current_need) or dialogue
 
     def _recall_from_logs(self, memory: HeterogeneousMemory, query_text: str) -> list[Hit]:
-        """Return R(M_G^j) and F_GB of it: situations of the current session, and backgrounds."""
+        """Return the situations of the current session nearest to a query, then their background.
+
+        Where situations are switched off, they are searched all the same, since they decide which
+        background is shown.
+        """
         situations = {situation.id: situation for situation in memory.current_situations}
         nearest = self._nearest_entries(memory, situations, query_text, self.settings.situations)
 
@@ -158,7 +171,11 @@ class UserReader(EntryReader[HeterogeneousMemory]):
     def _recall_from_dialogues(
         self, memory: HeterogeneousMemory, query_text: str, about: About
     ) -> list[Hit]:
-        """Return R(M_T^(j)) and F_TP of it: topics of all sessions, and their principles."""
+        """Return the topics nearest to a query, of all dialogues, and then their principles.
+
+        Where topics are switched off, they are searched all the same, since they decide which
+        principles are shown. If `about` is "needs", the hits name needs alone.
+        """
         topics = {topic.id: topic for topic in memory.topics}
         nearest = self._nearest_entries(memory, topics, query_text, self.settings.topics)
 
@@ -168,15 +185,18 @@ class UserReader(EntryReader[HeterogeneousMemory]):
                 hits.append(topic_hit(topics[hit.id], about, hit.score))
         if self.settings.use_principles:
             for principle in memory.principles_above(topics[hit.id] for hit in nearest):
-                # A principle scores as the best of its topics among those that are nearest.
-                score = max(hit.score for hit in nearest if hit.id in principle.members)
-                hits.append(principle_hit(memory, principle, about, score))
+                # The score of a principle is that of its best topic.
+                topic_scores = [hit.score for hit in nearest if hit.id in principle.members]
+                hits.append(principle_hit(memory, principle, about, max(topic_scores)))
         return hits
 
     def _nearest_entries(
         self, memory: HeterogeneousMemory, ids: Collection[str], query_text: str, k: int
     ) -> list[Hit]:
-        """Return the `k` entries nearest to a query among those with some ids, at any cosine."""
+        """Return the `k` entries nearest to a query, however low their cosine is.
+
+        Only entries with one of the ids are searched.
+        """
         has_id = partial(_has_id_in, ids)
         hits_per_query = self.indexes.search(memory, [query_text], k, where=has_id)
         return hits_per_query[0]
@@ -187,6 +207,7 @@ def _has_id_in(ids: Collection[str], entry: Entry) -> bool:
 
 
 def _is_shown(entry: Entry) -> bool:
+    # The tag is "yes" or "", see `_make_entry`.
     return bool(entry.tags[_SHOWN])
 
 
@@ -194,16 +215,20 @@ def _is_shown(entry: Entry) -> bool:
 
 
 def searched_parts(memory: HeterogeneousMemory, settings: RecallSettings) -> list[SearchedPart]:
-    """Return what is searched: situations and topics, then backgrounds and principles.
+    """Return the parts of a memory that are searched, in the order of the search index.
 
-    Situations and topics are searched even where they are not shown, since they lead to the others.
-    Backgrounds and principles change as a whole, and so stand at the end.
+    Situations and topics are searched even where they are switched off, since they lead to
+    backgrounds and principles.
     """
     parts: list[SearchedPart] = []
     parts.extend(_concrete_parts(memory))
+
+    # Two versions of a memory share the part of their search index with which both begin.
+    # Backgrounds and principles are rewritten again and again, so they stand at the end.
     if settings.use_background:
         for aspect, background in memory.background.items():
-            parts.append(_make_entry(aspect, background.text, "background", is_shown=True))
+            entry = _make_entry(aspect, background.text, "background", is_shown=True)
+            parts.append(entry)
     if settings.use_principles:
         for principle in memory.principles:
             entry = _make_entry(principle.id, principle.need_type, "principle", is_shown=True)
@@ -212,31 +237,38 @@ def searched_parts(memory: HeterogeneousMemory, settings: RecallSettings) -> lis
 
 
 def _concrete_parts(memory: HeterogeneousMemory) -> list[Situation | Topic]:
-    """Return situations and topics in an order in which new ones stand behind all others.
+    """Return situations and topics in the order in which they came into the memory.
 
-    Each topic stands behind the situations of the logs before its dialogue.
+    So the parts of a longer memory begin with those of a shorter one, and can share their index. A
+    dialogue comes after the logs of its session, so its topics stand after their situations.
     """
-    # How many situations there are up to the end of each batch of logs.
-    counts_by_batch: dict[str, int] = {}
+    # How many situations the memory had after each item of logs, by the id of the item.
+    counts_after_logs: dict[str, int] = {}
     for count, situation in enumerate(memory.situations, start=1):
-        counts_by_batch[situation.batch] = count
+        counts_after_logs[situation.batch] = count
 
     parts: list[Situation | Topic] = []
-    situation_count = 0
+    placed_count = 0  # how many situations are in `parts`
     for topic in memory.topics:
-        batch_counts = [counts_by_batch.get(batch, 0) for batch in topic.own]
-        count_before_topic = max([situation_count, *batch_counts])
-        parts.extend(memory.situations[situation_count:count_before_topic])
+        count_before_topic = placed_count
+        for log_id in topic.own:  # the logs before the topic's dialogue
+            count_before_topic = max(count_before_topic, counts_after_logs.get(log_id, 0))
+
+        parts.extend(memory.situations[placed_count:count_before_topic])
         parts.append(topic)
-        situation_count = count_before_topic
-    parts.extend(memory.situations[situation_count:])
+        placed_count = count_before_topic
+    parts.extend(memory.situations[placed_count:])
     return parts
 
 
 def _entries_of_part(
     settings: RecallSettings, memory: HeterogeneousMemory, part: SearchedPart
 ) -> tuple[Entry, ...]:
-    """Return the entry of a part, with the text that queries are compared with."""
+    """Return the single entry by which a part of a memory is searched, as the search index asks.
+
+    Queries are compared with the text of a situation, and with the need of a topic. Backgrounds and
+    principles are entries already. The memory is not needed.
+    """
     if isinstance(part, Situation):
         return (_make_entry(part.id, part.text, "situation", settings.use_situations),)
     if isinstance(part, Topic):
@@ -245,7 +277,7 @@ def _entries_of_part(
 
 
 def _make_entry(entry_id: str, text: str, kind: str, is_shown: bool) -> Entry:
-    """Return an entry whose tag says whether it may be shown."""
+    """Return an entry with a tag that says whether a search may return it; tags hold texts."""
     return Entry(id=entry_id, text=text, kind=kind, tags={_SHOWN: "yes" if is_shown else ""})
 
 
@@ -265,9 +297,9 @@ def situation_hit(situation: Situation, score: float = 0.0) -> Hit:
 
 
 def background_hit(memory: HeterogeneousMemory, aspect: Aspect, score: float = 0.0) -> Hit:
-    """Return the background of an aspect as a hit, e.g. `work: is a nurse`.
+    """Return what is known of one aspect of life as a hit, e.g. "work: is a nurse".
 
-    It rests on the turns of all situations that it was updated from.
+    Its sources are the turns of all situations that it was made from.
     """
     background = memory.background[aspect]
     return Hit(
@@ -280,7 +312,10 @@ def background_hit(memory: HeterogeneousMemory, aspect: Aspect, score: float = 0
 
 
 def topic_hit(topic: Topic, about: About | None = None, score: float = 0.0) -> Hit:
-    """Return a topic as a hit, with its need alone if `about` is "needs"."""
+    """Return a topic as a hit: need, proposed solutions and preference.
+
+    If `about` is "needs", its text is the need alone.
+    """
     return Hit(
         id=topic.id,
         text=topic.text(about),
@@ -297,7 +332,10 @@ def principle_hit(
     about: About | None = None,
     score: float = 0.0,
 ) -> Hit:
-    """Return a principle as a hit, with its type of need alone if `about` is "needs"."""
+    """Return a principle as a hit: a type of need, and what the user prefers then.
+
+    If `about` is "needs", its text is the type of need alone. Its sources are those of its topics.
+    """
     return Hit(
         id=principle.id,
         text=principle.text(about),
@@ -308,7 +346,10 @@ def principle_hit(
 
 
 def complete_hits(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits of a search with all that there is to them, not the searched text alone."""
+    """Return the hits of a search with the whole text, the sources and the time of their parts.
+
+    The search index holds the searched text alone, e.g. the need of a topic without solutions.
+    """
     situations = {situation.id: situation for situation in memory.situations}
     topics = {topic.id: topic for topic in memory.topics}
     principles = {principle.id: principle for principle in memory.principles}
@@ -332,10 +373,12 @@ def complete_hits(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]
 
 
 def with_edits(memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousMemory:
-    """Return the memory with what its user left of the four parts.
+    """Return the memory as its user sees it: without deleted entries, and with changed texts.
 
-    A topic or principle whose text the user changed keeps the need alone.
+    If the user changed the text of a topic or a principle, the new text becomes its need, and
+    solutions and preference are dropped.
     """
+    # `amended_parts` is told how a part looks as an entry, and how it takes a text from the user.
     return memory.replace(
         situations=edits.amended_parts(memory.situations, _situation_entry, _with_text),
         background=_edited_background(memory, edits),
@@ -347,19 +390,21 @@ def with_edits(memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousM
 
 
 def _edited_background(memory: HeterogeneousMemory, edits: EntryEdits) -> dict[Aspect, Background]:
-    """Return what the user left of the background."""
-    remaining: dict[Aspect, Background] = {}
+    """Return the background without what the user deleted, and with the texts that they changed."""
+    edited_background: dict[Aspect, Background] = {}
     for aspect, background in memory.background.items():
         entry = hit_as_entry(background_hit(memory, aspect))
         visible_entry = edits.visible_entry(entry)
-        if visible_entry is None:
+        if visible_entry is None:  # the user deleted it
             continue
+
         if visible_entry.text == entry.text:
-            remaining[aspect] = background
+            edited_background[aspect] = background
         else:
+            # Users see, and may change, a text with the aspect in front: "work: is a nurse".
             text = visible_entry.text.removeprefix(f"{aspect}: ")
-            remaining[aspect] = background.replace(text=text)
-    return remaining
+            edited_background[aspect] = background.replace(text=text)
+    return edited_background
 
 
 def _situation_entry(situation: Situation) -> Entry:

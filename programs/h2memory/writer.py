@@ -138,10 +138,14 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
             self.adjust_preference = self._make_predictor(AdjustPrinciple)
 
     def _make_predictor(self, signature: type[dspy.Signature]) -> Predictor:
+        """Return a predictor with a prompt in the language of the settings."""
         return predictor(in_language(signature, self.settings.language))
 
     def extract(self, item: Item) -> Extraction:
-        """Return the situations of logs or the topics of a dialogue; None for a profile."""
+        """Read situations from logs or topics from a dialogue; None for a profile.
+
+        Behaviour records are read as logs.
+        """
         if isinstance(item, Profile):
             return None
         if isinstance(item, Logs | Behavior):
@@ -151,23 +155,32 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
     def update(
         self, memory: HeterogeneousMemory, item: Item, extraction: Extraction
     ) -> Update[HeterogeneousMemory]:
-        """Add situations of logs, which may change the background, or topics of a dialogue."""
+        """Return the memory with the situations or topics that `extract` read from an item.
+
+        Situations may also change the background. What could not be read is reported as failed.
+        """
         memory = memory.with_time_of(item)
         if extraction is None:
             return Update(memory)
 
         if isinstance(extraction, LogExtraction):
+            # If no log failed, this is an item without turns, which nobody tries again.
             failed_logs = item.select_turns(extraction.failed_log_ids)
             memory = self._add_logs(memory, item.id, extraction.situations)
             return Update(memory, failed_items=(failed_logs,))
 
         if isinstance(extraction, ExtractionFailed):
-            # The dialogue has come even so: logs after it belong to the next session.
-            return Update(memory.with_topics(item.id, ()), failed_items=(item,))
+            # The memory must know of the dialogue even without its topics, since logs after a
+            # dialogue begin the next session.
+            memory = memory.with_topics(item.id, topics=())
+            return Update(memory, failed_items=(item,))
         return Update(memory.with_topics(item.id, extraction.topics))
 
     def finalize(self, memory: HeterogeneousMemory) -> Update[HeterogeneousMemory]:
-        """Refine the needs that wait, and give every topic a principle."""
+        """Return the memory with all needs refined and, if switched on, a principle for each topic.
+
+        Nothing is left to do for a memory that was finalized before.
+        """
         if memory.waiting:
             memory = memory.with_needs(self._refine_needs(memory))
         if self.settings.use_principles:
@@ -178,11 +191,14 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
     # M_G, the log graph: steps 1-1 and 1-2.
 
     def _read_logs(self, item: Item) -> LogExtraction:
-        """Return M_G^j: a situation for each connected subgraph of the logs of a session."""
+        """Group the logs of an item by their links, and describe each group as a situation.
+
+        The logs of a group that no model could describe are returned as failed.
+        """
         if not self._reads_logs:
             return LogExtraction()
 
-        # Υ = LLM(L), window by window.
+        # Step 1-1: ask how logs are linked, in all windows at the same time.
         logs = item.spoken
         windows = log_windows(logs, self.settings.window)
         link_calls = [partial(self._link_logs, window, item.time) for window in windows]
@@ -190,7 +206,7 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         for links_of_window in gather(link_calls):
             links.extend(links_of_window)
 
-        # s_i = LLM(G_i), for all subgraphs at once.
+        # Step 1-2: describe all groups of linked logs at the same time.
         subgraphs = connected_subgraphs(logs, links)
         describe_calls = [
             partial(self._describe_subgraph, subgraph, item.time) for subgraph in subgraphs
@@ -205,7 +221,15 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         return LogExtraction(tuple(situations), frozenset(failed_log_ids))
 
     def _link_logs(self, window: LogWindow, time: datetime | None) -> list[Link]:
-        """Ask for the links of the logs of a window (step 1-1); none if no answer can be read."""
+        """Ask how the logs of a window are linked to earlier logs (step 1-1).
+
+        Args:
+            window: The logs. Those before its `first` are shown, but not asked about.
+            time: The time that is shown for logs without one.
+
+        Returns:
+            The links that are possible; none if no answer can be read.
+        """
         prediction = self.try_call(
             self.link,
             device_logs="\n".join(log.line(time) for log in window.logs),
@@ -218,8 +242,17 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         return valid_links(log_ids, window.first, prediction.links or [])
 
     def _describe_subgraph(self, subgraph: Subgraph, time: datetime | None) -> Situation | None:
-        """Ask for the situation s_i of a subgraph G_i (step 1-2); None if there is no answer."""
-        prediction = self.try_call(self.describe, linked_logs="\n".join(subgraph.lines(time)))
+        """Ask which situation of the user's life a group of linked logs shows (step 1-2).
+
+        Args:
+            subgraph: The logs and their links.
+            time: The time of logs without one.
+
+        Returns:
+            The situation, without an id; None if no answer can be read.
+        """
+        linked_logs = "\n".join(subgraph.lines(time))
+        prediction = self.try_call(self.describe, linked_logs=linked_logs)
         if prediction is None or prediction.found_situation is None:
             return None
         text = one_line(prediction.found_situation.situation)
@@ -239,7 +272,10 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
     # T, the topic outlines: step 2-1.
 
     def _read_dialogue(self, item: Item) -> DialogueExtraction | ExtractionFailed:
-        """Ask for the outlines T of the topics of a dialogue (step 2-1)."""
+        """Ask which needs a dialogue is about, with solutions and preferences (step 2-1).
+
+        A dialogue has no topics if nobody speaks in it, or if the settings need no topics.
+        """
         turns = item.spoken
         if not turns or not self._reads_dialogues:
             return DialogueExtraction()
@@ -256,16 +292,23 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
     def _add_logs(
         self, memory: HeterogeneousMemory, batch: str, situations: Sequence[Situation]
     ) -> HeterogeneousMemory:
-        """Return the memory with the situations of one more batch of logs.
+        """Return the memory with new situations, and with a background that takes them in.
 
-        The background takes them in. At the same time, the needs that wait are refined with the
-        background as it was before.
+        New logs also mean that the session before is over. So the needs of its dialogue are refined
+        now, with what was known before these logs.
+
+        Args:
+            memory: The memory before the logs.
+            batch: Id of the item of logs.
+            situations: The situations that were read from it, without ids.
         """
         memory_after = memory.with_situations(batch, situations)
-        new_situations = memory_after.situations[len(memory.situations) :]
+        new_situations = memory_after.situations[len(memory.situations) :]  # these have ids
         if not new_situations or not self.settings.use_background:
-            return memory_after.with_needs(self._refine_needs(memory))
+            needs = self._refine_needs(memory)
+            return memory_after.with_needs(needs)
 
+        # Neither call needs the answer of the other, so both are made at the same time.
         refine = partial(self._refine_needs, memory)
         summarize = partial(self._summarize_background, memory, new_situations)
         needs, sentences = gather([refine, summarize])
@@ -274,10 +317,11 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
     def _summarize_background(
         self, memory: HeterogeneousMemory, situations: Sequence[Situation]
     ) -> dict[str, str]:
-        """Ask for M_B^(j) = LLM(M_B^(j-1), M_G^j) (step 3).
+        """Ask how new situations change what is known of the user's life (step 3).
 
         Returns:
-            The new sentence of each aspect that changes, by aspect; none if there is no answer.
+            The new sentence for each aspect of life that changes, by aspect; none if no answer can
+            be read.
         """
         since = earliest(situation.since for situation in situations)
         until = latest(*[situation.time for situation in situations])
@@ -299,45 +343,56 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         return sentences
 
     def _refine_needs(self, memory: HeterogeneousMemory) -> dict[str, str]:
-        """Refine all needs that wait, r̂ = LLM(r, R(s)), at the same time (step 2-2).
+        """Ask for full wordings of the needs that wait, from the logs that explain them (step 2-2).
 
         Returns:
-            The refined needs by topic id. Left out are topics of which nothing more is known, and
-            those without an answer.
+            The refined needs by topic id. A topic is left out if no log explains its need, or if no
+            answer can be read.
         """
         topics = memory.waiting_topics()
         if not topics or not self._reads_dialogues or not self._reads_logs:
             return {}
 
         near_situations = self._situations_near(memory, topics)
-        calls: dict[str, partial[str | None]] = {}
+        topic_ids: list[str] = []
+        calls: list[partial[str | None]] = []
         for topic in topics:
             context = self._context_of_need(memory, near_situations[topic.id])
             if context.background or context.recent_situations:
-                calls[topic.id] = partial(self._refine_need, topic.need, context)
+                topic_ids.append(topic.id)
+                calls.append(partial(self._refine_need, topic.need, context))
 
-        needs: dict[str, str] = {}
-        for topic_id, need in zip(calls, gather(list(calls.values())), strict=True):
-            if need is not None:
-                needs[topic_id] = need
-        return needs
+        refined_needs: dict[str, str] = {}
+        for topic_id, refined_need in zip(topic_ids, gather(calls), strict=True):
+            if refined_need is not None:
+                refined_needs[topic_id] = refined_need
+        return refined_needs
 
     def _context_of_need(
         self, memory: HeterogeneousMemory, situations: Sequence[Situation]
     ) -> _NeedContext:
-        """Return what a prompt shows of situations near a need: these, and their backgrounds."""
+        """Return the texts that explain a need: situations, and the background behind them.
+
+        Args:
+            memory: Holds the background.
+            situations: The situations nearest to the need.
+        """
         background_lines: list[str] = []
         for aspect in memory.aspects_behind(situations):
             background_lines.append(f"{aspect}: {memory.background[aspect].text}")
 
-        # Without M_G, situations still lead to backgrounds, but are not shown.
+        # If situations are switched off, they decide which background is shown, and no more.
         situation_lines: list[str] = []
         if self.settings.use_situations:
             situation_lines = [one_line(situation.text) for situation in situations]
         return _NeedContext("\n".join(background_lines), "\n".join(situation_lines))
 
     def _refine_need(self, need: str, context: _NeedContext) -> str | None:
-        """Ask for one need in full; None if no answer can be read."""
+        """Ask for a full wording of one need, which a dialogue often states too briefly.
+
+        Returns:
+            The full wording; None if no answer can be read.
+        """
         prediction = self.try_call(
             self.refine,
             overall_background=context.background,
@@ -351,28 +406,35 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
     def _situations_near(
         self, memory: HeterogeneousMemory, topics: Sequence[Topic]
     ) -> dict[str, list[Situation]]:
-        """Return R(s) by topic id: the k situations of its own session nearest to each need."""
-        topics_by_session: dict[tuple[str, ...], list[Topic]] = {}
+        """Return, by topic id, the situations that are most similar to the need of each topic.
+
+        Only situations from the logs of the topic's session count, that is, from the logs that came
+        right before the topic's dialogue.
+        """
+        # `own` holds the ids of these logs. Topics with the same logs share one search index.
+        topics_by_logs: dict[tuple[str, ...], list[Topic]] = {}
         for topic in topics:
-            topics_by_session.setdefault(topic.own, []).append(topic)
+            topics_by_logs.setdefault(topic.own, []).append(topic)
 
         near_situations: dict[str, list[Situation]] = {}
-        for batches, session_topics in topics_by_session.items():
-            situations = {situation.id: situation for situation in memory.situations_of(batches)}
+        for log_ids, topics_of_session in topics_by_logs.items():
+            situations = memory.situations_of(log_ids)
+            situations_by_id = {situation.id: situation for situation in situations}
             index = Index(self.embedder)
-            index.add(
-                Entry(id=situation.id, text=situation.text) for situation in situations.values()
-            )
+            index.add(Entry(id=situation.id, text=situation.text) for situation in situations)
 
-            needs = [topic.need for topic in session_topics]
+            needs = [topic.need for topic in topics_of_session]
             hits_per_need = index.search(needs, self.settings.situations)
-            for topic, hits in zip(session_topics, hits_per_need, strict=True):
-                near_situations[topic.id] = [situations[hit.id] for hit in hits]
+            for topic, hits in zip(topics_of_session, hits_per_need, strict=True):
+                near_situations[topic.id] = [situations_by_id[hit.id] for hit in hits]
         return near_situations
 
 
 def _background_lines(memory: HeterogeneousMemory) -> list[str]:
-    """Return a line for each aspect, `work: the sentence`, or `work:` if nothing is known."""
+    """Return what is known of each aspect of life, a line each: "work: is a nurse".
+
+    An aspect of which nothing is known gets a line too: "work:".
+    """
     lines: list[str] = []
     for aspect in ASPECTS:
         background = memory.background.get(aspect)

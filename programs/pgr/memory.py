@@ -78,15 +78,15 @@ class PersonalMemory(Memory[PersonalFact]):
     """Ids given so far."""
 
     def upsert(self, changes: Sequence[FactChange], sessions: Sequence[Item]) -> PersonalMemory:
-        """Return a memory with changes in it and without pending sessions (Memory Upsert).
+        """Return the memory after sessions were read: facts are added or updated.
 
-        An update of a fact that is not there adds a new fact. So do several updates of one fact.
-        A change in the words of a known fact updates it.
+        A change updates the fact that it names or that has the same wording, and adds one to the
+        frequency of the fact. Without such a fact, it adds a new one; so does a change that names
+        the same fact as other changes.
 
         Args:
-            changes: What a model read from the sessions: new facts, and updates of known ones. A
-                change without words is left out. An update adds one to the frequency of its fact.
-            sessions: What the changes were read from; gives them dates and provenance.
+            changes: What a model read from the sessions; changes without a text are left out.
+            sessions: What the changes were read from; facts get their dates and sources from these.
         """
         upsert = _Upsert(self, ambiguous_updates(changes))
         for change in changes:
@@ -101,41 +101,42 @@ class PersonalMemory(Memory[PersonalFact]):
     def merge(
         self, ids: Sequence[str], info: str, fact_type: str, entities: Sequence[str] = ()
     ) -> PersonalMemory:
-        """Return a memory with one fact in the place of several (Memory Consolidation).
+        """Return the memory in which one fact replaces several (Memory Consolidation).
 
-        The fact has the highest of their ids (as in the paper's prompt), all dates, sessions and
-        turns of its parts, and the sum of their frequencies.
+        The new fact takes the place and the id of the newest of them, as in the paper's prompt.
 
         Args:
-            ids: Ids of the facts.
-            info: What they say together; without words nothing is merged.
-            fact_type: The type of the fact. If none of its parts has it, the type that most of
-                them have is taken instead.
-            entities: Keywords of what the fact is about.
+            ids: Ids of the facts to merge. Nothing is merged if fewer than two of them are there.
+            info: What the new fact says; nothing is merged if it is blank.
+            fact_type: The type of the new fact. If none of the old facts has this type, their most
+                common type is taken instead.
+            entities: Keywords of what the new fact is about.
         """
-        parts = [fact for fact in self.facts if fact.id in ids]
+        old_facts = [fact for fact in self.facts if fact.id in ids]
         info = one_line(info)
-        if len(parts) < 2 or not info:
+        if len(old_facts) < 2 or not info:
             return self
 
-        merged_fact = _merged_fact(parts, info, fact_type, entities)
-        part_ids = {part.id for part in parts}
+        merged_fact = _merged_fact(old_facts, info, fact_type, entities)
+        old_ids = {fact.id for fact in old_facts}
         facts: list[PersonalFact] = []
         for fact in self.facts:
             if fact.id == merged_fact.id:
                 facts.append(merged_fact)
-            elif fact.id not in part_ids:
+            elif fact.id not in old_ids:
                 facts.append(fact)
         return self.replace(facts=tuple(facts))
 
     def parts(self) -> tuple[PersonalFact, ...]:
+        """Return the facts; pending sessions are no parts."""
         return self.facts
 
     def with_text(self, part: PersonalFact, text: str) -> PersonalFact:
+        """Return a fact with the text that its user wrote, and without earlier wordings."""
         return part.replace(info=text, earlier=())
 
     def entry(self, part: PersonalFact) -> Entry:
-        """Return the entry of a fact: its info, shown with its type in front and its last date."""
+        """Return a fact as an entry; prompts show it with its type and its most recent date."""
         return Entry(
             id=part.id,
             text=part.info,
@@ -173,7 +174,14 @@ class _Upsert:
                 self._amended_ids.add(fact.id)
 
     def apply(self, change: FactChange, sessions: Sequence[Item]) -> None:
-        """Update the fact that a change names, or that says the same; else add a new fact."""
+        """Update the known fact that a change is about, or add a new fact.
+
+        A fact that its user has amended is not updated but replaced, see `_succeed_amended`.
+
+        Args:
+            change: What a model read; ignored if it has no text.
+            sessions: What the model read it from.
+        """
         info = one_line(change.info)
         if not info:
             return
@@ -188,150 +196,192 @@ class _Upsert:
         else:
             update = _fact_of(fact_id, info, change, sessions)
             self.facts[fact_id] = _updated_fact(self.facts[fact_id], update)
+
+        # A later change with the same wording updates this fact, too.
         self._ids_by_wording[_plain(info)] = fact_id
 
     def _known_id(self, change: FactChange, info: str) -> str | None:
-        """Return the id of the fact that a change is about; None if it is about a new one."""
-        updated_id = _updated_id(change)
-        if updated_id in self.facts and updated_id not in self._ambiguous_ids:
-            return updated_id
+        """Return the id of the known fact that a change is about; None if there is no such fact.
+
+        It is the fact that the change names, or else a fact with the same wording. An id that
+        several changes name does not count: the model has mixed up ids.
+        """
+        named_id = _updated_id(change)
+        if named_id in self.facts and named_id not in self._ambiguous_ids:
+            return named_id
         return self._ids_by_wording.get(_plain(info))
 
     def _succeed_amended(
         self, amended_id: str, info: str, change: FactChange, sessions: Sequence[Item]
     ) -> str:
-        """Put a new fact in the place of one that its user amended, and return its id.
+        """Replace a fact that its user has changed or deleted by an updated one with a new id.
 
-        The amendment holds for the old id. Earlier wordings stay behind with it.
+        The user's change is stored for the old id, and would hide the update. Earlier texts are
+        dropped, so that what the user removed does not live on.
+
+        Returns:
+            The new id.
         """
         fact_id = self._issue_id()
         update = _fact_of(fact_id, info, change, sessions)
-        successor = _updated_fact(self.facts.pop(amended_id), update)
-        self.facts[fact_id] = successor.replace(id=fact_id, earlier=())
+        amended_fact = self.facts.pop(amended_id)
+        updated_fact = _updated_fact(amended_fact, update)
+        self.facts[fact_id] = updated_fact.replace(id=fact_id, earlier=())
         return fact_id
 
     def _issue_id(self) -> str:
+        """Return an id that no fact of the memory has ever had."""
         self.issued += 1
         return f"f{self.issued}"
 
 
 def ambiguous_updates(changes: Iterable[FactChange]) -> dict[str, int]:
-    """Return the ids of facts that several changes update at once, each with their number.
+    """Return the ids of facts that several changes update at once, with the number of changes.
 
-    A model that answers so has mistaken one id for the id of all. None of the updates can be
-    trusted to say what has become of the fact.
+    A model that answers so has mixed up ids. None of these changes can be trusted to be about the
+    fact that it names.
     """
-    updates = Counter(_updated_id(change) for change in changes)
-    return {fact_id: count for fact_id, count in updates.items() if fact_id and count > 1}
+    # Changes that add a fact are counted under "".
+    update_counts = Counter(_updated_id(change) for change in changes)
+    return {fact_id: count for fact_id, count in update_counts.items() if fact_id and count > 1}
 
 
 def _updated_id(change: FactChange) -> str:
-    """Return the id of the fact that a change updates; "" if it adds one."""
+    """Return the id of the fact that a change updates; "" if it adds a fact."""
     return change.fact_id.strip() if change.state == "update" else ""
 
 
 def _fact_of(fact_id: str, info: str, change: FactChange, sessions: Sequence[Item]) -> PersonalFact:
-    """Return a change as a fact, with its provenance.
+    """Return the fact that a change states, with the turns and sessions that it comes from.
 
-    The provenance is the turns that the change names and the sessions of these turns. Turn ids that
-    are in none of the sessions do not count; if no other is named, all turns are the provenance.
+    A change names its turns. If none of these is in the sessions, all turns count as its source.
+
+    Args:
+        fact_id: The id of the fact.
+        info: The text of the fact.
+        change: What a model read from the sessions.
+        sessions: The sessions.
     """
-    session_by_turn: dict[str, Item] = {}
+    sessions_by_turn: dict[str, Item] = {}
     for session in sessions:
         for turn in session.turns:
-            session_by_turn[turn.id] = session
+            sessions_by_turn[turn.id] = session
 
-    turn_ids = _named_turns(change, session_by_turn) or list(session_by_turn)
-    source_sessions: dict[str, Item] = {}
-    for turn_id in turn_ids:
-        session = session_by_turn[turn_id]
-        source_sessions[session.id] = session
+    turn_ids = _named_turns(change, sessions_by_turn)
+    if not turn_ids:
+        turn_ids = list(sessions_by_turn)
 
-    # Without any turn, the sessions themselves are the provenance.
-    provenance = list(source_sessions.values()) or sessions
+    source_sessions = _sessions_of_turns(turn_ids, sessions_by_turn)
+    if not source_sessions:  # the sessions have no turns at all
+        source_sessions = list(sessions)
+
+    times = [session.time for session in source_sessions if session.time is not None]
     return PersonalFact(
         id=fact_id,
         info=info,
         type=change.type,
         entities=_distinct(change.related_entities),
-        dates=_distinct(session.time for session in provenance if session.time is not None),
-        sessions=_distinct(session.id for session in provenance),
+        dates=_distinct(times),
+        sessions=_distinct(session.id for session in source_sessions),
         sources=_distinct(turn_ids),
     )
 
 
 def _named_turns(change: FactChange, known_turns: Mapping[str, Item]) -> list[str]:
-    """Return those of the turn ids that a change names which are known."""
+    """Return the ids of the turns that a change names as its source, without unknown ids."""
     # Prompts show turn ids in brackets, and a model may copy these too.
     turn_ids = [turn_id.strip("[]() ") for turn_id in change.turn_ids]
     return [turn_id for turn_id in turn_ids if turn_id in known_turns]
 
 
+def _sessions_of_turns(turn_ids: Sequence[str], sessions_by_turn: Mapping[str, Item]) -> list[Item]:
+    """Return the sessions that turns belong to, without repetitions.
+
+    The parts of a long session share its id. They count as one session, the last part.
+    """
+    sessions_by_id: dict[str, Item] = {}
+    for turn_id in turn_ids:
+        session = sessions_by_turn[turn_id]
+        sessions_by_id[session.id] = session
+    return list(sessions_by_id.values())
+
+
 def _updated_fact(fact: PersonalFact, update: PersonalFact) -> PersonalFact:
-    """Return a fact with the words and type of its update, and with the provenance of both."""
-    earlier = fact.earlier
+    """Return a fact with the text and type of its update, and with the sources of both.
+
+    The old text moves to `earlier`.
+    """
+    earlier_texts = fact.earlier
     if fact.info != update.info:
-        earlier = (*earlier, fact.info)
+        earlier_texts = (*earlier_texts, fact.info)
     return fact.replace(
         info=update.info,
         type=update.type,
-        # The paper's prompt has the model increment it; code cannot miscount.
+        # In the paper the model counts; code cannot miscount.
         frequency=fact.frequency + 1,
         entities=_distinct((*fact.entities, *update.entities)),
         dates=_distinct((*fact.dates, *update.dates)),
         sessions=_distinct((*fact.sessions, *update.sessions)),
         sources=_distinct((*fact.sources, *update.sources)),
-        earlier=_distinct(earlier),
+        earlier=_distinct(earlier_texts),
     )
 
 
 def _merged_fact(
-    parts: Sequence[PersonalFact], info: str, fact_type: str, entities: Sequence[str]
+    old_facts: Sequence[PersonalFact], info: str, fact_type: str, entities: Sequence[str]
 ) -> PersonalFact:
-    """Return one fact for several, see `PersonalMemory.merge`."""
-    types = Counter(part.type for part in parts)
-    if fact_type not in types:
-        fact_type = types.most_common(1)[0][0]
+    """Return one fact that replaces several: with a new text, and with the sources of all.
+
+    Text, type and keywords come from a model. A type that none of the old facts has is not trusted;
+    their most common type is taken instead. The id is that of the newest fact.
+    """
+    type_counts = Counter(fact.type for fact in old_facts)
+    if fact_type not in type_counts:
+        fact_type = type_counts.most_common(1)[0][0]
 
     dates: list[datetime] = []
     sessions: list[str] = []
     sources: list[str] = []
     merged_ids: list[str] = []
-    wordings: list[str] = []
-    for part in parts:
-        dates.extend(part.dates)
-        sessions.extend(part.sessions)
-        sources.extend(part.sources)
-        merged_ids.extend((*part.merged, part.id))
-        wordings.extend((*part.earlier, part.info))
+    earlier_texts: list[str] = []
+    for fact in old_facts:
+        dates.extend(fact.dates)
+        sessions.extend(fact.sessions)
+        sources.extend(fact.sources)
+        # An old fact may itself be a merged one, and may have had other texts before.
+        merged_ids.extend((*fact.merged, fact.id))
+        earlier_texts.extend((*fact.earlier, fact.info))
 
-    newest_part = max(parts, key=_id_number)
+    newest_fact = max(old_facts, key=_id_number)
     return PersonalFact(
-        id=newest_part.id,
+        id=newest_fact.id,
         info=info,
         type=fact_type,
-        frequency=sum(part.frequency for part in parts),
+        frequency=sum(fact.frequency for fact in old_facts),
         entities=_distinct(entities),
         dates=_distinct(dates),
         sessions=_distinct(sessions),
         sources=_distinct(sources),
         merged=_distinct(merged_ids),
-        earlier=_distinct(wordings),
+        earlier=_distinct(earlier_texts),
     )
 
 
 def merge_groups(
     facts: Sequence[PersonalFact], vectors: np.ndarray, min_cosine: float, window_days: int = 7
 ) -> list[tuple[str, ...]]:
-    """Return the ids of each group of facts to merge, in the order of the facts (section 3.2).
+    """Find the groups of two or more facts that are similar and close in time (section 3.2).
 
-    The facts of a group are alike and close in time. Each group has two or more.
+    Such facts probably say the same, so a model is asked to merge them.
 
     Args:
         facts: The facts.
         vectors: Their embeddings, of length 1, one row per fact.
-        min_cosine: The lowest cosine of two facts that are alike.
-        window_days: Most calendar days from the first fact of a group, by latest date, to its last.
+        min_cosine: The lowest cosine of two similar facts.
+        window_days: Most calendar days between the latest dates of two facts of a group.
+
+    Returns:
+        The ids of each group. Groups, and the ids in a group, are in the order of the facts.
     """
     if not facts:
         return []
@@ -340,46 +390,61 @@ def merge_groups(
     for cluster in _clusters(vectors, min_cosine):
         groups.extend(_split_by_date(cluster, facts, window_days))
 
-    mergeable = [sorted(group) for group in groups if len(group) > 1]
-    return [tuple(facts[position].id for position in group) for group in sorted(mergeable)]
+    groups_to_merge = sorted(sorted(group) for group in groups if len(group) > 1)
+    return [tuple(facts[position].id for position in group) for group in groups_to_merge]
 
 
 def _clusters(vectors: np.ndarray, min_cosine: float) -> list[list[int]]:
-    """Return clusters of rows: two rows are in one if a chain of similar rows joins them."""
+    """Group the rows of `vectors` by similarity; return the row numbers of each group.
+
+    Two rows are similar if their cosine is at least `min_cosine`. A group also holds rows that are
+    similar through others: if a is similar to b and b to c, all three are in one group.
+    """
     # Imported here: importing SciPy's graphs takes a second, and most programs merge nothing.
     from scipy.sparse.csgraph import connected_components
 
     precise_vectors = vectors.astype(np.float64)
     cosines = precise_vectors @ precise_vectors.T
-    _, labels = connected_components(cosines >= min_cosine - COSINE_TOLERANCE)
+    # Rounding may leave the cosine of equal texts just below 1, hence the tolerance.
+    is_similar = cosines >= min_cosine - COSINE_TOLERANCE
+    _, labels = connected_components(is_similar)
 
-    clusters: dict[int, list[int]] = {}
+    rows_by_label: dict[int, list[int]] = {}
     for row, label in enumerate(labels.tolist()):
-        clusters.setdefault(label, []).append(row)
-    return list(clusters.values())
+        rows_by_label.setdefault(label, []).append(row)
+    return list(rows_by_label.values())
 
 
 def _split_by_date(
     cluster: Sequence[int], facts: Sequence[PersonalFact], window_days: int
 ) -> list[list[int]]:
-    """Return a cluster of positions in groups of facts with close latest dates.
+    """Split a cluster of similar facts into groups of facts that are close in time.
 
-    A group holds the facts at most `window_days` after its first. Facts without a date are a group
-    of their own.
+    The time of a fact is the latest date on which it came up. A group spans at most `window_days`.
+    Facts without a date form one group, which may be empty.
+
+    Args:
+        cluster: Positions of the facts of the cluster in `facts`.
+        facts: All facts.
+        window_days: Most calendar days from the first fact of a group to its last.
+
+    Returns:
+        The positions of each group.
     """
     undated: list[int] = []
     dated: list[tuple[date, int]] = []
     for position in cluster:
-        latest = facts[position].latest
-        if latest is None:
+        latest_time = facts[position].latest
+        if latest_time is None:
             undated.append(position)
         else:
-            dated.append((latest.date(), position))
+            dated.append((latest_time.date(), position))
 
     groups = [undated]
     first_day: date | None = None
     for day, position in sorted(dated):
-        if first_day is None or (day - first_day).days > window_days:
+        begins_group = first_day is None or (day - first_day).days > window_days
+        if begins_group:
             first_day = day
             groups.append([])
         groups[-1].append(position)
@@ -396,7 +461,10 @@ def _id_number(fact: PersonalFact) -> int:
 
 
 def _plain(text: str) -> str:
-    """Return a wording without what makes no difference: case, white space and a final stop."""
+    """Return a text in the form in which texts of facts are compared.
+
+    Case, the amount of white space and final full stops make no difference.
+    """
     return " ".join(text.casefold().split()).rstrip(".")
 
 

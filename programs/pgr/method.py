@@ -70,26 +70,36 @@ class ProspectiveReader(Reader[MemoryT]):
     def search(
         self, memory: MemoryT, queries: Sequence[str], k: int = 10, min_score: float | None = None
     ) -> list[list[Hit]]:
+        """Search as the inner reader does; nothing is imagined."""
         return self.inner.search(memory, queries, k, min_score)
 
     def entries(self, memory: MemoryT) -> Sequence[Entry]:
+        """Return the entries as the inner reader does."""
         return self.inner.entries(memory)
 
     def with_edits(self, memory: MemoryT, edits: EntryEdits) -> MemoryT:
+        """Return the memory with its user's edits, as the inner reader does."""
         return self.inner.with_edits(memory, edits)
 
     def fallback(self, memory: MemoryT, query: Query) -> Iterable[Hit]:
-        """Yield what is nearest to the query, below any threshold; then the inner fallback."""
-        nearest = self.search(memory, [query.search_text], MAX_FALLBACK_HITS, ANY_COSINE)[0]
-        yield from nearest
+        """Yield hits to show where prospection retrieved nothing.
 
-        near_ids = {hit.id for hit in nearest}
+        First come the few entries nearest to the query, however low they score. Then comes the
+        fallback of the inner reader, without entries that were yielded before.
+        """
+        nearest_hits = self.search(memory, [query.search_text], MAX_FALLBACK_HITS, ANY_COSINE)[0]
+        yield from nearest_hits
+
+        nearest_ids = {hit.id for hit in nearest_hits}
         for hit in self.inner.fallback(memory, query):
-            if hit.id not in near_ids:
+            if hit.id not in nearest_ids:
                 yield hit
 
     def recall(self, memory: MemoryT, query: Query) -> Context:
-        """Return what prospection retrieves; nothing, without a call, from an empty memory."""
+        """Return the facts that searches with imagined next steps of the user retrieve.
+
+        An empty memory gives an empty context, without a call of the model.
+        """
         empty_memory = type(memory)()
         if memory == empty_memory:
             return Context()

@@ -144,6 +144,7 @@ class Prospection(Component):
             self.summarize = predictor(SummarizeProspection)
 
     def _add_refinement(self) -> None:
+        """Make the predictor that revises imagined steps; its demos are worked examples."""
         if self.settings.strategy == "tree":
             self.refine = predictor(RefineTree)
             self.refine.demos = refined_tree_examples()
@@ -152,17 +153,17 @@ class Prospection(Component):
             self.refine.demos = refined_chain_examples()
 
     def recall(self, search: Search, query: str, date: datetime | str | None = None) -> Context:
-        """Return the facts that bear on a query and on what follows from it (Algorithm 1).
+        """Let the model imagine the user's next steps, and search the memory with them.
 
         Args:
             search: Searches the memory, without a language model.
-            query: What the user asks, q.
-            date: When it is asked, as a time or as prompts are to show it.
+            query: What the user asks.
+            date: When it is asked: a time, or a text for prompts.
 
         Returns:
-            A context with the facts R*, in the order in which they were retrieved; those of one
-            round best first. Its note "prospection" is the summary. For its `counts` see
-            `Retrieval.counts`.
+            A context with the retrieved facts, round by round, the best of each round first. Its
+            note "prospection" summarizes how the steps led to them; for `counts` see
+            `Retrieval.counts` (Algorithm 1).
         """
         retrieval = Retrieval(search, query, _shown_date(date))
 
@@ -170,29 +171,30 @@ class Prospection(Component):
         self._run_phase_1(retrieval, augmented_query)
         self._run_phase_2(retrieval, augmented_query)
 
+        notes: dict[str, str] = {}
         summary = self._summarize(retrieval)
-        return Context(
-            hits=tuple(retrieval.facts.values()),
-            notes={NOTE: summary} if summary else {},
-            counts=retrieval.counts(),
-        )
+        if summary:
+            notes[NOTE] = summary
+        return Context(hits=tuple(retrieval.facts.values()), notes=notes, counts=retrieval.counts())
 
     def _augment_query(self, retrieval: Retrieval) -> AugmentedQuery:
-        """Augment the query with the facts close to it (Eq. 2); without any it stays as it is."""
+        """Return the query together with facts close to it, which help to imagine the next steps.
+
+        By the setting `augment`, the facts stand beside the query ("append"), or the model rewrites
+        the query with them ("rewrite"). Without close facts the query stays as it is (Eq. 2).
+        """
         query = retrieval.query
         settings = self.settings
         if settings.augment == "none":
             return AugmentedQuery(query)
 
-        # Eq. 2: phi(q; M, Theta_o)
         close_facts = retrieval.search([query], settings.augment_k, settings.augment_score)[0]
         if not close_facts:
             return AugmentedQuery(query)
         fact_lines = self._fact_lines(close_facts)
         if settings.augment == "append":
-            return AugmentedQuery(query, fact_lines)
+            return AugmentedQuery(query, known_facts=fact_lines)
 
-        # Eq. 2: q_A = LLM(P_A(q, facts))
         prediction = self._ask(retrieval, self.rewrite, known_facts=fact_lines, question=query)
         if prediction is None:
             return AugmentedQuery(query)
@@ -200,8 +202,11 @@ class Prospection(Component):
         return AugmentedQuery(rewritten_query or query)
 
     def _run_phase_1(self, retrieval: Retrieval, augmented_query: AugmentedQuery) -> None:
-        """Imagine what the user will do, and retrieve with the query itself and every step."""
-        # Eq. 3: S^0 = LLM(P_sim(q_A))
+        """Let the model imagine the user's next steps, and search with the query and every step.
+
+        The steps and the facts that are retrieved are added to `retrieval`.
+        """
+        # Eq. 3: imagine the first sequence of steps.
         prediction = self._ask(
             retrieval,
             self.imagine,
@@ -212,20 +217,25 @@ class Prospection(Component):
         steps = self._steps_of(retrieval, prediction, self._sequence_field)
         retrieval.sequences.append(steps)
 
-        # Eq. 4: R = phi(q) and all phi(s_l^0)
+        # Eq. 4: search with the query and the steps.
         sub_queries = [retrieval.query]
         sub_queries.extend(sub_query(step) for step in steps)
         retrieval.add_facts(sub_queries, self.settings.k, self.settings.min_score)
         retrieval.first_count = len(retrieval.facts)
 
     def _run_phase_2(self, retrieval: Retrieval, augmented_query: AugmentedQuery) -> None:
-        """Refine the steps with the facts so far and retrieve again, until little is new."""
+        """Let the model revise its steps in the light of the facts so far, and search with them.
+
+        This is repeated until a round retrieves too few new facts, or no usable steps, or until all
+        rounds are done. Steps and facts are added to `retrieval`.
+        """
         for _ in range(self.settings.iterations):
             if not retrieval.facts:
                 return
 
-            # Eq. 5: S^i = LLM(P_ref(q_A, R, S^(i-1)))
-            steps_so_far: dict[str, Any] = {
+            # Eq. 5: revise the steps. The prompt for trees has the input "initial_tree" and the
+            # output "updated_tree"; for chains these are "initial_steps" and "updated_steps".
+            last_steps: dict[str, Any] = {
                 f"initial_{self._sequence_field}": retrieval.sequences[-1],
             }
             prediction = self._ask(
@@ -233,7 +243,7 @@ class Prospection(Component):
                 self.refine,
                 date=retrieval.date,
                 question=augmented_query.text,
-                **steps_so_far,
+                **last_steps,
                 personal_context=self._fact_lines(retrieval.facts.values()),
             )
             steps = self._steps_of(retrieval, prediction, f"updated_{self._sequence_field}")
@@ -241,32 +251,34 @@ class Prospection(Component):
                 return
             retrieval.sequences.append(steps)
 
-            # Eq. 6: Delta^i = all phi(s_l^i) that are not in R
+            # Eq. 6: search with the revised steps.
             sub_queries = [sub_query(step) for step in steps]
             new_count = retrieval.add_facts(sub_queries, self.settings.k, self.settings.min_score)
-            if new_count < self.settings.min_new:  # |Delta^i| < delta
+            if new_count < self.settings.min_new:
                 return
 
     def _steps_of(
         self, retrieval: Retrieval, prediction: dspy.Prediction | None, field: str
     ) -> list[Step]:
-        """Return the steps that a model imagined, in a valid tree or a chain.
+        """Return the usable steps of a model's answer; steps without an action are left out.
 
         Args:
-            retrieval: Counts trees that were repaired, and answers without steps.
-            prediction: The answer; None if there is none.
+            retrieval: Counts the trees that were repaired, and the answers without usable steps.
+            prediction: The answer; None if no answer could be read.
             field: The field of the answer that holds the steps.
         """
         if prediction is None:
             return []
 
-        answer: list[Any] = prediction[field] or []
+        answered_steps: list[Any] = prediction[field] or []
+        steps: list[Step]
         if self.settings.strategy == "tree":
-            steps: list[Step] = list(repair_tree(answer))
-            if steps != answer:
+            # The links between the steps may be broken. A valid tree comes back unchanged.
+            steps = list(repair_tree(answered_steps))
+            if steps != answered_steps:
                 retrieval.repaired_count += 1
         else:
-            steps = [step for step in answer if step.action.strip()]
+            steps = [step for step in answered_steps if step.action.strip()]
 
         if not steps:
             retrieval.malformed_count += 1
@@ -275,7 +287,12 @@ class Prospection(Component):
     def _ask(
         self, retrieval: Retrieval, prompt: dspy.Predict, **inputs: Any
     ) -> dspy.Prediction | None:
-        """Ask a prompt and count the call; None if it was refused or its answer is unreadable."""
+        """Call the model with a prompt, and count the call in `retrieval`.
+
+        Returns:
+            The answer; None if the prompt was refused or the answer stays unreadable, which is
+            counted, too.
+        """
         retrieval.call_count += 1
         prediction = self.try_call(prompt, **inputs)
         if prediction is None:
@@ -283,7 +300,12 @@ class Prospection(Component):
         return prediction
 
     def _summarize(self, retrieval: Retrieval) -> str:
-        """Return how prospection led to the facts; "" if switched off, or if there is nothing."""
+        """Let the model summarize how the imagined steps led to the retrieved facts.
+
+        Returns:
+            The summary; "" if it is switched off, if there are no steps or no facts, or if no
+            answer can be read.
+        """
         has_steps = any(retrieval.sequences)
         if not self.settings.summary or not retrieval.facts or not has_steps:
             return ""
@@ -301,7 +323,10 @@ class Prospection(Component):
         return one_line(prediction.prospection_summary)
 
     def _fact_lines(self, facts: Iterable[Hit]) -> str:
-        """Return facts as prompts show them, a line each."""
+        """Return facts as prompts show them, a line each, with their dates.
+
+        If relative dates are to be resolved, "yesterday" in a fact gets its date beside it.
+        """
         lines: list[str] = []
         for fact in facts:
             shown_fact = resolve_line_dates(fact) if self.resolve_dates else fact
@@ -338,15 +363,15 @@ class Retrieval:
         """Trees that had to be repaired."""
 
     def add_facts(self, sub_queries: Sequence[str], k: int, min_score: float) -> int:
-        """Search with all sub-queries at once and add to R what is new (Eq. 4 and 6).
+        """Search the memory with several texts at once, and add the facts that are new.
 
         Args:
-            sub_queries: What to search with; equal ones count once.
-            k: Most facts per sub-query, K.
-            min_score: Lowest score of a fact, tau.
+            sub_queries: The texts; equal texts are searched once.
+            k: Most facts per text.
+            min_score: Lowest score of a fact.
 
         Returns:
-            How many facts are new, |Delta^i|.
+            How many facts are new (Eq. 4 and 6).
         """
         distinct_sub_queries = list(dict.fromkeys(sub_queries))
         self.sub_query_count += len(distinct_sub_queries)
@@ -356,6 +381,7 @@ class Retrieval:
             for hit in hits:
                 if hit.id in self.facts:
                     continue
+                # Several texts may retrieve the same fact; its best score counts.
                 best_hit = new_facts.get(hit.id)
                 if best_hit is None or hit.score > best_hit.score:
                     new_facts[hit.id] = hit
@@ -365,15 +391,18 @@ class Retrieval:
         return len(new_facts)
 
     def counts(self) -> dict[str, int]:
-        """Return what the retrieval took, as a context counts it.
+        """Return counts of what was retrieved and what it took, for the context of an answer.
 
-        "facts" are `first` in phase 1 and `new` in phase 2; a round is one refinement of the steps.
+        "facts" is the sum of "first" and "new": facts that the first steps retrieved, and facts
+        that later rounds added. "probes" are the texts that the memory was searched with.
         """
+        # The first sequence of steps is imagined; each later one is the result of a round.
+        round_count = len(self.sequences) - 1
         return {
             "facts": len(self.facts),
             "new": len(self.facts) - self.first_count,
             "calls": self.call_count,
-            "rounds": len(self.sequences) - 1,
+            "rounds": round_count,
             "probes": self.sub_query_count,
             "first": self.first_count,
             "malformed": self.malformed_count,
@@ -382,7 +411,10 @@ class Retrieval:
 
 
 def sub_query(step: Step) -> str:
-    """Return what the memory is searched with for a step: its action and its constraints."""
+    """Return the text that the memory is searched with for an imagined step.
+
+    It is the action and its constraints: "book a table: vegetarian, on Friday".
+    """
     action = step.action.strip()
     constraints = step.constraints.strip()
     if action and constraints:
@@ -395,13 +427,18 @@ def _score(hit: Hit) -> float:
 
 
 def _shown_date(date: datetime | str | None) -> str:
+    """Return a date as prompts show it; "unknown" if there is none."""
     if isinstance(date, datetime):
         return format_time(date)
     return date or UNKNOWN_DATE
 
 
 def _outline(sequences: Sequence[Sequence[Step]]) -> str:
-    """Return the steps of each round, one per line below the number of the round."""
+    """Return the imagined steps as the summary's prompt shows them, round by round.
+
+    A round begins with its number, "round 0:", and has a step a line. Round 0 is the first
+    imagination; rounds without steps are left out.
+    """
     blocks: list[str] = []
     for number, steps in enumerate(sequences):
         if steps:

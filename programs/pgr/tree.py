@@ -22,10 +22,10 @@ Parents = dict[str, str | None]
 
 
 def repair_tree(nodes: Sequence[TreeNode]) -> list[TreeNode]:
-    """Return a valid tree of all nodes with an action; a valid tree is returned unchanged.
+    """Return the nodes as a valid tree: with one root, no cycles, and ids that differ.
 
-    It has one root, no cycle, unique ids, and parents and children that agree. A node without a
-    place becomes a child of the root.
+    Nodes without an action are dropped. A node without a valid parent becomes a child of the root.
+    A tree that is valid already is returned unchanged.
     """
     nodes_by_id = _with_unique_ids(nodes)
     parents = _parents_of(nodes_by_id)
@@ -33,7 +33,10 @@ def repair_tree(nodes: Sequence[TreeNode]) -> list[TreeNode]:
 
 
 def _with_unique_ids(nodes: Sequence[TreeNode]) -> dict[str, TreeNode]:
-    """Return the nodes with an action by id; one without an id of its own gets the next free."""
+    """Return nodes by id, without the nodes that have no action.
+
+    A node without an id, or with the id of an earlier node, gets the next free id: A1, A2, ...
+    """
     used_ids = {node.action_id.strip() for node in nodes}
     nodes_by_id: dict[str, TreeNode] = {}
     number = 1
@@ -53,67 +56,88 @@ def _with_unique_ids(nodes: Sequence[TreeNode]) -> dict[str, TreeNode]:
 
 
 def _parents_of(nodes_by_id: Mapping[str, TreeNode]) -> Parents:
-    """Return a parent for every node but one, the root, so that all are below the root."""
+    """Return the id of a parent for every node, and None for the root, so that they form a tree.
+
+    The parent is the one that the node names or, if there is no such node, one that lists it as a
+    child. Otherwise it is the root.
+    """
     if not nodes_by_id:
         return {}
 
     root_id = _root_id(nodes_by_id)
-    claiming_parents = _claiming_parents(nodes_by_id)
+    listing_parents = _listing_parents(nodes_by_id)
     parents: Parents = {}
     for node_id, node in nodes_by_id.items():
-        stated_parent = _stated_parent(node)
+        named_parent = _named_parent(node)
         if node_id == root_id:
             parents[node_id] = None
-        elif stated_parent in nodes_by_id:
-            parents[node_id] = stated_parent
+        elif named_parent in nodes_by_id:
+            parents[node_id] = named_parent
         else:
-            parents[node_id] = claiming_parents.get(node_id, root_id)
+            parents[node_id] = listing_parents.get(node_id, root_id)
 
+    # Nodes may still name each other as parents in a circle.
     for node_id in nodes_by_id:
         _break_cycle_above(node_id, parents, root_id)
     return parents
 
 
 def _root_id(nodes_by_id: Mapping[str, TreeNode]) -> str:
-    """Return the id of the first node that states no parent, or else of the first node."""
+    """Return the id of the first node that names no parent; if all name one, of the first node."""
     for node_id, node in nodes_by_id.items():
-        if _stated_parent(node) is None:
+        if _named_parent(node) is None:
             return node_id
     return next(iter(nodes_by_id))
 
 
-def _stated_parent(node: TreeNode) -> str | None:
+def _named_parent(node: TreeNode) -> str | None:
+    """Return the id that a node names as its parent, which may be unknown; None if it names none.
+
+    Models also write "" for no parent.
+    """
     if node.parent is None:
         return None
     return node.parent.strip() or None
 
 
-def _claiming_parents(nodes_by_id: Mapping[str, TreeNode]) -> dict[str, str]:
-    """Return for each child id the first other node that lists it among its children."""
-    claiming_parents: dict[str, str] = {}
+def _listing_parents(nodes_by_id: Mapping[str, TreeNode]) -> dict[str, str]:
+    """Return, by child id, the id of the first node that lists the child in `children`.
+
+    A node that lists itself does not count.
+    """
+    listing_parents: dict[str, str] = {}
     for node_id, node in nodes_by_id.items():
         for child_id in node.children:
             if child_id != node_id:
-                claiming_parents.setdefault(child_id, node_id)
-    return claiming_parents
+                # Keeps the first node if several list the same child.
+                listing_parents.setdefault(child_id, node_id)
+    return listing_parents
 
 
 def _break_cycle_above(start_id: str, parents: Parents, root_id: str) -> None:
-    """If the way up from a node leads into a cycle, hang one node of the cycle below the root."""
+    """Follow the parents upwards from a node; if they form a cycle, break it.
+
+    One node of the cycle gets the root as its parent; `parents` is changed. Without a cycle the way
+    up ends at the root, and nothing changes.
+    """
     visited_ids: set[str] = set()
-    node_id = start_id
-    parent_id = parents[node_id]
-    while parent_id is not None:
+    node_id: str | None = start_id
+    while node_id is not None:
         if node_id in visited_ids:
             parents[node_id] = root_id
             return
         visited_ids.add(node_id)
-        node_id = parent_id
-        parent_id = parents[node_id]
+        node_id = parents[node_id]
 
 
 def _placed_node(node: TreeNode, node_id: str, parents: Parents) -> TreeNode:
-    """Return a node with its id, its parent, and as children the nodes that have it as parent."""
+    """Return a node with the id, parent and children that it has in the repaired tree.
+
+    Args:
+        node: The node as the model wrote it.
+        node_id: Its id in the tree.
+        parents: The id of each node's parent, by the id of the node.
+    """
     children = [child_id for child_id, parent_id in parents.items() if parent_id == node_id]
     return node.model_copy(
         update={"action_id": node_id, "parent": parents[node_id], "children": children}

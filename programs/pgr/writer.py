@@ -88,6 +88,11 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
     def update(
         self, memory: PersonalMemory, item: Item, extraction: None = None
     ) -> Update[PersonalMemory]:
+        """Let a session wait in the memory; write the waiting sessions once there are enough.
+
+        A long session waits in parts, and each part counts as a session. There is no extraction:
+        what a session says is read together with the facts that are known by then.
+        """
         failed_items: tuple[Item, ...] = ()
         for part in session_parts(item, self.settings.exchanges):
             memory = memory.replace(pending=(*memory.pending, part))
@@ -98,28 +103,43 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
         return Update(memory, failed_items)
 
     def finalize(self, memory: PersonalMemory) -> Update[PersonalMemory]:
+        """Write the sessions that still wait at the end of the history."""
         if not memory.pending:
             return Update(memory)
         return self._write_pending(memory)
 
     def update_with_part(self, memory: PersonalMemory, part: Item) -> Update[PersonalMemory]:
-        """Write a part of an item by itself: it does not wait for others."""
-        written = self._write_pending(memory.replace(pending=(part,)))
-        return Update(written.memory.replace(pending=memory.pending), written.failed_items)
+        """Write a part of a session that failed before, at once and by itself.
+
+        Sessions that wait in the memory go on waiting.
+        """
+        part_alone = memory.replace(pending=(part,))
+        written = self._write_pending(part_alone)
+        memory_after = written.memory.replace(pending=memory.pending)
+        return Update(memory_after, written.failed_items)
 
     def _write_pending(self, memory: PersonalMemory) -> Update[PersonalMemory]:
-        """Write the pending sessions; all of them fail if the answer cannot be read."""
+        """Turn the pending sessions into facts, with one call of the model.
+
+        If its answer cannot be read, all pending sessions are reported as failed. After enough new
+        facts, facts that say the same are merged.
+        """
         changes = self._read_changes(memory)
         if changes is None:
             return Update(memory.replace(pending=()), failed_items=memory.pending)
 
         memory = memory.upsert(changes, memory.pending)
+        # `fresh` counts the facts that were added since facts were last merged.
         if memory.fresh >= self.settings.merge_after:
             memory = self._consolidate(memory)
         return Update(memory)
 
     def _read_changes(self, memory: PersonalMemory) -> list[FactChange] | None:
-        """Return what the pending sessions add and change; None if no answer can be read."""
+        """Ask which facts the pending sessions add, and which known facts they change.
+
+        Returns:
+            The changes; None if no answer can be read.
+        """
         turns: list[Turn] = []
         lines: list[str] = []
         for session in memory.pending:
@@ -137,15 +157,18 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
             return None
 
         changes = _updates_of_shown_facts(prediction.facts or [], known_facts)
+
+        # `upsert` does not trust several updates of one fact, so they are recorded as a failure.
         for fact_id, count in ambiguous_updates(changes).items():
             message = f"{count} updates of one answer name {fact_id}; all were kept as new facts"
             record_failure(Failure(kind="parse", where="update_facts", message=message))
         return changes
 
     def _facts_near(self, memory: PersonalMemory, turns: Sequence[Turn]) -> list[KnownFact]:
-        """Return the known facts nearest to any of the turns, oldest first, as prompts show them.
+        """Return the known facts nearest to some turns, oldest first, as prompts show them.
 
-        A fact that its user amended is shown as amended, or not at all if it was deleted.
+        A fact is shown as its user sees it: with the text that the user wrote, or not at all if the
+        user deleted it.
         """
         facts = memory.facts
         if len(facts) > self.settings.related:
@@ -160,21 +183,26 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
         return known_facts
 
     def _ids_near(self, memory: PersonalMemory, turns: Sequence[Turn]) -> set[str]:
-        """Return the ids of the `related` facts nearest to any of the turns."""
+        """Return the ids of the facts that are nearest to any of the turns.
+
+        The setting `related` limits how many there are.
+        """
+        limit = self.settings.related
         queries = [turn.content for turn in turns]
         hits: list[Hit] = []
-        for nearest in self.indexes.search(memory, queries, self.settings.related, ANY_COSINE):
-            hits.extend(nearest)
+        for hits_of_turn in self.indexes.search(memory, queries, limit, ANY_COSINE):
+            hits.extend(hits_of_turn)
 
+        # A fact may be near to several turns; its first, best hit counts.
         hits.sort(key=_score, reverse=True)
         distinct_ids = list(dict.fromkeys(hit.id for hit in hits))
-        return set(distinct_ids[: self.settings.related])
+        return set(distinct_ids[:limit])
 
     def _consolidate(self, memory: PersonalMemory) -> PersonalMemory:
-        """Return a memory in which facts that are alike and close in time are one.
+        """Return the memory in which facts that are similar and close in time are merged.
 
-        Facts that their user amended are merged with none. A group whose merge cannot be read
-        stays as it is.
+        Facts that their user has changed or deleted are left alone, and so are facts for which the
+        model's answer cannot be read.
         """
         facts = [fact for fact in memory.facts if is_as_written(fact, memory.entry)]
         vectors = self.embedder.embed([fact.info for fact in facts])
@@ -182,17 +210,18 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
 
         facts_by_id = {fact.id: fact for fact in facts}
         merge_calls: list[partial[MergedFact | None]] = []
-        for ids in groups:
-            group = [facts_by_id[fact_id] for fact_id in ids]
+        for fact_ids in groups:
+            group = [facts_by_id[fact_id] for fact_id in fact_ids]
             merge_calls.append(partial(self._ask_for_merge, group))
 
-        for ids, merged in zip(groups, gather(merge_calls), strict=True):
+        # The model is asked about all groups at the same time.
+        for fact_ids, merged in zip(groups, gather(merge_calls), strict=True):
             if merged is not None:
-                memory = memory.merge(ids, merged.info, merged.type, merged.related_entities)
+                memory = memory.merge(fact_ids, merged.info, merged.type, merged.related_entities)
         return memory.replace(fresh=0)
 
     def _ask_for_merge(self, facts: Sequence[PersonalFact]) -> MergedFact | None:
-        """Return what several facts say together; None if the answer cannot be read."""
+        """Ask for one fact that says what several facts say; None if no answer can be read."""
         similar_facts = [_known_fact(fact, fact.info) for fact in facts]
         prediction = self.try_call(self.merge, similar_facts=similar_facts)
         if prediction is None:
@@ -201,13 +230,18 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
 
 
 def session_parts(item: Item, exchanges: int) -> list[Item]:
-    """Cut an item into parts of at most `exchanges` exchanges, each of two turns.
+    """Cut a session into parts that are short enough for one prompt.
 
-    A short item is its only part. A question stays with its reply: where a cut would fall between
-    them, both go to the later part.
+    A turn stays with its reply: where a cut would fall between them, both go to the later part. A
+    short session is returned whole.
+
+    Args:
+        item: The session.
+        exchanges: Most exchanges of a part; a turn and its reply are one exchange.
     """
     turns = item.turns
     most_turns = 2 * exchanges
+    # Exchanges begin with a turn of the speaker who began the session.
     opener = _opening_speaker(turns)
 
     parts: list[Item] = []
@@ -222,14 +256,14 @@ def session_parts(item: Item, exchanges: int) -> list[Item]:
 
     if not parts:
         return [item]
-    parts.append(item.select_turns({turn.id for turn in turns[start:]}))
-    return parts
+    rest = item.select_turns({turn.id for turn in turns[start:]})
+    return [*parts, rest]
 
 
 def _opening_speaker(turns: Sequence[Turn]) -> str:
-    """Return who speaks first; "" if nobody does."""
+    """Return who speaks first, apart from the system; "" if nobody does."""
     for turn in turns:
-        # PersonaMem's histories open with a turn of the system.
+        # Sessions of the PersonaMem benchmark open with a system prompt.
         if turn.speaker != "system":
             return turn.speaker
     return ""
@@ -238,7 +272,10 @@ def _opening_speaker(turns: Sequence[Turn]) -> str:
 def _updates_of_shown_facts(
     changes: Sequence[FactChange], shown_facts: Sequence[KnownFact]
 ) -> list[FactChange]:
-    """Return changes in which an update of a fact that was not shown is a new fact."""
+    """Return a model's changes, with updates of facts that it was not shown turned into additions.
+
+    A model that names such a fact has invented or mixed up its id.
+    """
     shown_ids = {fact.fact_id for fact in shown_facts}
     checked_changes: list[FactChange] = []
     for change in changes:
@@ -250,7 +287,12 @@ def _updates_of_shown_facts(
 
 
 def _known_fact(fact: PersonalFact, info: str) -> KnownFact:
-    """Return a fact as prompts show it, with the info that its user sees."""
+    """Return a fact as prompts show it, with its most recent date.
+
+    Args:
+        fact: The fact.
+        info: The text that is shown; another than `fact.info` if the user changed it.
+    """
     date = format_time(fact.latest) if fact.latest else None
     return KnownFact.model_validate(
         {

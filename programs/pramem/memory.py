@@ -171,7 +171,10 @@ class ExperienceMemory(Memory[Experience]):
         return None
 
     def find_by_text(self, kind: Kind, text: str) -> Experience | None:
-        """Return the entry of a kind that says the same, apart from case and white space."""
+        """Return the pattern or alert with this text; None if there is none.
+
+        Case and white space make no difference.
+        """
         wanted_text = one_line(text).casefold()
         for experience in self.experiences(kind):
             if experience.text.casefold() == wanted_text:
@@ -185,9 +188,9 @@ class ExperienceMemory(Memory[Experience]):
     def with_initial_entry(
         self, kind: Kind, text: str, sources: tuple[str, ...] = ()
     ) -> ExperienceMemory:
-        """Return the memory with an entry that no proposal supports.
+        """Return the memory with an entry that it has before any practice, so without support.
 
-        It stays as it is if the text is blank, or if an entry already says the same.
+        Nothing is added if the text is blank, or if an entry of this kind already says the same.
         """
         is_blank = not one_line(text)
         if is_blank or self.find_by_text(kind, text) is not None:
@@ -201,7 +204,15 @@ class ExperienceMemory(Memory[Experience]):
         sources: tuple[str, ...],
         support: tuple[str, ...] = (),
     ) -> ExperienceMemory:
-        """Return the memory with one more entry, under a new id."""
+        """Return the memory with one more entry.
+
+        Args:
+            kind: Pattern or alert.
+            text: What the entry says.
+            sources: Ids of the records that it rests on.
+            support: Ids of the proposals that asked for it.
+        """
+        # `issued` holds the last number of each kind. Numbers of deleted entries are not reused.
         number = self.issued.get(kind, 0) + 1
         experience = Experience(
             id=f"{kind}-{number}",
@@ -214,11 +225,13 @@ class ExperienceMemory(Memory[Experience]):
         return memory._with_experiences(kind, [*self.experiences(kind), experience])
 
     def with_new_version(self, new_version: Experience) -> ExperienceMemory:
-        """Return the memory with a new version of an entry, in the place of the old one."""
+        """Return the memory with an entry replaced by a new version, which has the same id."""
         experiences: list[Experience] = []
         for experience in self.experiences(new_version.kind):
-            is_old_version = experience.id == new_version.id
-            experiences.append(new_version if is_old_version else experience)
+            if experience.id == new_version.id:
+                experiences.append(new_version)
+            else:
+                experiences.append(experience)
         return self._with_experiences(new_version.kind, experiences)
 
     def without_entry(self, entry: Experience) -> ExperienceMemory:
@@ -227,10 +240,16 @@ class ExperienceMemory(Memory[Experience]):
         return self._with_experiences(entry.kind, others)
 
     def with_proposals(self, round_number: int, proposals: Sequence[Proposal]) -> ExperienceMemory:
-        """Return the memory with proposals of a round in its pool, under new ids."""
+        """Return the memory with more proposals at the end of its pool.
+
+        Args:
+            round_number: The practice round that the proposals come from.
+            proposals: The proposals; they get their ids here.
+        """
         if not proposals:
             return self
 
+        # `issued` holds the last number of a proposal under "p".
         number = self.issued.get("p", 0)
         pool = list(self.pool)
         for proposal in proposals:
@@ -243,38 +262,41 @@ class ExperienceMemory(Memory[Experience]):
         return self.replace(counts=dict(Counter(self.counts) + Counter(dict(counts))))
 
     def after_adjustment(self, round_number: int, keep_round: bool) -> ExperienceMemory:
-        """Return the memory after the adjustment that followed a round.
+        """Return the memory with a note that its experience was adjusted after a practice round.
 
         Args:
-            round_number: The round; 0 for the experience that practice begins with.
-            keep_round: Whether `at_round` can read the present experience later.
+            round_number: The last round before the adjustment; 0 if no round was practised yet.
+            keep_round: Whether to keep a copy of the experience as it is now. `at_round` can then
+                return to it after later adjustments.
         """
         memory = self.replace(rounds=round_number, adjusted=(*self.adjusted, round_number))
         if not keep_round:
             return memory
-        present = RoundExperience(round=round_number, patterns=self.patterns, alerts=self.alerts)
-        return memory.replace(kept_rounds=(*self.kept_rounds, present))
+
+        snapshot = RoundExperience(round=round_number, patterns=self.patterns, alerts=self.alerts)
+        return memory.replace(kept_rounds=(*self.kept_rounds, snapshot))
 
     def at_round(self, round_number: int) -> ExperienceMemory:
-        """Return the memory with the experience that it had after so many rounds (Figure 4).
+        """Return the memory with the experience that it had after a practice round (Figure 4).
 
-        Between two adjustments, that is the experience after the earlier of them. A memory that
-        keeps no round as early as this stays as it is.
+        That is the copy kept at this round or, if there is none, the last copy before it. Without
+        an early enough copy the memory is returned unchanged.
         """
-        until_then = [
-            kept_round for kept_round in self.kept_rounds if kept_round.round <= round_number
-        ]
-        if not until_then:
+        snapshots = [snapshot for snapshot in self.kept_rounds if snapshot.round <= round_number]
+        if not snapshots:
             return self
-        last_round = until_then[-1]
-        return self.replace(patterns=last_round.patterns, alerts=last_round.alerts)
+
+        latest_snapshot = snapshots[-1]
+        return self.replace(patterns=latest_snapshot.patterns, alerts=latest_snapshot.alerts)
 
     def mark_practised(self, max_tokens: int) -> ExperienceMemory:
-        """Return the memory at the end of a practice run, when t' becomes t.
+        """Return the memory in which all records count as practised, at the end of a practice run.
+
+        Old records are dropped. Only the newest stay, since practice on later records shows them as
+        the past.
 
         Args:
-            max_tokens: Most tokens of records before a practised one. Records that no later sample
-                can show are dropped.
+            max_tokens: Most tokens of past records that practice shows.
         """
         newest_records = short_suffix(self.records, max_tokens)
         dropped_count = len(self.records) - len(newest_records)
@@ -285,16 +307,17 @@ class ExperienceMemory(Memory[Experience]):
         )
 
     def _with_experiences(self, kind: Kind, experiences: Iterable[Experience]) -> ExperienceMemory:
-        """Return the memory with other entries of a kind in the place of its own."""
+        """Return the memory with all entries of one kind replaced."""
         if kind == "pattern":
             return self.replace(patterns=tuple(experiences))
         return self.replace(alerts=tuple(experiences))
 
 
 def short_suffix(records: Sequence[Action], max_tokens: int) -> tuple[Action, ...]:
-    """Return the newest records that fit into `max_tokens`, in time order (Eq. 2 and 3).
+    """Return the newest records that fit into `max_tokens` together, in time order (Eq. 2 and 3).
 
-    Counting goes back from the newest record, and ends with the first that does not fit.
+    Records are counted backwards from the newest, until one does not fit; older ones that would fit
+    are left out too, so that there is no gap.
     """
     newest_lines = (record.turn().line() for record in reversed(records))
     count = count_fitting_lines(newest_lines, max_tokens)

@@ -46,9 +46,10 @@ class PraMem(Method):
         super().__init__(writer, reader, settings=settings)
 
     def make_task(self, task: str) -> dspy.Module:
-        """Return a^_t = LLM(H~_t, s_t, M_t) of Eq. 2, with a budget of tokens for H~_t.
+        """Return a new task that predicts what the user will do (Eq. 2).
 
-        The prompt is that of all methods (section 4.1); with `two_step`, that of Figure 7.
+        By default it has the prompt that all methods share (section 4.1). With the setting
+        `two_step` the prompt goes through the recalled experience first (Figure 7).
         """
         if self.settings.two_step:
             return ExperiencedPrediction(self.settings.predict_tokens)

@@ -46,10 +46,13 @@ class PracticeResult:
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether practice came to nothing, so that the record has to be practised on again."""
+        """Whether the record has to be practised on again, because a model's answer was unreadable.
+
+        This is so if the prediction or the reflection failed, or if no proposal passed and some
+        could not be judged.
+        """
         if self.counts["failed"]:
             return True
-        # Proposals that nobody could judge say nothing about the record.
         return self.counts["malformed"] > 0 and not self.proposals
 
 
@@ -69,14 +72,21 @@ def usable_proposal(
     sample: Sample,
     disabled_kinds: Collection[Kind],
 ) -> Proposal | None:
-    """Return a draft of a reflection as a proposal p_i; None if it cannot be carried out.
+    """Return a model's draft as a proposal; None if it could never be carried out.
 
-    It cannot be if its kind of experience is switched off, if it changes an entry that is not in
-    the memory, or if it has no text. To remove an entry takes no text.
+    A draft that adds an entry needs a kind that is switched on. A draft that modifies or removes an
+    entry needs an entry that exists. All but removals need a text.
+
+    Args:
+        draft: The draft, as a model wrote it.
+        memory: Holds the entries that a draft may change.
+        sample: The record that was practised on; the proposal names it as its first source.
+        disabled_kinds: Kinds of experience that are switched off.
     """
     target_id: str | None = None
     added_kind = ADDED_KINDS.get(draft.action)
-    if added_kind is None:
+    changes_an_entry = added_kind is None
+    if changes_an_entry:
         target_id = draft.experience_id
         if memory.find_by_id(target_id) is None:
             return None
@@ -103,7 +113,10 @@ def _text_or_empty(text: str) -> str:
 
 
 def _sources_of_draft(draft: DraftProposal, sample: Sample) -> tuple[str, ...]:
-    """Return the id of the practised record, then those of the records that a draft cites."""
+    """Return the id of the practised record, and the ids of other records that a draft cites.
+
+    Records that the model was not shown are left out: it cannot have learnt from them.
+    """
     shown_ids = sample.shown_ids
     source_ids = [sample.target.id]
     for cited_id in draft.record_ids:
@@ -132,34 +145,45 @@ def shown_to_reviewers(proposals: ProposalsById) -> list[ReviewedProposal]:
 
 
 def clear_verdicts(verdicts: Iterable[Verdict], proposals: ProposalsById) -> dict[str, bool]:
-    """Return one verdict for each proposal that a reviewer judged clearly.
+    """Return whether proposals pass, by id, for those on which a reviewer's answer is clear.
 
-    Left out are proposals with an unclear verdict or with two that differ, and unknown ids.
+    It is not clear if the reviewer gives several verdicts on one proposal that differ, or one that
+    could not be read. Ids of unknown proposals are ignored.
     """
     values_by_id: dict[str, set[bool | None]] = {}
     for verdict in verdicts:
         proposal_id = without_brackets(verdict.proposal_id)
         values_by_id.setdefault(proposal_id, set()).add(verdict.passes)
 
-    clear: dict[str, bool] = {}
+    clear_values: dict[str, bool] = {}
     for proposal_id, values in values_by_id.items():
-        is_clear = values == {True} or values == {False}
-        if is_clear and proposal_id in proposals:
-            clear[proposal_id] = values == {True}
-    return clear
+        if proposal_id not in proposals:
+            continue
+        if values == {True}:
+            clear_values[proposal_id] = True
+        elif values == {False}:
+            clear_values[proposal_id] = False
+    return clear_values
 
 
 def passing_proposals(proposals: ProposalsById, verdicts: Verdicts) -> dict[str, Proposal]:
-    """Return the proposals that pass a review, under the same ids."""
+    """Return the proposals that pass a review, by id; a proposal without a verdict does not."""
     passing: dict[str, Proposal] = {}
     for proposal_id, proposal in proposals.items():
-        if verdicts.get(proposal_id, False):
+        passes = verdicts.get(proposal_id, False)
+        if passes:
             passing[proposal_id] = proposal
     return passing
 
 
 def count_rejections(proposals: ProposalsById, verdicts: Verdicts, reason: str) -> Counter[str]:
-    """Count the proposals that do not pass: under `reason`, or as "malformed" without a verdict."""
+    """Count the proposals that do not pass a review.
+
+    Args:
+        proposals: The proposals under review, by id.
+        verdicts: Whether they pass; a proposal without a verdict counts as "malformed".
+        reason: What a proposal that fails by its verdict counts as.
+    """
     counts: Counter[str] = Counter()
     for proposal_id in proposals:
         if proposal_id not in verdicts:
@@ -170,31 +194,34 @@ def count_rejections(proposals: ProposalsById, verdicts: Verdicts, reason: str) 
 
 
 def scene_verdict(choice: SceneChoice, letters: Collection[str], true_letter: str) -> Verdict:
-    """Return the verdict on a proposal that follows from a reviewer's choice of a scene (Eq. 7).
+    """Return the verdict on a proposal that follows from the scene a reviewer picked for it.
 
-    A proposal passes unless it singles out the true scene. Ours: it may single out none.
+    A proposal passes unless the reviewer picked the true scene: then it describes that scene alone
+    (Eq. 7). It also passes if it fits no scene better than others, which the paper does not offer.
 
     Args:
-        choice: The proposal, and the scene that it singles out.
+        choice: The proposal, and the letter of the scene that was picked for it, or `NO_SCENE`.
         letters: Letters of all scenes that the reviewer was shown.
         true_letter: The letter of the true scene.
     """
-    is_clear = choice.situation == NO_SCENE or choice.situation in letters
-    if not is_clear:
+    picked_letter = choice.situation
+    is_readable = picked_letter == NO_SCENE or picked_letter in letters
+    if not is_readable:
         return Verdict(choice.proposal, passes=None)
-    return Verdict(choice.proposal, passes=choice.situation != true_letter)
+    return Verdict(choice.proposal, passes=picked_letter != true_letter)
 
 
 def lettered_scenes(scenes: Sequence[str]) -> str:
-    """Return scenes one a line, each after its letter."""
-    lines = [f"{scene_letter(place)}. {scene}" for place, scene in enumerate(scenes)]
+    """Return scenes as prompts list them, one a line: "A. video; a clip of a concert"."""
+    lines = [f"{scene_letter(position)}. {scene}" for position, scene in enumerate(scenes)]
     return "\n".join(lines)
 
 
-def scene_letter(place: int) -> str:
-    """Return the letter of the scene at a place, counted from 0: A to Z, then AA, AB, ..."""
-    if place < len(_LETTERS):
-        return _LETTERS[place]
-    first = scene_letter(place // len(_LETTERS) - 1)
-    last = _LETTERS[place % len(_LETTERS)]
-    return first + last
+def scene_letter(position: int) -> str:
+    """Return the letter of a scene in a list, for positions from 0: A to Z, then AA, AB, ..."""
+    if position < len(_LETTERS):
+        return _LETTERS[position]
+    # As in the columns of a spreadsheet: what precedes the last letter counts from A again.
+    prefix = scene_letter(position // len(_LETTERS) - 1)
+    last_letter = _LETTERS[position % len(_LETTERS)]
+    return prefix + last_letter

@@ -12,7 +12,7 @@ from ...signatures.pramem import PredictWithExperience
 from ..reader import EntryReader
 from ..tasks.behavior import BehaviorPrediction, unseen
 from ..tasks.task import with_items
-from .memory import ExperienceMemory
+from .memory import ExperienceMemory, RoundExperience
 from .settings import ExperienceReaderSettings
 
 BLOCKS = {
@@ -40,6 +40,7 @@ class ExperienceReader(EntryReader[ExperienceMemory]):
         k: int = 10,
         min_score: float | None = None,
     ) -> list[list[Hit]]:
+        """Return the `k` entries nearest to each query, of the experience after a round."""
         return super().search(self._at_round(memory), queries, k, min_score)
 
     def entries(self, memory: ExperienceMemory) -> Sequence[Entry]:
@@ -49,11 +50,17 @@ class ExperienceReader(EntryReader[ExperienceMemory]):
         return super().fallback(self._at_round(memory), query)
 
     def recall(self, memory: ExperienceMemory, query: Query) -> Context:
-        """Return all experience, with its size in tokens in `counts` (Figure 4)."""
+        """Return all patterns and then all alerts of the memory, whatever the query is.
+
+        The query decides the order alone: of each kind, entries that the search finds come first.
+        `counts` says how many entries there are, and how many tokens they have (Figure 4).
+        """
         memory = self._at_round(memory)
         experiences = memory.parts()
-        near_hits = self.nearest(memory, query, max(1, len(experiences)))
+        most_hits = max(1, len(experiences))  # at least 1, even without any experience
+        near_hits = self.nearest(memory, query, most_hits)
 
+        # The search leaves out entries that have no word in common with the query.
         near_ids = {hit.id for hit in near_hits}
         other_hits: list[Hit] = []
         for experience in experiences:
@@ -65,22 +72,30 @@ class ExperienceReader(EntryReader[ExperienceMemory]):
             "alerts": len(memory.alerts),
             "tokens": sum(estimate_tokens(experience.text) for experience in experiences),
         }
-        return Context(hits=in_blocks([*near_hits, *other_hits], BLOCKS), counts=counts)
+        # The blocks are ordered as `BLOCKS`: patterns, then alerts, each under a heading.
+        hits = in_blocks([*near_hits, *other_hits], BLOCKS)
+        return Context(hits=hits, counts=counts)
 
     def with_edits(self, memory: ExperienceMemory, edits: EntryEdits) -> ExperienceMemory:
-        """Return the memory with edits of its experience, and of the experience of kept rounds."""
-        kept_rounds = [
-            kept_round.replace(
-                patterns=edits.amended_parts(kept_round.patterns, memory.entry, memory.with_text),
-                alerts=edits.amended_parts(kept_round.alerts, memory.entry, memory.with_text),
-            )
-            for kept_round in memory.kept_rounds
-        ]
+        """Return the memory as its user sees it, with entries changed or deleted.
+
+        The edits also hold for the copies of the experience that were kept after earlier rounds, so
+        that a deleted entry is not read from there.
+        """
+        kept_rounds: list[RoundExperience] = []
+        for kept_round in memory.kept_rounds:
+            patterns = edits.amended_parts(kept_round.patterns, memory.entry, memory.with_text)
+            alerts = edits.amended_parts(kept_round.alerts, memory.entry, memory.with_text)
+            kept_rounds.append(kept_round.replace(patterns=patterns, alerts=alerts))
+
         edited_memory = super().with_edits(memory, edits)
         return edited_memory.replace(kept_rounds=tuple(kept_rounds))
 
     def _at_round(self, memory: ExperienceMemory) -> ExperienceMemory:
-        """Return the memory with the experience that the settings ask for, by default the last."""
+        """Return the memory with the experience after the round that the settings name.
+
+        Without a round, it is the experience after all practice.
+        """
         if self.settings.at_round is None:
             return memory
         return memory.at_round(self.settings.at_round)
@@ -95,6 +110,11 @@ class ExperiencedPrediction(BehaviorPrediction):
     prompt = PredictWithExperience
 
     def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
+        """Return the inputs of the prompt: recalled experience, newest records and the question.
+
+        A memory of another method has no alerts; all that it recalls is shown as patterns.
+        """
+        # Recalled records that stand among the newest records are not shown twice.
         hits = unseen(context, query).hits
         return {
             "patterns": [hit.text for hit in hits if hit.kind != "alert"],

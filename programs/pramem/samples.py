@@ -40,20 +40,20 @@ class Sample:
 
     @property
     def records(self) -> str:
-        """H~_j: the profile and the past, one line each."""
+        """The user profile and the records before the target, one line each; H~_j in the paper."""
         profile_lines = [turn.line() for turn in self.profile]
         past_lines = [action.turn().line() for action in self.past]
         return "\n".join([*profile_lines, *past_lines])
 
     @property
     def situation(self) -> str:
-        """s~_j: the target without what the user did, and its questions, one line each."""
+        """The target without what the user did, and its questions, one line each; s~_j."""
         turn = Turn(id=self.target.id, speaker="user", text=self._scene_text, time=self.target.time)
         return "\n".join([turn.line(), *self._numbered_questions])
 
     @property
     def exercise(self) -> str:
-        """s~_j with a~_j: the target with what the user did, and its questions, one line each."""
+        """The target with what the user did, and its questions, one line each; s~_j with a~_j."""
         return "\n".join([self.target.turn().line(), *self._numbered_questions])
 
     @property
@@ -63,10 +63,12 @@ class Sample:
         return frozenset([self.target.id, *past_ids])
 
     def true_scene(self, max_chars: int) -> str:
-        """Return s~_j in one line, as virtual scenes are written for it (Eq. 7).
+        """Return the target's situation and questions in one line, without what the user did.
+
+        A model invents virtual scenes that resemble this line (Eq. 7).
 
         Args:
-            max_chars: Where the situation is cut; the questions after it are whole.
+            max_chars: Most characters of the situation; the rest is cut. Questions are never cut.
         """
         text = self._scene_text
         if len(text) > max_chars:
@@ -86,71 +88,86 @@ class Sample:
 def draw_samples(
     memory: ExperienceMemory, settings: PracticeSettings, recency_draws: int = RECENCY_DRAWS
 ) -> list[Sample]:
-    """Draw the samples of a practice run, in the order in which they are practised (Eq. 3).
+    """Draw at random the records that a practice run predicts, in the order of practice (Eq. 3).
 
-    There are q samples a round, and fewer where records run out. A run of fewer rounds has the
-    first samples of a longer run; by recency, as long as both need at most `recency_draws`.
+    Only records from after the last practice run can be drawn. The same memory and settings always
+    give the same samples.
 
     Args:
-        memory: Holds the records; those after t' may be drawn.
-        settings: How many are drawn, and how.
-        recency_draws: How many are drawn by recency, if the rounds do not need more.
+        memory: Holds the records.
+        settings: How many records are drawn, and whether recent ones are likelier.
+        recency_draws: How many are drawn where recent ones are likelier, unless more are needed.
     """
-    places = _drawable_places(memory, settings.min_history)
+    positions = _drawable_positions(memory, settings.min_history)
     sample_count = settings.rounds * settings.samples
-    dice = random.Random(settings.seed + memory.practised)
+    generator = random.Random(settings.seed + memory.practised)
+
+    # More are drawn than needed: the order depends on how many are drawn, and a run of few rounds
+    # should practise on the first samples of a longer run.
     if settings.weighting == "uniform":
-        drawn_places = dice.sample(places, len(places))
+        drawn_positions = generator.sample(positions, len(positions))
     else:
         draw_count = max(recency_draws, sample_count)
-        drawn_places = _draw_by_recency(places, draw_count, dice)
+        drawn_positions = _draw_by_recency(positions, draw_count, generator)
 
     samples: list[Sample] = []
-    for number, place in enumerate(drawn_places[:sample_count]):
+    for number, position in enumerate(drawn_positions[:sample_count]):
+        # Rounds are numbered over all runs, and have `settings.samples` samples each.
         round_number = memory.rounds + 1 + number // settings.samples
-        target = memory.records[place]
-        samples.append(make_sample(memory, target, place, round_number, settings.practice_tokens))
+        target = memory.records[position]
+        sample = make_sample(memory, target, position, round_number, settings.practice_tokens)
+        samples.append(sample)
     return samples
 
 
 def make_sample(
-    memory: ExperienceMemory, target: Action, place: int, round_number: int, max_tokens: int
+    memory: ExperienceMemory, target: Action, position: int, round_number: int, max_tokens: int
 ) -> Sample:
-    """Return the sample of a record.
+    """Return a record to predict, together with the earlier records that the model is shown.
 
     Args:
-        memory: Holds the profile and the records.
+        memory: Holds the records and the user's profile.
         target: The record to predict.
-        place: Where the target stands among the memory's records; those before it are its past.
+        position: The position of the target in `memory.records`; only records before it are shown.
         round_number: The practice round.
-        max_tokens: Most tokens of the past.
+        max_tokens: Most tokens of the earlier records; the newest that fit are shown.
     """
-    past = short_suffix(memory.records[:place], max_tokens)
+    past = short_suffix(memory.records[:position], max_tokens)
     return Sample(round=round_number, target=target, past=past, profile=memory.profile)
 
 
-def shuffle_as_released(places: Sequence[int]) -> list[int]:
-    """Return places in the order in which the released code practises them: always the same."""
-    order = list(places)
+def shuffle_as_released(positions: Sequence[int]) -> list[int]:
+    """Return positions shuffled with the fixed seed of the paper's released code."""
+    order = list(positions)
     random.Random(SHUFFLE_SEED).shuffle(order)
     return order
 
 
-def _drawable_places(memory: ExperienceMemory, min_history: int) -> list[int]:
-    """Return the places among `records` after t' and after `min_history` records, t' < j < t."""
+def _drawable_positions(memory: ExperienceMemory, min_history: int) -> list[int]:
+    """Return the positions in `memory.records` of the records that may be practised on.
+
+    These are the records from after the last practice run that have at least `min_history` records
+    before them, and something to predict.
+    """
+    # Both numbers count from the first record of the user, the dropped ones too.
     start = max(memory.practised, min_history) - memory.dropped
-    places: list[int] = []
-    for place in range(start, len(memory.records)):
-        # None is not empty: where the data has no questions, the user's action is predicted.
-        asks_nothing = memory.records[place].questions == ()
+    positions: list[int] = []
+    for position in range(start, len(memory.records)):
+        # An empty tuple says that nothing is to be asked of the record. None says that the data has
+        # no questions at all: then the model predicts what the user did.
+        asks_nothing = memory.records[position].questions == ()
         if not asks_nothing:
-            places.append(place)
-    return places
+            positions.append(position)
+    return positions
 
 
-def _draw_by_recency(places: Sequence[int], count: int, dice: random.Random) -> list[int]:
-    """Draw places as the released code does: later ones more often, and some repeatedly."""
-    if not places:
+def _draw_by_recency(positions: Sequence[int], count: int, generator: random.Random) -> list[int]:
+    """Draw positions as the paper's released code does: later ones more often, some repeatedly.
+
+    The weight of a position is the square of its rank.
+    """
+    if not positions:
         return []
-    weights = [rank**2 for rank in range(1, len(places) + 1)]
-    return shuffle_as_released(dice.choices(places, weights, k=count))
+    weights = [rank**2 for rank in range(1, len(positions) + 1)]
+    drawn_positions = generator.choices(positions, weights, k=count)
+    return shuffle_as_released(drawn_positions)

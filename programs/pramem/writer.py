@@ -113,9 +113,10 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
     def update(
         self, memory: ExperienceMemory, item: Item, extraction: None = None
     ) -> Update[ExperienceMemory]:
-        """Return the memory with records that wait for practice, or with a profile.
+        """Return the memory with an item's behaviour records, or with a user profile, added to it.
 
-        Items of other kinds are ignored.
+        The records wait until `finalize` practises on them. Items of other kinds are ignored. There
+        is no extraction, since no model reads the items.
         """
         if isinstance(item, Behavior):
             return Update(memory.with_records(item.actions))
@@ -124,17 +125,21 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return Update(memory)
 
     def finalize(self, memory: ExperienceMemory) -> Update[ExperienceMemory]:
-        """Practise on the records that wait: M_t = Practice(H_t, M_t') (Eq. 2).
+        """Let the model practise on the records that wait, and return what it has learnt.
 
-        t' moves to the end of the records with the run. Later records continue the practice; those
-        before t' are never drawn again.
+        It predicts some of the records and then sees the outcomes. After each batch of rounds, the
+        experience is adjusted. In the end all records count as practised: a later run draws its
+        samples from later records (Eq. 2).
         """
         if not memory.waiting:
             return Update(memory)
-        if not memory.practised:
+
+        is_first_run = memory.practised == 0
+        if is_first_run:
             memory = self._initialize_experience(memory)
 
         samples = draw_samples(memory, self.settings)
+        # `adjust_every` counts rounds, and `samples` says how many samples a round has.
         batch_size = self.settings.adjust_every * self.settings.samples
         failed_items: tuple[Item, ...] = ()
         for start in range(0, len(samples), batch_size):
@@ -146,28 +151,37 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return Update(memory, failed_items)
 
     def update_with_part(self, memory: ExperienceMemory, part: Item) -> Update[ExperienceMemory]:
-        """Practise once more on records of which practice came to nothing.
+        """Practise again on records with which practice failed, as an answer was unreadable.
 
-        The proposals wait in the pool for the next adjustment.
+        New proposals for the experience join the memory's pool, and wait there for `finalize`.
+
+        Args:
+            memory: The memory so far.
+            part: The failed records; only `Behavior` items have records.
         """
         if not isinstance(part, Behavior):
             return Update(memory)
 
-        places = {action.id: place for place, action in enumerate(memory.records)}
+        positions = {record.id: position for position, record in enumerate(memory.records)}
         failed_items: tuple[Item, ...] = ()
-        for action in part.actions:
-            # A record that is not kept any more is shown the newest records as its past.
-            place = places.get(action.id, len(places))
+        for record in part.actions:
+            # The model may only see records from before the practised one. A record that the memory
+            # has dropped is older than all records it has left, so none is shown: position 0.
+            position = positions.get(record.id, 0)
             sample = make_sample(
-                memory, action, place, memory.rounds, self.settings.practice_tokens
+                memory, record, position, memory.rounds, self.settings.practice_tokens
             )
-            update = _add_result(memory, sample, self.practise(memory, sample))
+            result = self.practise(memory, sample)
+            update = _add_result(memory, sample, result)
             memory = update.memory
             failed_items += update.failed_items
         return Update(memory, failed_items)
 
     def _with_profile(self, memory: ExperienceMemory, turns: Sequence[Turn]) -> ExperienceMemory:
-        """Return the memory with a profile (section 4.1), and a pattern for each of its turns."""
+        """Return the memory with the turns of a user profile added to it.
+
+        The content of each turn also becomes a pattern, if patterns are switched on (section 4.1).
+        """
         memory = memory.replace(profile=(*memory.profile, *turns))
         if self.settings.patterns:
             for turn in turns:
@@ -175,7 +189,10 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return memory
 
     def _initialize_experience(self, memory: ExperienceMemory) -> ExperienceMemory:
-        """Return the memory as the first run begins with it: with common biases (section 4.1)."""
+        """Return the memory as it is before the first practice round, which is called round 0.
+
+        Alerts to biases that all models share are added, if alerts are switched on (section 4.1).
+        """
         if self.settings.alerts:
             for bias in COMMON_BIASES:
                 memory = memory.with_initial_entry("alert", bias)
@@ -184,9 +201,10 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
     def _practise_batch(
         self, memory: ExperienceMemory, samples: Sequence[Sample]
     ) -> Update[ExperienceMemory]:
-        """Practise the T rounds that lead to an adjustment, and adjust.
+        """Practise on all samples at the same time, then adjust the experience once.
 
-        Nothing is adjusted if the rounds add no proposal to the pool.
+        All samples see the experience from before the batch. Without a new proposal there is
+        nothing to adjust, and the model is not asked.
         """
         results = gather([partial(self.practise, memory, sample) for sample in samples])
         failed_items: tuple[Item, ...] = ()
@@ -197,15 +215,25 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
 
         if any(result.proposals for result in results):
             memory = self.adjust_experience(memory)
-        memory = memory.after_adjustment(samples[-1].round, self.settings.keep_rounds)
+        last_round = samples[-1].round
+        memory = memory.after_adjustment(last_round, self.settings.keep_rounds)
         return Update(memory, failed_items)
 
     def practise(self, memory: ExperienceMemory, sample: Sample) -> PracticeResult:
-        """Practise a round on one sample with the experience of a memory (Eq. 3, 4, 6 and 7)."""
+        """Let the model predict a past record, propose what to learn from it, and review that.
+
+        Args:
+            memory: Its patterns and alerts are shown to the model.
+            sample: The record, and the earlier records that are shown with it.
+
+        Returns:
+            The proposals that passed the reviews, and counts of what became of the others.
+        """
         reflection: PracticeResult
         perturbations: list[Perturbation]
         virtual_scenes: list[str]
-        # What the reviews need depends on the sample alone, so it does not wait for proposals.
+        # The two reviews need perturbations and virtual scenes. These depend on the sample alone,
+        # so the model writes them while the proposals are being made.
         calls: list[Callable[[], Any]] = [
             partial(self.try_and_reflect, memory, sample),
             partial(self._plan_perturbations, sample),
@@ -219,26 +247,34 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return PracticeResult(review.proposals, counts)
 
     def try_and_reflect(self, memory: ExperienceMemory, sample: Sample) -> PracticeResult:
-        """Return the usable proposals of a trial and the reflection on it (Eq. 3 and 4).
+        """Let the model predict a record, and return what it proposes once it knows the outcome.
 
-        If the answer of either stays unreadable, there are none, and "failed" is counted.
+        Without a readable prediction or reflection there is no proposal, and the sample counts as
+        "failed". Drafts that cannot be used, or are too many, count as "invalid" (Eq. 3 and 4).
         """
         trial = self._try_experience(memory, sample)
         if trial is None:
-            return PracticeResult((), Counter(failed=1))
+            return PracticeResult(proposals=(), counts=Counter(failed=1))
         drafts = self._generate_proposals(memory, sample, trial)
         if drafts is None:
-            return PracticeResult((), Counter(failed=1))
+            return PracticeResult(proposals=(), counts=Counter(failed=1))
 
+        # A model may draft more proposals than the prompt allows.
         proposals: list[Proposal] = []
         for draft in drafts[: self.settings.proposals]:
             proposal = usable_proposal(draft, memory, sample, self.settings.disabled_kinds)
             if proposal is not None:
                 proposals.append(proposal)
-        return PracticeResult(tuple(proposals), Counter(invalid=len(drafts) - len(proposals)))
+
+        invalid_count = len(drafts) - len(proposals)
+        return PracticeResult(tuple(proposals), Counter(invalid=invalid_count))
 
     def _try_experience(self, memory: ExperienceMemory, sample: Sample) -> dspy.Prediction | None:
-        """Predict the outcome of a sample: (a^_j, r_j) = LLM_thinking(H~_j, s~_j, M_t') (Eq. 3)."""
+        """Let the model predict what the user did in a situation, from experience and past records.
+
+        Returns:
+            The prediction with its reasoning; None if the answer stays unreadable (Eq. 3).
+        """
         return self.try_call(
             self.trial,
             patterns=[pattern.text for pattern in memory.patterns],
@@ -250,10 +286,11 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
     def _generate_proposals(
         self, memory: ExperienceMemory, sample: Sample, trial: dspy.Prediction
     ) -> list[DraftProposal] | None:
-        """Draft proposals: {p_i} = LLM_reflection(H~_j, s~_j, a~_j, a^_j, r_j) (Eq. 4).
+        """Show the model its prediction beside what the user did, and ask what to learn from it.
 
         Returns:
-            The drafts, perhaps more than n; None if the answer stays unreadable.
+            Drafts of proposals, perhaps more than the prompt allows; None if the answer stays
+            unreadable (Eq. 4).
         """
         inputs: dict[str, object] = {
             "pattern_experiences": _known_experiences(memory.patterns),
@@ -263,7 +300,7 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
             "predicted_action": trial.predicted_action,
             "max_proposals": self.settings.proposals,
         }
-        # Without reflection (Table 2), the prompt sees no thinking.
+        # The prompt without reflection, an ablation of Table 2, has no input for the thinking.
         if self.settings.reflection:
             inputs["thinking"] = _thinking_process(trial)
 
@@ -279,10 +316,11 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         perturbations: Sequence[Perturbation],
         virtual_scenes: Sequence[str],
     ) -> PracticeResult:
-        """Return the proposals that pass both reviews (SelfReview of Eq. 4).
+        """Return the proposals that pass two reviews; a review that is switched off is left out.
 
-        The others are counted as ungrounded, specific (not general) or malformed (not judged).
-        Only what is grounded is reviewed for generality.
+        The first asks whether a proposal rests on the records (else it is "ungrounded"). The second
+        asks whether it holds beyond one scene (else "specific"). A proposal without a clear verdict
+        fails, and counts as "malformed".
         """
         remaining = number_proposals(proposals)
         counts: Counter[str] = Counter()
@@ -300,9 +338,9 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return PracticeResult(tuple(remaining.values()), counts)
 
     def _plan_perturbations(self, sample: Sample) -> list[Perturbation]:
-        """Describe how the records could be altered: H~'_j = LLM_perturb(H~_j) (Eq. 6).
+        """Ask the model for ways to alter the records that a sample shows, for the first review.
 
-        As in Figure 10, the alteration is described and not carried out.
+        A plan describes an alteration in words; the records are never rewritten (Eq. 6, Figure 10).
         """
         if not self.settings.groundedness:
             return []
@@ -320,21 +358,32 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         proposals: ProposalsById,
         perturbations: Sequence[Perturbation],
     ) -> Verdicts:
-        """Return whether proposals are overturned by some perturbation (Gr.Review, Eq. 6)."""
+        """Review whether proposals rest on the records, by imagining the records altered.
+
+        A proposal that would still hold with altered records does not rest on them, and fails. It
+        passes if one of several alterations overturns it (Eq. 6).
+        """
         calls = [
             partial(self._judge_proposals, sample, proposals, perturbation)
             for perturbation in perturbations
         ]
-        passes: dict[str, bool] = {}
+        combined: dict[str, bool] = {}
         for verdicts in gather(calls):
-            for proposal_id, is_sensitive in verdicts.items():
-                passes[proposal_id] = passes.get(proposal_id, False) or is_sensitive
-        return passes
+            for proposal_id, passes in verdicts.items():
+                passed_before = combined.get(proposal_id, False)
+                combined[proposal_id] = passed_before or passes
+        return combined
 
     def _judge_proposals(
         self, sample: Sample, proposals: ProposalsById, perturbation: Perturbation
     ) -> Verdicts:
-        """Return whether proposals fail to hold: LLM_judge(p_i | H~'_j, ...) != Hold (Eq. 6)."""
+        """Ask which proposals would no longer hold if the records were altered as described.
+
+        Such proposals rest on the records, and pass the review.
+
+        Returns:
+            Whether proposals pass, by id; those without a clear verdict are missing (Eq. 6).
+        """
         answer = self.try_call(
             self.judge_groundedness,
             recent_records=sample.records,
@@ -352,10 +401,11 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return clear_verdicts(verdicts, proposals)
 
     def _write_virtual_scenes(self, sample: Sample) -> list[str]:
-        """Invent scenes like the true one: {s_v} = LLM_rewrite(s~_j) (Eq. 7).
+        """Let the model invent scenes like the true scene of a sample, for the second review.
 
         Returns:
-            At most m scenes that differ from one another and from the true one.
+            Scenes that differ from one another and from the true one, at most as many as the
+            setting `virtual_scenes` says (Eq. 7).
         """
         if not self.settings.generalizability:
             return []
@@ -368,18 +418,21 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
 
         written_scenes: list[str] = answer.virtual_scenes or []
         virtual_scenes: list[str] = []
-        for scene in dict.fromkeys(one_line(written) for written in written_scenes):
+        for written_scene in written_scenes:
+            scene = one_line(written_scene)
             is_true_scene = scene.casefold() == true_scene.casefold()
-            if scene and not is_true_scene:
+            is_repeated = scene in virtual_scenes
+            if scene and not is_true_scene and not is_repeated:
                 virtual_scenes.append(scene)
         return virtual_scenes[:count]
 
     def _review_generalizability(
         self, sample: Sample, proposals: ProposalsById, virtual_scenes: Sequence[str]
     ) -> Verdicts:
-        """Return whether proposals do not give away the true scene (Ge.Review, Eq. 7).
+        """Review whether proposals are general, or describe a single scene of the user's life.
 
-        Without a virtual scene nothing can be judged.
+        A proposal fails if a reviewer can tell from it which of several scenes is the true one.
+        Without invented scenes beside the true one, no proposal gets a verdict (Eq. 7).
         """
         if not virtual_scenes:
             return {}
@@ -390,12 +443,16 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
     def _select_scenes(
         self, sample: Sample, proposals: ProposalsById, virtual_scenes: Sequence[str]
     ) -> Verdicts:
-        """Review by a blind choice: LLM_select(S_j | p_i) must not be s~_j (Eq. 7)."""
+        """Ask a reviewer which of several shuffled scenes each proposal fits.
+
+        The reviewer is not told which scene is the true one. A proposal fails if the reviewer picks
+        the true scene for it: then it describes that scene alone (Eq. 7).
+        """
         true_scene = sample.true_scene(self.settings.scene_chars)
         scenes = [true_scene, *virtual_scenes]
         # Always the same order for the same record, so that a run can be repeated.
         random.Random(f"{self.settings.seed}:{sample.target.id}").shuffle(scenes)
-        letters = [scene_letter(place) for place in range(len(scenes))]
+        letters = [scene_letter(position) for position in range(len(scenes))]
         true_letter = letters[scenes.index(true_scene)]
 
         answer = self.try_call(
@@ -413,7 +470,11 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
     def _judge_generality_as_printed(
         self, sample: Sample, proposals: ProposalsById, virtual_scenes: Sequence[str]
     ) -> Verdicts:
-        """Review by the prompt of Figure 11, which knows that scene A is the true one."""
+        """Ask a reviewer, who is told that scene A is the true one, which proposals are general.
+
+        This is the prompt that the paper prints (Figure 11). By its equation the reviewer does not
+        know the true scene, see `_select_scenes`.
+        """
         true_scene = sample.true_scene(self.settings.scene_chars)
         answer = self.try_call(
             self.judge_generality,
@@ -430,13 +491,15 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return clear_verdicts(verdicts, proposals)
 
     def adjust_experience(self, memory: ExperienceMemory) -> ExperienceMemory:
-        """Adjust by consensus: M_t, P = LLM_consensus(M_t', P) (Eq. 5, Figure 9).
+        """Let the model change the experience where several proposals of the pool agree.
 
-        An answer that stays unreadable changes nothing.
+        A change without enough supporting proposals is refused. An answer that stays unreadable
+        changes nothing (Eq. 5, Figure 9).
         """
         if not self.settings.consensus:
             return adopt_all_proposals(memory, self.settings)
-        # Nothing is asked of a pool that cannot support any change.
+
+        # A call is saved where even all proposals together could not support a change.
         if count_support(memory.pool, self.settings) < self.settings.needed:
             return memory
 
@@ -456,19 +519,23 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
 def _add_result(
     memory: ExperienceMemory, sample: Sample, result: PracticeResult
 ) -> Update[ExperienceMemory]:
-    """Return the memory with the proposals of a round: P <- P + {p_i that passed} (Eq. 4).
+    """Return the memory with the proposals of one sample in its pool, and with its counts.
 
-    A record of which practice came to nothing is a failed item, and is practised on again.
+    If practice on the record failed, the record is reported as a failed item. It is then practised
+    on again later, see `PracticeWriter.update_with_part`.
     """
     memory = memory.with_proposals(sample.round, result.proposals).with_counts(result.counts)
     if not result.is_inconclusive:
         return Update(memory)
-    record = Behavior.from_actions(sample.target.id, [sample.target])
-    return Update(memory, failed_items=(record,))
+    failed_record = Behavior.from_actions(sample.target.id, [sample.target])
+    return Update(memory, failed_items=(failed_record,))
 
 
 def _thinking_process(trial: dspy.Prediction) -> str:
-    """Return r_j: the explicit steps before a prediction; "" if the trial took none (Table 2)."""
+    """Return what the model wrote before its prediction, one step a line.
+
+    It is "" for the prompt that asks for a prediction alone (an ablation of Table 2).
+    """
     useful_patterns: list[str] = trial.get("useful_patterns") or []
     useful_alerts: list[str] = trial.get("useful_alerts") or []
     reasoning: str = trial.get("reasoning") or ""

@@ -16,8 +16,9 @@ from mempiler.programs.pramem.memory import COMMON_BIASES, Experience, Experienc
 from mempiler.programs.pramem.reader import BLOCKS
 from mempiler.programs.pramem.samples import draw_samples
 from mempiler.programs.pramem.settings import PracticeSettings
+from mempiler.programs.pramem.writer import PracticeWriter
 from mempiler.programs.writing import finalize_memory
-from mempiler.records import Query
+from mempiler.records import Behavior, Query
 from mempiler.signatures.pramem import AdjustExperience, Adjustment, ExperienceChange
 
 from .conftest import behavior, practice_script, section
@@ -141,6 +142,27 @@ def test_a_record_of_which_no_proposal_could_be_judged_is_tried_again(practised)
     memory = practised(verdicts("groundedness", "sensitive", ("perhaps", None, "missing")), rounds=1).memory
     assert memory.counts == {"malformed": 3}
     assert len(memory.failed_items) == 1
+
+
+@pytest.mark.parametrize(
+    ("failed_record", "shown_records"),
+    [
+        ("a19", ["a17", "a18"]),
+        ("a2", []),  # The memory has dropped it: all records that are left came later.
+    ],
+)
+def test_a_record_that_is_practised_on_again_is_shown_no_later_record(scripted, failed_record, shown_records):
+    practised_memory = memory(20).mark_practised(max_tokens=60)
+    assert [record.id for record in practised_memory.records] == ["a17", "a18", "a19", "a20"]
+    failed_item = Behavior.from_actions("failed", actions(1, start=number(failed_record)))
+    writer = PracticeWriter(PracticeSettings(practice_tokens=60))
+    lm = scripted(practice_script())
+    with dspy.context(lm=lm):
+        writer.update_with_part(practised_memory, failed_item)
+
+    (trial,) = [text for kind, text in lm.engine.prompts if kind == "useful_patterns"]
+    lines = section(trial, "recent_records").splitlines()
+    assert [line.split("]")[0].strip("[") for line in lines] == shown_records
 
 
 def test_generality_is_asked_of_what_is_grounded_alone_with_scenes_cut_to_their_length(practised):
