@@ -57,14 +57,8 @@ from ..tasks.answering import QuestionAnswering
 from ..threads import gather
 from ..writer import ExtractionFailed, Update, Writer
 from .evolution import Operators, evolve, evolve_without_rg
-from .extraction import (
-    GraphPath,
-    add_units,
-    extract_paths,
-    people_concerned,
-    split_into_segments,
-    synthesize,
-)
+from .extraction import extract_paths, people_concerned, split_into_segments, synthesize
+from .graph import GraphPath, add_units
 from .memory import USER, Evidence, GraphMemory, name_of_user, people_of
 from .retrieval import (
     BLOCKS,
