@@ -146,9 +146,10 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
             self.rewrite = predictor(RewriteConceptSummary)
 
     def extract(self, item: Item) -> list[PlacedUnit | ExtractionFailed]:
-        """Return the units of an item with their paths (algorithm 1, lines 7 to 12).
+        """Return the units of evidence in a session, with their paths in the graph.
 
-        All segments are read at once. A segment with nothing worth keeping has no unit.
+        The session is cut into segments, which are read at the same time. A segment gives a unit,
+        or says that it could not be read, or gives nothing (algorithm 1, lines 7 to 12).
         """
         segments = split_into_segments(item, self.settings.segment_turns)
         units = gather([partial(self._extract_unit, item, segment) for segment in segments])
@@ -160,14 +161,20 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         item: Item,
         extraction: list[PlacedUnit | ExtractionFailed],
     ) -> Update[GraphMemory]:
-        """Return the memory after one step t: the item's units come in, then due operators fire."""
+        """Return the memory with the units of a session, and then with the theories that are due.
+
+        Segments that could not be read are reported as the failed part of the session.
+        """
         failed_part = item.select_turns(_failed_turns(extraction))
         return Update(self._add_units(memory, item, extraction), failed_items=(failed_part,))
 
     def _add_units(
         self, memory: GraphMemory, item: Item, results: Sequence[PlacedUnit | ExtractionFailed]
     ) -> GraphMemory:
-        """Return the memory after one step, with the units that could be read."""
+        """Return the memory after a session, with the units of evidence that could be read.
+
+        Without a graph (`use_l1` off), the memory holds evidence alone.
+        """
         memory = memory.replace(step=memory.step + 1)
         if self.settings.merged_graph:
             people = dict.fromkeys((*memory.shared_by, *people_of(item)))
@@ -175,8 +182,8 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
 
         units = _number_units(memory, results)
         if not self.settings.use_l1:
-            evidence = {unit.id: unit for unit, _ in units}
-            return memory.replace(evidence={**memory.evidence, **evidence})
+            new_evidence = {unit.id: unit for unit, _ in units}
+            return memory.replace(evidence={**memory.evidence, **new_evidence})
 
         vectors = self._embed_names(memory, units)
         memory = add_units(memory, units, vectors, self.settings.merge_cosine)
@@ -188,7 +195,11 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
     def _extract_unit(
         self, item: Item, segment: Sequence[Turn]
     ) -> PlacedUnit | ExtractionFailed | None:
-        """Return the unit of a segment with its paths; see `synthesize` for other results."""
+        """Return the unit of evidence in a segment, with its paths in the graphs it concerns.
+
+        Everybody who speaks in the session has a graph. If the segment could not be read, or holds
+        nothing worth keeping, return what `synthesize` says.
+        """
         people = people_of(item)
         if self.settings.merged_graph:
             return self._extract_unit_of_shared_graph(item, segment, name_of_user(people))
@@ -197,6 +208,7 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         unit = synthesize(segment, item.time, self.call_predictor, users, people)
         if not isinstance(unit, Evidence):
             return unit
+        # Without a graph there are no paths.
         if not self.settings.use_l1:
             return unit, ()
 
@@ -210,19 +222,32 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
     def _extract_unit_of_shared_graph(
         self, item: Item, segment: Sequence[Turn], user: str
     ) -> PlacedUnit | ExtractionFailed | None:
-        """Do the same where people share one graph, whom prompts call `user`."""
+        """Return the unit of evidence in a segment, with its paths in the one graph of all people.
+
+        If the segment could not be read, or holds nothing worth keeping, return what `synthesize`
+        says.
+
+        Args:
+            item: The session.
+            segment: Some of its turns.
+            user: What prompts call the people who share the graph.
+        """
         unit = synthesize(segment, item.time, self.call_predictor, user)
         if not isinstance(unit, Evidence):
             return unit
         if not self.settings.use_l1:
             return unit, ()
+
         linked = self.settings.linked
         return unit, extract_paths(unit, self.call_predictor, user=user, linked=linked)
 
     def _embed_names(
         self, memory: GraphMemory, units: Sequence[PlacedUnit]
     ) -> dict[str, np.ndarray]:
-        """Embed in one call all names that may have to be compared: of nodes and of new paths."""
+        """Return the embeddings of all names in the graph and in the paths of new units.
+
+        Names are compared to find those that mean the same node. One call embeds them all.
+        """
         new_names: set[str] = set()
         for _, paths in units:
             for path in paths:
@@ -230,6 +255,7 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         if not new_names:
             return {}
 
+        # Sorted, since the order of a set differs from run to run.
         node_names = [node.name for node in memory.nodes.values()]
         names = list(dict.fromkeys([*node_names, *sorted(new_names)]))
         return dict(zip(names, self.embedder.embed(names), strict=True))
@@ -247,7 +273,7 @@ def _failed_turns(results: Sequence[PlacedUnit | ExtractionFailed]) -> set[str]:
 def _number_units(
     memory: GraphMemory, extraction: Sequence[PlacedUnit | ExtractionFailed]
 ) -> list[PlacedUnit]:
-    """Return the extracted units with the next free ids and the current step."""
+    """Return the units that could be read, with the next free ids and the step of the memory."""
     numbered_units: list[PlacedUnit] = []
     for result in extraction:
         if isinstance(result, ExtractionFailed):
@@ -284,7 +310,10 @@ class GraphReader(EntryReader[GraphMemory]):
         self.plan = predictor(PlanRetrieval)
 
     def fallback(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
-        """Return what the newest evidence says; without L0, theories."""
+        """Return the newest entries, for a question that `recall` finds nothing for.
+
+        Facts and conclusions come before theories.
+        """
         hits: list[Hit] = []
         for part in reversed(searched_parts(memory, self.settings.use_l0)):
             hits.extend(entry.hit() for entry in reversed(entries_of(part)))
@@ -298,10 +327,11 @@ class GraphReader(EntryReader[GraphMemory]):
         return with_edits(memory, edits)
 
     def recall(self, memory: GraphMemory, query: Query) -> Context:
-        """Return the context of section 3.4; empty, without a call, for an empty memory.
+        """Return what the memory says on a question, by keywords that a model plans (section 3.4).
 
-        `counts` holds what was recalled by kind, the `tokens` of the context and the LM `calls`.
+        `counts` of the context holds the number of hits by kind, its `tokens` and the LM `calls`.
         """
+        # An empty memory needs no plan.
         if not memory.evidence:
             return Context()
 
@@ -313,10 +343,10 @@ class GraphReader(EntryReader[GraphMemory]):
         return context.model_copy(update={"counts": {**context.counts, "calls": 1}})
 
     def _plan_keywords(self, query: Query) -> list[Keyword]:
-        """Ask for the keywords to look for (QueryStructuring, algorithm 1, line 33).
+        """Ask a model which keywords to look for in which layers of the memory.
 
-        A plan that stays unreadable, or that names no keyword, is replaced by the question as the
-        one keyword, for summaries.
+        If it names none, or gives no readable answer, summaries are looked for with the whole
+        question as the keyword (QueryStructuring; algorithm 1, line 33).
         """
         lines = [query.search_text]
         if query.options:
