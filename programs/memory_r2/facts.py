@@ -138,7 +138,7 @@ class FactDraft:
         self.outcomes[outcome] += 1
 
     def _insert(self, edit: Edit) -> Outcome:
-        """Add the fact of an edit; if it is there already, add only the turns that tell it again.
+        """Add a fact; if it is there already, only add the turns of the edit to its sources.
 
         An edit without content is refused.
         """

@@ -59,9 +59,12 @@ class SpeakerAnswering(QuestionAnswering):
         first_speaker = context.notes.get(FIRST_SPEAKER, "")
         first_hits = [hit for hit in context.hits if hit.speaker == first_speaker]
         other_hits = [hit for hit in context.hits if hit.speaker != first_speaker]
+
+        # Raw items that the question comes with stand at the end of all memories.
+        other_memories = with_items(_lines_by_session(other_hits), query.shown_items)
         return {
             "first_speaker_memories": _lines_by_session(first_hits),
-            "second_speaker_memories": with_items(_lines_by_session(other_hits), query.shown_items),
+            "second_speaker_memories": other_memories,
             "question": query.dated_text,
         }
 

@@ -223,7 +223,7 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
     ) -> Update[FactMemory]:
         """Return the memory with a session in it, and the parts that could not be written."""
         parts = self._split(item)
-        # Without `needs_extraction` nothing was extracted beforehand.
+        # In the ablation with a single agent nothing is extracted beforehand.
         if extraction is None:
             extraction = self._extract_parts(parts)
         return self._write_parts(memory, parts, extraction)
@@ -330,7 +330,7 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
         earlier_facts: list[Fact],
         vectors: FactVectors,
     ) -> FactMemory | None:
-        """Ask for operations on the memory because of the facts of one part, and apply them.
+        """Ask a model what the facts of one part change in the memory, and apply its operations.
 
         Args:
             memory: The memory after the parts before.

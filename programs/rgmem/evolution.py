@@ -37,8 +37,8 @@ def evolve(
 ) -> GraphMemory:
     """Return the memory with new theories wherever enough new evidence has come together.
 
-    First event edges get theories, then concepts, then the concepts above these. This is one
-    renormalization step (Eq. 3; algorithm 1, lines 16 to 29).
+    A theory is a summary. Those of event edges are renewed first, then those of concepts, then
+    those of the concepts above (one renormalization step: Eq. 3; algorithm 1, lines 16 to 29).
 
     Args:
         memory: A memory that already holds the new evidence of the step.
@@ -52,7 +52,11 @@ def evolve(
 
 
 def _infer_relations(memory: GraphMemory, operators: Operators, theta_inf: int) -> GraphMemory:
-    """Renew the theories of the event edges with enough new mentions (R_K1, lines 17 to 20)."""
+    """Renew the theories (summaries) of the event edges that have enough new mentions.
+
+    `count` is the number of mentions since the last theory. The edges do not depend on one another,
+    so the model is asked about all of them at the same time (R_K1, lines 17 to 20).
+    """
     due = [relation for relation in memory.relations.values() if relation.count >= theta_inf]
     theories = gather([partial(operators.infer_relation, memory, relation) for relation in due])
     for relation, theory in zip(due, theories, strict=True):
@@ -63,9 +67,10 @@ def _infer_relations(memory: GraphMemory, operators: Operators, theta_inf: int) 
 
 
 def _abstract_concepts(memory: GraphMemory, operators: Operators, theta_sum: int) -> GraphMemory:
-    """Renew the theories of the concepts with a high enough score (R_K2, lines 21 to 25).
+    """Renew the theories (summaries) of the concepts that have enough new evidence.
 
-    The concepts above them become dirty: their theories have to be renewed as well.
+    Evidence is counted in `score`. The concepts above become dirty: their theories have to be
+    renewed as well (R_K2, lines 21 to 25).
     """
     concepts = [node for node in memory.nodes.values() if node.tier == "abstract"]
     due = [concept for concept in concepts if concept.score >= theta_sum]
@@ -79,9 +84,10 @@ def _abstract_concepts(memory: GraphMemory, operators: Operators, theta_sum: int
 
 
 def _integrate_concepts(memory: GraphMemory, operators: Operators) -> GraphMemory:
-    """Renew the theories of dirty concepts from the concepts below them (R_K3, lines 26 to 29).
+    """Renew the theories (summaries) of dirty concepts from the theories of their children.
 
-    A concept is dirty if a theory below it has changed. Children come before their parents.
+    A concept is dirty if a theory below it has changed. Children come before their parents (R_K3,
+    lines 26 to 29).
     """
     for level in dirty_levels(memory):
         # A new theory makes the parents of its concept dirty, and they stand in a later level. So
@@ -103,7 +109,7 @@ def evolve_without_rg(memory: GraphMemory, operators: Operators) -> GraphMemory:
     This is the paper's ablation without operators ("w/o RG", Tables 3 and 4): no thresholds, no
     theories of edges, and no summaries of summaries.
     """
-    # Only concepts have `fresh`, the new evidence.
+    # `fresh`: evidence that is not in the summary yet. Only concepts have any.
     due = [node for node in memory.nodes.values() if node.fresh]
     theories = gather([partial(operators.rewrite_summary, memory, concept) for concept in due])
     for concept, theory in zip(due, theories, strict=True):
@@ -135,7 +141,8 @@ class Operators:
         previous = relation.theory or _NO_THEORY
         fresh_ids = [mention.evidence for mention in relation.fresh]
 
-        # All conclusions are shown, whatever their relevance: only R_K2 selects among them.
+        # All conclusions are shown, also those of low relevance: only for the theory of a concept
+        # are they selected.
         conclusions = linked_conclusions(memory, relation.fresh, source.person)
         new_evidence = _conclusion_lines(memory, conclusions)
         new_evidence.extend(_raw_event_lines(memory, relation, fresh_ids))
@@ -284,7 +291,7 @@ def _make_theory(
 
 
 def _statements(texts: Sequence[str | None]) -> list[str]:
-    """Return the different lines of a model's outputs, without bullets and other prefixes."""
+    """Return the lines of a model's outputs, each once, without bullets and other prefixes."""
     statements: list[str] = []
     for text in texts:
         # A model may answer null for an output.
@@ -299,11 +306,11 @@ def _statements(texts: Sequence[str | None]) -> list[str]:
 
 
 def project(memory: GraphMemory, node: Node) -> list[str]:
-    """Select what is new to a concept, as lines of a prompt: new theories of edges, then evidence.
+    """Select from what is new to a concept the lines of a prompt that renews its theory.
 
-    A unit of evidence is left out if one of these theories rests on it already. If a unit has
-    conclusions of high relevance, its other conclusions are left out. This is the projection P
-    (Eq. 7 and 9).
+    First come new theories of the event edges below the concept, then new units of evidence that
+    none of these theories rests on. If a unit has conclusions of high relevance, its other
+    conclusions are left out (projection P, Eq. 7 and 9).
     """
     theory_lines: list[str] = []
     covered_ids: set[str] = set()
@@ -376,10 +383,10 @@ def _inference_parts(theory: Theory) -> list[str]:
 def linked_conclusions(
     memory: GraphMemory, mentions: Iterable[Mention], person: str
 ) -> dict[str, tuple[Conclusion, ...]]:
-    """Return the conclusions that some mentions of event edges are about.
+    """Return the conclusions that mentions on event edges point to.
 
-    A mention points to some conclusions of one unit of evidence. If its `conclusions` are None, it
-    is about all that concern the person.
+    A mention is what one unit of evidence says on an edge. It points to some conclusions of the
+    unit; if its `conclusions` are None, to all that concern the person.
 
     Args:
         memory: The memory with the units.
@@ -409,8 +416,8 @@ def _conclusions_below(
 ) -> dict[str, tuple[Conclusion, ...]]:
     """Return the conclusions of some units of evidence that concern a concept, by unit.
 
-    Those are the conclusions that mentions on the event edges below the concept are about. A unit
-    without such a mention gives all its conclusions about the person.
+    Those are the conclusions that the units' mentions on event edges below the concept point to. A
+    unit without such a mention gives all its conclusions about the person.
     """
     mentions_by_unit: dict[str, list[Mention]] = {evidence_id: [] for evidence_id in evidence_ids}
     for relation in _relations_below(memory, node):
@@ -423,7 +430,7 @@ def _conclusions_below(
         if unit_mentions:
             mentions.extend(unit_mentions)
         else:
-            # A mention with no `conclusions` (None) is about all that concern the person.
+            # Without `conclusions`, a mention points to all that concern the person.
             mentions.append(Mention(evidence=evidence_id, label=""))
     return linked_conclusions(memory, mentions, node.person)
 

@@ -63,7 +63,7 @@ def synthesize(
 
     Returns:
         A unit of evidence, which gets its id and step when it enters a memory. None if nothing is
-        worth keeping; the turns that are lost if no usable answer came.
+        worth keeping; an `ExtractionFailed` with all turns if no usable answer came.
     """
     turn_ids = tuple(turn.id for turn in turns)
     dialogue = "\n".join(turn.line(time) for turn in turns)
@@ -174,7 +174,7 @@ def extract_paths(
         call_predictor: Calls one of the writer's predictors by its name.
         person: Whose graph it is.
         user: What the prompts call the person, if that is not the name.
-        linked: Whether an edge takes the conclusions that its label names. Without it, and where no
+        linked: Whether an edge takes only the conclusions that its label names. If not, or if no
             label names any, an edge takes all that are about the person.
 
     Returns:
@@ -228,11 +228,15 @@ def _label_paths(
     """
     person = paths[0].person
     segments_by_path = _path_segments(paths, user)
+    all_segments: list[PathSegment] = []
+    for segments in segments_by_path:
+        all_segments.extend(segments)
+
     answer = call_predictor(
         "label",
         user=user,
         fragment=format_numbered_fragment(unit, person),
-        segments=[segment for segments in segments_by_path for segment in segments],
+        segments=all_segments,
     )
     labels: dict[str, _EdgeLabel] = {}
     if answer is not None:
@@ -284,11 +288,12 @@ def _with_labels(path: GraphPath, edge_labels: Sequence[_EdgeLabel], uses_links:
 
 
 def _path_segments(paths: Sequence[GraphPath], user: str) -> list[list[PathSegment]]:
-    """Return for each path its edges to events, in the form that a model is shown to label them.
+    """Return the edges that a model is to label: for each path, those that lead to its events.
 
     Their ids s1, s2, ... run on through all paths. An edge that two paths share has two ids.
     """
-    # Several users who share a graph are called "Ann and Bob (they share ...)": without the remark.
+    # Several users who share a graph are called "Ann and Bob (they share ...)". The remark in
+    # brackets is left out.
     root_name = user.partition(" (")[0]
     segments_by_path: list[list[PathSegment]] = []
     segment_count = 0
@@ -348,9 +353,9 @@ def format_fragment(unit: Evidence, person: str = USER) -> str:
 
 
 def format_numbered_fragment(unit: Evidence, person: str) -> str:
-    """Return a unit as a prompt shows it whose answer names conclusions: with their ids.
+    """Return a unit as prompts show it: the fact, then a person's conclusions with ids c1, c2, ...
 
-    The fact comes first, then the conclusions about a person with their ids c1, c2, ...
+    The ids let a model's answer refer to conclusions.
     """
     lines = _fact_lines(unit)
     for position in unit.conclusions_about(person):

@@ -299,7 +299,8 @@ class _GraphDraft:
         if node_id is None:
             node_id = self._add_node(person, name, tier)
 
-        # An event was the last of its path so far, and now another event follows it.
+        # An event that was the last of its paths so far is no single instance any more if another
+        # event follows it now.
         node = self.nodes[node_id]
         if node.tier == "instance" and tier == "general":
             self.nodes[node_id] = node.replace(tier="general")

@@ -261,10 +261,10 @@ class GraphMemory(Memory):
         return tuple(edge.parent for edge in self.classes if edge.child == node_id)
 
     def relations_below(self) -> dict[str, tuple[str, ...]]:
-        """Return the ids of the event edges below each concept that has any, by concept.
+        """Return the ids of the event edges below concepts, by the id of the concept.
 
-        These are the edges from the concept to events, and those from such events to further events
-        (N(v) of Eq. 7).
+        These are the edges from the concept to events, and those from such events to further
+        events. Concepts without event edges are left out (N(v) of Eq. 7).
         """
         outgoing: dict[str, list[Relation]] = {}
         for relation in self.relations.values():

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import dspy
 import numpy as np
@@ -71,8 +71,12 @@ from .retrieval import (
     with_edits,
 )
 
-PlacedUnit = tuple[Evidence, tuple[GraphPath, ...]]
-"""A unit of evidence, and its paths in the graphs of the people it concerns."""
+
+class PlacedUnit(NamedTuple):
+    """A unit of evidence, and its paths in the graphs of the people it concerns."""
+
+    unit: Evidence
+    paths: tuple[GraphPath, ...] = ()
 
 
 class GraphSettings(Settings):
@@ -161,10 +165,11 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         item: Item,
         extraction: list[PlacedUnit | ExtractionFailed],
     ) -> Update[GraphMemory]:
-        """Return the memory with the units of a session, and then with the theories that are due.
+        """Return the memory with the evidence of a session and with the theories renewed by it.
 
-        Segments that could not be read are reported as the failed part of the session.
+        The turns of segments that could not be read are reported as a failed part of the session.
         """
+        # Without failed turns this part is empty, and counts as nothing.
         failed_part = item.select_turns(_failed_turns(extraction))
         return Update(self._add_units(memory, item, extraction), failed_items=(failed_part,))
 
@@ -210,14 +215,17 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
             return unit
         # Without a graph there are no paths.
         if not self.settings.use_l1:
-            return unit, ()
+            return PlacedUnit(unit)
 
+        # The calls for several people run at the same time.
         calls: list[Callable[[], tuple[GraphPath, ...]]] = []
         linked = self.settings.linked
         for person in people_concerned(unit, people or [USER]):
             calls.append(partial(extract_paths, unit, self.call_predictor, person, linked=linked))
-        paths_by_person = gather(calls)
-        return unit, tuple(path for paths in paths_by_person for path in paths)
+        all_paths: list[GraphPath] = []
+        for paths_of_person in gather(calls):
+            all_paths.extend(paths_of_person)
+        return PlacedUnit(unit, tuple(all_paths))
 
     def _extract_unit_of_shared_graph(
         self, item: Item, segment: Sequence[Turn], user: str
@@ -236,10 +244,11 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         if not isinstance(unit, Evidence):
             return unit
         if not self.settings.use_l1:
-            return unit, ()
+            return PlacedUnit(unit)
 
         linked = self.settings.linked
-        return unit, extract_paths(unit, self.call_predictor, user=user, linked=linked)
+        paths = extract_paths(unit, self.call_predictor, user=user, linked=linked)
+        return PlacedUnit(unit, paths)
 
     def _embed_names(
         self, memory: GraphMemory, units: Sequence[PlacedUnit]
@@ -281,7 +290,7 @@ def _number_units(
         unit, paths = result
         number = len(memory.evidence) + len(numbered_units) + 1
         numbered_unit = unit.replace(id=f"e{number}", step=memory.step)
-        numbered_units.append((numbered_unit, paths))
+        numbered_units.append(PlacedUnit(numbered_unit, paths))
     return numbered_units
 
 
@@ -310,7 +319,7 @@ class GraphReader(EntryReader[GraphMemory]):
         self.plan = predictor(PlanRetrieval)
 
     def fallback(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
-        """Return the newest entries, for a question that `recall` finds nothing for.
+        """Return the newest entries, which are shown where `recall` finds nothing.
 
         Facts and conclusions come before theories.
         """
@@ -340,6 +349,7 @@ class GraphReader(EntryReader[GraphMemory]):
         context = recall_scales(
             memory, self.indexes, names, self.settings, query.search_text, keywords
         )
+        # The one call is the plan.
         return context.model_copy(update={"counts": {**context.counts, "calls": 1}})
 
     def _plan_keywords(self, query: Query) -> list[Keyword]:

@@ -413,18 +413,15 @@ def name_entries(memory: GraphMemory) -> list[Entry]:
     relations_at = _relations_at_nodes(memory)
     entries: list[Entry] = []
     for node in memory.nodes.values():
-        is_concept = node.tier in ("user", "abstract")
-        if is_concept:
+        if node.tier in ("user", "abstract"):
+            kind = "concept"
             relation_ids = relations_below.get(node.id, ())
         else:
+            kind = "event"
             relation_ids = relations_at.get(node.id, ())
         layers = _layers_of(memory, node, relation_ids)
         if layers:
-            tags = {
-                "kind": "concept" if is_concept else "event",
-                "has": " ".join(layers),
-                "person": node.person,
-            }
+            tags = {"kind": kind, "has": " ".join(layers), "person": node.person}
             entries.append(Entry(id=node.id, text=node.name, tags=tags))
     return entries
 
