@@ -92,10 +92,10 @@ def add_units(
     vectors: Mapping[str, np.ndarray] | None = None,
     min_cosine: float = 0.85,
 ) -> GraphMemory:
-    """Return the memory with further units (algorithm 1, lines 10, 13 and 14).
+    """Return the memory with further units of evidence, and with their paths in its graph.
 
     The units come in one by one; several at once give the same memory. A path whose base is no base
-    concept is left out, and so is one without an event.
+    concept is left out, and so is one without an event (algorithm 1, lines 10, 13 and 14).
 
     Two names are one node in two cases. Their stems without function words are the same ("Running",
     "to run"), or the cosine of their embeddings reaches the threshold and they hold the same
@@ -196,6 +196,7 @@ class _GraphDraft:
         # The first event hangs on the lowest concept, and each further event on the one before it.
         source_id = lowest_concept_id
         for number, step in enumerate(steps, 1):
+            # The last event of a path is an instance, such as one race; events above it are kinds.
             tier: Tier = "instance" if number == len(steps) else "general"
             event_id = self._find_or_add_node(path.person, step.event, tier)
             # Successive names that mean the same event need no edge between them.
@@ -400,6 +401,7 @@ class _GraphDraft:
             self.relations[relation.id] = relation.replace(mentions=mentions)
             return
 
+        # Where the model gave no label, the fact of the unit says what happened.
         label = one_line(step.label) or unit.fact
         new_mention = Mention(evidence=unit.id, label=label, conclusions=step.conclusions)
         # `count` says how many mentions are new since the theory of the edge was written.
@@ -433,9 +435,10 @@ def _union_of_conclusions(
 
 
 def stems_of(name: str) -> Stems:
-    """Return the stems of a name's words, without case, punctuation and function words.
+    """Return the stems of a name's words, by which names are compared.
 
-    A name of function words alone keeps them.
+    Case, punctuation and function words do not count, so "Running" and "to run" are equal. A name
+    of function words alone, such as "the", keeps its words.
     """
     stems = tuple(tokens(name))
     if not stems:

@@ -288,8 +288,7 @@ class _GraphSearch:
     def _relations_of(self, node: Node) -> list[Relation]:
         """Return the event edges at a node.
 
-        For a concept these are the edges below it, also below its events; for an event, those that
-        begin or end at it.
+        For a concept these are all edges below it; for an event, those that begin or end at it.
         """
         relations = self._memory.relations
         if node.tier == "abstract":
@@ -575,9 +574,11 @@ def _history_hits(
     labels: list[_EdgeLabel] = []
     for relation in relations:
         for mention in relation.mentions:
-            # Empty labels are left out: those that the user has hidden, for example.
             is_fact = mention.label == memory.evidence[mention.evidence].fact
-            if mention.label and (shows_facts or not is_fact):
+            if is_fact and not shows_facts:
+                continue
+            # A label that the user has hidden is empty.
+            if mention.label:
                 labels.append(_EdgeLabel(relation, mention, unit_numbers[mention.evidence]))
 
     newest_first = sorted(labels, key=attrgetter("unit_number"), reverse=True)
@@ -598,7 +599,7 @@ def _label_hit(memory: GraphMemory, label: _EdgeLabel, score: float) -> Hit:
 
 
 def with_edits(memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
-    """Return the memory as its user left it: with entries reworded or hidden.
+    """Return the memory as the user edited it: with some entries reworded or hidden.
 
     A hidden fact or conclusion loses its words, but its unit of evidence stays, since nodes and
     theories refer to it. A hidden theory is removed.
@@ -623,7 +624,7 @@ def with_edits(memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
 
 
 def _edit_node(memory: GraphMemory, node: Node, edits: EntryEdits) -> Node:
-    """Return a node with the theory that the user left of it; the same node without edits."""
+    """Return a node with its theory as the user edited it; the same node without edits."""
     theory = _edit_theory(memory, node, edits)
     if theory is node.theory:
         return node
@@ -650,7 +651,7 @@ def _hide_labels(
 
 
 def _edit_unit(unit: Evidence, edits: EntryEdits) -> Evidence:
-    """Return a unit of evidence with the words that the user left of its fact and conclusions.
+    """Return a unit of evidence with its fact and conclusions as the user edited them.
 
     Without edits, return the same object.
     """
@@ -669,7 +670,7 @@ def _edit_unit(unit: Evidence, edits: EntryEdits) -> Evidence:
 
 
 def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits) -> Theory | None:
-    """Return what the user left of the theory of a node or an edge; None if nothing.
+    """Return the theory of a node or an edge as the user edited it; None if it is hidden.
 
     A theory that the user reworded has a single part. Without edits, return the same object.
     """
