@@ -70,7 +70,7 @@ class StoredFact(MemoryPart):
         return Wording(self.speaker, self.content)
 
     def entry(self) -> Entry:
-        """Return the fact as it is searched and shown."""
+        """Return the fact in the form in which it is searched and shown."""
         return Entry(
             id=self.id,
             text=self.content,
@@ -125,7 +125,7 @@ class FactDraft:
         self._session_time = session_time
 
     def apply_edit(self, edit: Edit) -> None:
-        """Apply one edit, and count its outcome."""
+        """Apply one edit to the facts, and count what became of it in `outcomes`."""
         outcome: Outcome
         if edit.op == "INSERT":
             outcome = self._insert(edit)
@@ -138,6 +138,10 @@ class FactDraft:
         self.outcomes[outcome] += 1
 
     def _insert(self, edit: Edit) -> Outcome:
+        """Add a fact; if it is there already, only add the turns of the edit to its sources.
+
+        An edit without content is refused.
+        """
         content = one_line(edit.content)
         if not content:
             return "refused"
@@ -145,7 +149,8 @@ class FactDraft:
         wording = Wording(edit.speaker, content)
         position = self._position_of_duplicate(wording)
         if position is None:
-            self._append_fact(wording, _distinct(edit.sources), self._session_time)
+            sources = _distinct(edit.sources)
+            self._append_fact(wording, sources, self._session_time)
             return "inserted"
 
         duplicate = self.facts[position]
@@ -154,6 +159,10 @@ class FactDraft:
         return "merged"
 
     def _update(self, edit: Edit) -> Outcome:
+        """Give a fact a new wording and further turns, and keep its earlier wordings.
+
+        An edit without content, or of a fact that the manager was not shown, is refused.
+        """
         position = self._target_position(edit)
         content = one_line(edit.content)
         if position is None or not content:
@@ -161,18 +170,18 @@ class FactDraft:
 
         fact = self.facts[position]
         sources = _distinct((*fact.sources, *edit.sources))
+        # What a user amended is stored under the id of the fact and would hide the new wording. So
+        # that wording becomes a new fact, with a new id.
         if not is_as_written(fact, StoredFact.entry):
-            # The amendment holds for the id, so the new wording needs an id of its own.
             self._remove_fact(position)
             self._append_fact(Wording(fact.speaker, content), sources, fact.time)
             return "updated"
 
-        earlier = fact.earlier
+        earlier_wordings = fact.earlier
         if content != fact.content:
-            earlier = (*earlier, fact.content)[-MAX_EARLIER_WORDINGS:]
-        self._replace_fact(
-            position, fact.replace(sources=sources, content=content, earlier=earlier)
-        )
+            earlier_wordings = (*earlier_wordings, fact.content)[-MAX_EARLIER_WORDINGS:]
+        updated_fact = fact.replace(sources=sources, content=content, earlier=earlier_wordings)
+        self._replace_fact(position, updated_fact)
         return "updated"
 
     def _delete(self, edit: Edit) -> Outcome:
@@ -183,29 +192,35 @@ class FactDraft:
         return "deleted"
 
     def _target_position(self, edit: Edit) -> int | None:
-        """Return where the fact is that an edit names; None if the manager may not change it."""
+        """Return the position of the fact that an edit names.
+
+        None is returned if there is no such fact, or if the manager was not shown it.
+        """
         if edit.memory_id is None or edit.memory_id not in self._shown_ids:
             return None
         return _position_of(self.facts, edit.memory_id)
 
     def _position_of_duplicate(self, wording: Wording) -> int | None:
-        """Return where the oldest fact is that says the same and that no user amended."""
+        """Return the position of the oldest fact with this wording that no user amended.
+
+        None is returned if there is no such fact.
+        """
+        # The index also knows wordings that a fact had before an update.
         candidate_ids = self.ids_by_wording.get(wording, ())
         for position in positions_of(self.facts, candidate_ids):
             fact = self.facts[position]
-            # An update may have changed what the fact says.
-            says_the_same = fact.content == wording.content
-            if says_the_same and is_as_written(fact, StoredFact.entry):
+            has_wording_now = fact.content == wording.content
+            if has_wording_now and is_as_written(fact, StoredFact.entry):
                 return position
         return None
 
     def _append_fact(
         self, wording: Wording, sources: tuple[str, ...], first_time: datetime | None
     ) -> None:
-        """Add a fact with the next id.
+        """Add a fact with the next free id.
 
         Args:
-            wording: Who says what.
+            wording: What the fact says of whom.
             sources: Ids of the turns that it rests on.
             first_time: Date of the session that mentioned it first.
         """
@@ -233,7 +248,7 @@ class FactDraft:
         self.removed.append(self.facts.pop(position))
 
     def _add_wording(self, fact: StoredFact) -> None:
-        """Note that a fact says what it says now."""
+        """Enter a fact with its present wording into the index of wordings."""
         wording = fact.wording
         known_ids = self.ids_by_wording.get(wording, ())
         fact_ids = _distinct((*known_ids, fact.id))
@@ -241,7 +256,7 @@ class FactDraft:
 
 
 def index_by_wording(facts: Iterable[StoredFact]) -> FactIdsByWording:
-    """Return the ids of facts by what they say now."""
+    """Return an index of facts: for each wording, the ids of the facts that have it now."""
     ids_by_wording: dict[Wording, tuple[str, ...]] = {}
     for fact in facts:
         wording = fact.wording
@@ -251,7 +266,14 @@ def index_by_wording(facts: Iterable[StoredFact]) -> FactIdsByWording:
 
 
 def positions_of(facts: Sequence[StoredFact], ids: Iterable[str]) -> list[int]:
-    """Return the positions of the facts with some ids, in ascending order."""
+    """Return the positions of the facts with some ids, in ascending order.
+
+    Ids that no fact has are left out.
+
+    Args:
+        facts: The facts, in the order of the numbers in their ids.
+        ids: Ids in any order.
+    """
     positions: set[int] = set()
     for fact_id in ids:
         position = _position_of(facts, fact_id)
@@ -262,7 +284,7 @@ def positions_of(facts: Sequence[StoredFact], ids: Iterable[str]) -> list[int]:
 
 def _position_of(facts: Sequence[StoredFact], fact_id: str) -> int | None:
     """Return the position of the fact with an id; None if there is none."""
-    # Facts stand in the order of their numbers.
+    # Facts stand in the order of the numbers in their ids, so that a binary search finds them.
     position = bisect_left(facts, _number_in(fact_id), key=_number_of)
     if position < len(facts) and facts[position].id == fact_id:
         return position

@@ -74,7 +74,7 @@ class FactMemory(Memory[StoredFact]):
         shown_ids: Collection[str] = (),
         time: datetime | None = None,
     ) -> FactMemory:
-        """Return the memory after some edits.
+        """Return a memory with some edits applied, one after another; outcomes are counted.
 
         An INSERT of a fact that is there already, in the same letters and of the same speaker,
         merges its sources. An UPDATE unites sources and keeps the date of the first mention. An
@@ -95,6 +95,7 @@ class FactMemory(Memory[StoredFact]):
             issued=draft.issued,
             counts=dict(Counter(self.counts) + draft.outcomes),
         )
+        # The draft updated the index along with the facts, so it need not be made again.
         edited._wording_index = WordingIndex(edited.facts, draft.ids_by_wording)
         return edited
 
@@ -103,7 +104,8 @@ class FactMemory(Memory[StoredFact]):
         return [self.facts[position] for position in positions_of(self.facts, ids)]
 
     def _ids_by_wording(self) -> FactIdsByWording:
-        # A copy with other facts, such as `replace` returns, still has the index of these.
+        """Return the index of the facts by their wordings; make it if it is missing."""
+        # A copy with other facts, such as `replace` returns, still has the index of the old facts.
         if self._wording_index.facts is not self.facts:
             self._wording_index = WordingIndex(self.facts)
         return self._wording_index.ids

@@ -29,15 +29,20 @@ class FactReader(EntryReader[FactMemory]):
     """Recall the `k` nearest memories of the first speaker, and as many of everybody else."""
 
     def recall(self, memory: FactMemory, query: Query) -> Context:
-        """Return the nearest memories of both sides, best first."""
+        """Return the memories nearest to a question, of both sides of the conversation, best first.
+
+        One side is the first speaker, the other one everybody else. Each gives up to `k` memories.
+        """
         first_speaker = _first_speaker(memory, query)
         first_hits = self._search_side(memory, query, SpeakerIs(first_speaker))
         other_hits = self._search_side(memory, query, SpeakerIs(first_speaker, same=False))
 
         hits = sorted([*first_hits, *other_hits], key=attrgetter("score"), reverse=True)
+        # The answer prompt shows both sides apart, so it must know who the first speaker is.
         return Context(hits=tuple(hits), notes={FIRST_SPEAKER: first_speaker})
 
     def _search_side(self, memory: FactMemory, query: Query, side: SpeakerIs) -> list[Hit]:
+        """Return the memories nearest to a question among those of one side."""
         hits_per_query = self.indexes.search(
             memory, [query.search_text], self.k, self.min_score, side
         )
@@ -50,18 +55,25 @@ class SpeakerAnswering(QuestionAnswering):
     prompt = AnswerFromMemories
 
     def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
+        """Return the inputs of the answer prompt: the memories of both sides, and the question."""
         first_speaker = context.notes.get(FIRST_SPEAKER, "")
         first_hits = [hit for hit in context.hits if hit.speaker == first_speaker]
         other_hits = [hit for hit in context.hits if hit.speaker != first_speaker]
+
+        # Raw items that the question comes with stand at the end of all memories.
+        other_memories = with_items(_lines_by_session(other_hits), query.shown_items)
         return {
             "first_speaker_memories": _lines_by_session(first_hits),
-            "second_speaker_memories": with_items(_lines_by_session(other_hits), query.shown_items),
+            "second_speaker_memories": other_memories,
             "question": query.dated_text,
         }
 
 
 def _first_speaker(memory: FactMemory, query: Query) -> str:
-    """Return who speaks first in the history, or else whom the oldest fact is about."""
+    """Return who speaks first in the history.
+
+    If the query does not say who speaks, that is whom the oldest fact is about; "" without facts.
+    """
     if query.speakers:
         return query.speakers[0]
     if memory.facts:

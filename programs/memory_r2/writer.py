@@ -139,6 +139,10 @@ class SessionPart:
         """The ids of the turns."""
         return {turn.id for turn in self.turns}
 
+    def as_item(self) -> Item:
+        """Return the session with the turns of this part alone."""
+        return self.item.select_turns(self.turn_ids)
+
     def turns_as_facts(self) -> list[Fact]:
         """Return a fact for each turn that says what the turn says."""
         return [
@@ -146,10 +150,10 @@ class SessionPart:
         ]
 
     def with_known_turn(self, fact: Fact) -> Fact:
-        """Return the fact with the id of a turn of this part.
+        """Return a fact that names a turn of this part; models shorten ids or make them up.
 
-        Models shorten ids or make them up. Such a fact is taken from the first turn of the person
-        it is about, or else from the first turn.
+        A fact with an unknown id gets that of the first turn of the person whom it is about, or
+        else that of the first turn.
         """
         if fact.turn_id in self.turn_ids:
             return fact
@@ -191,18 +195,23 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
             self._show_examples()
 
     def _show_examples(self) -> None:
-        """Give the predictors worked examples as their first demos."""
+        """Let the prompts begin with worked examples.
+
+        A predictor shows its `demos` before the input.
+        """
         if self.settings.single_agent:
             self.edit.demos = editing_examples()
         elif self.settings.earlier:
             self.extract_facts.demos = extraction_examples()
             self.manage.demos = management_examples()
         else:
+            # These prompts show no earlier parts of the session, so their examples do not either.
             self.extract_facts.demos = without_context(extraction_examples())
             self.manage.demos = without_context(management_examples())
 
     @property
     def needs_extraction(self) -> bool:
+        """Whether a model extracts facts; a single agent reads the turns themselves."""
         return not self.settings.single_agent
 
     def extract(self, item: Item) -> list[FactsOfPart]:
@@ -212,38 +221,50 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
     def update(
         self, memory: FactMemory, item: Item, extraction: list[FactsOfPart] | None
     ) -> Update[FactMemory]:
+        """Return the memory with a session in it, and the parts that could not be written."""
         parts = self._split(item)
+        # In the ablation with a single agent nothing is extracted beforehand.
         if extraction is None:
             extraction = self._extract_parts(parts)
         return self._write_parts(memory, parts, extraction)
 
     def update_with_part(self, memory: FactMemory, part: Item) -> Update[FactMemory]:
-        """Return a new memory with a part of an item in it, which is not split again."""
+        """Return the memory with a part of a session in it.
+
+        A session that could not be written is tried again in such parts; none is split further.
+        """
         parts = [SessionPart(item=part, earlier_turns=(), turns=part.spoken)]
         return self._write_parts(memory, parts, self._extract_parts(parts))
 
     def _split(self, item: Item) -> list[SessionPart]:
-        """Split a session into `parts` parts, or into parts of `chunk_turns` turns."""
+        """Split a session into at most `parts` parts, or into parts of `chunk_turns` turns."""
         turns = item.spoken
         length = self.settings.chunk_turns
         if length is None:
-            # Rounded up, as the released code does: 5 turns become parts of 2, 2 and 1.
+            # Rounded up, as the released code does: 5 turns in 4 parts become 2, 2 and 1.
             length = max(1, math.ceil(len(turns) / self.settings.parts))
 
         parts: list[SessionPart] = []
         for start in range(0, len(turns), length):
-            part = SessionPart(item, turns[:start], turns[start : start + length])
+            part = SessionPart(
+                item, earlier_turns=turns[:start], turns=turns[start : start + length]
+            )
             parts.append(part)
         return parts
 
     def _extract_parts(self, parts: Sequence[SessionPart]) -> list[FactsOfPart]:
+        """Return the facts of each part; all parts are read at the same time."""
         return gather([partial(self._extract_part, part) for part in parts])
 
     def _extract_part(self, part: SessionPart) -> FactsOfPart:
-        """Return the facts of one part; the fact extractor of the paper."""
+        """Ask a model for the facts in one part of a session; None if its answer is unreadable.
+
+        The single agent of the ablation reads the turns themselves: they stand in for facts.
+        """
         if self.settings.single_agent:
             return part.turns_as_facts()
 
+        # `earlier`: whether prompts also show the parts of the session before this one.
         if self.settings.earlier:
             answer = self.try_call(
                 self.extract_facts, earlier=part.earlier_dialogue, dialogue=part.dialogue
@@ -260,27 +281,36 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
         parts: Sequence[SessionPart],
         extraction: Sequence[FactsOfPart],
     ) -> Update[FactMemory]:
-        """Return the memory after the facts of all parts, in their order.
+        """Write the parts of a session into the memory, one after another.
 
-        A part whose facts could not be extracted or managed has failed.
+        Args:
+            memory: The memory before the session.
+            parts: The parts, in their order.
+            extraction: The facts of each part; None where they could not be extracted.
+
+        Returns:
+            The new memory, with the parts that failed: no answer of the extractor or of the memory
+            manager could be read.
         """
         vectors = self._embed_facts(extraction)
         earlier_facts: list[Fact] = []
         failed_parts: list[Item] = []
         for part, facts in zip(parts, extraction, strict=True):
-            edited = None
-            if facts is not None:
-                edited = self._write_part(memory, part, facts, earlier_facts, vectors)
-                # A new list each time: recorders keep the one that the manager was shown.
-                earlier_facts = [*earlier_facts, *facts]
-            if edited is None:
-                failed_parts.append(part.item.select_turns(part.turn_ids))
+            if facts is None:
+                failed_parts.append(part.as_item())
+                continue
+
+            memory_with_part = self._write_part(memory, part, facts, earlier_facts, vectors)
+            if memory_with_part is None:
+                failed_parts.append(part.as_item())
             else:
-                memory = edited
+                memory = memory_with_part
+            # Not `extend`: the list before may be stored as the input of a recorded call.
+            earlier_facts = [*earlier_facts, *facts]
         return Update(memory, tuple(failed_parts))
 
     def _embed_facts(self, extraction: Sequence[FactsOfPart]) -> FactVectors:
-        """Return the vectors of all facts of a session, which are embedded in one request."""
+        """Return the vectors of all facts of a session, by their texts; one request embeds them."""
         texts: list[str] = []
         for facts in extraction:
             if facts is not None:
@@ -300,7 +330,7 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
         earlier_facts: list[Fact],
         vectors: FactVectors,
     ) -> FactMemory | None:
-        """Return the memory after the facts of one part; None if no answer can be read.
+        """Ask a model what the facts of one part change in the memory, and apply its operations.
 
         Args:
             memory: The memory after the parts before.
@@ -308,6 +338,9 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
             facts: The facts of the part.
             earlier_facts: The facts of the parts before.
             vectors: The vectors of the facts.
+
+        Returns:
+            The new memory; None if no answer can be read.
         """
         if not facts:
             return memory
@@ -324,14 +357,17 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
             return None
 
         edits = [_edit_of(operation, facts) for operation in answer.operations]
-        edited = memory.apply(edits, shown_ids, part.item.time)
-        self._record_refused_edits(memory, edited)
-        return edited
+        new_memory = memory.apply(edits, shown_ids, part.item.time)
+        self._record_refused_edits(memory, new_memory)
+        return new_memory
 
-    def _record_refused_edits(self, memory: FactMemory, edited: FactMemory) -> None:
-        """Record how many operations of the latest answer were refused."""
+    def _record_refused_edits(self, before: FactMemory, after: FactMemory) -> None:
+        """Record how many operations of the latest answer were refused.
+
+        Memories count the operations of all answers so far, so the number is the difference.
+        """
         manager = self.edit if self.settings.single_agent else self.manage
-        refused_count = edited.counts.get("refused", 0) - memory.counts.get("refused", 0)
+        refused_count = after.counts.get("refused", 0) - before.counts.get("refused", 0)
         record_rejected(manager, refused_count)
 
     def _ask_manager(
@@ -341,7 +377,17 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
         earlier_facts: list[Fact],
         new_facts: list[NewFact],
     ) -> dspy.Prediction | None:
-        """Ask the memory manager of the paper for operations (Figure 7)."""
+        """Ask the memory manager for operations on the memories it is shown (Figure 7).
+
+        Args:
+            item: The session.
+            memories: The memories that are related to the new facts.
+            earlier_facts: Facts of the parts of the session before; not shown if `earlier` is off.
+            new_facts: The facts of the part that is written.
+
+        Returns:
+            The answer, with `operations`; None if it cannot be read.
+        """
         if self.settings.earlier:
             return self.try_call(
                 self.manage,
@@ -360,23 +406,27 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
     def _ask_single_agent(
         self, part: SessionPart, memories: list[StoredMemory]
     ) -> dspy.Prediction | None:
-        """Ask the one prompt of the ablation for operations."""
+        """Ask for operations on memories by the single prompt that reads the turns themselves.
+
+        This is the ablation without a fact extractor. None is returned if no answer can be read.
+        """
+        earlier_dialogue = part.earlier_dialogue if self.settings.earlier else ""
         return self.try_call(
             self.edit,
             session_date=part.item.date,
             memories=memories,
-            earlier=part.earlier_dialogue if self.settings.earlier else "",
+            earlier=earlier_dialogue,
             dialogue=part.dialogue,
         )
 
     def relate(
         self, memory: FactMemory, facts: Sequence[Fact], vectors: FactVectors | None = None
     ) -> list[list[str]]:
-        """Return the ids of the memories nearest to each fact, best first.
+        """Return for each fact the ids of the memories that are nearest to it, best first.
 
-        A fact has at most `related` of them, with a cosine of at least `min_score`, and of its own
-        speaker if `same_speaker` is on. All facts together have at most `related_total` different
-        ones: those with the highest cosines.
+        The settings limit them: `related` memories per fact, and `related_total` for all facts
+        together, where those with the highest cosines stay. `min_score` is the lowest cosine. With
+        `same_speaker`, only memories of the speaker of the fact count.
 
         Args:
             memory: The memory to search.
@@ -394,11 +444,15 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
     def _nearest_memories(
         self, memory: FactMemory, facts: Sequence[Fact], vectors: FactVectors | None
     ) -> list[list[Hit]]:
-        """Return the hits of each fact, among the memories of its speaker or among all."""
-        if not self.settings.same_speaker:
-            return self._search(memory, facts, vectors, None)
+        """Return for each fact the memories nearest to it.
 
-        # Facts of the same speaker are searched in one batch.
+        They are searched among the memories of the fact's speaker if the setting `same_speaker` is
+        on, else among all.
+        """
+        if not self.settings.same_speaker:
+            return self._search(memory, facts, vectors, where=None)
+
+        # All facts of a speaker are searched at once; then they go back to their positions.
         positions_by_speaker: dict[str, list[int]] = {}
         for position, fact in enumerate(facts):
             positions_by_speaker.setdefault(fact.speaker, []).append(position)
@@ -406,8 +460,8 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
         hits_by_position: dict[int, list[Hit]] = {}
         for speaker, positions in positions_by_speaker.items():
             facts_of_speaker = [facts[position] for position in positions]
-            batch = self._search(memory, facts_of_speaker, vectors, SpeakerIs(speaker))
-            hits_by_position.update(zip(positions, batch, strict=True))
+            hits_by_fact = self._search(memory, facts_of_speaker, vectors, SpeakerIs(speaker))
+            hits_by_position.update(zip(positions, hits_by_fact, strict=True))
         return [hits_by_position[position] for position in range(len(facts))]
 
     def _search(
@@ -417,9 +471,18 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
         vectors: FactVectors | None,
         where: EntryFilter | None,
     ) -> list[list[Hit]]:
-        """Return the hits of each fact, without memories that the user has hidden."""
+        """Return for each fact the memories nearest to it, without those that the user has hidden.
+
+        Args:
+            memory: The memory to search.
+            facts: The facts.
+            vectors: Their vectors; without them the index embeds the facts.
+            where: Which memories are searched; all if None.
+        """
         texts = [fact.fact for fact in facts]
-        query_rows = np.stack([vectors[text] for text in texts]) if vectors else None
+        query_rows = None
+        if vectors:
+            query_rows = np.stack([vectors[text] for text in texts])  # [facts, dimension]
         hits_by_fact = self.indexes.search(
             memory, texts, self.settings.related, self.settings.min_score, where, query_rows
         )
@@ -438,25 +501,30 @@ def _best_ids(hits_by_fact: Iterable[Sequence[Hit]], limit: int) -> set[str]:
         all_hits.extend(hits)
     all_hits.sort(key=attrgetter("score"), reverse=True)
 
+    # A dict keeps the order, so that the first ids are those with the highest scores.
     distinct_ids = dict.fromkeys(hit.id for hit in all_hits)
     return set(islice(distinct_ids, limit))
 
 
 def _visible_ids(memory: FactMemory, hits_by_fact: Iterable[Sequence[Hit]]) -> set[str]:
-    """Return the ids of those hits that the user has not hidden."""
+    """Return the ids of the memories that were hit and that the user has not hidden."""
     hit_ids: set[str] = set()
     for hits in hits_by_fact:
         hit_ids.update(hit.id for hit in hits)
 
     visible_ids: set[str] = set()
     for fact in memory.facts_with_ids(hit_ids):
+        # The entry as the user sees it: None if the user has hidden it.
         if amended_entry(fact, memory.entry) is not None:
             visible_ids.add(fact.id)
     return visible_ids
 
 
 def _stored_memories(memory: FactMemory, ids: Iterable[str]) -> list[StoredMemory]:
-    """Return memories as the manager sees them: in the form that their user left them."""
+    """Return memories as the memory manager is shown them.
+
+    What the user reworded has the user's words, and what the user has hidden is left out.
+    """
     stored_memories: list[StoredMemory] = []
     for fact in memory.facts_with_ids(ids):
         entry = amended_entry(fact, memory.entry)
@@ -473,7 +541,12 @@ def _stored_memories(memory: FactMemory, ids: Iterable[str]) -> list[StoredMemor
 
 
 def _new_facts(facts: Sequence[Fact], related_ids: Sequence[list[str]]) -> list[NewFact]:
-    """Return facts as the manager sees them: with the ids of the memories related to each."""
+    """Return new facts as the memory manager is shown them.
+
+    Args:
+        facts: The facts.
+        related_ids: For each fact, the ids of the memories that are related to it.
+    """
     new_facts: list[NewFact] = []
     for fact, memory_ids in zip(facts, related_ids, strict=True):
         new_fact = NewFact(
@@ -487,29 +560,52 @@ def _new_facts(facts: Sequence[Fact], related_ids: Sequence[list[str]]) -> list[
 
 
 def _edit_of(operation: Operation, facts: Sequence[Fact]) -> Edit:
-    """Return an operation of the manager as an edit, with what it leaves out.
+    """Return an operation of the memory manager as an edit that a memory can apply.
 
-    Its sources are the turn that it names, or else the turns of all facts that the manager was
-    asked about. Its speaker, if it names none, is that of the first fact from these turns.
+    The manager may leave out the speaker. Then it is the speaker of the first fact from the turns
+    that the edit rests on.
+
+    Args:
+        operation: The operation, as the model answered.
+        facts: The new facts that the manager was asked about.
     """
-    turn_ids = tuple(dict.fromkeys(fact.turn_id for fact in facts))
-    # The first of several ids counts, as in the released code.
-    named_turn_id = re.split("[,;]", operation.turn_id or "")[0].strip()
-    sources = (named_turn_id,) if named_turn_id in turn_ids else turn_ids
+    sources = _sources_of(operation, facts)
+    speaker = operation.speaker
+    if not speaker:
+        speaker = _speaker_of_turns(facts, sources)
 
-    speaker = operation.speaker or _speaker_of_turns(facts, sources)
-    memory_id = None if operation.op == "INSERT" else operation.memory_id
+    # An inserted fact gets a new id, whatever id the model names.
+    memory_id = operation.memory_id
+    if operation.op == "INSERT":
+        memory_id = None
     return Edit(
         op=operation.op,
         memory_id=memory_id,
         speaker=speaker,
         content=operation.content,
+        # A turn without an id cannot be named as a source.
         sources=tuple(turn_id for turn_id in sources if turn_id),
     )
 
 
+def _sources_of(operation: Operation, facts: Sequence[Fact]) -> tuple[str, ...]:
+    """Return the ids of the turns that an operation of the memory manager rests on.
+
+    That is the turn that the operation names, if one of the facts comes from it. Otherwise it is
+    the turns of all facts that the manager was asked about.
+    """
+    turn_ids = tuple(dict.fromkeys(fact.turn_id for fact in facts))
+
+    # A model may name no turn. If it names several, "D1:3, D1:4", the first one counts, as in the
+    # code that the paper's authors released.
+    named_turn_id = re.split("[,;]", operation.turn_id or "")[0].strip()
+    if named_turn_id in turn_ids:
+        return (named_turn_id,)
+    return turn_ids
+
+
 def _speaker_of_turns(facts: Sequence[Fact], turn_ids: Collection[str]) -> str:
-    """Return the speaker of the first fact from some turns; "" if there is none."""
+    """Return the speaker of the first fact that comes from some turns; "" if there is none."""
     for fact in facts:
         if fact.turn_id in turn_ids:
             return fact.speaker

@@ -35,13 +35,16 @@ _NO_THEORY = Theory(sigma="")
 def evolve(
     memory: GraphMemory, operators: Operators, theta_inf: int, theta_sum: int
 ) -> GraphMemory:
-    """Return the memory after one renormalization step (Eq. 3; algorithm 1, lines 16 to 29).
+    """Return the memory with new theories wherever enough new evidence has come together.
+
+    A theory is a summary. Those of event edges are renewed first, then those of concepts, then
+    those of the concepts above (one renormalization step: Eq. 3; algorithm 1, lines 16 to 29).
 
     Args:
         memory: A memory that already holds the new evidence of the step.
         operators: Ask a model for theories.
-        theta_inf: Mentions of an event edge at which R_K1 fires.
-        theta_sum: Score of a concept at which R_K2 fires.
+        theta_inf: New mentions of an event edge at which its theory is renewed (R_K1).
+        theta_sum: Score of a concept at which its theory is renewed (R_K2).
     """
     memory = _infer_relations(memory, operators, theta_inf)
     memory = _abstract_concepts(memory, operators, theta_sum)
@@ -49,21 +52,31 @@ def evolve(
 
 
 def _infer_relations(memory: GraphMemory, operators: Operators, theta_inf: int) -> GraphMemory:
-    """Run R_K1 on the event edges with enough mentions (lines 17 to 20)."""
+    """Renew the theories (summaries) of the event edges that have enough new mentions.
+
+    `count` is the number of mentions since the last theory. The edges do not depend on one another,
+    so the model is asked about all of them at the same time (R_K1, lines 17 to 20).
+    """
     due = [relation for relation in memory.relations.values() if relation.count >= theta_inf]
     theories = gather([partial(operators.infer_relation, memory, relation) for relation in due])
     for relation, theory in zip(due, theories, strict=True):
+        # Without a usable answer the edge stays due, so that the next step tries again.
         if theory is not None:
             memory = with_relation_theory(memory, relation.id, theory)
     return memory
 
 
 def _abstract_concepts(memory: GraphMemory, operators: Operators, theta_sum: int) -> GraphMemory:
-    """Run R_K2 on the concepts with a high enough score (lines 21 to 25)."""
+    """Renew the theories (summaries) of the concepts that have enough new evidence.
+
+    Evidence is counted in `score`. The concepts above become dirty: their theories have to be
+    renewed as well (R_K2, lines 21 to 25).
+    """
     concepts = [node for node in memory.nodes.values() if node.tier == "abstract"]
     due = [concept for concept in concepts if concept.score >= theta_sum]
     theories = gather([partial(operators.abstract_concept, memory, concept) for concept in due])
     for concept, theory in zip(due, theories, strict=True):
+        # Without a usable answer the concept stays due, so that the next step tries again.
         if theory is not None:
             memory = with_concept_theory(memory, concept.id, theory)
             memory = _mark_dirty_above(memory, concept.id)
@@ -71,28 +84,37 @@ def _abstract_concepts(memory: GraphMemory, operators: Operators, theta_sum: int
 
 
 def _integrate_concepts(memory: GraphMemory, operators: Operators) -> GraphMemory:
-    """Run R_K3 on the dirty concepts, level by level from below (lines 26 to 29)."""
+    """Renew the theories (summaries) of dirty concepts from the theories of their children.
+
+    A concept is dirty if a theory below it has changed. Children come before their parents (R_K3,
+    lines 26 to 29).
+    """
     for level in dirty_levels(memory):
-        # Those above a concept become dirty only while the levels below them are processed.
-        nodes = [memory.nodes[node_id] for node_id in level]
-        dirty = [node for node in nodes if node.dirty]
-        theories = gather([partial(operators.integrate_concept, memory, node) for node in dirty])
-        for node, theory in zip(dirty, theories, strict=True):
+        # A new theory makes the parents of its concept dirty, and they stand in a later level. So
+        # which concepts of a level are dirty is known only now.
+        concepts = [memory.nodes[concept_id] for concept_id in level]
+        dirty = [concept for concept in concepts if concept.dirty]
+        theories = gather(
+            [partial(operators.integrate_concept, memory, concept) for concept in dirty]
+        )
+        for concept, theory in zip(dirty, theories, strict=True):
             if theory is not None:
-                memory = with_parent_theory(memory, node.id, theory)
+                memory = with_parent_theory(memory, concept.id, theory)
     return memory
 
 
 def evolve_without_rg(memory: GraphMemory, operators: Operators) -> GraphMemory:
-    """Return the memory after one step of the variant w/o RG (Tables 3 and 4).
+    """Return the memory with a new summary of every concept that has new evidence.
 
-    Every concept with new evidence gets a new summary at every step, from raw evidence alone.
+    This is the paper's ablation without operators ("w/o RG", Tables 3 and 4): no thresholds, no
+    theories of edges, and no summaries of summaries.
     """
+    # `fresh`: evidence that is not in the summary yet. Only concepts have any.
     due = [node for node in memory.nodes.values() if node.fresh]
-    theories = gather([partial(operators.rewrite_summary, memory, node) for node in due])
-    for node, theory in zip(due, theories, strict=True):
+    theories = gather([partial(operators.rewrite_summary, memory, concept) for concept in due])
+    for concept, theory in zip(due, theories, strict=True):
         if theory is not None:
-            memory = with_concept_theory(memory, node.id, theory)
+            memory = with_concept_theory(memory, concept.id, theory)
     return memory
 
 
@@ -110,18 +132,22 @@ class Operators:
         self._call_predictor = call_predictor
 
     def infer_relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
-        """R_K1: update the theory T_e of an event edge with its new evidence D_e^new (Eq. 6)."""
+        """Ask for a new theory of an event edge, from its theory so far and its new mentions.
+
+        This is the operator R_K1 (Eq. 6).
+        """
         source = memory.nodes[relation.source]
         target = memory.nodes[relation.target]
         previous = relation.theory or _NO_THEORY
         fresh_ids = [mention.evidence for mention in relation.fresh]
 
-        # D_e^new of Eq. 6. It holds base conclusions too; only R_K2 selects among conclusions.
+        # All conclusions are shown, also those of low relevance: only for the theory of a concept
+        # are they selected.
         conclusions = linked_conclusions(memory, relation.fresh, source.person)
         new_evidence = _conclusion_lines(memory, conclusions)
         new_evidence.extend(_raw_event_lines(memory, relation, fresh_ids))
 
-        # T_e + beta(T_e, D_e^new), Eq. 6: the model writes the whole new theory.
+        # The model writes the whole new theory, not a change to the one before.
         answer = self._call_predictor(
             "infer",
             user=memory.user_of(source.person),
@@ -133,42 +159,46 @@ class Operators:
         if answer is None:
             return None
 
-        evidence = union_of_evidence(memory, previous.evidence, fresh_ids)
+        evidence_ids = union_of_evidence(memory, previous.evidence, fresh_ids)
         return _make_theory(
-            memory, "infer", [answer.fact_summary], [answer.inferred_traits], evidence
+            memory, "infer", [answer.fact_summary], [answer.inferred_traits], evidence_ids
         )
 
     def abstract_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """R_K2 = S after P: update Sigma_v and Delta_v of a concept (Eq. 8)."""
-        previous = node.own or _NO_THEORY
-        selected_evidence = project(memory, node)  # D'_v, Eq. 9
+        """Ask for a new theory of a concept, from its theory so far and its new evidence.
 
-        # S(D'_v, Sigma_v, Delta_v), Eq. 10: one call answers with Sigma_v (Agg_common, Eq. 11) and
-        # Delta_v (Extract_salient, Eq. 12).
+        This is the operator R_K2 (Eq. 8). General and specific facts come from one call (Eq. 10).
+        """
+        # `own`: the theory from evidence of the concept itself, without the concepts below it.
+        previous = node.own or _NO_THEORY
         answer = self._call_predictor(
             "abstract",
             user=memory.user_of(node.person),
             core_entity=node.name,
             general_before=previous.sigma,
             specific_before=previous.delta,
-            new_evidence=selected_evidence,
+            new_evidence=project(memory, node),
         )
         if answer is None:
             return None
 
+        # The theory also rests on what the new theories of edges below the concept rest on.
         evidence_ids = [*previous.evidence, *node.fresh]
         for relation_id in node.fresh_relations:
             relation_theory = memory.relations[relation_id].theory or _NO_THEORY
             evidence_ids.extend(relation_theory.evidence)
-        evidence = union_of_evidence(memory, evidence_ids)
         return _make_theory(
-            memory, "abstract", [answer.general_facts], [answer.specific_facts], evidence
+            memory,
+            "abstract",
+            [answer.general_facts],
+            [answer.specific_facts],
+            union_of_evidence(memory, evidence_ids),
         )
 
     def integrate_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """R_K3: make Sigma_vp and Delta_vp of a parent concept from its children's (Eq. 13).
+        """Ask for a theory of a parent concept, from the theories of the concepts below it.
 
-        Sigma is the macro law with the core traits, Delta the restrictions.
+        This is the operator R_K3 (Eq. 13).
         """
         named_theories = microstates(memory, node)
         if not named_theories:
@@ -181,7 +211,6 @@ class Operators:
             sub_summaries.append(summary)
             evidence_ids.extend(theory.evidence)
 
-        # R_K3({(Sigma_vc, Delta_vc)}), Eq. 13.
         answer = self._call_predictor(
             "flow",
             user=memory.user_of(node.person),
@@ -191,12 +220,19 @@ class Operators:
         if answer is None:
             return None
 
-        sigma = [answer.macro_law, answer.core_traits]
-        evidence = union_of_evidence(memory, evidence_ids)
-        return _make_theory(memory, "flow", sigma, [answer.restrictions], evidence)
+        return _make_theory(
+            memory,
+            "flow",
+            [answer.macro_law, answer.core_traits],
+            [answer.restrictions],
+            union_of_evidence(memory, evidence_ids),
+        )
 
     def rewrite_summary(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Update the one summary of a concept, in the variant w/o RG."""
+        """Ask for a new summary of a concept, from its summary so far and its new evidence.
+
+        This replaces the operators in the paper's ablation without them ("w/o RG").
+        """
         previous = node.own or _NO_THEORY
         conclusions = _conclusions_below(memory, node, node.fresh)
         new_evidence = _conclusion_lines(memory, conclusions)
@@ -212,8 +248,8 @@ class Operators:
         if answer is None:
             return None
 
-        evidence = union_of_evidence(memory, previous.evidence, node.fresh)
-        return _make_theory(memory, "rewrite", [answer.concept_summary], [], evidence)
+        evidence_ids = union_of_evidence(memory, previous.evidence, node.fresh)
+        return _make_theory(memory, "rewrite", [answer.concept_summary], [], evidence_ids)
 
 
 def _make_theory(
@@ -221,19 +257,19 @@ def _make_theory(
     predictor_name: str,
     sigma_texts: Sequence[str | None],
     delta_texts: Sequence[str | None],
-    evidence: tuple[str, ...],
+    evidence_ids: tuple[str, ...],
 ) -> Theory | None:
-    """Return a theory of the current step, with one line per statement of the model.
+    """Make a theory from a model's outputs; record a failure and return None if they are empty.
+
+    A theory has two parts, `sigma` (what holds in general) and `delta` (what is particular), with
+    one line for each statement.
 
     Args:
         memory: The memory that the model was shown.
         predictor_name: The predictor that was called, for the report of a failure.
-        sigma_texts: The outputs that make up Sigma.
-        delta_texts: The outputs that make up Delta.
-        evidence: Ids of the units that the theory rests on.
-
-    Returns:
-        The theory; None, and a failure is recorded, if the outputs hold no words.
+        sigma_texts: The outputs for the first part.
+        delta_texts: The outputs for the second part.
+        evidence_ids: Ids of the units of evidence that the theory rests on.
     """
     sigma = _statements(sigma_texts)
     delta = _statements(delta_texts)
@@ -242,23 +278,26 @@ def _make_theory(
         record_failure(Failure(kind="parse", where=predictor_name, message=message))
         return None
 
+    # All that is known may be particular. A theory always has a first part, so it moves there.
     if not sigma:
-        # All that is known may be particular: then that is the theory's first part.
         sigma = delta
         delta = []
     return Theory(
         sigma="\n".join(sigma),
         delta="\n".join(delta),
-        evidence=evidence,
+        evidence=evidence_ids,
         step=memory.step,
     )
 
 
 def _statements(texts: Sequence[str | None]) -> list[str]:
-    """Return the different lines of a model's outputs, without bullets and other prefixes."""
+    """Return the lines of a model's outputs, each once, without bullets and other prefixes."""
     statements: list[str] = []
     for text in texts:
-        for line in str(text or "").splitlines():
+        # A model may answer null for an output.
+        if not text:
+            continue
+        for line in str(text).splitlines():
             words = " ".join(line.split())
             statement = _LINE_PREFIX.sub("", words)
             if statement and statement not in statements:
@@ -267,13 +306,12 @@ def _statements(texts: Sequence[str | None]) -> list[str]:
 
 
 def project(memory: GraphMemory, node: Node) -> list[str]:
-    """Return the evidence D'_v = P(I_v^new) of a concept, as lines of a prompt (Eq. 7 and 9).
+    """Select from what is new to a concept the lines of a prompt that renews its theory.
 
-    I_v^new holds the theories of event edges and the units of evidence that are new to the concept.
-    Theories are preferred: a unit is shown itself only if none of these theories rests on it. If
-    such a unit has conclusions of high relevance, it is shown with these alone.
+    First come new theories of the event edges below the concept, then new units of evidence that
+    none of these theories rests on. If a unit has conclusions of high relevance, its other
+    conclusions are left out (projection P, Eq. 7 and 9).
     """
-    # The first set of I_v^new, Eq. 7: the new theories T_ei of the edges e_i in N(v).
     theory_lines: list[str] = []
     covered_ids: set[str] = set()
     for relation_id in node.fresh_relations:
@@ -285,23 +323,23 @@ def project(memory: GraphMemory, node: Node) -> list[str]:
         theory_lines.append(f"Inference about {target.name}. {inference}")
         covered_ids.update(relation.theory.evidence)
 
-    # The second set: the new units d_j in D(v); P selects among them (Eq. 9).
-    raw_ids = [evidence_id for evidence_id in node.fresh if evidence_id not in covered_ids]
+    uncovered_ids = [evidence_id for evidence_id in node.fresh if evidence_id not in covered_ids]
     salient: dict[str, tuple[Conclusion, ...]] = {}
-    for evidence_id, conclusions in _conclusions_below(memory, node, raw_ids).items():
+    for evidence_id, conclusions in _conclusions_below(memory, node, uncovered_ids).items():
+        # `seeds`: the conclusions of high relevance, or all if there are none.
         salient[evidence_id] = seeds(conclusions)
     return [
         *theory_lines,
         *_conclusion_lines(memory, salient),
-        *_raw_event_lines_below(memory, node, raw_ids),
+        *_raw_event_lines_below(memory, node, uncovered_ids),
     ]
 
 
 def microstates(memory: GraphMemory, node: Node) -> list[tuple[str, Theory]]:
-    """Return the names and theories that R_K3 integrates into a parent concept.
+    """Return the theories from which the theory of a parent concept is made, with their names.
 
-    These are the theories of the concepts right below it. The parent's own theory joins them where
-    there is evidence of the parent itself.
+    These are the theories of the concepts right below it, and last the theory from evidence of the
+    parent itself, `own`, if there is any (Eq. 13).
     """
     named_theories: list[tuple[str, Theory]] = []
     for child_id in memory.children(node.id):
@@ -320,7 +358,7 @@ def theory_as_text(theory: Theory) -> str:
 
 
 def as_sentences(text: str) -> str:
-    """Return lines as running text; a line without an end gets a full stop."""
+    """Join lines into running text; a line that does not end like a sentence gets a full stop."""
     sentences: list[str] = []
     for line in text.splitlines():
         sentence = line.strip()
@@ -345,13 +383,18 @@ def _inference_parts(theory: Theory) -> list[str]:
 def linked_conclusions(
     memory: GraphMemory, mentions: Iterable[Mention], person: str
 ) -> dict[str, tuple[Conclusion, ...]]:
-    """Return the conclusions that mentions of event edges are about, by unit of evidence.
+    """Return the conclusions that mentions on event edges point to.
+
+    A mention is what one unit of evidence says on an edge. It points to some conclusions of the
+    unit; if its `conclusions` are None, to all that concern the person.
 
     Args:
         memory: The memory with the units.
-        mentions: Mentions of event edges. Where one names no conclusions, it stands for all of the
-            unit's conclusions about the person.
+        mentions: The mentions, of one or several edges.
         person: Whose graph the edges belong to.
+
+    Returns:
+        Conclusions by the id of their unit, each once, in the order of the unit.
     """
     positions_by_unit: dict[str, set[int]] = {}
     for mention in mentions:
@@ -371,9 +414,10 @@ def linked_conclusions(
 def _conclusions_below(
     memory: GraphMemory, node: Node, evidence_ids: Sequence[str]
 ) -> dict[str, tuple[Conclusion, ...]]:
-    """Return the conclusions of some units that concern the event edges below a concept.
+    """Return the conclusions of some units of evidence that concern a concept, by unit.
 
-    A unit that no edge below the concept mentions gives all its conclusions about the person.
+    Those are the conclusions that the units' mentions on event edges below the concept point to. A
+    unit without such a mention gives all its conclusions about the person.
     """
     mentions_by_unit: dict[str, list[Mention]] = {evidence_id: [] for evidence_id in evidence_ids}
     for relation in _relations_below(memory, node):
@@ -386,12 +430,13 @@ def _conclusions_below(
         if unit_mentions:
             mentions.extend(unit_mentions)
         else:
+            # Without `conclusions`, a mention points to all that concern the person.
             mentions.append(Mention(evidence=evidence_id, label=""))
     return linked_conclusions(memory, mentions, node.person)
 
 
 def _relations_below(memory: GraphMemory, node: Node) -> list[Relation]:
-    """Return the event edges N(v) that hang on a concept."""
+    """Return the event edges that hang on a concept, directly or below its events."""
     relation_ids = memory.relations_below().get(node.id, ())
     return [memory.relations[relation_id] for relation_id in relation_ids]
 
@@ -422,7 +467,10 @@ def _raw_event_lines_below(
 def _raw_event_lines(
     memory: GraphMemory, relation: Relation, evidence_ids: Sequence[str]
 ) -> list[str]:
-    """Return what some units say on an event edge, as lines of a prompt."""
+    """Return what some units of evidence say on an event edge, as lines of a prompt.
+
+    Such a line reads `Raw event (8 May 2023, Monday) Sports to City Race: Ann ran it with Bob`.
+    """
     source = memory.nodes[relation.source]
     target = memory.nodes[relation.target]
     lines: list[str] = []
@@ -434,16 +482,19 @@ def _raw_event_lines(
 
 
 def with_relation_theory(memory: GraphMemory, relation_id: str, theory: Theory) -> GraphMemory:
-    """Return the memory with a new theory T_e from R_K1 (algorithm 1, lines 18 and 19).
+    """Return the memory with a new theory of an event edge, made by the operator R_K1.
 
-    D_e^new becomes empty and mentions(e) 0. The theory is new input of R_K2, I_v^new, for every
-    concept that the edge hangs on, and adds 1 to score(v).
+    For every concept that the edge hangs on, the theory is new evidence, and raises the score by 1
+    (algorithm 1, lines 18 and 19).
     """
+    # `count` is the number of mentions that are not in the theory: now there is none.
     relation = memory.relations[relation_id].replace(theory=theory, count=0)
     nodes = dict(memory.nodes)
     for concept_id, relation_ids in memory.relations_below().items():
         if relation_id not in relation_ids:
             continue
+
+        # `fresh_relations`: edges with a theory that the concept's own theory does not reflect yet.
         concept = nodes[concept_id]
         fresh_relations = concept.fresh_relations
         if relation_id not in fresh_relations:
@@ -455,29 +506,35 @@ def with_relation_theory(memory: GraphMemory, relation_id: str, theory: Theory) 
 
 
 def with_concept_theory(memory: GraphMemory, concept_id: str, theory: Theory) -> GraphMemory:
-    """Return the memory with a new theory from R_K2 (algorithm 1, lines 22 and 23).
+    """Return the memory with a new theory of a concept, made by the operator R_K2.
 
-    I_v^new becomes empty and score(v) 0.
+    All evidence of the concept is now in its theory, so none is fresh and the score is 0
+    (algorithm 1, lines 22 and 23).
     """
     concept = memory.nodes[concept_id].replace(own=theory, fresh=(), fresh_relations=(), score=0)
     return memory.replace(nodes={**memory.nodes, concept_id: concept})
 
 
 def _mark_dirty_above(memory: GraphMemory, concept_id: str) -> GraphMemory:
-    """Mark the concepts dirty that take in a new theory from R_K2 (algorithm 1, line 24)."""
+    """Mark the concepts dirty whose theories depend on a new theory of a concept.
+
+    Those are its parents. If its children have theories, the concept itself has one that is made
+    from theirs and from the new one, and so it becomes dirty too (algorithm 1, line 24).
+    """
     dirty_ids = list(memory.parents(concept_id))
     children = [memory.nodes[child_id] for child_id in memory.children(concept_id)]
     if any(child.theory for child in children):
-        # R_K3 joins the concept's own theory with those of its children.
         dirty_ids.append(concept_id)
     return _mark_dirty(memory, dirty_ids)
 
 
 def with_parent_theory(memory: GraphMemory, parent_id: str, theory: Theory) -> GraphMemory:
-    """Return the memory with a new theory from R_K3 (algorithm 1, lines 27 and 28).
+    """Return the memory with a new theory of a parent concept, made by the operator R_K3.
 
-    The concept is clean; its own parents become dirty.
+    The concept is clean now, but its own parents become dirty: their theories are made from this
+    one (algorithm 1, lines 27 and 28).
     """
+    # `flow`: the theory from the concepts below.
     parent = memory.nodes[parent_id].replace(flow=theory, dirty=False)
     memory = memory.replace(nodes={**memory.nodes, parent_id: parent})
     return _mark_dirty(memory, memory.parents(parent_id))
@@ -491,14 +548,14 @@ def _mark_dirty(memory: GraphMemory, node_ids: Iterable[str]) -> GraphMemory:
 
 
 def dirty_levels(memory: GraphMemory) -> list[list[str]]:
-    """Return the ids of the dirty concepts and of all above them, in topological order.
+    """Return the ids of the dirty concepts and of all concepts above them, in levels.
 
-    The concepts of one level depend on those of earlier levels alone, and stand in the order of the
-    graph.
+    A level holds concepts that do not depend on one another, in the order of the graph. Their
+    children stand in earlier levels.
     """
     sorter = TopologicalSorter[str]()
     queue = [node.id for node in memory.nodes.values() if node.dirty]
-    # The queue grows by the parents of its own nodes.
+    # The loop appends to the queue that it runs over, so it reaches all ancestors.
     for node_id in queue:
         sorter.add(node_id)
         for parent_id in memory.parents(node_id):

@@ -61,7 +61,10 @@ class Evidence(MemoryPart):
     """Ids of the turns of its segment."""
 
     def conclusions_about(self, person: str) -> list[int]:
-        """Return the positions of the conclusions that are about a person, or may be."""
+        """Return the positions of the conclusions that are about a person, or may be.
+
+        A conclusion without a person may be about anybody.
+        """
         positions: list[int] = []
         for position, conclusion in enumerate(self.conclusions):
             if conclusion.person in ("", person):
@@ -79,13 +82,17 @@ def people_of(item: Item) -> tuple[str, ...]:
 
 
 def _is_machine(speaker: str) -> bool:
+    """Return whether a speaker is an assistant, or named like a role of a chat such as "tool"."""
     role = speaker.strip().lower()
     is_other_role = role in ROLES and role != USER
     return is_assistant(speaker) or is_other_role
 
 
 def seeds(conclusions: tuple[Conclusion, ...]) -> tuple[Conclusion, ...]:
-    """Return the conclusions from which abstraction begins: Lambda_rel, or all if it is empty."""
+    """Return the conclusions of high relevance, or all conclusions if none is.
+
+    The summary of a concept begins from these (Lambda_rel, Eq. 4).
+    """
     salient = tuple(conclusion for conclusion in conclusions if conclusion.high)
     return salient or conclusions
 
@@ -194,11 +201,14 @@ def _edges_to_bases(root: Node, bases: Sequence[Node]) -> list[ClassEdge]:
 
 
 def new_graph(person: str, number: int) -> tuple[list[Node], list[ClassEdge]]:
-    """Return the root and the base concepts of a further person's graph, with their edges.
+    """Return the nodes and edges with which the graph of a person begins.
+
+    These are a root, which stands for the person, and the fixed base concepts right below it.
 
     Args:
         person: Whose graph it is.
-        number: How many graphs there are already; it makes the ids unique.
+        number: How many graphs the memory has already. It is part of the ids of the nodes, which
+            makes them unique.
     """
     root = Node(id=f"u{number}", name=person, tier="user", person=person)
     bases = _base_nodes(f"{root.id}b", person)
@@ -234,7 +244,10 @@ class GraphMemory(Memory):
         return {node.person: node.id for node in self.nodes.values() if node.tier == "user"}
 
     def user_of(self, person: str) -> str:
-        """Return what prompts call the person, or the people, whom a graph is about."""
+        """Return what prompts call the person, or the people, whom a graph is about.
+
+        One graph that several people share is the graph of the nameless person "user".
+        """
         if person == USER and self.shared_by:
             return name_of_user(self.shared_by)
         return person
@@ -248,10 +261,10 @@ class GraphMemory(Memory):
         return tuple(edge.parent for edge in self.classes if edge.child == node_id)
 
     def relations_below(self) -> dict[str, tuple[str, ...]]:
-        """Return for each concept the ids of the event edges that hang on it, N(v) of Eq. 7.
+        """Return the ids of the event edges below concepts, by the id of the concept.
 
-        These are its own event edges, and those of the events that they lead to. Concepts without
-        event edges are left out.
+        These are the edges from the concept to events, and those from such events to further
+        events. Concepts without event edges are left out (N(v) of Eq. 7).
         """
         outgoing: dict[str, list[Relation]] = {}
         for relation in self.relations.values():
@@ -264,7 +277,11 @@ class GraphMemory(Memory):
         return below
 
     def turns(self, evidence: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the ids of the turns behind units of evidence, in their order, each once."""
+        """Return the ids of the turns that units of evidence come from, each once.
+
+        Args:
+            evidence: Ids of the units.
+        """
         turn_ids: dict[str, None] = {}
         for evidence_id in evidence:
             turn_ids.update(dict.fromkeys(self.evidence[evidence_id].sources))
@@ -272,7 +289,11 @@ class GraphMemory(Memory):
 
 
 def name_of_user(people: Sequence[str]) -> str:
-    """Return what prompts call the user: a name, or several people, who then share a profile."""
+    """Return what prompts call the people whom one graph is about.
+
+    That is "user", or the name of the one person, or the names of several with a remark that they
+    share a profile.
+    """
     if not people:
         return USER
     if len(people) == 1:
@@ -288,10 +309,15 @@ def name_of_user(people: Sequence[str]) -> str:
 def _reachable_relations(
     node_id: str, outgoing: Mapping[str, Sequence[Relation]]
 ) -> tuple[str, ...]:
-    """Return the ids of the event edges that can be reached from a node, nearest first."""
+    """Return the ids of the event edges that can be reached from a node, nearest first.
+
+    Args:
+        node_id: The node to begin at.
+        outgoing: The event edges that begin at a node, by its id.
+    """
     relation_ids: list[str] = []
     reached = {node_id}
-    # The queue grows by the events that its own nodes lead to.
+    # The loop appends to the queue that it runs over, so it reaches all events below.
     queue = [node_id]
     for source_id in queue:
         for relation in outgoing.get(source_id, ()):

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import dspy
 import numpy as np
@@ -57,14 +57,8 @@ from ..tasks.answering import QuestionAnswering
 from ..threads import gather
 from ..writer import ExtractionFailed, Update, Writer
 from .evolution import Operators, evolve, evolve_without_rg
-from .extraction import (
-    GraphPath,
-    add_units,
-    extract_paths,
-    people_concerned,
-    split_into_segments,
-    synthesize,
-)
+from .extraction import extract_paths, people_concerned, split_into_segments, synthesize
+from .graph import GraphPath, add_units
 from .memory import USER, Evidence, GraphMemory, name_of_user, people_of
 from .retrieval import (
     BLOCKS,
@@ -77,8 +71,12 @@ from .retrieval import (
     with_edits,
 )
 
-PlacedUnit = tuple[Evidence, tuple[GraphPath, ...]]
-"""A unit of evidence, and its paths in the graphs of the people it concerns."""
+
+class PlacedUnit(NamedTuple):
+    """A unit of evidence, and its paths in the graphs of the people it concerns."""
+
+    unit: Evidence
+    paths: tuple[GraphPath, ...] = ()
 
 
 class GraphSettings(Settings):
@@ -152,9 +150,10 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
             self.rewrite = predictor(RewriteConceptSummary)
 
     def extract(self, item: Item) -> list[PlacedUnit | ExtractionFailed]:
-        """Return the units of an item with their paths (algorithm 1, lines 7 to 12).
+        """Return the units of evidence in a session, with their paths in the graph.
 
-        All segments are read at once. A segment with nothing worth keeping has no unit.
+        The session is cut into segments, which are read at the same time. A segment gives a unit,
+        or says that it could not be read, or gives nothing (algorithm 1, lines 7 to 12).
         """
         segments = split_into_segments(item, self.settings.segment_turns)
         units = gather([partial(self._extract_unit, item, segment) for segment in segments])
@@ -166,14 +165,21 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         item: Item,
         extraction: list[PlacedUnit | ExtractionFailed],
     ) -> Update[GraphMemory]:
-        """Return the memory after one step t: the item's units come in, then due operators fire."""
+        """Return the memory with the evidence of a session and with the theories renewed by it.
+
+        The turns of segments that could not be read are reported as a failed part of the session.
+        """
+        # Without failed turns this part is empty, and counts as nothing.
         failed_part = item.select_turns(_failed_turns(extraction))
         return Update(self._add_units(memory, item, extraction), failed_items=(failed_part,))
 
     def _add_units(
         self, memory: GraphMemory, item: Item, results: Sequence[PlacedUnit | ExtractionFailed]
     ) -> GraphMemory:
-        """Return the memory after one step, with the units that could be read."""
+        """Return the memory after a session, with the units of evidence that could be read.
+
+        Without a graph (`use_l1` off), the memory holds evidence alone.
+        """
         memory = memory.replace(step=memory.step + 1)
         if self.settings.merged_graph:
             people = dict.fromkeys((*memory.shared_by, *people_of(item)))
@@ -181,8 +187,8 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
 
         units = _number_units(memory, results)
         if not self.settings.use_l1:
-            evidence = {unit.id: unit for unit, _ in units}
-            return memory.replace(evidence={**memory.evidence, **evidence})
+            new_evidence = {unit.id: unit for unit, _ in units}
+            return memory.replace(evidence={**memory.evidence, **new_evidence})
 
         vectors = self._embed_names(memory, units)
         memory = add_units(memory, units, vectors, self.settings.merge_cosine)
@@ -194,7 +200,11 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
     def _extract_unit(
         self, item: Item, segment: Sequence[Turn]
     ) -> PlacedUnit | ExtractionFailed | None:
-        """Return the unit of a segment with its paths; see `synthesize` for other results."""
+        """Return the unit of evidence in a segment, with its paths in the graphs it concerns.
+
+        Everybody who speaks in the session has a graph. If the segment could not be read, or holds
+        nothing worth keeping, return what `synthesize` says.
+        """
         people = people_of(item)
         if self.settings.merged_graph:
             return self._extract_unit_of_shared_graph(item, segment, name_of_user(people))
@@ -203,32 +213,50 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         unit = synthesize(segment, item.time, self.call_predictor, users, people)
         if not isinstance(unit, Evidence):
             return unit
+        # Without a graph there are no paths.
         if not self.settings.use_l1:
-            return unit, ()
+            return PlacedUnit(unit)
 
+        # The calls for several people run at the same time.
         calls: list[Callable[[], tuple[GraphPath, ...]]] = []
         linked = self.settings.linked
         for person in people_concerned(unit, people or [USER]):
             calls.append(partial(extract_paths, unit, self.call_predictor, person, linked=linked))
-        paths_by_person = gather(calls)
-        return unit, tuple(path for paths in paths_by_person for path in paths)
+        all_paths: list[GraphPath] = []
+        for paths_of_person in gather(calls):
+            all_paths.extend(paths_of_person)
+        return PlacedUnit(unit, tuple(all_paths))
 
     def _extract_unit_of_shared_graph(
         self, item: Item, segment: Sequence[Turn], user: str
     ) -> PlacedUnit | ExtractionFailed | None:
-        """Do the same where people share one graph, whom prompts call `user`."""
+        """Return the unit of evidence in a segment, with its paths in the one graph of all people.
+
+        If the segment could not be read, or holds nothing worth keeping, return what `synthesize`
+        says.
+
+        Args:
+            item: The session.
+            segment: Some of its turns.
+            user: What prompts call the people who share the graph.
+        """
         unit = synthesize(segment, item.time, self.call_predictor, user)
         if not isinstance(unit, Evidence):
             return unit
         if not self.settings.use_l1:
-            return unit, ()
+            return PlacedUnit(unit)
+
         linked = self.settings.linked
-        return unit, extract_paths(unit, self.call_predictor, user=user, linked=linked)
+        paths = extract_paths(unit, self.call_predictor, user=user, linked=linked)
+        return PlacedUnit(unit, paths)
 
     def _embed_names(
         self, memory: GraphMemory, units: Sequence[PlacedUnit]
     ) -> dict[str, np.ndarray]:
-        """Embed in one call all names that may have to be compared: of nodes and of new paths."""
+        """Return the embeddings of all names in the graph and in the paths of new units.
+
+        Names are compared to find those that mean the same node. One call embeds them all.
+        """
         new_names: set[str] = set()
         for _, paths in units:
             for path in paths:
@@ -236,6 +264,7 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         if not new_names:
             return {}
 
+        # Sorted, since the order of a set differs from run to run.
         node_names = [node.name for node in memory.nodes.values()]
         names = list(dict.fromkeys([*node_names, *sorted(new_names)]))
         return dict(zip(names, self.embedder.embed(names), strict=True))
@@ -253,7 +282,7 @@ def _failed_turns(results: Sequence[PlacedUnit | ExtractionFailed]) -> set[str]:
 def _number_units(
     memory: GraphMemory, extraction: Sequence[PlacedUnit | ExtractionFailed]
 ) -> list[PlacedUnit]:
-    """Return the extracted units with the next free ids and the current step."""
+    """Return the units that could be read, with the next free ids and the step of the memory."""
     numbered_units: list[PlacedUnit] = []
     for result in extraction:
         if isinstance(result, ExtractionFailed):
@@ -261,7 +290,7 @@ def _number_units(
         unit, paths = result
         number = len(memory.evidence) + len(numbered_units) + 1
         numbered_unit = unit.replace(id=f"e{number}", step=memory.step)
-        numbered_units.append((numbered_unit, paths))
+        numbered_units.append(PlacedUnit(numbered_unit, paths))
     return numbered_units
 
 
@@ -290,7 +319,10 @@ class GraphReader(EntryReader[GraphMemory]):
         self.plan = predictor(PlanRetrieval)
 
     def fallback(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
-        """Return what the newest evidence says; without L0, theories."""
+        """Return the newest entries, which are shown where `recall` finds nothing.
+
+        Facts and conclusions come before theories.
+        """
         hits: list[Hit] = []
         for part in reversed(searched_parts(memory, self.settings.use_l0)):
             hits.extend(entry.hit() for entry in reversed(entries_of(part)))
@@ -304,10 +336,11 @@ class GraphReader(EntryReader[GraphMemory]):
         return with_edits(memory, edits)
 
     def recall(self, memory: GraphMemory, query: Query) -> Context:
-        """Return the context of section 3.4; empty, without a call, for an empty memory.
+        """Return what the memory says on a question, by keywords that a model plans (section 3.4).
 
-        `counts` holds what was recalled by kind, the `tokens` of the context and the LM `calls`.
+        `counts` of the context holds the number of hits by kind, its `tokens` and the LM `calls`.
         """
+        # An empty memory needs no plan.
         if not memory.evidence:
             return Context()
 
@@ -316,13 +349,14 @@ class GraphReader(EntryReader[GraphMemory]):
         context = recall_scales(
             memory, self.indexes, names, self.settings, query.search_text, keywords
         )
+        # The one call is the plan.
         return context.model_copy(update={"counts": {**context.counts, "calls": 1}})
 
     def _plan_keywords(self, query: Query) -> list[Keyword]:
-        """Ask for the keywords to look for (QueryStructuring, algorithm 1, line 33).
+        """Ask a model which keywords to look for in which layers of the memory.
 
-        A plan that stays unreadable, or that names no keyword, is replaced by the question as the
-        one keyword, for summaries.
+        If it names none, or gives no readable answer, summaries are looked for with the whole
+        question as the keyword (QueryStructuring; algorithm 1, line 33).
         """
         lines = [query.search_text]
         if query.options:

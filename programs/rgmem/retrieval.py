@@ -95,7 +95,10 @@ class _Recollection:
     traits: list[Hit] = field(default_factory=list)
 
     def as_context(self) -> Context:
-        """Return each hit once, in the blocks of `BLOCKS`, with the numbers of hits and tokens."""
+        """Return a context with each hit once, under the headings of `BLOCKS`.
+
+        Its `counts` hold the number of hits of each kind, and the estimated number of tokens.
+        """
         hits_by_kind = {
             "facts": self.facts,
             "history": self.history,
@@ -107,8 +110,9 @@ class _Recollection:
         unique_hits: dict[str, Hit] = {}
         counts: dict[str, int] = {}
         for kind, hits in hits_by_kind.items():
-            unique_hits.update({hit.id: hit for hit in hits})
-            counts[kind] = len({hit.id for hit in hits})
+            hits_by_id = {hit.id: hit for hit in hits}
+            unique_hits.update(hits_by_id)
+            counts[kind] = len(hits_by_id)
 
         context = Context(hits=in_blocks(unique_hits.values(), BLOCKS))
         counts["tokens"] = estimate_tokens(context.text())
@@ -123,9 +127,10 @@ def recall_scales(
     question: str,
     keywords: Sequence[Keyword],
 ) -> Context:
-    """Return the context of all scales, C(q), in the blocks of `BLOCKS`.
+    """Return what the evidence and the graph of a memory say on a question and its keywords.
 
-    Its `counts` hold the number of hits of each kind, and of tokens.
+    The context has the headings of `BLOCKS`. Its `counts` hold the number of hits of each kind, and
+    the number of tokens (algorithm 1, lines 34 to 36).
 
     Args:
         memory: The memory to read.
@@ -137,7 +142,7 @@ def recall_scales(
     """
     recollection = _Recollection()
 
-    # L0ctx, line 34 of algorithm 1. The sub-queries are searched as one query.
+    # Facts and conclusions, in the words of the question and all keywords together.
     if settings.use_l0:
         keyword_names = [keyword.name for keyword in keywords]
         query = " ".join(dict.fromkeys([question, *keyword_names]))
@@ -146,20 +151,19 @@ def recall_scales(
             memory, texts, query, "conclusion", settings.conclusions
         )
 
-    # L1ctx, line 35.
+    # Summaries and events, at the nodes of the graph that the keywords name.
     if names is not None:
         people = named_people(memory, question)
         search = _GraphSearch(memory, names, settings, keywords, people)
         search.read_into(recollection)
 
-    # C(q), line 36.
     return recollection.as_context()
 
 
 def _search_evidence(
     memory: GraphMemory, texts: IndexCache, query: str, kind: str, limit: int
 ) -> list[Hit]:
-    """Return the facts or the conclusions nearest to a query."""
+    """Return the entries of a kind, "fact" or "conclusion", that are nearest to a query."""
     hits_per_query = texts.search(memory, [query], limit, where=partial(_is_of_kind, kind))
     return hits_per_query[0]
 
@@ -210,7 +214,7 @@ class _GraphSearch:
             self._read_conclusions(recollection)
 
     def _read_summaries(self, recollection: _Recollection) -> None:
-        """Read the theories of concepts."""
+        """Add the summaries of the concepts that keywords name, and their restrictions."""
         for node, score in self._find_nodes("summary", "concept"):
             recollection.nodes.append(main_hit(self._memory, node, score))
             restrictions = aside_hit(self._memory, node, score)
@@ -218,18 +222,21 @@ class _GraphSearch:
                 recollection.traits.append(restrictions)
 
     def _read_inferences(self, recollection: _Recollection) -> None:
-        """Read the newest theories of event edges at concepts and events."""
+        """Add the newest theories of event edges at the nodes that keywords name.
+
+        The facts and the traits of a theory become two hits, since they have different headings.
+        """
         for node, score in self._find_concepts_and_events("inference"):
             relations = [relation for relation in self._relations_of(node) if relation.theory]
-            newest = sorted(relations, key=_step_of_theory, reverse=True)
-            for relation in newest[:PER_NODE]:
+            newest_first = sorted(relations, key=_step_of_theory, reverse=True)
+            for relation in newest_first[:PER_NODE]:
                 recollection.inferences.append(main_hit(self._memory, relation, score))
                 traits = aside_hit(self._memory, relation, score)
                 if traits is not None:
                     recollection.traits.append(traits)
 
     def _read_history(self, recollection: _Recollection) -> None:
-        """Read the newest labels of event edges at concepts and events."""
+        """Add the newest labels of event edges at the nodes that keywords name."""
         shows_facts = self._settings.use_l0
         for node, score in self._find_concepts_and_events("history"):
             relations = self._relations_of(node)
@@ -237,11 +244,12 @@ class _GraphSearch:
             recollection.history.extend(hits)
 
     def _read_conclusions(self, recollection: _Recollection) -> None:
-        """Read the conclusions of the newest units that are evidence of concepts and events."""
+        """Add the newest conclusions from the evidence of the nodes that keywords name."""
         for node, score in self._find_concepts_and_events("conclusions"):
             entries: list[Entry] = []
             for evidence_id in reversed(node.evidence):
                 unit = self._memory.evidence[evidence_id]
+                # `seeds`: the unit's conclusions of high relevance, or all if there are none.
                 entries.extend(_conclusion_entries(unit, seeds(unit.conclusions)))
             hits = [entry.hit(score) for entry in entries[:PER_NODE]]
             recollection.conclusions.extend(hits)
@@ -250,16 +258,24 @@ class _GraphSearch:
         return [*self._find_nodes(layer, "concept"), *self._find_nodes(layer, "event")]
 
     def _find_nodes(self, layer: Layer, kind: str) -> list[ScoredNode]:
-        """Return the nodes of a kind that the keywords of a layer name, nearest first."""
+        """Return the nodes with the names most similar to keywords, most similar first.
+
+        Args:
+            layer: What is to be read at the nodes: only keywords that ask for this layer count, and
+                only nodes that have something in it.
+            kind: "concept" or "event".
+        """
         queries = [keyword.name for keyword in self._keywords if layer in keyword.retrieve]
         if not queries:
             return []
 
         limit = self._settings.nodes
         min_cosine = self._settings.node_cosine
-        is_wanted = partial(_has_layer, layer, kind, self._people)
+        is_readable = partial(_is_readable, layer, kind, self._people)
+        hits_per_query = self._names.search(self._memory, queries, limit, min_cosine, is_readable)
+
+        # A node that several keywords name gets the best of its scores.
         best_scores: dict[str, float] = {}
-        hits_per_query = self._names.search(self._memory, queries, limit, min_cosine, is_wanted)
         for hits in hits_per_query:
             for hit in hits:
                 best_scores[hit.id] = max(hit.score, best_scores.get(hit.id, hit.score))
@@ -270,7 +286,10 @@ class _GraphSearch:
         return [ScoredNode(nodes[node_id], score) for node_id, score in ranked[:limit]]
 
     def _relations_of(self, node: Node) -> list[Relation]:
-        """Return the event edges below a concept, or those that begin or end at an event."""
+        """Return the event edges at a node.
+
+        For a concept these are all edges below it; for an event, those that begin or end at it.
+        """
         relations = self._memory.relations
         if node.tier == "abstract":
             relation_ids = self._relations_below.get(node.id, ())
@@ -286,50 +305,59 @@ def _step_of_theory(relation: Relation) -> int:
     return relation.theory.step if relation.theory else 0
 
 
-def _has_layer(layer: Layer, kind: str, people: frozenset[str], entry: Entry) -> bool:
-    """Return whether a node, as an entry of `name_entries`, has something to read in a layer."""
-    tags = entry.tags
-    is_near = tags["kind"] == kind and tags["person"] in people
-    return is_near and layer in tags["has"].split()
+def _is_readable(layer: Layer, kind: str, people: frozenset[str], entry: Entry) -> bool:
+    """Return whether a node is of a kind, in the graph of these people, and has a layer to read.
+
+    The node comes as an entry of `name_entries`, the tags of which say all that.
+    """
+    if entry.tags["kind"] != kind or entry.tags["person"] not in people:
+        return False
+    layers = entry.tags["has"].split()
+    return layer in layers
 
 
 def named_people(memory: GraphMemory, question: str) -> frozenset[str]:
-    """Return the people with a graph whom a question names, or all if it names none.
+    """Return the people with a graph whom a question names, or all people if it names none.
 
-    It names them by the whole name, or by its first word.
+    A person is named by the whole name, or by its first word if no other name begins with it:
+    "Speaker" alone does not tell Speaker 1 from Speaker 2.
     """
     people = [person for person in memory.roots if person != USER]
-    first_names = Counter(person.split()[0] for person in people)
-    named: list[str] = []
+    first_name_counts = Counter(person.split()[0] for person in people)
+    people_named: list[str] = []
     for person in people:
         first_name = person.split()[0]
-        # "Speaker" alone does not tell Speaker 1 from Speaker 2.
-        is_first_name_clear = first_names[first_name] == 1
-        is_named = _mentions(question, person)
-        if is_named or (is_first_name_clear and _mentions(question, first_name)):
-            named.append(person)
-    return frozenset(named or memory.roots)
+        is_named_in_full = _mentions(question, person)
+        is_unique = first_name_counts[first_name] == 1
+        if is_named_in_full or (is_unique and _mentions(question, first_name)):
+            people_named.append(person)
+
+    if not people_named:
+        return frozenset(memory.roots)
+    return frozenset(people_named)
 
 
 def _mentions(question: str, name: str) -> bool:
+    """Return whether a question holds a name as a word; "will" is not the person Will."""
     if not name.isascii():
         # Chinese is written without spaces between words.
         return name in question
-    # As it is written: "Will" is a person, "will" is none. A name may end in a full stop, after
-    # which there is no \b.
+    # Not \b: a name may end in a full stop, and \b does not match after it.
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", question) is not None
 
 
 def searched_parts(memory: GraphMemory, use_l0: bool = True) -> list[SearchedPart]:
-    """Return what can be searched as text: units of evidence, then entries of theories.
+    """Return what can be searched as text: units of evidence, then the theories as entries.
 
     Args:
         memory: The memory to search.
-        use_l0: Whether evidence may be found.
+        use_l0: Whether evidence may be searched; without it, theories alone.
     """
     parts: list[SearchedPart] = []
     if use_l0:
         parts.extend(memory.evidence.values())
+
+    # A theory belongs to an event edge or to a concept.
     for owner in (*memory.relations.values(), *memory.nodes.values()):
         if owner.theory is not None:
             parts.append(hit_as_entry(whole_hit(memory, owner)))
@@ -337,7 +365,11 @@ def searched_parts(memory: GraphMemory, use_l0: bool = True) -> list[SearchedPar
 
 
 def entries_of(part: SearchedPart) -> tuple[Entry, ...]:
-    """Return the entries of a part that is searched: of a unit, its conclusions and its fact."""
+    """Return the entries of a searched part of a memory.
+
+    A unit of evidence has an entry for each conclusion, and one for its fact. A theory is an entry
+    already.
+    """
     if not isinstance(part, Evidence):
         return (part,)
 
@@ -349,7 +381,7 @@ def entries_of(part: SearchedPart) -> tuple[Entry, ...]:
 
 
 def _conclusion_entries(unit: Evidence, wanted: Collection[Conclusion]) -> list[Entry]:
-    """Return those of a unit's conclusions that are wanted and have words, as entries."""
+    """Return a unit's conclusions as entries; only those that are wanted and have words."""
     entries: list[Entry] = []
     for position, conclusion in enumerate(unit.conclusions):
         if conclusion.text and conclusion in wanted:
@@ -370,27 +402,25 @@ def _conclusion_entry_id(unit: Evidence, position: int) -> str:
 
 
 def name_entries(memory: GraphMemory) -> list[Entry]:
-    """Return the names of the nodes with something to read, as entries.
+    """Return an entry with the name of each node at which there is something to read.
 
-    Their tags hold the kind of the node, its person, and in `has` the layers that there is
-    something of.
+    Its tags say the `kind` of the node, concept or event, its `person`, and in `has` the layers
+    that can be read at it, such as "summary history".
     """
+    # Event edges count for all concepts above them, and for the events that they join.
     relations_below = memory.relations_below()
     relations_at = _relations_at_nodes(memory)
     entries: list[Entry] = []
     for node in memory.nodes.values():
-        is_concept = node.tier in ("user", "abstract")
-        if is_concept:
+        if node.tier in ("user", "abstract"):
+            kind = "concept"
             relation_ids = relations_below.get(node.id, ())
         else:
+            kind = "event"
             relation_ids = relations_at.get(node.id, ())
         layers = _layers_of(memory, node, relation_ids)
         if layers:
-            tags = {
-                "kind": "concept" if is_concept else "event",
-                "has": " ".join(layers),
-                "person": node.person,
-            }
+            tags = {"kind": kind, "has": " ".join(layers), "person": node.person}
             entries.append(Entry(id=node.id, text=node.name, tags=tags))
     return entries
 
@@ -405,7 +435,13 @@ def _relations_at_nodes(memory: GraphMemory) -> Mapping[str, Sequence[str]]:
 
 
 def _layers_of(memory: GraphMemory, node: Node, relation_ids: Sequence[str]) -> list[Layer]:
-    """Return the layers in which there is something to read at a node with these event edges."""
+    """Return what can be read at a node: its theory, its evidence, or something of its edges.
+
+    Args:
+        memory: The memory with the node.
+        node: The node.
+        relation_ids: Ids of the event edges that are read at the node.
+    """
     layers: list[Layer] = []
     if node.theory is not None:
         layers.append("summary")
@@ -425,19 +461,23 @@ def whole_hit(memory: GraphMemory, owner: Node | Relation) -> Hit:
 
 
 def main_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -> Hit:
-    """Return the theory of a concept or an event edge without what `aside_hit` returns."""
+    """Return the theory of a concept or an event edge, as the context shows it.
+
+    The second part of some theories is left out here: `aside_hit` shows it under another heading.
+    """
     theory = _theory_of(owner)
-    text = theory_as_text(theory)
-    if _aside_theory(owner) is not None:
-        text = as_sentences(theory.sigma)
+    text = as_sentences(theory.sigma)
+    if _aside_theory(owner) is None:
+        text = theory_as_text(theory)
     hit = _theory_hit(memory, owner, theory, f": {text}")
     return hit.model_copy(update={"score": score})
 
 
 def aside_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -> Hit | None:
-    """Return what is shown apart from a theory, or None if there is nothing of the kind.
+    """Return the second part of a theory, if the context shows it under a heading of its own.
 
-    Of an event edge these are inferred traits (R_K1), of a parent concept its restrictions (R_K3).
+    Of an event edge these are inferred traits, of a parent concept its restrictions. All other
+    theories are shown as a whole by `main_hit`, and None is returned.
     """
     theory = _aside_theory(owner)
     if theory is None or not theory.delta:
@@ -454,7 +494,11 @@ def aside_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -
 
 
 def _aside_theory(owner: Node | Relation) -> Theory | None:
-    """Return the theory whose second part is shown apart; a concept's own has none."""
+    """Return the theory of an edge or a concept, if its second part is shown by itself.
+
+    That is so for edges, and for theories from the concepts below (`flow`). The two parts of a
+    theory from a concept's own evidence belong together.
+    """
     if isinstance(owner, Node):
         return owner.flow
     return owner.theory
@@ -467,12 +511,14 @@ def _theory_of(owner: Node | Relation) -> Theory:
 
 
 def _theory_hit(memory: GraphMemory, owner: Node | Relation, theory: Theory, text: str) -> Hit:
-    """Return a hit of a theory, or of part of it; it rests on many days, so it has no date.
+    """Return a theory, or a part of it, as a hit.
+
+    A hit has no date here: a theory rests on what was said on many days.
 
     Args:
         memory: The memory with the theory.
         owner: The concept or event edge that the theory is about.
-        theory: The theory, whose turns the hit rests on.
+        theory: The theory; the hit's sources are the turns that it rests on.
         text: What follows the title.
     """
     kind = "summary" if isinstance(owner, Node) else "inference"
@@ -485,9 +531,10 @@ def _theory_hit(memory: GraphMemory, owner: Node | Relation, theory: Theory, tex
 
 
 def _title(memory: GraphMemory, owner: Node | Relation) -> str:
-    """Return what a theory is about: its concept, or the ends of its edge.
+    """Return what a theory is about, for the beginning of its text: "Ann, Sports, City Race".
 
-    The name of the person comes first, if it is known and not the same.
+    It names the concept, or both ends of the edge. The name of the person comes first, unless it is
+    not known or the concept is the person.
     """
     if isinstance(owner, Node):
         person = owner.person
@@ -513,43 +560,49 @@ class _EdgeLabel(NamedTuple):
 def _history_hits(
     memory: GraphMemory, relations: Sequence[Relation], score: float, shows_facts: bool
 ) -> list[Hit]:
-    """Return the newest labels of event edges.
+    """Return the newest labels of some event edges: what happened, in a few words.
 
     Args:
         memory: The memory with the edges.
         relations: The edges.
         score: The score of all hits.
-        shows_facts: Whether facts may be recalled. A fact stands in for the label of an edge that
-            the model left without one.
+        shows_facts: Whether a label may be the fact of a unit of evidence. A fact stands in where
+            the model gave an edge no label.
     """
+    # Units stand in the memory from oldest to newest, so their numbers order the labels.
     unit_numbers = {evidence_id: number for number, evidence_id in enumerate(memory.evidence)}
     labels: list[_EdgeLabel] = []
     for relation in relations:
         for mention in relation.mentions:
             is_fact = mention.label == memory.evidence[mention.evidence].fact
-            if mention.label and (shows_facts or not is_fact):
+            if is_fact and not shows_facts:
+                continue
+            # A label that the user has hidden is empty.
+            if mention.label:
                 labels.append(_EdgeLabel(relation, mention, unit_numbers[mention.evidence]))
 
-    newest = sorted(labels, key=attrgetter("unit_number"), reverse=True)
-    hits: list[Hit] = []
-    for relation, mention, _ in newest[:PER_NODE]:
-        hit = Hit(
-            id=f"{relation.id}.{mention.evidence}",
-            text=mention.label,
-            kind="label",
-            score=score,
-            sources=memory.turns((mention.evidence,)),
-            time=memory.evidence[mention.evidence].time,
-        )
-        hits.append(hit)
-    return hits
+    newest_first = sorted(labels, key=attrgetter("unit_number"), reverse=True)
+    return [_label_hit(memory, label, score) for label in newest_first[:PER_NODE]]
+
+
+def _label_hit(memory: GraphMemory, label: _EdgeLabel, score: float) -> Hit:
+    """Return a label as a hit; it rests on the turns of its unit of evidence."""
+    unit = memory.evidence[label.mention.evidence]
+    return Hit(
+        id=f"{label.relation.id}.{unit.id}",
+        text=label.mention.label,
+        kind="label",
+        score=score,
+        sources=memory.turns((unit.id,)),
+        time=unit.time,
+    )
 
 
 def with_edits(memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
-    """Return the memory with what is left of its evidence and theories.
+    """Return the memory as the user edited it: with some entries reworded or hidden.
 
-    A fact or conclusion is reworded, or without words; its unit stays, for theories and nodes name
-    it. A theory is reworded, or none. The labels of mentions go with the fact of their unit.
+    A hidden fact or conclusion loses its words, but its unit of evidence stays, since nodes and
+    theories refer to it. A hidden theory is removed.
     """
     evidence: dict[str, Evidence] = {}
     changed_facts: set[str] = set()
@@ -559,27 +612,35 @@ def with_edits(memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
         if edited_unit.fact != unit.fact:
             changed_facts.add(evidence_id)
 
+    # The labels on edges retell the facts of their units, so they go with a fact that changes.
     relations: dict[str, Relation] = {}
     for relation_id, relation in memory.relations.items():
         mentions = _hide_labels(relation.mentions, changed_facts)
         theory = _edit_theory(memory, relation, edits)
         relations[relation_id] = relation.replace(mentions=mentions, theory=theory)
 
-    nodes: dict[str, Node] = {}
-    for node_id, node in memory.nodes.items():
-        theory = _edit_theory(memory, node, edits)
-        if theory is node.theory:
-            nodes[node_id] = node
-        else:
-            # What flowed up has taken the node's own theory in.
-            nodes[node_id] = node.replace(own=None, flow=theory)
+    nodes = {node_id: _edit_node(memory, node, edits) for node_id, node in memory.nodes.items()}
     return memory.replace(evidence=evidence, relations=relations, nodes=nodes)
+
+
+def _edit_node(memory: GraphMemory, node: Node, edits: EntryEdits) -> Node:
+    """Return a node with its theory as the user edited it; the same node without edits."""
+    theory = _edit_theory(memory, node, edits)
+    if theory is node.theory:
+        return node
+    # `flow`, the theory that is shown, has taken in the words of `own`. Both go.
+    return node.replace(own=None, flow=theory)
 
 
 def _hide_labels(
     mentions: Sequence[Mention], hidden_evidence: Collection[str]
 ) -> tuple[Mention, ...]:
-    """Return mentions, those of some units of evidence without their labels."""
+    """Return the mentions of an edge, with empty labels where their evidence is to be hidden.
+
+    Args:
+        mentions: The mentions.
+        hidden_evidence: Ids of the units of evidence to hide.
+    """
     edited: list[Mention] = []
     for mention in mentions:
         if mention.evidence in hidden_evidence:
@@ -590,41 +651,47 @@ def _hide_labels(
 
 
 def _edit_unit(unit: Evidence, edits: EntryEdits) -> Evidence:
-    """Return what is left of a unit; the same object if nothing changes."""
+    """Return a unit of evidence with its fact and conclusions as the user edited them.
+
+    Without edits, return the same object.
+    """
     entries = entries_of(unit)
-    texts_before = {entry.id: entry.text for entry in entries}
-    texts = {entry.id: entry.text for entry in edits.amended_entries(entries)}
-    if texts == texts_before:
+    texts = {entry.id: entry.text for entry in entries}
+    edited_texts = {entry.id: entry.text for entry in edits.amended_entries(entries)}
+    if edited_texts == texts:
         return unit
 
+    # A hidden entry has no text. Its conclusion stays, since mentions refer to it by position.
     conclusions: list[Conclusion] = []
     for position, conclusion in enumerate(unit.conclusions):
-        text = texts.get(_conclusion_entry_id(unit, position), "")
-        conclusions.append(conclusion.replace(text=text))
-    return unit.replace(fact=texts.get(unit.id, ""), conclusions=tuple(conclusions))
+        edited_text = edited_texts.get(_conclusion_entry_id(unit, position), "")
+        conclusions.append(conclusion.replace(text=edited_text))
+    return unit.replace(fact=edited_texts.get(unit.id, ""), conclusions=tuple(conclusions))
 
 
 def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits) -> Theory | None:
-    """Return what is left of the theory of a node or an edge; the same object if nothing changes.
+    """Return the theory of a node or an edge as the user edited it; None if it is hidden.
 
-    If the traits or restrictions alone are hidden, the first part stays. A reworded theory has one
-    part.
+    A theory that the user reworded has a single part. Without edits, return the same object.
     """
     theory = owner.theory
     if theory is None:
         return None
 
-    hit = whole_hit(memory, owner)
-    visible_entry = edits.visible_entry(hit_as_entry(hit))
+    whole = whole_hit(memory, owner)
+    visible_entry = edits.visible_entry(hit_as_entry(whole))
     if visible_entry is None:
         return None
 
+    # The second part of the theory may be hidden by itself.
     aside = aside_hit(memory, owner)
     if aside is not None and edits.visible_entry(hit_as_entry(aside)) is None:
         return theory.replace(delta="")
 
-    if visible_entry.text == hit.text:
+    if visible_entry.text == whole.text:
         return theory
-    title = hit.text.partition(": ")[0]
+
+    # The text of an entry begins with what the theory is about; the theory itself does not.
+    title = whole.text.partition(": ")[0]
     text = visible_entry.text.removeprefix(title).removeprefix(": ")
     return theory.replace(sigma=text, delta="")

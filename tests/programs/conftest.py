@@ -34,7 +34,7 @@ def behavior(records: int = 30, profile: str = "Ann, 34, nurse", id: str = "ann"
 
 def graph_paths() -> Any:
     """A strategy: what a unit of evidence is filed under in RGMem's graph, broken paths too."""
-    from mempiler.programs.rgmem.extraction import GraphPath
+    from mempiler.programs.rgmem.graph import GraphPath
     from mempiler.programs.rgmem.memory import BASES
 
     concepts = st.lists(st.sampled_from(["Alpha", "Beta", "Gamma", "Delta"]), max_size=4).map(tuple)

@@ -14,7 +14,7 @@ from mempiler.engines.embedders import embedder
 from mempiler.programs.catalog import build
 from mempiler.programs.rgmem import evolution
 from mempiler.programs.rgmem.evolution import evolve, microstates, project, union_of_evidence
-from mempiler.programs.rgmem.extraction import GraphPath, add_units
+from mempiler.programs.rgmem.graph import GraphPath, add_units
 from mempiler.programs.rgmem.memory import Conclusion, Evidence, GraphMemory, Theory
 from mempiler.programs.writing import write_items
 

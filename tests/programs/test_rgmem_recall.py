@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Query, build
 from mempiler.engines.embedders import embedder
-from mempiler.programs.rgmem.extraction import GraphPath, add_units
+from mempiler.programs.rgmem.graph import GraphPath, add_units
 from mempiler.programs.rgmem.memory import USER, Evidence, GraphMemory, Node, Theory
 from mempiler.programs.rgmem.retrieval import BLOCKS
 from mempiler.runs.evaluate import evidence_hits
