@@ -2,8 +2,8 @@
 
 A group is {"group": [{"prompt_ids", "completion_ids", "logprobs", "reward", "faults"}, ...], "weight",
 "fault_weights"}, of what was sampled (see `sampling.Sample`). Its weight, 1 if there is none, multiplies its
-advantages. Faults, by kind 0 or 1, count where the group has a weight for their kind (`loss.less_faults`). The order
-of rows is drawn from the seed and the count of steps, so a job that is resumed from a checkpoint gives the same
+advantages. Faults, by kind 0 or 1, count where the group has a weight for their kind (`loss.subtract_faults`). The
+order of rows is drawn from the seed and the count of steps, so a job that is resumed from a checkpoint gives the same
 weights as an unbroken one.
 """
 
@@ -23,7 +23,7 @@ from ...errors import DataError, UserError
 from ...text import one_line
 from . import processes
 from .batching import chunks
-from .loss import BatchSize, advantages, divergence, grpo_loss, less_faults
+from .loss import BatchSize, advantages, divergence, grpo_loss, subtract_faults
 from .model import LocalModel
 from .settings import Reinforcement
 from .update import Row, Update
@@ -199,7 +199,7 @@ class LocalReinforceJob(ReinforceJob):
         self, items: Sequence[Mapping[str, Any]], rewards: Sequence[float], fault_weights: Mapping[str, float]
     ) -> list[float]:
         faults = {kind: [float(item["faults"][kind]) for item in items] for kind in fault_weights}
-        return less_faults(advantages(rewards, self.settings), faults, fault_weights, self.settings)
+        return subtract_faults(advantages(rewards, self.settings), faults, fault_weights, self.settings)
 
     def _compared(self, rows: list[Row]) -> list[Row]:
         """Return the rows with the log-probabilities that they are compared with, where these are computed here."""
