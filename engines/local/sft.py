@@ -20,9 +20,10 @@ from ...errors import DataError, UserError
 from .loading import with_lora
 from .loss import BatchSize
 from .model import LocalModel
+from .rows import Row, shuffled_batches
 from .settings import Finetuning
 from .trainer import LocalReinforceJob
-from .update import LocalWeights, Row, shuffled_batches, take_step
+from .update import LocalWeights, take_step
 
 if TYPE_CHECKING:
     from torch import Tensor

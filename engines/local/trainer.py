@@ -37,17 +37,10 @@ from ...text import one_line
 from . import processes
 from .loss import BatchSize, advantages, divergence, grpo_loss, subtract_faults
 from .model import LocalModel
+from .rows import Row, completion_tokens, pad_rows, shuffled_batches, token_mask
 from .settings import Reinforcement
 from .trl_trainer import TRLTrainer
-from .update import (
-    LocalWeights,
-    Row,
-    Weights,
-    pad_rows,
-    shuffled_batches,
-    take_step,
-    token_mask,
-)
+from .update import LocalWeights, Weights, take_step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -182,7 +175,7 @@ class LocalReinforceJob(ReinforceJob):
             reward=mean(data.rewards),
             divergence=mean_divergence(rows) if settings.beta > 0 else 0.0,
             rows=len(rows),
-            tokens=sum(len(row.completion) for row in rows),
+            tokens=completion_tokens(rows),
             left_out=data.left_out,
             skipped=skipped,
         )
@@ -343,7 +336,7 @@ def mean_divergence(rows: Sequence[Row]) -> float:
     reference_logprobs = pad_rows([row.reference_logprobs for row in rows], "cpu")  # (B, T)
     mask = token_mask([row.completion for row in rows], "cpu")  # (B, T)
     total = float((divergence(old_logprobs, reference_logprobs) * mask).sum())
-    return total / sum(len(row.completion) for row in rows)
+    return total / completion_tokens(rows)
 
 
 def mean(values: Sequence[float]) -> float:

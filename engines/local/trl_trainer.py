@@ -26,18 +26,9 @@ from . import processes
 from .batching import chunks, memory_ran_out
 from .loading import quiet
 from .model import LocalModel
+from .rows import Row, TokenLogprobs, size_of_batch, token_mask
 from .settings import Reinforcement
-from .update import (
-    LocalWeights,
-    PartLoss,
-    Row,
-    TokenLogprobs,
-    Weights,
-    batch_size,
-    checkpointing_layers,
-    recompute,
-    token_mask,
-)
+from .update import LocalWeights, PartLoss, Weights, checkpointing_layers, recompute
 from .vllm_sampler import Sampler, make_sampler
 
 if TYPE_CHECKING:
@@ -111,6 +102,7 @@ class TRLWeights(LocalWeights):
         self.trl = trl
 
     def token_logprobs(self, rows: Sequence[Row]) -> TokenLogprobs:
+        """Score completions in one forward pass that gradients flow through."""
         return trl_token_logprobs(
             self.model.model, rows, self.model.pad, self.trl.accelerator.device
         )
@@ -146,6 +138,7 @@ class ShardedWeights:
         self.optimizer: Optimizer = prepared_optimizer
 
     def token_logprobs(self, rows: Sequence[Row]) -> TokenLogprobs:
+        """Score completions in one forward pass that gradients flow through."""
         return trl_token_logprobs(self.wrapped, rows, self.model.pad, self.accelerator.device)
 
     def logprobs(self, rows: Sequence[Row]) -> list[list[float]]:
@@ -155,6 +148,7 @@ class ShardedWeights:
         return self._logprobs(rows, by_reference=True)
 
     def _logprobs(self, rows: Sequence[Row], by_reference: bool) -> list[list[float]]:
+        """Score a shard of the rows, and collect what the other processes score."""
         import torch
 
         even_rows = fill_with_blanks(rows)
@@ -179,9 +173,14 @@ class ShardedWeights:
                 module.reshard()
 
     def compute_gradients(self, batch: Sequence[Row], loss: PartLoss) -> float:
+        """Compute the gradients of this process's shard; accelerate adds those of the others.
+
+        Raises:
+            UserError: Memory does not suffice for `micro_batch_size` rows.
+        """
         import torch
 
-        size = batch_size(batch)
+        size = size_of_batch(batch)
         longest_first = sorted(batch, key=lambda row: -row.size)
         shard = processes.local_shard(fill_with_blanks(longest_first))
         parts = chunks(shard, self.micro_batch)
@@ -218,24 +217,27 @@ class ShardedWeights:
         return message
 
     def clip_gradients(self, max_norm: float) -> float:
+        """Scale the gradients to a norm of at most `max_norm`; return the norm before."""
         norm = self.accelerator.clip_grad_norm_(self.wrapped.parameters(), max_norm)
         # DeepSpeed clips in its own step, and may not know the norm yet.
         return 0.0 if norm is None else float(norm)
 
     def save_checkpoint(self, path: Path, steps: int) -> None:
+        """Write a folder, to which every process adds its shards."""
         self.accelerator.save_state(str(path))
         if processes.rank() == 0:
             (path / "steps.json").write_text(json.dumps(steps))
         self.accelerator.wait_for_everyone()
 
     def load_checkpoint(self, path: Path) -> int:
+        """Read a checkpoint into weights and optimizer; return the steps that led to it."""
         steps = json.loads((path / "steps.json").read_text())
         self.accelerator.load_state(str(path))
         self.model.updated()
         return steps
 
     def save_model(self, folder: Path) -> None:
-        # All processes give their shards, the first one writes.
+        """Collect the shards of all processes, and write the model from the first one."""
         self.model.whole = self.accelerator.get_state_dict(self.wrapped)
         if processes.rank() == 0:
             self.model.save(folder)

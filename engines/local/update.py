@@ -12,55 +12,27 @@ from __future__ import annotations
 
 import functools
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...errors import UserError
 from . import processes
-from .batching import buckets, chunks, memory_ran_out
+from .batching import buckets, memory_ran_out
 from .loss import BatchSize
 from .model import LocalModel
+from .rows import Row, TokenLogprobs, size_of_batch
 from .settings import Training
 
 if TYPE_CHECKING:
-    from torch import Tensor, device
+    from torch import Tensor
     from torch.nn import Module
     from torch.optim import Optimizer
 
 
-@dataclass(frozen=True)
-class Row:
-    """A prompt with the completion to train on; the later fields are for sampled completions."""
-
-    prompt: Sequence[int]
-    completion: Sequence[int]
-    advantage: float = 0.0
-    old_logprobs: Sequence[float] = ()
-    """Of each token of the completion, under the weights that the ratio starts from."""
-    reference_logprobs: Sequence[float] = ()
-    """Of each token of the completion, under the frozen reference; empty without a KL term."""
-
-    @property
-    def size(self) -> int:
-        """Tokens of prompt and completion."""
-        return len(self.prompt) + len(self.completion)
-
-
-class TokenLogprobs(NamedTuple):
-    """Log-probabilities of the completions of B rows, padded to the longest one, T tokens."""
-
-    values: Tensor
-    """(B, T), 0 in the padding; gradients flow through it."""
-    mask: Tensor
-    """(B, T), 1 where a token is, 0 in the padding."""
-
-
 PartLoss = Callable[[Sequence[Row], BatchSize], "Tensor"]
-"""Computes the loss of some rows of a batch of that size: the parts add up to the batch's loss."""
+"""Returns what some rows of a batch add to its loss; the size is that of the whole batch."""
 
 
 class Weights(Protocol):
@@ -137,22 +109,16 @@ def take_step(
     return Update(batch_loss, is_skipped=not is_finite)
 
 
-def shuffled_batches(rows: Sequence[Row], batch_size: int, seed: str) -> list[Sequence[Row]]:
-    """Split rows into batches, in an order that depends on the seed alone."""
-    order = list(rows)
-    random.Random(seed).shuffle(order)
-    return chunks(order, batch_size)
-
-
 class LocalWeights:
-    """Weights that are whole in this process, with AdamW.
+    """The weights of a model, whole in this process, with AdamW.
 
-    Each process of a training has all weights, and computes the gradients of a shard of the rows.
+    If a training has several processes, each has all weights and computes the gradients of a shard
+    of the rows.
 
     Args:
         model: The model that is trained. Its trainable weights become float32.
         settings: The sizes of passes, and the settings of AdamW.
-        temperature: The one at which completions are scored.
+        temperature: Divides the logits of completions that are scored.
 
     Raises:
         UserError: `gradient_checkpointing` is on, and the model has no layers for it.
@@ -174,6 +140,7 @@ class LocalWeights:
         )
 
     def token_logprobs(self, rows: Sequence[Row]) -> TokenLogprobs:
+        """Score completions in one forward pass that gradients flow through."""
         prompts = [row.prompt for row in rows]
         completions = [row.completion for row in rows]
         values, mask = self.model.token_logprobs(prompts, completions, self.temperature)
@@ -186,27 +153,33 @@ class LocalWeights:
         return self._logprobs(rows, by_reference=True)
 
     def _logprobs(self, rows: Sequence[Row], by_reference: bool) -> list[list[float]]:
+        """Score a shard of the rows, and collect what the other processes score."""
         shard = processes.local_shard(rows)
         shard_logprobs = self.model.logprobs(
             [row.prompt for row in shard],
             [row.completion for row in shard],
-            self.temperature,
-            by_reference,
-            self.settings.micro_batch_size,
+            temperature=self.temperature,
+            reference=by_reference,
+            batch=self.settings.micro_batch_size,
         )
         return list(processes.gather_shards(shard_logprobs, len(rows)))
 
     def compute_gradients(self, batch: Sequence[Row], loss: PartLoss) -> float:
+        """Compute the gradients of this process's shard, and add those of the other processes.
+
+        Raises:
+            UserError: Memory does not suffice for one row, or another process has ended.
+        """
         import torch
 
         # By length, so that the shards of all processes are about equally long.
         longest_first = sorted(batch, key=lambda row: -row.size)
         shard = processes.local_shard(longest_first)
-        shard_loss = self._compute_shard_gradients(shard, loss, batch_size(batch))
+        shard_loss = self._compute_shard_gradients(shard, loss, size_of_batch(batch))
         if processes.count() == 1:
             return shard_loss
 
-        # A shard without rows has no gradients, but its process takes part in the sums.
+        # A weight that no row of the shard reaches has no gradient here, but maybe elsewhere.
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -219,12 +192,13 @@ class LocalWeights:
         self, rows: Sequence[Row], loss: PartLoss, size: BatchSize
     ) -> float:
         """Compute the gradients of the rows, in parts that fit into memory; return their loss."""
+        lengths = [row.size for row in rows]
         while True:
-            # A backward pass that broke off has left a part of the gradients.
+            # An attempt that ran out of memory has left the gradients of its first parts.
             self.optimizer.zero_grad(set_to_none=True)
             try:
                 part_losses: list[float] = []
-                for places in buckets([row.size for row in rows], self.micro_batch):
+                for places in buckets(lengths, self.micro_batch):
                     part = [rows[place] for place in places]
                     part_losses.append(self._add_part_gradients(part, loss, size))
                 return float(sum(part_losses))
@@ -234,12 +208,14 @@ class LocalWeights:
             self._halve_micro_batch(rows)
 
     def _add_part_gradients(self, part: Sequence[Row], loss: PartLoss, size: BatchSize) -> float:
+        """Run one forward and one backward pass; return what the part adds to the batch's loss."""
         with recompute(self.recomputed_layers):
             part_loss = loss(part, size)
         part_loss.backward()
         return float(part_loss.detach())
 
     def _halve_micro_batch(self, rows: Sequence[Row]) -> None:
+        """Make all later passes smaller; raise a UserError if a pass has one row already."""
         rows_of_pass = min(self.micro_batch, len(rows))
         if rows_of_pass == 1:
             self.optimizer.zero_grad(set_to_none=True)
@@ -251,14 +227,15 @@ class LocalWeights:
         self.micro_batch = rows_of_pass // 2
 
     def clip_gradients(self, max_norm: float) -> float:
+        """Scale the gradients to a norm of at most `max_norm`; return the norm before."""
         import torch
 
         return float(torch.nn.utils.clip_grad_norm_(self.parameters, max_norm))
 
     def save_checkpoint(self, path: Path, steps: int) -> None:
+        """Write one file, from the first process: all have the same weights and optimizer."""
         import torch
 
-        # All processes have the same weights: one of them writes.
         if processes.rank() == 0:
             state = {
                 "weights": self.model.state(),
@@ -268,6 +245,7 @@ class LocalWeights:
             torch.save(state, path)
 
     def load_checkpoint(self, path: Path) -> int:
+        """Read a checkpoint into weights and optimizer; return the steps that led to it."""
         import torch
 
         # weights_only: only tensors and plain values are read, and no code of the file is run.
@@ -285,32 +263,8 @@ class LocalWeights:
             self.model.save(folder)
 
 
-def batch_size(batch: Sequence[Row]) -> BatchSize:
-    """Count the rows of a batch, and the tokens of their completions."""
-    tokens = sum(len(row.completion) for row in batch)
-    return BatchSize(rows=len(batch), tokens=tokens)
-
-
-def pad_rows(rows: Sequence[Sequence[float]], device: device | str) -> Tensor:
-    """Return B rows of numbers as one tensor (B, T), with zeros behind the shorter ones."""
-    import torch
-
-    width = max(len(row) for row in rows)
-    padded = [[*row, *[0.0] * (width - len(row))] for row in rows]
-    return torch.tensor(padded, dtype=torch.float32, device=device)
-
-
-def token_mask(rows: Sequence[Sequence[float]], device: device | str) -> Tensor:
-    """Return the mask of what `pad_rows` returns: (B, T), 1 where a number is, 0 in the padding."""
-    import torch
-
-    lengths = torch.tensor([[len(row)] for row in rows], device=device)  # (B, 1)
-    places = torch.arange(int(lengths.max()), device=device)  # (T,)
-    return (places < lengths).float()
-
-
-def checkpointing_layers(model: LocalModel, settings: Training) -> list[Module]:
-    """Return the layers that the backward pass computes again; none without gradient_checkpointing.
+def checkpointing_layers(model: LocalModel, settings: Training) -> Sequence[Module]:
+    """Return the layers to `recompute`: none, unless the settings say gradient_checkpointing.
 
     Raises:
         UserError: The model has no layers for it.
@@ -319,8 +273,9 @@ def checkpointing_layers(model: LocalModel, settings: Training) -> list[Module]:
         return []
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    modules: list[Module] = list(model.model.modules())
-    layers = [module for module in modules if isinstance(module, GradientCheckpointingLayer)]
+    layers = [
+        module for module in model.model.modules() if isinstance(module, GradientCheckpointingLayer)
+    ]
     if not layers:
         name = type(model.model).__name__
         raise UserError(f"gradient_checkpointing: {name} has no layers for it; leave it off")
@@ -329,10 +284,10 @@ def checkpointing_layers(model: LocalModel, settings: Training) -> list[Module]:
 
 @contextmanager
 def recompute(layers: Sequence[Any]) -> Iterator[None]:
-    """Let forward passes in the block keep only the inputs of these layers.
+    """Let forward passes in the block keep only the inputs of these layers, to save memory.
 
-    The backward pass, which may come after the block, computes the layers again. transformers' own
-    switch for this works in training mode alone.
+    Their backward passes, which may come after the block, compute the layers again. transformers
+    has a switch for this, which works in training mode alone.
     """
     from torch.utils.checkpoint import checkpoint
 

@@ -11,8 +11,9 @@ import torch
 from mempiler.engines.local.engine import local_lm
 from mempiler.engines.local.loading import with_lora
 from mempiler.engines.local.model import LocalModel
+from mempiler.engines.local.rows import Row
 from mempiler.engines.local.settings import Training
-from mempiler.engines.local.update import LocalWeights, Row, take_step
+from mempiler.engines.local.update import LocalWeights, take_step
 
 from tests.engines.local.groups import sample, text_group
 

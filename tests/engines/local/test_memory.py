@@ -10,8 +10,9 @@ import torch
 from mempiler.engines.local import sampling
 from mempiler.engines.local.batching import SLACK, Batcher, buckets
 from mempiler.engines.local.loading import with_lora
+from mempiler.engines.local.rows import Row
 from mempiler.engines.local.settings import Training
-from mempiler.engines.local.update import LocalWeights, Row, checkpointing_layers, recompute, take_step
+from mempiler.engines.local.update import LocalWeights, checkpointing_layers, recompute, take_step
 from mempiler.errors import UserError
 
 PROMPTS = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]

@@ -17,8 +17,9 @@ from dspy.utils.exceptions import LMError
 from mempiler.engines.local import processes, trainer as job_trainer, trl_trainer, update, vllm_sampler
 from mempiler.engines.local.engine import local_lm, run_follower
 from mempiler.engines.local.model import LocalModel
+from mempiler.engines.local.rows import TokenLogprobs, pad_rows, token_mask
 from mempiler.engines.local.trl_settings import EFFECTIVE, OWN_NAMES
-from mempiler.engines.local.update import LocalWeights, TokenLogprobs, pad_rows, token_mask
+from mempiler.engines.local.update import LocalWeights
 from mempiler.errors import UserError
 
 from tests.conformance.conftest import vectors
