@@ -27,7 +27,7 @@ from .batching import chunks, memory_ran_out
 from .loading import quiet
 from .model import LocalModel
 from .rows import Row, TokenLogprobs, size_of_batch, token_mask
-from .settings import Reinforcement
+from .settings import Reinforcement, Training
 from .update import LocalWeights, PartLoss, Weights, checkpointing_layers, recompute
 from .vllm_sampler import Sampler, make_sampler
 
@@ -81,11 +81,16 @@ class TRLTrainer:
     def begin_weights(self) -> Weights:
         """Return the weights with an optimizer that has no history."""
         if self._weights is None:
-            weights_type = ShardedWeights if self.is_sharded else TRLWeights
-            self._weights = weights_type(self.trl, self.model, self.settings)
-        # TRL and accelerate make their optimizer once: only its moments begin anew.
-        self._weights.optimizer.state.clear()
+            self._weights = self._make_weights()
+        else:
+            # TRL and accelerate make their optimizer once: only its moments begin anew.
+            self._weights.optimizer.state.clear()
         return self._weights
+
+    def _make_weights(self) -> Weights:
+        if self.is_sharded:
+            return ShardedWeights(self.trl, self.model, self.settings)
+        return TRLWeights(self.trl, self.model, self.settings)
 
     def publish_weights(self) -> None:
         """Send the weights to vLLM if it samples."""
@@ -94,12 +99,19 @@ class TRLTrainer:
 
 
 class TRLWeights(LocalWeights):
-    """Weights that are whole in this process, with TRL's optimizer and head."""
+    """Weights that are whole in this process, with TRL's optimizer and head.
+
+    Args:
+        trl: TRL's GRPOTrainer.
+        model: The model that is trained.
+        settings: The settings of the training.
+    """
 
     def __init__(self, trl: Any, model: LocalModel, settings: Reinforcement) -> None:
         super().__init__(model, settings, settings.temperature)
-        self.optimizer = trl.create_optimizer()  # in place of AdamW, which has not stepped yet
         self.trl = trl
+        # Only now, when the weights are float32. It takes the place of our own AdamW.
+        self.optimizer = trl.create_optimizer()
 
     def token_logprobs(self, rows: Sequence[Row]) -> TokenLogprobs:
         """Score completions in one forward pass that gradients flow through."""
@@ -123,7 +135,7 @@ class ShardedWeights:
     def __init__(self, trl: Any, model: LocalModel, settings: Reinforcement) -> None:
         self.trl = trl
         self.model = model
-        self.settings = settings
+        self.settings: Training = settings
         self.micro_batch = settings.micro_batch_size
         self.recomputed_layers = checkpointing_layers(model, settings)
         self.accelerator: Any = trl.accelerator
