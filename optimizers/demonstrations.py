@@ -170,7 +170,7 @@ def _make(folder: Path, good: list[Example], poor: list[Example], seed: int) -> 
 
 
 def _digest(good: list[Example], poor: list[Example], seed: int) -> str:
-    from ..engines.local import sft, tiny, update
+    from ..engines.local import rows, sft, tiny, update
 
-    code = [inspect.getsource(module) for module in (sft, tiny, update, sys.modules[__name__])]
+    code = [inspect.getsource(module) for module in (rows, sft, tiny, update, sys.modules[__name__])]
     return hashlib.sha256(json.dumps([good, poor, seed, code], default=str).encode()).hexdigest()[:16]

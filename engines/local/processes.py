@@ -1,18 +1,23 @@
-"""Several processes of one training, as torchrun starts them: the first one leads, the others repeat what its job does.
+"""The processes of one training, as torchrun starts them.
 
-    first     rollouts, rewards ── step(groups) ──> its share of every batch ──> sum of gradients, step
-    others                          repeat(job) ──> their share              ──> the same sum, the same step
+The first process leads: it samples, rewards, and calls the methods of its job. The others follow:
+each repeats these calls on a job of its own. A step splits the rows of a batch into shards, one
+for each process, and sums the gradients, so that all processes take the same step.
 
-Whoever loses another process ends with one line; torchrun then ends the rest.
+    first process     rollouts, rewards -> job.step(groups) -> gradients of shard 0 -> sum -> step
+    other processes         repeat(job) -> job.step(groups) -> gradients of shard n -> sum -> step
+
+If a process is lost, the processes that wait for it end with one line; torchrun ends the rest.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ...errors import UserError
 from ...text import one_line
@@ -20,16 +25,27 @@ from ...text import one_line
 if TYPE_CHECKING:
     from torch import Tensor
 
+Job = TypeVar("Job")
 Row = TypeVar("Row")
 Result = TypeVar("Result")
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 
-PATIENCE = timedelta(days=7)
-"""How long a process waits for the others: the first one samples for hours."""
+TIMEOUT = timedelta(days=7)
+"""How long a process waits for the others: the first process samples for hours between steps."""
+LAST_METHOD = "terminate"
+"""The method of a job after which no other follows."""
+
+
+class MethodCall(NamedTuple):
+    """A call that the first process makes on its job, for the others to repeat."""
+
+    method: str
+    arguments: tuple[Any, ...]
+    named_arguments: Mapping[str, Any]
 
 
 def rank() -> int:
-    """The number of this process among those that torchrun started; 0 leads."""
+    """Return the number of this process, counted from 0; process 0 leads."""
     return int(os.environ.get("RANK") or 0)
 
 
@@ -39,133 +55,178 @@ def started_processes() -> int:
 
 
 def count() -> int:
-    """Processes that train together now."""
+    """Return how many processes are connected now."""
     import torch.distributed as dist
 
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def local_shard(rows: Sequence[Row]) -> Sequence[Row]:
-    """This process's part of rows."""
-    return rows[rank() :: count()] if count() > 1 else rows
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size()
+    return 1
 
 
 def connect(number: int = 1) -> None:
-    """Join the other processes of a training, if torchrun started any; each takes the GPU of its number.
+    """Connect the processes that torchrun started, and give each the GPU of its number.
+
+    Without torchrun, or if they are connected, nothing happens.
 
     Args:
-        number: Which training of the other processes it is, counted from 1. The first process counts for itself: it
-            may train several models, and the others can be ready for the next one long before.
+        number: Which training the caller follows, counted from 1. The first process counts its
+            trainings itself: a follower may be ready for the next one long before it begins.
     """
     import torch
     import torch.distributed as dist
 
     if started_processes() == 1 or count() > 1:
         return
-    gpu = torch.cuda.is_available()
-    if gpu:
+
+    has_gpu = torch.cuda.is_available()
+    if has_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # Both names are documented in torch.distributed, which lists neither as exported.
-    store, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))  # pyright: ignore[reportPrivateImportUsage]
+
+    # rendezvous and PrefixStore are documented in torch.distributed, which exports neither.
+    rendezvous = dist.rendezvous("env://", timeout=TIMEOUT)  # pyright: ignore[reportPrivateImportUsage]
+    store, _, _ = next(rendezvous)
     if rank() == 0:
         number = store.add("trainings", 1)
-    # Each training has keys of its own: under those of the one before stand addresses where nobody listens any more.
+    # A prefix of its own for each training: under the keys of the previous one the store still
+    # has addresses where nobody listens any more.
+    prefix = f"training {number}"
+    training_store = dist.PrefixStore(prefix, store)  # pyright: ignore[reportPrivateImportUsage]
+
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if gpu else "gloo",
-        store=dist.PrefixStore(f"training {number}", store),  # pyright: ignore[reportPrivateImportUsage]
+        "cpu:gloo,cuda:nccl" if has_gpu else "gloo",
+        store=training_store,
         rank=rank(),
         world_size=started_processes(),
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
 
 
 def leave() -> None:
-    """Ends what `connect` began; processes that still wait for this one hear of it."""
+    """Disconnect this process; others that wait for it get an error."""
     import torch.distributed as dist
 
     if count() > 1:
         dist.destroy_process_group()
 
 
-def broadcast(said: Any) -> None:
-    """Says something to the other processes, where this one leads."""
+def broadcast(value: Any) -> None:
+    """Send a value from the first process to all others; in another process do nothing."""
     if count() > 1 and rank() == 0:
-        _broadcast([said])
+        _broadcast_from_first(value)
 
 
 def receive_broadcast() -> Any:
-    """What the first process says next."""
-    return _broadcast([None])[0]
+    """Wait for the next value that the first process sends."""
+    return _broadcast_from_first(None)
 
 
 def dismiss() -> None:
-    """Tell the other processes that no further training comes, where this one leads."""
+    """Tell the other processes that no training follows; in another process do nothing."""
     if rank() == 0 and started_processes() > 1:
         connect()
         broadcast(None)
         leave()
 
 
-def on_all_ranks(method: Callable[Concatenate[Any, Given], Result]) -> Callable[Concatenate[Any, Given], Result]:
-    """A method of the first process's job that those of the others repeat; where it fails, all end."""
+def on_all_ranks(
+    method: Callable[Concatenate[Job, Parameters], Result],
+) -> Callable[Concatenate[Job, Parameters], Result]:
+    """Decorate a method of a job, so that the other processes repeat what the first one calls.
+
+    A process in which the method fails disconnects, so that no other waits for it.
+    """
 
     @functools.wraps(method)
-    def done(job: Any, *given: Given.args, **named: Given.kwargs) -> Result:
+    def call_on_all_ranks(job: Job, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
-            broadcast((method.__name__, given, named))
-            return method(job, *given, **named)
+            broadcast(MethodCall(method.__name__, args, kwargs))
+            return method(job, *args, **kwargs)
         except BaseException:
             leave()
             raise
 
-    return done
+    return call_on_all_ranks
 
 
 def repeat(job: Any) -> None:
-    """Does with a job what the first process does with its own, until that ends.
+    """Call on a job what the first process calls on its own job, until that is terminated.
 
     Raises:
         UserError: Another process has ended.
     """
-    command = ""
-    while command != "terminate":
-        command, given, named = receive_broadcast()
-        getattr(job, command)(*given, **named)
+    while True:
+        call: MethodCall = receive_broadcast()
+        getattr(job, call.method)(*call.arguments, **call.named_arguments)
+        if call.method == LAST_METHOD:
+            return
+
+
+def local_shard(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return this process's part of the rows: every n-th one, of n processes."""
+    if count() == 1:
+        return rows
+    return rows[rank() :: count()]
+
+
+def gather_shards(shard_results: Sequence[Result], row_count: int) -> Sequence[Result]:
+    """Return the results of all rows, in the order of the rows.
+
+    Args:
+        shard_results: The results of this process's `local_shard`.
+        row_count: Rows in all shards.
+
+    Raises:
+        UserError: Another process has ended.
+    """
+    import torch.distributed as dist
+
+    process_count = count()
+    if process_count == 1:
+        return shard_results
+
+    results_by_rank: list[Any] = [None] * process_count
+    with _lost_process_as_user_error():
+        dist.all_gather_object(results_by_rank, shard_results)
+    results: list[Result] = []
+    for row in range(row_count):
+        shard = results_by_rank[row % process_count]
+        results.append(shard[row // process_count])
+    return results
 
 
 def all_reduce_sum(tensors: Sequence[Tensor]) -> None:
-    """Replaces tensors by their sums over all processes."""
+    """Replace each tensor, in place, by its sum over all processes.
+
+    Raises:
+        UserError: Another process has ended.
+    """
     import torch.distributed as dist
 
-    for tensor in tensors if count() > 1 else ():
-        _together(dist.all_reduce, tensor)
-
-
-def distributed_map(rows: Sequence[Row], work: Callable[[Sequence[Row]], Sequence[Result]]) -> Sequence[Result]:
-    """The results of rows, in order; each process works on its share of them."""
-    import torch.distributed as dist
-
-    own = work(local_shard(rows))
     if count() == 1:
-        return own
-    parts: list[Any] = [None] * count()
-    _together(dist.all_gather_object, parts, own)
-    return [parts[n % count()][n // count()] for n in range(len(rows))]
+        return
+    for tensor in tensors:
+        with _lost_process_as_user_error():
+            dist.all_reduce(tensor)
 
 
-def _broadcast(said: list[Any]) -> list[Any]:
+def _broadcast_from_first(value: Any) -> Any:
+    """Return the first process's value, in every process; the values of the others are ignored."""
     import torch
     import torch.distributed as dist
 
-    _together(dist.broadcast_object_list, said, 0, device=torch.device("cpu"))
-    return said
+    values = [value]
+    with _lost_process_as_user_error():
+        dist.broadcast_object_list(values, 0, device=torch.device("cpu"))
+    return values[0]
 
 
-def _together(act: Callable[..., Any], *given: Any, **named: Any) -> None:
+@contextmanager
+def _lost_process_as_user_error() -> Iterator[None]:
+    """Turn torch's error about a process that is gone into a UserError that says how to go on."""
     try:
-        act(*given, **named)
+        yield
     except RuntimeError as error:
         raise UserError(
-            f"another process of the training has ended, see its message above; go on with --resume RUN "
-            f"({one_line(error, 80)})"
+            f"another process of the training has ended, see its message above; "
+            f"go on with --resume RUN ({one_line(error, 80)})"
         ) from error

@@ -1,14 +1,13 @@
-"""Training that DSPy asks for: supervised fine-tuning of a copy, and the provider that offers it and reinforcement.
+"""Supervised fine-tuning of a local model, and the provider that offers training to DSPy.
 
-    loss = - sum of log p(token) over the completions' tokens / number of those tokens in the batch
+    loss = - sum of log pi(o_t) over the tokens of all completions of a batch / their number
 
-Prompts are read, not learned. Every epoch goes through the examples in an order of its own, drawn from the seed.
+Prompts are read, not learned. The order of the examples in each epoch follows from the seed.
 """
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,12 +17,13 @@ from dspy.clients.provider import Provider
 from dspy.clients.utils_finetune import TrainDataFormat
 
 from ...errors import DataError, UserError
-from .batching import chunks
 from .loading import with_lora
+from .loss import BatchSize
 from .model import LocalModel
-from .reinforce import LocalReinforceJob
+from .rows import Row, shuffled_batches
 from .settings import Finetuning
-from .update import Row, Update
+from .trainer import LocalReinforceJob
+from .update import LocalWeights, take_step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,60 +32,14 @@ Example = tuple[Sequence[Mapping[str, str]], str]
 """The messages of a prompt, and the completion to learn."""
 
 
-def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) -> list[float]:
-    """Trains a model, in place, to complete prompts as the examples do.
-
-    Returns:
-        The loss of each step, in nats per token; examples longer than the model's context are left out.
-
-    Raises:
-        DataError: There is no example, or none that fits the context.
-        UserError: Memory does not suffice for one example.
-    """
-    encoded = [Row(model.encode(messages), model.encode_completion(text)) for messages, text in examples]
-    fitting = [row for row in encoded if row.prompt and row.completion and row.size <= model.context]
-    if not fitting:
-        kind = "no example to learn from" if not encoded else f"no example fits the {model.context} tokens of the model"
-        raise DataError(f"fine-tuning has {kind}")
-    count = settings.steps or settings.epochs * math.ceil(len(fitting) / settings.batch_size)
-    update = Update(model, settings)
-    losses: list[float] = []
-    epoch = 0
-    while len(losses) < count:
-        order = list(fitting)
-        random.Random(f"{settings.seed}-{epoch}").shuffle(order)
-        epoch += 1
-        for rows in chunks(order, settings.batch_size)[: count - len(losses)]:
-            tokens = sum(len(row.completion) for row in rows)
-            share = (1 + math.cos(math.pi * len(losses) / count)) / 2 if settings.cosine else 1.0
-            losses.append(update.step(rows, partial(_loss, model, tokens), settings.learning_rate * share))
-    return losses
-
-
-def _loss(model: LocalModel, tokens: int, rows: Sequence[Row]) -> Tensor:
-    found, _ = model.token_logprobs([row.prompt for row in rows], [row.completion for row in rows])
-    return -found.sum() / tokens
-
-
-class NamedJob(LocalReinforceJob):
-    """Makes a job of the trainer that the settings name."""
-
-    def __new__(cls, lm: Any, train_kwargs: dict[str, Any] | None = None) -> LocalReinforceJob:
-        """Ours, or TRL's."""
-        if (train_kwargs or {}).get("trainer") != "trl":
-            return LocalReinforceJob(lm, train_kwargs)
-        from .trl_job import TRLJob
-
-        return TRLJob(lm, train_kwargs)
-
-
 class LocalProvider(Provider):
-    """Says that a model can be trained, and by what."""
+    """Tells DSPy that a local model can be fine-tuned and reinforced, and by which job."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.finetunable = self.reinforceable = True
-        self.ReinforceJob = NamedJob
+        self.finetunable = True
+        self.reinforceable = True
+        self.ReinforceJob = LocalReinforceJob
 
 
 def finetuned(
@@ -94,35 +48,100 @@ def finetuned(
     kind: TrainDataFormat | str | None,
     train_kwargs: Mapping[str, Any] | None,
 ) -> LocalModel:
-    """A trained copy of a model: the last message of each chat, by the assistant, is learned.
+    """Return a copy of a model that has learned the last message of every chat.
 
     Args:
-        model: Where training begins.
-        rows: Of {"messages": [{"role", "content"}, ...]}.
-        kind: CHAT or None.
-        train_kwargs: See `settings.Finetuning`; with `output_dir` the copy is written there, and named by it.
+        model: The model that training starts from; it does not change.
+        rows: Chats, each {"messages": [{"role", "content"}, ...]}.
+        kind: The format of the rows: CHAT or None.
+        train_kwargs: The settings; see `settings.Finetuning`. With `output_dir` the copy is written
+            there, and has this path as its name.
 
     Raises:
-        UserError: A setting is unknown, there is nothing to learn from, or data is no chat.
+        UserError: A setting is unknown or does not fit, or there is no row.
+        DataError: A row is not a chat, or none fits the context of the model.
     """
     if kind not in (None, TrainDataFormat.CHAT, TrainDataFormat.CHAT.value):
         raise DataError(f"training data is {kind!r}; the local engine fine-tunes on chat")
     settings = Finetuning.parse(train_kwargs)
     if not rows:
-        raise UserError("fine-tuning has no example to learn from: no answer passed; raise --train, or start better")
-    tuned = model.copy()
+        raise UserError(
+            "fine-tuning has no example to learn from: no answer passed; "
+            "raise --train, or start better"
+        )
+
+    student = model.copy()
     if settings.lora is not None:
-        tuned.model = with_lora(tuned.model, {"r": settings.lora}, settings.seed)
-    fit(tuned, [_example(row) for row in rows], settings)
-    tuned.name = f"{model.name}+{tuned.fingerprint[:8]}"
+        student.model = with_lora(student.model, {"r": settings.lora}, settings.seed)
+    fit(student, [_read_example(row) for row in rows], settings)
+
+    student.name = f"{model.name}+{student.fingerprint[:8]}"
     if settings.output_dir:
-        tuned.name = str(tuned.save(Path(settings.output_dir)))
-    return tuned
+        student.name = str(student.save(Path(settings.output_dir)))
+    return student
 
 
-def _example(row: Mapping[str, Any]) -> Example:
+def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) -> list[float]:
+    """Train a model, in place, to complete prompts as the examples do.
+
+    Examples that are longer than the context of the model are left out.
+
+    Returns:
+        The loss of each step before it, in nats per token.
+
+    Raises:
+        DataError: There is no example, or none that fits the context.
+        UserError: Memory does not suffice for one example.
+    """
+    rows = _encode_examples(model, examples)
+    weights = LocalWeights(model, settings)
+    loss = partial(completion_loss, weights)
+    step_count = settings.steps or settings.epochs * math.ceil(len(rows) / settings.batch_size)
+
+    losses: list[float] = []
+    epoch = 0
+    while len(losses) < step_count:
+        for batch in shuffled_batches(rows, settings.batch_size, f"{settings.seed}-{epoch}"):
+            if len(losses) == step_count:
+                break
+            learning_rate = settings.learning_rate
+            if settings.cosine:
+                learning_rate *= cosine_share(len(losses), step_count)
+            update = take_step(weights, batch, loss, learning_rate)
+            losses.append(update.loss)
+        epoch += 1
+    return losses
+
+
+def completion_loss(weights: LocalWeights, rows: Sequence[Row], size: BatchSize) -> Tensor:
+    """Return what some rows add to the loss of their batch, which has that size."""
+    logprobs, _ = weights.token_logprobs(rows)  # (B, T), 0 in the padding
+    return -logprobs.sum() / size.tokens
+
+
+def cosine_share(step: int, step_count: int) -> float:
+    """Return the share of the learning rate at a step: it falls from 1 to 0 along a cosine."""
+    return (1 + math.cos(math.pi * step / step_count)) / 2
+
+
+def _encode_examples(model: LocalModel, examples: Sequence[Example]) -> list[Row]:
+    """Return the examples that fit the context as token ids; raise a DataError if none does."""
+    if not examples:
+        raise DataError("fine-tuning has no example to learn from")
+    rows: list[Row] = []
+    for messages, answer in examples:
+        row = Row(model.encode(messages), model.encode_completion(answer))
+        if row.prompt and row.completion and row.size <= model.context:
+            rows.append(row)
+    if not rows:
+        raise DataError(f"fine-tuning: no example fits the {model.context} tokens of the model")
+    return rows
+
+
+def _read_example(row: Mapping[str, Any]) -> Example:
     try:
-        *asked, answer = row["messages"]
-        return [{"role": m["role"], "content": m["content"]} for m in asked], str(answer["content"])
+        *prompt, answer = row["messages"]
+        messages = [{"role": message["role"], "content": message["content"]} for message in prompt]
+        return messages, str(answer["content"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"a row of training data is no chat: {str(row)[:80]!r}") from error

@@ -1,7 +1,7 @@
 """Which settings of `trl.GRPOConfig` have an effect in a training here; all others are refused.
 
-TRL's trainer makes the optimizer, shards the weights and has vLLM sample. Groups, advantages, the loss and the loop are
-Mempiler's, so that TRL's settings of these would be taken without a word and change nothing.
+TRL makes the optimizer, shards the weights and lets vLLM sample. Groups, advantages, the loss and
+the loop are ours, so TRL's settings of these would be accepted and change nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from typing import Any
 from ...errors import UnknownNameError, UserError
 
 SHARDING = ("fsdp", "fsdp_config", "deepspeed")
-OPTIMIZER = ("optim", "optim_args", "optim_target_modules", "adam_beta1", "adam_beta2", "adam_epsilon")
+OPTIMIZER = (
+    "optim",
+    "optim_args",
+    "optim_target_modules",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+)
 ARITHMETIC = ("bf16", "tf32", "full_determinism")
 VLLM = ("use_vllm", "vllm_mode")
 VLLM_SERVER = (
@@ -68,7 +75,9 @@ def _check_name(name: str) -> None:
     if name in EFFECTIVE:
         return
     if name in OWN_NAMES:
-        raise UserError(f"trl: {name} is not TRL's to decide; set --train-set {OWN_NAMES[name]}=VALUE")
+        raise UserError(
+            f"trl: {name} is not TRL's to decide; set --train-set {OWN_NAMES[name]}=VALUE"
+        )
     raise UnknownNameError("or ineffective setting of trl", name, EFFECTIVE)
 
 
@@ -81,10 +90,18 @@ def _check_conditions(settings: Mapping[str, Any]) -> None:
         if name == "fsdp_config" and not settings.get("fsdp"):
             raise UserError("trl: fsdp_config has no effect without fsdp; add fsdp = true")
         if name == "bf16" and not is_sharded:
-            raise UserError("trl: bf16 has no effect on weights that are not sharded; set --train-set dtype=bfloat16")
+            raise UserError(
+                "trl: bf16 has no effect on weights that are not sharded; "
+                "set --train-set dtype=bfloat16"
+            )
         if name in ("vllm_mode", *VLLM_SERVER, *VLLM_COLOCATED) and vllm_mode is None:
             raise UserError(f"trl: {name} has no effect without vLLM; add use_vllm = true")
         if name in VLLM_SERVER and vllm_mode != "server":
-            raise UserError(f"trl: {name} has no effect on vLLM in this process; add vllm_mode = 'server'")
+            raise UserError(
+                f"trl: {name} has no effect on vLLM in this process; add vllm_mode = 'server'"
+            )
         if name in VLLM_COLOCATED and vllm_mode != "colocate":
-            raise UserError(f"trl: {name} has no effect on a vLLM server; start the server with it, and leave it out")
+            raise UserError(
+                f"trl: {name} has no effect on a vLLM server; "
+                "start the server with it, and leave it out"
+            )

@@ -1,13 +1,14 @@
-"""Rollouts by vLLM, through TRL: token ids go in, ids and log-probabilities come out, under our chat template.
+"""Sampling by vLLM, through TRL: token ids go in, token ids and log-probabilities come out.
 
-A server gets each call as it comes, and batches by itself. An engine in this process takes a batch at a time, as the
-model here does. What is sampled depends on the seed of a call.
+Prompts have our chat template. A vLLM server gets each call as it comes, and makes batches itself.
+A vLLM engine in this process takes a batch at a time, as the local model does. What is sampled
+depends on the seed of a call, in both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from dspy.lm15 import TransportError
 
@@ -18,49 +19,103 @@ from .model import LocalModel
 from .sampling import Sample, SampleRequest
 
 
-def sampler(generation: Any, model: LocalModel) -> Any:
-    """What samples in the place of the model: for a `trl` VLLMGeneration in server mode, or colocated.
+class Sampler(Protocol):
+    """Samples completions for a local engine, from several threads at once."""
+
+    def call(self, row: SampleRequest, /) -> Sample:
+        """Sample one completion."""
+        ...
+
+
+def make_sampler(generation: Any, model: LocalModel) -> Sampler:
+    """Return a sampler over TRL's `VLLMGeneration`.
+
+    Args:
+        generation: TRL's access to vLLM: to a server, or to an engine in this process.
+        model: The model with the same weights, which knows the tokens that end a completion.
 
     Raises:
-        UserError: Colocated, a model is spread over several processes.
+        UserError: vLLM runs in this process, and would spread its model over several.
     """
     if generation.mode == "server":
         return ServerSampler(generation.vllm_client, model)
     if generation.tensor_parallel_size > 1:
-        raise UserError("vLLM in this process takes vllm_tensor_parallel_size 1; use a server for more")
-    return Batcher[SampleRequest, Sample](lambda rows: _colocated(generation.llm, model, rows))
+        raise UserError(
+            "vLLM in this process takes vllm_tensor_parallel_size 1; use a server for more"
+        )
+    engine = ColocatedEngine(generation.llm, model)
+    return Batcher[SampleRequest, Sample](engine.sample)
 
 
 class ServerSampler:
     """Samples on a vLLM server, by TRL's client."""
 
     def __init__(self, client: Any, model: LocalModel) -> None:
-        self.client, self.model = client, model
+        self.client = client
+        self.model = model
 
     def call(self, row: SampleRequest) -> Sample:
-        """Samples one completion.
+        """Sample one completion.
 
         Raises:
             TransportError: The server does not answer.
         """
-        prompt, heat, limit, seed = row
-        how = {"seed": seed, "stop_token_ids": sorted(self.model.ends)}
-        asked = {"temperature": heat, "top_k": 0, "max_tokens": limit, "logprobs": 0, "generation_kwargs": how}
+        prompt, temperature, max_tokens, seed = row
         try:
-            found = self.client.generate([list(prompt)], **asked)
-        except Exception as error:  # TRL raises bare ones
-            raise TransportError(f"{self.client.base_url}: vLLM does not sample: {one_line(error, 160)}") from error
-        (ids,), (values,) = found["completion_ids"], found["logprobs"]
-        return self.model.completion(prompt, ids, [value for (value,) in values])
+            output = self.client.generate(
+                [list(prompt)],
+                temperature=temperature,
+                top_k=0,
+                max_tokens=max_tokens,
+                logprobs=0,
+                generation_kwargs={"seed": seed, "stop_token_ids": sorted(self.model.ends)},
+            )
+        except Exception as error:  # TRL raises exceptions of no class of its own
+            reason = one_line(error, 160)
+            raise TransportError(
+                f"{self.client.base_url}: vLLM does not sample: {reason}"
+            ) from error
+
+        # For one prompt there is one completion. At each token the client lists the
+        # log-probabilities of the likeliest tokens: with logprobs=0, of the sampled one alone.
+        (completion_ids,) = output["completion_ids"]
+        (logprob_lists,) = output["logprobs"]
+        logprobs = [logprob for (logprob,) in logprob_lists]
+        return self.model.completion(prompt, completion_ids, logprobs)
 
 
-def _colocated(llm: Any, model: LocalModel, rows: Sequence[SampleRequest]) -> list[Sample]:
-    from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
+class ColocatedEngine:
+    """Samples batches by a vLLM engine in this process."""
 
-    how = {"top_k": 0, "logprobs": 0, "stop_token_ids": sorted(model.ends)}
-    params = [SamplingParams(temperature=heat, max_tokens=limit, seed=seed, **how) for _, heat, limit, seed in rows]
-    prompts = [{"prompt_token_ids": list(row[0])} for row in rows]
-    outputs = [found.outputs[0] for found in llm.generate(prompts, params, use_tqdm=False)]
-    values = [[each[token].logprob for token, each in zip(one.token_ids, one.logprobs, strict=True)] for one in outputs]
-    found = zip(rows, outputs, values, strict=True)
-    return [model.completion(row[0], one.token_ids, each) for row, one, each in found]
+    def __init__(self, llm: Any, model: LocalModel) -> None:
+        self.llm = llm
+        self.model = model
+
+    def sample(self, rows: Sequence[SampleRequest]) -> list[Sample]:
+        """Sample a completion for each row, as one batch."""
+        from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
+
+        prompts: list[dict[str, list[int]]] = []
+        sampling_params: list[SamplingParams] = []
+        for prompt, temperature, max_tokens, seed in rows:
+            prompts.append({"prompt_token_ids": list(prompt)})
+            params = SamplingParams(
+                temperature=temperature,
+                max_tokens=max_tokens,
+                seed=seed,
+                top_k=0,
+                logprobs=0,
+                stop_token_ids=sorted(self.model.ends),
+            )
+            sampling_params.append(params)
+        results = self.llm.generate(prompts, sampling_params, use_tqdm=False)
+
+        samples: list[Sample] = []
+        for row, result in zip(rows, results, strict=True):
+            prompt = row[0]
+            output = result.outputs[0]
+            logprobs: list[float] = []
+            for token, logprobs_by_token in zip(output.token_ids, output.logprobs, strict=True):
+                logprobs.append(logprobs_by_token[token].logprob)
+            samples.append(self.model.completion(prompt, output.token_ids, logprobs))
+        return samples

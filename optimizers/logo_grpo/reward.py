@@ -7,9 +7,9 @@ r"""Rewards: scores of a written memory, by the answers it gives and by its leng
           R                                                             "trajectory"
 
 Faults of a completion (it could not be read, or code refused one of its operations) are no part of its reward. Each
-kind is a term of its own in the advantage, normalised separately (`engines.local.loss.less_faults`). Subtracted from
-rewards, one unreadable member would raise the deviation of its whole group, and so shrink what the others learn from
-theirs.
+kind is a term of its own in the advantage, normalised separately (`engines.local.loss.subtract_faults`).
+Subtracted from rewards, one unreadable member would raise the deviation of its whole group, and so shrink what the
+others learn from theirs.
 
 Source: Memory-R2's released code (terminal and per-session scores, compression with threshold .7 and words by
 `\b\w+\b`); the paper's lambda is .3. A completion that cannot be read changes nothing in the memory, in the released

@@ -66,7 +66,7 @@ def trained(start: Path, *words: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def result(start: Path) -> dict[str, Any]:
     """A finished training, with the completions that were trained on as `items`."""
-    from mempiler.engines.local.reinforce import LocalReinforceJob
+    from mempiler.engines.local.trainer import LocalReinforceJob
 
     step, heard = LocalReinforceJob.step, list[Any]()
     listening = lambda self, data, form=None: (heard.extend(data), step(self, data))[1]  # noqa: E731

@@ -11,8 +11,9 @@ import torch
 from mempiler.engines.local.engine import local_lm
 from mempiler.engines.local.loading import with_lora
 from mempiler.engines.local.model import LocalModel
+from mempiler.engines.local.rows import Row
 from mempiler.engines.local.settings import Training
-from mempiler.engines.local.update import Row, Update
+from mempiler.engines.local.update import LocalWeights, take_step
 
 from tests.engines.local.groups import sample, text_group
 
@@ -60,18 +61,19 @@ def test_a_pass_of_eight_completions_fits(make_model: Any, name: str, most: int,
 
     batch = [Row(ids(PROMPT), ids(ANSWER)) for _ in range(8)]
 
-    def loss(rows: Any) -> Any:
+    def loss(rows: Any, size: Any) -> Any:
         values, mask = model.token_logprobs([row.prompt for row in rows], [row.completion for row in rows])
         return -(values * mask).sum() / (8 * ANSWER)
 
-    update = Update(model, Training(gradient_checkpointing=again))
+    settings = Training(gradient_checkpointing=again)
+    weights = LocalWeights(model, settings)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     for _ in range(2):  # the second time memory is known
         begun = time.monotonic()
-        update.step(batch, loss)
+        take_step(weights, batch, loss, settings.learning_rate)
         torch.cuda.synchronize()
     peak, speed = torch.cuda.max_memory_allocated() / 1e9, 8 * (PROMPT + ANSWER) / (time.monotonic() - begun)
-    how = "with checkpointing" if again else f"without, {update.micro_batch} rows of a pass"
+    how = "with checkpointing" if again else f"without, {weights.micro_batch} rows of a pass"
     print(f"\n{name}, {how}: {peak:.1f} GB, {speed:,.0f} tokens/s on {torch.cuda.get_device_name(0)}")
-    assert not again or (peak < most and update.micro_batch == 8)
+    assert not again or (peak < most and weights.micro_batch == 8)

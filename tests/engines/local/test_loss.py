@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from mempiler.engines.local.loss import BatchSize, advantages, divergence, grpo_loss, less_faults, ratios
+from mempiler.engines.local.loss import BatchSize, advantages, divergence, grpo_loss, ratios, subtract_faults
 from mempiler.engines.local.settings import Reinforcement
 from mempiler.errors import UserError
 
@@ -26,7 +26,7 @@ def test_one_unreadable_member_leaves_the_others_their_advantages():
     # Four of sixteen members are good. With a penalty in its reward, one bad member would raise the deviation of all.
     rewards, unreadable = [1.0] * 4 + [0.9] * 12, [0.0] * 15 + [1.0]
     alone = advantages(rewards)
-    together = less_faults(alone, {"unreadable": unreadable}, {"unreadable": 0.5})
+    together = subtract_faults(alone, {"unreadable": unreadable}, {"unreadable": 0.5})
     # Mean 1/16 and deviation 1/4 (n - 1): 3.75 for the bad member, -.25 for the others, times .5
     assert [round(after - before, 4) for after, before in zip(together, alone, strict=True)] == [0.125] * 15 + [-1.875]
     assert alone[0] == pytest.approx(1.677, abs=1e-3)
@@ -36,7 +36,7 @@ def test_one_unreadable_member_leaves_the_others_their_advantages():
 
 def test_faults_that_all_members_have_and_kinds_without_a_weight_change_nothing():
     shares, faults = [1.0, -1.0], {"unreadable": [1.0, 1.0], "refused": [1.0, 0.0]}
-    assert less_faults(shares, faults, {"unreadable": 0.5}) == shares
+    assert subtract_faults(shares, faults, {"unreadable": 0.5}) == shares
 
 
 # Two completions, of 2 and 1 tokens. Ratios: 1.5 and 0.5 (advantage 1), 0.5 (advantage -1); clip range 0.8 to 1.28.

@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 from mempiler.engines.local import sampling
 from mempiler.engines.local.batching import SLACK, Batcher, buckets
 from mempiler.engines.local.loading import with_lora
+from mempiler.engines.local.rows import Row
 from mempiler.engines.local.settings import Training
-from mempiler.engines.local.update import Row, Update, checkpointed, layers
+from mempiler.engines.local.update import LocalWeights, checkpointing_layers, recompute, take_step
 from mempiler.errors import UserError
 
 PROMPTS = [[3, 7, 8, 9, 5], [3, 6, 5], [6], [3, 10, 11, 12, 13, 14, 15, 5]]
@@ -88,22 +90,23 @@ def test_chunks_of_logits_give_the_numbers_and_gradients_of_all_at_once(kind, ch
 
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
 def test_layers_computed_again_give_the_same_gradients_with_less_kept(lora):
-    model = architecture("Qwen2", num_hidden_layers=4)
-    model = adapted(model, lora)
+    model = adapted(architecture("Qwen2", num_hidden_layers=4), lora)
+    again = Training(gradient_checkpointing=True)
+    layers = checkpointing_layers(SimpleNamespace(model=model), again)
     before = {name: module.__dict__.get("forward") for name, module in model.named_modules()}
 
-    def trained(again: bool) -> tuple[dict[str, Any], int]:
+    def trained(recomputed: Any) -> tuple[dict[str, Any], int]:
         kept: list[int] = []
         note = torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t.numel()), t)[1], lambda t: t)
-        with note, checkpointed(layers(model) if again else []):
+        with note, recompute(recomputed):
             found, mask = sampling.token_logprobs(model, PROMPTS, ANSWERS, 1.0, 0, plain=True)
         held = sum(kept)
         return gradients(model, found[mask > 0]), held
 
     with pytest.raises(UserError, match="gradient_checkpointing: Linear has no layers for it; leave it off"):
-        layers(torch.nn.Linear(1, 1))
-    wanted, much = trained(False)
-    got, little = trained(True)
+        checkpointing_layers(SimpleNamespace(model=torch.nn.Linear(1, 1)), again)
+    wanted, much = trained([])
+    got, little = trained(layers)
     assert got.keys() == wanted.keys()
     assert all(torch.allclose(got[name], gradient, atol=1e-7) for name, gradient in wanted.items())
     assert little < much / 2
@@ -125,23 +128,22 @@ def failing(model: Any, rows: int) -> list[int]:
     return sizes
 
 
-def step(model: Any, rows: int) -> tuple[dict[str, Any], Update]:
-    """The weights after a step on so many rows."""
+def step(model: Any, rows: int) -> tuple[dict[str, Any], LocalWeights]:
+    """The weights after a step on so many rows, and the object that they were trained by."""
     batch = [Row([6 + n], [7 + n, 1]) for n in range(rows)]
-    update = Update(model, Training(learning_rate=1e-3, micro_batch_size=rows))
-    loss = lambda part: -model.token_logprobs([r.prompt for r in part], [r.completion for r in part])[0].sum()  # noqa: E731
-    update.step(batch, loss)
-    return model.state(), update
+    weights = LocalWeights(model, Training(micro_batch_size=rows))
+    take_step(weights, batch, lambda part, size: -weights.token_logprobs(part).values.sum(), 1e-3)
+    return model.state(), weights
 
 
 def test_memory_that_runs_out_halves_the_parts_of_a_batch_and_not_its_gradient(make_model):
     whole, short = make_model(), make_model()
     short.token_logprobs([[6]], [[7]])
     sizes = failing(short, 2)
-    (wanted, _), (found, update) = step(whole, 7), step(short, 7)
-    assert (update.micro_batch, sizes[0], sizes[-7:]) == (1, 7, [1] * 7)
-    for name, weights in wanted.items():
-        assert torch.allclose(weights, found[name], atol=2e-5), name
+    (wanted, _), (found, weights) = step(whole, 7), step(short, 7)
+    assert (weights.micro_batch, sizes[0], sizes[-7:]) == (1, 7, [1] * 7)
+    for name, expected in wanted.items():
+        assert torch.allclose(expected, found[name], atol=2e-5), name
     for one, other in zip(*(each.logprobs(PROMPTS, ANSWERS) for each in (short, whole)), strict=True):
         assert one == pytest.approx(other, abs=1e-3)
 

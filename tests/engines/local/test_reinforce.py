@@ -123,13 +123,16 @@ def test_a_job_resumed_from_its_checkpoint_gives_the_same_weights(make_model, tm
     assert resumed.fingerprint == whole.fingerprint
 
 
+@pytest.mark.parametrize("trainer", ["local", "trl"])
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
-def test_a_job_that_begins_anew_is_as_one_over_the_weights_of_then(model, lora, tmp_path):
+def test_a_job_that_begins_anew_is_as_one_over_the_weights_of_then(model, lora, trainer, tmp_path):
     def gaps(job):
         job.steps = 0
         return [job.step([text_group(job.model, "w7", "w8 w9", rewards=[1.0, 0.0])]).divergence for _ in range(2)]
 
-    settings = {"beta": 0.1, "output_dir": str(tmp_path)}
+    if trainer == "trl":
+        pytest.importorskip("trl", reason="the `local` extra is not installed: pip install '.[local]'")
+    settings = {"beta": 0.1, "output_dir": str(tmp_path), "trainer": trainer}
     job = job_of(LocalModel.load(model.save(tmp_path / "base"), lora=lora), **settings)
     assert gaps(job)[1] > 0
     job.terminate()

@@ -14,11 +14,12 @@ import pytest
 import requests
 import torch
 from dspy.utils.exceptions import LMError
-from mempiler.engines.local import processes, reinforce, trl_job, update, vllm_sampler
+from mempiler.engines.local import processes, trainer as job_trainer, trl_trainer, update, vllm_sampler
 from mempiler.engines.local.engine import local_lm, run_follower
 from mempiler.engines.local.model import LocalModel
+from mempiler.engines.local.rows import TokenLogprobs, pad_rows, token_mask
 from mempiler.engines.local.trl_settings import EFFECTIVE, OWN_NAMES
-from mempiler.engines.local.update import Update
+from mempiler.engines.local.update import LocalWeights
 from mempiler.errors import UserError
 
 from tests.conformance.conftest import vectors
@@ -44,6 +45,10 @@ def job_of(model: Any, trainer: str = "trl", **settings: Any) -> Any:
     return local_lm(model, temperature=1.0).reinforce({"trainer": trainer, **sizes, **settings})
 
 
+def _shard_types(job: Any) -> set[str]:
+    return {type(parameter.data).__name__ for parameter in job._weights.wrapped.parameters()}
+
+
 def results(folder: Path, trainer: str) -> dict[str, Any]:
     """By case the losses and weights of two steps on seven records, the run put back to a checkpoint in between."""
     found: dict[str, Any] = {}
@@ -52,7 +57,7 @@ def results(folder: Path, trainer: str) -> dict[str, Any]:
         group, out = text_group(model, *TEXTS, rewards=REWARDS), tempfile.mkdtemp(dir=folder)
         job = job_of(model, trainer, output_dir=out, **case)
         losses = [job.step([group]).loss]
-        assert trainer != "sharded" or {type(each.data).__name__ for each in job.wrapped.parameters()} == {"DTensor"}
+        assert trainer != "sharded" or _shard_types(job) == {"DTensor"}
         job.save_checkpoint("first")
         job.step([group])
         job.load_checkpoint(job.checkpoints["first"])
@@ -84,26 +89,25 @@ def as_told(patch: pytest.MonkeyPatch) -> None:
     rows = [(n, row) for n, case in enumerate(VECTORS) for row in enumerate(policy_rows(case["input"])[0])]
     told = {(n, place): row for n, (place, row) in rows}
 
-    def scores(job: Any, rows: Any) -> Any:
+    def token_logprobs(weights: Any, rows: Any) -> TokenLogprobs:
         said = [told[row.prompt][1] if row.completion else [] for row in rows]
-        values, mask = reinforce._padded(said, "cpu")
-        return values.requires_grad_(), mask
+        return TokenLogprobs(pad_rows(said, "cpu").requires_grad_(), token_mask(said, "cpu"))
 
-    patch.setattr(reinforce, "advantages", lambda rewards, settings: rewards)
-    for kind in (reinforce.LocalReinforceJob, trl_job.TRLJob):
-        patch.setattr(kind, "_scores", scores)
+    patch.setattr(job_trainer, "advantages", lambda rewards, settings: rewards)
+    for kind in (LocalWeights, trl_trainer.TRLWeights, trl_trainer.ShardedWeights):
+        patch.setattr(kind, "token_logprobs", token_logprobs)
 
 
 def with_vllm(patch: pytest.MonkeyPatch, generation: Any) -> None:
     """Gives jobs a vLLM."""
-    made = trl_job._grpo_trainer
+    made = trl_trainer.make_grpo_trainer
 
     def trainer(*given: Any) -> Any:
         found = made(*given)
         found.args.use_vllm, found.vllm_generation = True, generation
         return found
 
-    patch.setattr(trl_job, "_grpo_trainer", trainer)
+    patch.setattr(trl_trainer, "make_grpo_trainer", trainer)
 
 
 def shard_on_a_cpu(patch: pytest.MonkeyPatch) -> None:
@@ -199,17 +203,17 @@ def test_a_largest_gradient_norm_of_0_clips_nothing(make_model: Any, trainer: st
 @pytest.mark.parametrize("trainer", ["local", "trl"])
 def test_gradients_without_end_and_memory_that_ends(make_model: Any, trainer: str, monkeypatch: Any) -> None:
     """A gradient that is no number is left out and counted; memory that runs out halves the passes."""
-    model, part, sizes = make_model(), Update._part, list[int]()
+    model, add_gradients, sizes = make_model(), LocalWeights._add_part_gradients, list[int]()
     group, before = text_group(model, *TEXTS, rewards=REWARDS), model.fingerprint
     job = job_of(model, trainer, epochs=1, batch_size=7, micro_batch_size=4)
 
-    def failing(self: Any, rows: Any, loss: Any) -> float:
+    def failing(weights: Any, rows: Any, loss: Any, size: Any) -> float:
         sizes.append(len(rows))
         if len(rows) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return part(self, rows, lambda each: loss(each) * torch.inf)
+        return add_gradients(weights, rows, lambda part, size: loss(part, size) * torch.inf, size)
 
-    monkeypatch.setattr(Update, "_part", failing)
+    monkeypatch.setattr(LocalWeights, "_add_part_gradients", failing)
     done = job.step([group])
     assert (done.rows, done.skipped, sizes) == (7, 1, [4, 2, 2, 2, 1])
     assert model.fingerprint == before
@@ -270,7 +274,7 @@ def test_settings_of_trl_that_would_change_nothing_are_refused(model: Any, name:
 
 def test_settings_of_the_optimizer_reach_it(model: Any) -> None:
     job = job_of(model, "trl", trl={"optim": "adamw_torch", "adam_beta1": 0.5, "adam_epsilon": 0.25})
-    (group, *_) = job.trl.create_optimizer().param_groups
+    (group, *_) = job.trl_trainer.trl.create_optimizer().param_groups
     assert (group["betas"][0], group["eps"]) == (0.5, 0.25)
 
 
@@ -297,7 +301,7 @@ def test_nothing_is_sent_and_no_private_name_of_trl_is_used(model: Any, monkeypa
     assert (constants.HF_HUB_DISABLE_TELEMETRY, os.environ["HF_HUB_DISABLE_TELEMETRY"]) == (True, "1")
     used = {
         node.attr
-        for module in (trl_job, update, vllm_sampler)
+        for module in (trl_trainer, update, vllm_sampler)
         for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text()))
         if isinstance(node, ast.Attribute)
         and ast.unparse(node.value).split(".")[-1] in ("trl", "accelerator", "generation", "client")

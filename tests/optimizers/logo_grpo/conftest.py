@@ -14,7 +14,7 @@ import pytest
 from dspy.clients.provider import Provider, ReinforceJob
 from mempiler import History, MemoryProgram, Session, Turn, build
 from mempiler.engines.embedders import embedder
-from mempiler.engines.local.reinforce import Step
+from mempiler.engines.local.trainer import StepResult
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.logo_grpo import LoGoGRPO
@@ -72,13 +72,13 @@ class WeighedJob(ReinforceJob):
     def engine(self) -> SeededEngine:
         return self.lm.engine  # pyright: ignore[reportReturnType]
 
-    def step(self, train_data: Any, train_data_format: Any = None) -> Step:
+    def step(self, train_data: Any, train_data_format: Any = None) -> StepResult:
         self.moment *= 0.5
         for group in train_data:
             for n, item in enumerate(group["group"]):
                 self.moment += (n + 1) * item["reward"] + 0.001 * len(item["completion"]["content"])
         self.engine.weight += self.moment - 0.1 * (self.engine.weight - self.begun[-1])
-        return Step(loss=self.engine.weight)
+        return StepResult(loss=self.engine.weight)
 
     def save_checkpoint(self, checkpoint_name: str) -> None:
         path = Path(self.train_kwargs["output_dir"]) / f"{checkpoint_name}.json"

@@ -9,7 +9,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.clients.provider import Provider
-from mempiler.engines.local.reinforce import Step
+from mempiler.engines.local.trainer import StepResult
 from mempiler.errors import DataError, UserError
 from mempiler.optimizers.logo_grpo.policy import score_policy
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
@@ -79,16 +79,16 @@ def test_a_training_that_learns_nothing_says_why(world: Any, reply: Any, local_f
 class CountingJob(WeighedJob):
     """A trainer whose one weight counts its updates."""
 
-    def step(self, train_data: Any, train_data_format: Any = None) -> Step:
+    def step(self, train_data: Any, train_data_format: Any = None) -> StepResult:
         self.engine.weight += 1
-        return Step()
+        return StepResult()
 
 
 class IdleJob(WeighedJob):
     """A trainer that changes nothing."""
 
-    def step(self, train_data: Any, train_data_format: Any = None) -> Step:
-        return Step()
+    def step(self, train_data: Any, train_data_format: Any = None) -> StepResult:
+        return StepResult()
 
 
 def compile_counting(made: Any, settings: TrainingSettings) -> Any:
