@@ -16,7 +16,7 @@ import hashlib
 import logging
 import os
 import sqlite3
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -154,67 +154,83 @@ class VectorFile:
 
     def read(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Return the vectors that are there and whole."""
-        vectors: dict[bytes, bytes] = {}
-        with self._tolerate_errors(), self._connect() as connection:
-            for start in range(0, len(keys), _KEYS_PER_QUERY):
-                some_keys = keys[start : start + _KEYS_PER_QUERY]
-                placeholders = ",".join("?" * len(some_keys))
-                rows = connection.execute(_SELECT.format(placeholders=placeholders), some_keys)
-                for key, vector, checksum in rows:
-                    if checksum == _checksum(key, vector):
-                        vectors[key] = vector
-        return vectors
+        try:
+            with contextlib.closing(self._connect()) as connection:
+                _prepare(connection)
+                return _select(connection, keys)
+        except (OSError, sqlite3.DatabaseError) as error:
+            self._handle_error(error)
+            return {}
 
     def write(self, vectors: Mapping[bytes, bytes]) -> None:
         """Add vectors, or replace damaged ones; remove the oldest if there are too many."""
-        rows = [(key, vector, _checksum(key, vector)) for key, vector in vectors.items()]
+        try:
+            with contextlib.closing(self._connect()) as connection:
+                _prepare(connection)
+                _insert(connection, vectors, self._max_numbers)
+                connection.commit()
+        except (OSError, sqlite3.DatabaseError) as error:
+            self._handle_error(error)
 
-        # The vectors of a file are about as long as the new ones.
-        total_bytes = max(1, sum(map(len, vectors.values())))
-        max_vectors = self._max_numbers * _NUMBER_BYTES * len(rows) // total_bytes
-
-        with self._tolerate_errors(), self._connect() as connection:
-            connection.executemany(_INSERT, rows)
-            connection.execute(_DELETE_OLDEST, (max_vectors,))
-            connection.commit()
-
-    @contextlib.contextmanager
-    def _connect(self) -> Generator[sqlite3.Connection]:
-        """Open the file for the block; create it if there is none.
+    def _connect(self) -> sqlite3.Connection:
+        """Open the file; create it if there is none.
 
         Raises:
             OSError: The file cannot be written.
-            sqlite3.DatabaseError: It is damaged or locked.
+            sqlite3.OperationalError: SQLite cannot open it.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # Created here, since SQLite would let other users read it.
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        return sqlite3.connect(self._path, timeout=WAIT_SECONDS)
 
-        with contextlib.closing(sqlite3.connect(self._path, timeout=WAIT_SECONDS)) as connection:
-            connection.execute("PRAGMA secure_delete = ON")
-            # Faster; what a crash of the machine damages, the checksums show.
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.execute(_CREATE_TABLE)
-            yield connection
-
-    @contextlib.contextmanager
-    def _tolerate_errors(self) -> Generator[None]:
-        """Go on after the block if the file cannot be used; delete it if it is damaged."""
-        try:
-            yield
-        except (OSError, sqlite3.OperationalError) as error:
-            # A file that is locked for long is in use, so it works.
-            if self._has_warned or "locked" in str(error):
-                return
-            self._has_warned = True
-            _log.warning(
-                "%s: %s; every process computes its vectors anew",
-                self._path,
-                type(error).__name__,
-            )
-        except sqlite3.DatabaseError:
+    def _handle_error(self, error: Exception) -> None:
+        """Warn of a file that cannot be used, and delete a damaged one."""
+        if not isinstance(error, OSError | sqlite3.OperationalError):
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
+            return
+
+        # A file that is locked for long is in use, so it works.
+        if self._has_warned or "locked" in str(error):
+            return
+        self._has_warned = True
+        kind = type(error).__name__
+        _log.warning("%s: %s; every process computes its vectors anew", self._path, kind)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Set up a new connection, and create the table if there is none."""
+    connection.execute("PRAGMA secure_delete = ON")
+    # Faster; what a crash of the machine damages, the checksums show.
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute(_CREATE_TABLE)
+
+
+def _select(connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Return the vectors that are there and whole."""
+    vectors: dict[bytes, bytes] = {}
+    for start in range(0, len(keys), _KEYS_PER_QUERY):
+        some_keys = keys[start : start + _KEYS_PER_QUERY]
+        placeholders = ",".join("?" * len(some_keys))
+        rows = connection.execute(_SELECT.format(placeholders=placeholders), some_keys)
+        for key, vector, checksum in rows:
+            if checksum == _checksum(key, vector):
+                vectors[key] = vector
+    return vectors
+
+
+def _insert(
+    connection: sqlite3.Connection, vectors: Mapping[bytes, bytes], max_numbers: int
+) -> None:
+    """Add vectors, or replace damaged ones; remove the oldest if there are too many numbers."""
+    rows = [(key, vector, _checksum(key, vector)) for key, vector in vectors.items()]
+    connection.executemany(_INSERT, rows)
+
+    # The vectors of a file are about as long as the new ones.
+    new_bytes = max(1, sum(map(len, vectors.values())))
+    max_vectors = max_numbers * _NUMBER_BYTES * len(rows) // new_bytes
+    connection.execute(_DELETE_OLDEST, (max_vectors,))
 
 
 def _checksum(key: bytes, vector: bytes) -> bytes:

@@ -19,11 +19,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ...records.normalize import normalize_text
+from ..endpoint.loop import check_deadline
 from ..fair_semaphore import compute_slot
 
 DIMENSION = 384
 TEXTS_PER_SLOT = 256
 """After so many texts the slot is given back, so that others have their turn."""
+TEXTS_WITHOUT_SLOT = 16
+"""So few texts take a millisecond, and no slot: waiting for one would take longer."""
 
 _MAX_WORD_LENGTH = 64
 """Characters of a word that count; longer ones are keys and links, not words."""
@@ -63,6 +66,10 @@ def hashed_vectors(texts: Sequence[str]) -> np.ndarray:
     Raises:
         AbandonedCallError: The deadline of the call context has passed.
     """
+    check_deadline()
+    if len(texts) <= TEXTS_WITHOUT_SLOT:
+        return np.stack([_vector(text) for text in texts])
+
     rows: list[np.ndarray] = []
     for start in range(0, len(texts), TEXTS_PER_SLOT):
         with compute_slot():
@@ -85,8 +92,9 @@ def _vector(text: str) -> np.ndarray:
     if not features_of_words:
         return np.zeros(DIMENSION, dtype=np.float32)
 
-    hashes = np.concatenate([features.hashes for features in features_of_words])
-    weights = np.concatenate([features.weights for features in features_of_words])
+    hash_arrays, weight_arrays = zip(*features_of_words, strict=True)
+    hashes = np.concatenate(hash_arrays)
+    weights = np.concatenate(weight_arrays)
 
     features, first, counts = np.unique(hashes, return_index=True, return_counts=True)
     signs = np.where(features >> 31, 1.0, -1.0)
