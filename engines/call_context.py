@@ -26,6 +26,7 @@ from .usage import Usage, UsageTracker
 
 if TYPE_CHECKING:
     from .call import Call
+    from .endpoint.embeddings import Accounting
 
 CallListener = Callable[[Any, Sequence[Any], Sequence[Any]], None]
 """Takes three things of one finished call: its messages (or its prompt, if it has no messages), the
@@ -100,6 +101,8 @@ class CallContext:
     """Where vectors of the caller's texts are kept; None means the file that all texts share."""
     slots: Slots | None = None
     """Where embedding and reranking wait for their turn; None if they do not wait."""
+    accounting: Accounting | None = None
+    """Who limits and counts requests of embedders that have no accounting of their own."""
     on_text: Callable[[], ChunkCallback] | None = None
     """Called when an attempt of a call begins, in the thread of the endpoints. What it returns gets
     the text of the answer while it comes. Models of this process and caches send no text."""
@@ -117,6 +120,7 @@ class ContextChanges(TypedDict, total=False):
     usage: UsageTracker | None
     vector_cache: VectorCache | None
     slots: Slots | None
+    accounting: Accounting | None
     on_text: Callable[[], ChunkCallback] | None
     on_call: CallListener | None
     running_call: Call | None

@@ -4,6 +4,9 @@
     embedding.open(meter, guard)            # from here on, requests are limited and counted
     embedding(["Ann moved to Lisbon"])      # [1, dimension]
 
+An embedder that nobody has opened has the accounting of the call context, if there is one: a run
+limits and counts the requests of an embedder that the user made, too.
+
 The way of one request is that of a model's call (`engines.meter`):
 
     slot of the call context -> slot at the endpoint -> reservation -> guard
@@ -32,6 +35,7 @@ from dspy.utils.exceptions import LMAuthError, LMError, LMInvalidRequestError
 from ...errors import EndpointError, MempilerError, UserError
 from ...records import estimate_tokens, fewest_tokens
 from ...text import one_line
+from ..call_context import current_context
 from ..fair_semaphore import compute_slot
 from ..prices import needed_prices, token_prices
 from ..token_counts import believable_count
@@ -65,8 +69,6 @@ class Accounting:
 
     meter: Meter
     guard: BudgetGuard
-    price: float | None
-    """US dollars per token; None if it is not known."""
 
 
 class EndpointEmbedding:
@@ -86,7 +88,7 @@ class EndpointEmbedding:
         self.waits = Waits()
         """How long a request may take; may be replaced."""
         self.accounting: Accounting | None = None
-        """Who counts the requests; None before `open`."""
+        """Who limits and counts the requests; None takes that of the call context."""
 
     def open(self, meter: Meter, guard: BudgetGuard) -> None:
         """Let a guard limit all further requests, and a meter count them.
@@ -94,9 +96,8 @@ class EndpointEmbedding:
         Raises:
             UserError: There is a limit of cost, and the model's price is not known.
         """
-        prices = needed_prices(self._name, guard.limits.max_usd) or token_prices(self._name)
-        price = None if prices is None else prices.input
-        self.accounting = Accounting(meter, guard, price)
+        self._price(guard)  # before anything is paid for
+        self.accounting = Accounting(meter, guard)
 
     def check(self) -> None:
         """Refuse a model that could not be asked; nothing is embedded, so nothing is paid.
@@ -144,14 +145,15 @@ class EndpointEmbedding:
         Raises:
             LMError: There is no answer.
         """
-        accounting = self.accounting
+        accounting = self.accounting or current_context().accounting
         if accounting is None:
             return self._ask(texts).vectors
 
         guard = accounting.guard
+        price = self._price(guard)
         estimated_tokens = sum(map(estimate_tokens, texts))
         reserved_tokens = RESERVED_FACTOR * estimated_tokens
-        reserved_cost = reserved_tokens * (accounting.price or 0.0)
+        reserved_cost = reserved_tokens * (price or 0.0)
         reservation = Usage(0, reserved_tokens, cost=reserved_cost)  # `admit` counts the call
 
         with guard.slots(self._endpoint).slot(), guard.reserve(reservation):
@@ -165,8 +167,18 @@ class EndpointEmbedding:
                 with suppress(MempilerError):
                     guard.record_failure(error)
                 raise
-            _count_answer(accounting, texts, estimated_tokens, answer.reported_tokens)
+            tokens = _believed_tokens(texts, answer.reported_tokens)
+            _count_answer(accounting, tokens, estimated_tokens, price)
         return answer.vectors
+
+    def _price(self, guard: BudgetGuard) -> float | None:
+        """Return US dollars per token; None if the price is not known.
+
+        Raises:
+            UserError: It is not known, and the guard has a limit of cost.
+        """
+        prices = needed_prices(self._name, guard.limits.max_usd) or token_prices(self._name)
+        return None if prices is None else prices.input
 
     def _ask(self, texts: Sequence[str]) -> EmbeddingAnswer:
         """Send one request, and wait for its answer, retries and waits included.
@@ -203,35 +215,35 @@ def _client_for(name: str, address: str | None) -> EmbeddingClient:
     return OpenAIEmbeddings(name, name.removeprefix(_OPENAI_PREFIX), address)
 
 
+def _believed_tokens(texts: Sequence[str], reported_tokens: object) -> int | None:
+    """Return the tokens that an endpoint reports for texts; None if they cannot be true."""
+    fewest = sum(min(fewest_tokens(text), SMALLEST_WINDOW) for text in texts)
+    # A reported 0 means that the endpoint does not count.
+    return believable_count(reported_tokens or None, fewest)
+
+
 def _count_answer(
-    accounting: Accounting, texts: Sequence[str], estimated_tokens: int, reported_tokens: object
+    accounting: Accounting,
+    believed_tokens: int | None,
+    estimated_tokens: int,
+    price: float | None,
 ) -> None:
     """Count a request that was answered.
 
     Args:
         accounting: Who counts it.
-        texts: What was embedded.
-        estimated_tokens: Our estimate of their tokens.
-        reported_tokens: What the endpoint reports; it counts only if it can be true.
+        believed_tokens: Those that the endpoint reports; None takes our estimate.
+        estimated_tokens: Our estimate.
+        price: US dollars per token; None if it is not known.
     """
-    # A reported 0 means that the endpoint does not count.
-    minimum = sum(map(_fewest_tokens, texts))
-    believed_tokens = believable_count(reported_tokens or None, minimum)
     tokens = estimated_tokens if believed_tokens is None else believed_tokens
-    cost = None if accounting.price is None else tokens * accounting.price
-
-    accounting.meter.include(
-        UsageReport(
-            Counter(embedding=1),
-            input_tokens=tokens,
-            cost=cost or 0.0,
-            unpriced=int(cost is None),
-            estimated=int(believed_tokens is None),
-        )
+    cost = None if price is None else tokens * price
+    report = UsageReport(
+        Counter(embedding=1),
+        input_tokens=tokens,
+        cost=cost or 0.0,
+        unpriced=int(cost is None),
+        estimated=int(believed_tokens is None),
     )
+    accounting.meter.include(report)
     accounting.guard.record_success(tokens, cost)
-
-
-def _fewest_tokens(text: str) -> int:
-    """Return the fewest tokens that a model can count for a text."""
-    return min(fewest_tokens(text), SMALLEST_WINDOW)
