@@ -22,11 +22,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
-from .usage import Usage, UsageTracker
+from .usage import Usage, UsageReport, UsageTracker
 
 if TYPE_CHECKING:
     from .call import Call
-    from .endpoint.embeddings import Accounting
 
 CallListener = Callable[[Any, Sequence[Any], Sequence[Any]], None]
 """Takes three things of one finished call: its messages (or its prompt, if it has no messages), the
@@ -54,6 +53,60 @@ class Slots(Protocol):
     def slot(self) -> AbstractContextManager[None]:
         """Hold a slot for the block, after waiting for it."""
         ...
+
+
+class CostLimit(Protocol):
+    """What a run may spend at most; `limits.Limits` says it."""
+
+    @property
+    def max_usd(self) -> float | None:
+        """US dollars; None is no limit."""
+        ...
+
+
+class RequestGuard(Protocol):
+    """Limit requests; `limits.BudgetGuard` does, and says what each method is for."""
+
+    @property
+    def limits(self) -> CostLimit:
+        """What may be spent at most."""
+        ...
+
+    def slots(self, endpoint: str) -> Slots:
+        """Return the slots for requests to an endpoint."""
+        ...
+
+    def reserve(self, expected: Usage) -> AbstractContextManager[None]:
+        """Reserve what a request may use, for the block."""
+        ...
+
+    def admit(self) -> None:
+        """Count a request that is about to be made, or refuse it."""
+        ...
+
+    def record_success(self, tokens: int, cost: float | None) -> None:
+        """Add what an answered request used."""
+        ...
+
+    def record_failure(self, error: Exception) -> None:
+        """Count a request that failed."""
+        ...
+
+
+class UsageCounter(Protocol):
+    """Count what is used; `meter.Meter` does."""
+
+    def include(self, usage: UsageReport) -> None:
+        """Add what was used."""
+        ...
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Who counts the requests of embedders, and may refuse them."""
+
+    meter: UsageCounter
+    guard: RequestGuard
 
 
 class Deadline:

@@ -29,13 +29,12 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.judge import AnyJudge
-from ..engines.call_context import call_context
+from ..engines.call_context import Accounting, call_context
 from ..engines.dspy_models import metered_copy
 from ..engines.embedders import IN_PROCESS, NO_RERANKER, TextEmbedder
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.endpoint import Waits
-from ..engines.endpoint.embeddings import Accounting
 from ..engines.fair_semaphore import IN_FLIGHT
 from ..engines.limits import BudgetGuard
 from ..engines.meter import Meter, MeteredLM, Role

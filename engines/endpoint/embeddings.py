@@ -25,8 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from dspy.clients.errors import error_boundary
@@ -35,7 +34,7 @@ from dspy.utils.exceptions import LMAuthError, LMError, LMInvalidRequestError
 from ...errors import EndpointError, MempilerError, UserError
 from ...records import estimate_tokens, fewest_tokens
 from ...text import one_line
-from ..call_context import current_context
+from ..call_context import Accounting, RequestGuard, UsageCounter, current_context
 from ..fair_semaphore import compute_slot
 from ..prices import needed_prices, token_prices
 from ..token_counts import believable_count
@@ -50,10 +49,6 @@ from .embedding_clients import (
 )
 from .loop import AbandonedCallError
 
-if TYPE_CHECKING:
-    from ..limits import BudgetGuard
-    from ..meter import Meter
-
 TEXTS_PER_REQUEST = 64
 RESERVED_FACTOR = 2
 """How many times their estimated tokens are reserved for texts: tokenizers differ."""
@@ -61,14 +56,6 @@ SMALLEST_WINDOW = 256
 """Tokens of a text that every model reads. A model may cut off the rest, and not count it."""
 
 _OPENAI_PREFIX = "openai/"
-
-
-@dataclass(frozen=True)
-class Accounting:
-    """Who counts the requests of an embedder, and may refuse them."""
-
-    meter: Meter
-    guard: BudgetGuard
 
 
 class EndpointEmbedding:
@@ -90,7 +77,7 @@ class EndpointEmbedding:
         self.accounting: Accounting | None = None
         """Who limits and counts the requests; None takes that of the call context."""
 
-    def open(self, meter: Meter, guard: BudgetGuard) -> None:
+    def open(self, meter: UsageCounter, guard: RequestGuard) -> None:
         """Let a guard limit all further requests, and a meter count them.
 
         Raises:
@@ -171,7 +158,7 @@ class EndpointEmbedding:
             _count_answer(accounting, tokens, estimated_tokens, price)
         return answer.vectors
 
-    def _price(self, guard: BudgetGuard) -> float | None:
+    def _price(self, guard: RequestGuard) -> float | None:
         """Return US dollars per token; None if the price is not known.
 
         Raises:

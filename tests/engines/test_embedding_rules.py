@@ -119,6 +119,28 @@ def test_number_of_requests_is_limited_exactly(server: StubServer) -> None:
 # Slots and deadlines, in this process.
 
 
+class FakeModels:
+    """Stand for a class of fastembed: a kind of models, of which there is one.
+
+    Args:
+        known_name: The name of the model.
+        on_load: Called with the name of a model while it is loaded.
+        **methods: What the model does.
+    """
+
+    def __init__(self, known_name: str, on_load: Callable[[str], None], **methods: Any) -> None:
+        self._known_name = known_name
+        self._on_load = on_load
+        self._methods = methods
+
+    def __call__(self, name: str) -> Any:
+        self._on_load(name)
+        return SimpleNamespace(**self._methods)
+
+    def list_supported_models(self) -> list[dict[str, str]]:
+        return [{"model": self._known_name}]
+
+
 def use_fake_fastembed(monkeypatch: pytest.MonkeyPatch, on_load: Callable[[str], None]) -> None:
     """Stand for fastembed, with one model of each kind.
 
@@ -127,20 +149,14 @@ def use_fake_fastembed(monkeypatch: pytest.MonkeyPatch, on_load: Callable[[str],
         on_load: Called with the name of a model while it is loaded.
     """
 
-    def kind_of_models(known_name: str, **methods: Any) -> Any:
-        def load(name: str) -> Any:
-            on_load(name)
-            return SimpleNamespace(**methods)
-
-        load.list_supported_models = lambda: [{"model": known_name}]
-        return load
-
     module = SimpleNamespace(
-        TextEmbedding=kind_of_models(
-            "m/vectors", embed=lambda texts, batch_size: iter([np.ones(2)] * len(texts))
+        TextEmbedding=FakeModels(
+            "m/vectors", on_load, embed=lambda texts, batch_size: iter([np.ones(2)] * len(texts))
         ),
-        LateInteractionTextEmbedding=kind_of_models("m/late"),
-        TextCrossEncoder=kind_of_models("m/cross", rerank=lambda query, texts: [1.0] * len(texts)),
+        LateInteractionTextEmbedding=FakeModels("m/late", on_load),
+        TextCrossEncoder=FakeModels(
+            "m/cross", on_load, rerank=lambda query, texts: [1.0] * len(texts)
+        ),
     )
     for name in ("fastembed", "fastembed.rerank", "fastembed.rerank.cross_encoder"):
         monkeypatch.setitem(sys.modules, name, module)
@@ -157,7 +173,7 @@ WORK: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.fixture(params=WORK.values(), ids=WORK)
+@pytest.fixture(params=WORK.values(), ids=list(WORK))
 def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     """What embeds or reranks in this process."""
     use_fake_fastembed(monkeypatch, lambda name: None)
@@ -219,7 +235,7 @@ USES_OF_FASTEMBED: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("use", USES_OF_FASTEMBED.values(), ids=USES_OF_FASTEMBED)
+@pytest.mark.parametrize("use", USES_OF_FASTEMBED.values(), ids=list(USES_OF_FASTEMBED))
 def test_fastembed_loads_a_model_while_no_slot_is_held(
     use: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
