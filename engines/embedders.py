@@ -157,7 +157,7 @@ class TextEmbedder(SharedByCopies):
         encodings = self._encodings_of(texts, is_query)
         if texts and not self.dimension:
             # All texts are blank, so nothing has been computed yet.
-            self._read_or_compute(["dimension"], is_query=True)
+            off_loop(partial(self._read_or_compute, ["dimension"], is_query=True))
 
         zeros = np.zeros(self.dimension, dtype=np.float32)
         rows = [encodings[text].vector if text in encodings else zeros for text in texts]
@@ -217,10 +217,10 @@ class TextEmbedder(SharedByCopies):
             encodings = {text: self._encodings[text] for text in texts if text in self._encodings}
 
         distinct_texts = dict.fromkeys(texts)
-        missing = [text for text in distinct_texts if text not in encodings and text.strip()]
+        missing_texts = [text for text in distinct_texts if text not in encodings and text.strip()]
         computed_texts: list[str] = []
-        if missing:
-            new = self._read_or_compute(missing, is_query)
+        if missing_texts:
+            new = self._read_or_compute(missing_texts, is_query)
             encodings.update(new.encodings)
             computed_texts = new.computed_texts
 
@@ -230,13 +230,13 @@ class TextEmbedder(SharedByCopies):
 
     def _read_or_compute(self, texts: list[str], is_query: bool) -> _NewEncodings:
         """Return what is known of texts that are not in memory, and hold it in memory."""
-        encodings = self._read_kept(texts, is_query)
+        encodings = self._read_cached(texts, is_query)
         computed_texts = [text for text in texts if text not in encodings]
         if computed_texts:
             encodings.update(self._compute_encodings(computed_texts))
 
         if len({len(encoding.vector) for encoding in encodings.values()}) > 1:
-            # Some of the kept vectors are those of another model that answered under this name.
+            # Some of the cached vectors are those of another model that answered under this name.
             computed_texts = texts
             encodings = self._compute_encodings(texts)
 
@@ -245,17 +245,17 @@ class TextEmbedder(SharedByCopies):
             self._encodings.update(encodings)
         return _NewEncodings(encodings, computed_texts)
 
-    def _read_kept(self, texts: list[str], is_query: bool) -> dict[str, TextEncoding]:
-        """Return what earlier processes have kept, except vectors of another length."""
+    def _read_cached(self, texts: list[str], is_query: bool) -> dict[str, TextEncoding]:
+        """Return what earlier processes have computed, except vectors of another length."""
         if self._cached_vectors is None:
             return {}
-        kept = self._cached_vectors.read(texts, is_query)
+        encodings = self._cached_vectors.read(texts, is_query)
         if not self.dimension:
-            return kept
+            return encodings
         # Vectors of another length are those of another model that answered under this name.
         return {
             text: encoding
-            for text, encoding in kept.items()
+            for text, encoding in encodings.items()
             if len(encoding.vector) == self.dimension
         }
 
@@ -309,7 +309,7 @@ class _NewEncodings(NamedTuple):
     encodings: dict[str, TextEncoding]
     """By text."""
     computed_texts: list[str]
-    """The texts that had to be computed; the others were kept."""
+    """The texts that had to be computed; the others are from earlier processes."""
 
 
 def _byte_count(encoding: TextEncoding) -> int:
@@ -346,9 +346,9 @@ def embedder(
         DataError: The folder has no model.
         MissingDependencyError: It needs the extra `models` or `rerank`.
     """
-    made = _embedder_by_name(name, api_base)
-    made.reranker = _reranker_by_name(reranker, made)
-    return made
+    new_embedder = _embedder_by_name(name, api_base)
+    new_embedder.reranker = _reranker_by_name(reranker, new_embedder)
+    return new_embedder
 
 
 def _embedder_by_name(name: str, api_base: str | None) -> TextEmbedder:

@@ -44,7 +44,7 @@ class FastEmbedModel:
         self._name = name
         self._kinds = kinds
         self._lock = threading.Lock()
-        self._loaded: LoadedModel | None = None
+        self._loaded_model: LoadedModel | None = None
 
     def check(self) -> None:
         """Refuse a model that is in none of the lists; nothing is loaded.
@@ -63,9 +63,9 @@ class FastEmbedModel:
             UserError, MissingDependencyError: As for `check`.
         """
         with self._lock:
-            if self._loaded is None:
-                self._loaded = _load_model(self._name, self._kinds)
-            return self._loaded
+            if self._loaded_model is None:
+                self._loaded_model = _load_model(self._name, self._kinds)
+            return self._loaded_model
 
 
 class FastEmbedVectors:

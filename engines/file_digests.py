@@ -78,9 +78,9 @@ def remembered_digest(path: Path) -> str:
     entry = _entry_path(path)
     with path.open("rb") as file:
         state = FileState.of_open_file(file.fileno())
-        kept_digest = _read_entry(entry, state)
-        if kept_digest is not None:
-            return kept_digest
+        known_digest = _read_entry(entry, state)
+        if known_digest is not None:
+            return known_digest
 
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         changed_while_reading = FileState.of_open_file(file.fileno()) != state
@@ -102,12 +102,12 @@ def _read_entry(entry: Path, state: FileState) -> str | None:
     try:
         content: Any = json.loads(entry.read_text(encoding="utf-8"))
         digest = content["sha256"]
-        kept_state = content["state"]
+        state_of_digest = content["state"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
     is_whole = isinstance(digest, str) and len(digest) == _HEX_DIGITS_OF_SHA256
-    if not is_whole or kept_state != asdict(state):
+    if not is_whole or state_of_digest != asdict(state):
         return None
     return digest
 

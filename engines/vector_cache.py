@@ -82,25 +82,28 @@ class CachedVectors:
         return {texts_by_key[key]: self._decode(record) for key, record in records.items()}
 
     def write(
-        self, used: Mapping[str, TextEncoding], new: Collection[str], is_query: bool = False
+        self,
+        encodings: Mapping[str, TextEncoding],
+        new_texts: Collection[str],
+        is_query: bool = False,
     ) -> None:
         """Keep what is new.
 
-        With a user, all that was used is kept: it may be known only because somebody else has said
-        the same.
+        With a user, everything is kept: a text may be known only because somebody else has said the
+        same.
 
         Args:
-            used: What was used, by text.
-            new: Those of the texts that were neither known nor kept before.
+            encodings: What is known of the texts that were needed, by text.
+            new_texts: Those of the texts that had to be computed.
             is_query: As for `read`.
         """
         cache = self._cache(is_query)
         if cache is None:
             return
 
-        texts = new if cache is self._file else used
+        texts = new_texts if cache is self._file else encodings
         if texts:
-            cache.write({self._key(text): self._encode(used[text]) for text in texts})
+            cache.write({self._key(text): self._encode(encodings[text]) for text in texts})
 
     def _cache(self, is_query: bool) -> VectorCache | None:
         """Return where vectors of the running work are kept; None if they are not kept."""
