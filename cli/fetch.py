@@ -41,7 +41,7 @@ def command(name: str, source: str | None, out: str | None, sha256: str | None) 
         found = _data(name, out, sha256 or "")
     elif name in weights.WEIGHTS:
         wanted = weights.WEIGHTS[name]
-        found = {"path": str(weights.fetch(wanted, source)), "state": "whole", "use": wanted.use}
+        found = {"path": str(weights.fetch(wanted, source)), "state": "whole", "use": wanted.option}
     elif name.startswith(_SYSTEM):
         path = shipped(name.removeprefix(_SYSTEM)).environment.install()
         found = {"path": str(path), "state": "installed", "use": name}

@@ -56,7 +56,7 @@ def _listed(kind: str) -> dict[str, str]:
 
         of_training = {name: f"{told} (train)" for name, told in settings(train.command).items()}
         return of_training | settings(compile.command)
-    missing = {name: f"run: mempiler fetch {name}" for name, each in WEIGHTS.items() if not each.here}
+    missing = {name: f"run: mempiler fetch {name}" for name, each in WEIGHTS.items() if not each.is_stored}
     installed = {"methods": methods.plugins, "benchmarks": benchmarks.plugins}.get(kind, dict)()
     found: dict[str, Any] = {
         "methods": {name: entry.summary for name, entry in methods.METHODS.items()}
@@ -68,7 +68,7 @@ def _listed(kind: str) -> dict[str, str]:
         "adapters": ADAPTERS,
         "embedders": {name: "; ".join(filter(None, (told, missing.get(name)))) for name, told in EMBEDDERS.items()},
         "weights": {
-            name: f"{each.use}: {each.kind}, {each.size / 1e6:.0f} MB, {each.licence}, of {each.repository}; "
+            name: f"{each.option}: {each.kind}, {each.size / 1e6:.0f} MB, {each.licence}, of {each.repository}; "
             + missing.get(name, f"at {each.path}")
             for name, each in WEIGHTS.items()
         },

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
-from .usage import Usage, UsageTracker
+from .usage import Usage, UsageReport, UsageTracker
 
 if TYPE_CHECKING:
     from .call import Call
@@ -53,6 +53,60 @@ class Slots(Protocol):
     def slot(self) -> AbstractContextManager[None]:
         """Hold a slot for the block, after waiting for it."""
         ...
+
+
+class CostLimit(Protocol):
+    """What a run may spend at most; `limits.Limits` says it."""
+
+    @property
+    def max_usd(self) -> float | None:
+        """US dollars; None is no limit."""
+        ...
+
+
+class RequestGuard(Protocol):
+    """Limit requests; `limits.BudgetGuard` does, and says what each method is for."""
+
+    @property
+    def limits(self) -> CostLimit:
+        """What may be spent at most."""
+        ...
+
+    def slots(self, endpoint: str) -> Slots:
+        """Return the slots for requests to an endpoint."""
+        ...
+
+    def reserve(self, expected: Usage) -> AbstractContextManager[None]:
+        """Reserve what a request may use, for the block."""
+        ...
+
+    def admit(self) -> None:
+        """Count a request that is about to be made, or refuse it."""
+        ...
+
+    def record_success(self, tokens: int, cost: float | None) -> None:
+        """Add what an answered request used."""
+        ...
+
+    def record_failure(self, error: Exception) -> None:
+        """Count a request that failed."""
+        ...
+
+
+class UsageCounter(Protocol):
+    """Count what is used; `meter.Meter` does."""
+
+    def include(self, usage: UsageReport) -> None:
+        """Add what was used."""
+        ...
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Who counts the requests of embedders, and may refuse them."""
+
+    meter: UsageCounter
+    guard: RequestGuard
 
 
 class Deadline:
@@ -100,6 +154,8 @@ class CallContext:
     """Where vectors of the caller's texts are kept; None means the file that all texts share."""
     slots: Slots | None = None
     """Where embedding and reranking wait for their turn; None if they do not wait."""
+    accounting: Accounting | None = None
+    """Who limits and counts requests of embedders that have no accounting of their own."""
     on_text: Callable[[], ChunkCallback] | None = None
     """Called when an attempt of a call begins, in the thread of the endpoints. What it returns gets
     the text of the answer while it comes. Models of this process and caches send no text."""
@@ -117,6 +173,7 @@ class ContextChanges(TypedDict, total=False):
     usage: UsageTracker | None
     vector_cache: VectorCache | None
     slots: Slots | None
+    accounting: Accounting | None
     on_text: Callable[[], ChunkCallback] | None
     on_call: CallListener | None
     running_call: Call | None

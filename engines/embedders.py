@@ -1,146 +1,187 @@
-"""Embedders by name: hashed spelling, models that run here, and endpoints; all rows have length 1.
+"""Embedders by name: by spelling, models that run in this process, and endpoints.
+
+All vectors have length 1, so the product of two is their cosine.
 
 Example:
     >>> from mempiler.engines.embedders import embedder
     >>> a, b, c = embedder().embed(["Ann moved to Lisbon", "When did Ann move?", "Bob likes jazz"])
     >>> bool(a @ b > a @ c)
     True
+
+What an embedder computes is under the rules of a model's call: it ends at the deadline of the call
+context, and waits for its slots. Requests to an endpoint also keep to a budget, see
+`endpoint.embeddings`.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
 import mmap
 import os
-import re
 import threading
-import zlib
 from collections.abc import Callable, Sequence
-from itertools import chain, pairwise
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from cachetools import LRUCache
 
 from ..async_bridge import off_loop
 from ..errors import DataError, EndpointError, UserError
-from ..records.normalize import normalize_text
 from ..records.shared_by_copies import SharedByCopies
 from ..validation import check_address
-from .encoder import Encoded, Encoder
+from .encoder import Encoder, TextEncoding
 from .endpoint.address import address_in_environment, normal_address
 from .endpoint.embeddings import EndpointEmbedding
+from .fastembed_models import FastEmbedVectors, fastembed_version
 from .file_digests import remembered_digest
-from .rerankers import TOKENS, FastEmbed, FastEmbedVectors, TokenMatch
-from .vectors import CachedVectors
+from .offline.hashed_vectors import DIMENSION, clear_feature_cache, hashed_vectors
+from .rerankers import TOKENS, FastEmbedReranker, QueryTokens, TokenMatch
+from .vector_cache import CachedVectors
 from .weights import installed_weights, verify
 
 OFFLINE = "offline"
-"""Its name. Saved indexes rely on its vectors: change them only together with the name."""
-DIMENSION = 384
+"""The embedder by spelling. Saved indexes rely on its vectors."""
+ONNX = "onnx:"
+"""The prefix of a folder with an ONNX file."""
+FASTEMBED = "fastembed:"
+"""The prefix of a model of fastembed's list."""
+NO_RERANKER = "none"
 
-_WORDS = """
-a about also am an and are as at be been being but by can could d did do does for from had has have he her hers him his
-how i if in into is it its just ll m may me my no not of on or our re s she should so t than that the their them then
-there these they this those to too us ve very was we were what when where which who whom whose why will with would you
-your
-"""
-# A list of its own, not that of memory.search.tokens: improving one kind of search must not change the vectors stored for the
-# other.
-_FUNCTION_WORDS = frozenset(_WORDS.split())
-_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
-_RUN = re.compile(rf"(?P<han>[{_HAN}]+)|[^\W_{_HAN}]+")
-_LONGEST = 64
-"""Characters of a word that count; longer ones are keys and links, not words."""
-Compute = Callable[[Sequence[str]], "np.ndarray | Sequence[Encoded]"]
-"""Embeds distinct texts, none of them blank, as [n, dimension], or with their tokens."""
-ROOM = 128_000_000
-"""Bytes of vectors and tokens that an embedder holds in memory, at most."""
+MAX_CACHED_BYTES = 128_000_000
+"""The most bytes of vectors and tokens that an embedder holds in memory."""
+
+Compute = Callable[[Sequence[str]], "np.ndarray | Sequence[TextEncoding]"]
+"""Embeds distinct texts, none of them blank. Returns [texts, dimension], or vectors with tokens."""
 
 
-MODELS = {"minilm": (256, "", ""), "e5": (512, "query: ", "passage: ")}
-"""Models that run in this process: most tokens of a text, what a query begins with, and what is searched.
+@dataclass(frozen=True)
+class EncoderModel:
+    """How a known encoder takes texts."""
 
-Both find as much beside BM25, and MiniLM takes a third of the time. Alone E5 finds more, in any language.
-"""
+    max_tokens: int
+    """Of a text; the rest is not read."""
+    query_prefix: str = ""
+    """What a query begins with."""
+    passage_prefix: str = ""
+    """What a text begins with that is searched."""
+
+
+MODELS = {
+    "minilm": EncoderModel(max_tokens=256),
+    "e5": EncoderModel(max_tokens=512, query_prefix="query: ", passage_prefix="passage: "),
+}
+"""Models that run in this process.
+
+Beside BM25 both find as much, and MiniLM takes a third of the time. Alone, E5 finds more, and it
+knows many languages."""
+UNKNOWN_MODEL = EncoderModel(max_tokens=512)
+"""How the encoder in a folder of the user's takes texts."""
+
 IN_PROCESS = (OFFLINE, *MODELS)
 """Embedders that send nothing anywhere."""
-ONNX, FASTEMBED = "onnx:", "fastembed:"
-"""What the name of a folder with an ONNX file begins with, and that of a model of fastembed's list."""
-NO_RERANKER = "none"
+
+_NO_TOKENS = np.zeros((0, 1), np.int8)
 
 
 class TextEmbedder(SharedByCopies):
-    """An embedder with a cache in memory; make one with `embedder`.
+    """An embedder with a cache in memory; `embedder` makes one by name.
 
     Args:
-        name: What its vectors are known by.
-        compute: Turns distinct texts, none of them blank, into vectors; their length need not be 1.
-        dimension: Length of a vector; 0 if only the first answer will tell.
-        kept: Keeps vectors from one process to the next; None for those that cost too little.
-        query: What a query begins with, and what a passage begins with, for models that tell them apart.
-        passage: See `query`.
+        name: The name; two embedders with one name return the same vectors.
+        compute: Computes vectors, whose lengths need not be 1.
+        dimension: The length of a vector; 0 if only the first answer will tell.
+        cached_vectors: Keeps vectors from one process to the next. None for vectors that cost too
+            little.
+        query_prefix: What a query begins with, for models that tell queries from passages.
+        passage_prefix: What a text begins with that is searched.
     """
 
-    reranker: Any = None
-    """Ranks the first hits of a search by words and vectors again; None leaves them."""
+    reranker: TokenMatch | FastEmbedReranker | None = None
+    """Puts the first hits of a search in a better order; None leaves them as they are."""
 
     def __init__(
         self,
         name: str,
         compute: Compute,
         dimension: int = 0,
-        kept: CachedVectors | None = None,
-        query: str = "",
-        passage: str = "",
+        cached_vectors: CachedVectors | None = None,
+        query_prefix: str = "",
+        passage_prefix: str = "",
     ) -> None:
         self.name = name
         self.dimension = dimension
-        self._compute = compute
-        self._kept = kept
-        self.query, self.passage = query, passage
+        self.query_prefix = query_prefix
+        self.passage_prefix = passage_prefix
         self.account = compute if isinstance(compute, EndpointEmbedding) else None
-        """Counts what an endpoint takes; None where there is none."""
-        self.encoder: Encoder | None = compute if isinstance(compute, Encoder) else None
-        """What knows of tokens; None where vectors are all that is made."""
-        self._cache: LRUCache[str, Encoded] = LRUCache(ROOM, _bytes)
+        """Limits and counts the requests to an endpoint; None if there is no endpoint."""
+        self.encoder = compute if isinstance(compute, Encoder) else None
+        """Makes tokens beside vectors; None if the embedder makes vectors only."""
+
+        self._compute = compute
+        self._cached_vectors = cached_vectors
         self._lock = threading.Lock()
+        # In memory, by text.
+        self._encodings: LRUCache[str, TextEncoding] = LRUCache(MAX_CACHED_BYTES, _byte_count)
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeds texts.
+        """Embed texts that are searched.
 
         Args:
-            texts: Any texts; blank ones become rows of zeros.
+            texts: Any texts.
 
         Returns:
-            float32 of shape [len(texts), dimension], each row of length 1, or 0 where the text has no words. The array
-            is the caller's own.
+            float32 of shape [len(texts), dimension], each row of length 1, or 0 if its text has no
+            words. The caller may change it.
 
         Raises:
-            EndpointError: The endpoint cannot be reached or answers nonsense.
-            UserError: The key is missing or refused, or `texts` is a string instead of a list of them.
+            EndpointError: The endpoint cannot be reached, or answers nonsense.
+            UserError: The key is missing or refused, or `texts` is a string instead of a list.
+            BudgetError: A limit is reached.
+            AbandonedCallError: The deadline of the call context has passed.
         """
-        return self.embed_as_given(_begun(texts, self.passage))
+        return self.embed_prefixed(_with_prefix(texts, self.passage_prefix))
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeds what is searched for, as `embed` does what is searched: some models tell the two apart."""
-        return self.embed_as_given(_begun(texts, self.query), queries=True)
+        """Embed what is searched for, as `embed` does what is searched."""
+        return self.embed_prefixed(_with_prefix(texts, self.query_prefix), is_query=True)
+
+    def embed_prefixed(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
+        """Embed texts that have the prefix of their kind already; otherwise as `embed`."""
+        if isinstance(texts, str):
+            raise UserError(
+                f"embed takes a list of texts, got the string {texts!r:.80}; put it in a list"
+            )
+
+        encodings = self._encodings_of(texts, is_query)
+        if texts and not self.dimension:
+            # All texts are blank, so nothing has been computed yet.
+            off_loop(partial(self._read_or_compute, ["dimension"], is_query=True))
+
+        zeros = np.zeros(self.dimension, dtype=np.float32)
+        rows = [encodings[text].vector if text in encodings else zeros for text in texts]
+        if not rows:
+            return np.zeros((0, self.dimension), dtype=np.float32)
+        return np.stack(rows)
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The tokens of texts, each int8 [tokens, width]; from the same pass as their vectors."""
-        given, nothing = _begun(texts, self.passage), np.zeros((0, 1), np.int8)
-        rows = self._encoded(given, False)
-        return [rows[text].tokens if text in rows else nothing for text in given]
+        """Return the tokens of texts that are searched, each int8 [tokens, width].
 
-    def query_tokens(self, query: str) -> tuple[np.ndarray, list[str]]:
-        """The tokens of a query, and the word that each is a part of."""
-        text = self.query + query
-        rows = self._encoded([text], True)
-        if self.encoder is None or text not in rows:
-            return np.zeros((0, 1), np.int8), []
-        return rows[text].tokens, self.encoder.words(text, len(self.query))
+        They come from the same pass through the network as the vectors.
+        """
+        texts = _with_prefix(texts, self.passage_prefix)
+        encodings = self._encodings_of(texts, is_query=False)
+        return [encodings[text].tokens if text in encodings else _NO_TOKENS for text in texts]
+
+    def query_tokens(self, query: str) -> QueryTokens:
+        """Return the tokens of a query, and the word that each is a part of."""
+        text = self.query_prefix + query
+        encodings = self._encodings_of([text], is_query=True)
+        if self.encoder is None or text not in encodings:
+            return QueryTokens(_NO_TOKENS, [])
+        words = self.encoder.words(text, start=len(self.query_prefix))
+        return QueryTokens(encodings[text].tokens, words)
 
     def check(self) -> None:
         """Refuse an embedder or a reranker that could not be asked, before anything is paid for.
@@ -150,204 +191,332 @@ class TextEmbedder(SharedByCopies):
             EndpointError: Its server cannot be reached.
             MissingDependencyError: A package that it needs is not installed.
         """
-        for part in (self._compute, self.reranker):
-            if isinstance(part, EndpointEmbedding | FastEmbedVectors | FastEmbed):
-                part.check()
+        if isinstance(self._compute, EndpointEmbedding | FastEmbedVectors):
+            self._compute.check()
+        if isinstance(self.reranker, FastEmbedReranker):
+            self.reranker.check()
 
     def clear(self) -> None:
-        """Drops the texts that this process has seen so far, and their words: a forgotten user's may be among them."""
+        """Drop all texts and words in memory: those of a forgotten user may be among them."""
         with self._lock:
-            self._cache.clear()
+            self._encodings.clear()
         if self.encoder is not None:
             self.encoder.clear()
-        _features.cache_clear()
+        clear_feature_cache()
 
-    def embed_as_given(self, texts: Sequence[str], queries: bool = False) -> np.ndarray:
-        """Embeds texts that begin as a query or a passage already; otherwise as `embed`."""
-        if isinstance(texts, str):
-            raise UserError(f"embed takes a list of texts, got the string {texts!r:.80}; put it in a list")
-        rows = self._encoded(texts, queries)
-        if texts and not self.dimension:
-            self._learned(["dimension"], {}, queries=True)
-        nothing = np.zeros(self.dimension, dtype=np.float32)
-        vectors = [rows[text].vector if text in rows else nothing for text in texts]
-        return np.stack(vectors) if vectors else np.zeros((0, self.dimension), dtype=np.float32)
+    def _encodings_of(self, texts: Sequence[str], is_query: bool) -> dict[str, TextEncoding]:
+        """Return what is known of the texts that are not blank; compute what is not known yet.
 
-    def _encoded(self, texts: Sequence[str], queries: bool) -> dict[str, Encoded]:
-        """What is known of the texts that are not blank; in bridged code a thread computes it."""
-        return off_loop(functools.partial(self._encoded_here, texts, queries))
+        In bridged code, a thread does it.
+        """
+        return off_loop(partial(self._encodings_in_thread, texts, is_query))
 
-    def _encoded_here(self, texts: Sequence[str], queries: bool) -> dict[str, Encoded]:
+    def _encodings_in_thread(self, texts: Sequence[str], is_query: bool) -> dict[str, TextEncoding]:
+        """Do the work of `_encodings_of`, in the thread that calls this."""
         with self._lock:
-            rows = {text: self._cache[text] for text in texts if text in self._cache}
-        missing = [text for text in dict.fromkeys(texts) if text not in rows and text.strip()]
-        new = self._learned(missing, rows, queries)
-        if self._kept is not None:
-            self._kept.write(rows, new, queries)
-        return rows
+            encodings = {text: self._encodings[text] for text in texts if text in self._encodings}
 
-    def _learned(self, texts: list[str], rows: dict[str, Encoded], queries: bool) -> list[str]:
-        """Puts the vectors of texts that this process does not know to the others; returns those it had to compute."""
-        if not texts:
-            return []
-        found = self._kept.read(texts, queries) if self._kept is not None else {}
-        # Of another length are those of another model that answered under this name.
-        found = {text: row for text, row in found.items() if self.dimension in (0, len(row.vector))}
-        new = [text for text in texts if text not in found]
-        if new:
-            found |= self._computed(new)
-        if len({len(row.vector) for row in found.values()}) > 1:
-            new, found = texts, self._computed(texts)
-        rows.update(found)
+        distinct_texts = dict.fromkeys(texts)
+        missing_texts = [text for text in distinct_texts if text not in encodings and text.strip()]
+        computed_texts: list[str] = []
+        if missing_texts:
+            new = self._read_or_compute(missing_texts, is_query)
+            encodings.update(new.encodings)
+            computed_texts = new.computed_texts
+
+        if self._cached_vectors is not None:
+            self._cached_vectors.write(encodings, computed_texts, is_query)
+        return encodings
+
+    def _read_or_compute(self, texts: list[str], is_query: bool) -> _NewEncodings:
+        """Return what is known of texts that are not in memory, and hold it in memory."""
+        encodings = self._read_cached(texts, is_query)
+        computed_texts = [text for text in texts if text not in encodings]
+        if computed_texts:
+            encodings.update(self._compute_encodings(computed_texts))
+
+        if len({len(encoding.vector) for encoding in encodings.values()}) > 1:
+            # Some of the cached vectors are those of another model that answered under this name.
+            computed_texts = texts
+            encodings = self._compute_encodings(texts)
+
         with self._lock:
-            self.dimension = len(found[texts[0]].vector)
-            self._cache.update(found)
-        return new
+            self.dimension = len(encodings[texts[0]].vector)
+            self._encodings.update(encodings)
+        return _NewEncodings(encodings, computed_texts)
 
-    def _computed(self, texts: list[str]) -> dict[str, Encoded]:
-        made = self._compute(texts)
-        plain = isinstance(made, np.ndarray)
-        vectors = np.asarray(made if plain else [each.vector for each in made], dtype=np.float32)
-        fits = vectors.ndim == 2 and len(vectors) == len(texts) and self.dimension in (0, vectors.shape[1])
-        if not fits or not np.isfinite(vectors).all():
-            wanted = f"({len(texts)}, {self.dimension or 'any'})"
-            raise EndpointError(f"embedder {self.name!r} answered {vectors.shape} numbers, expected finite {wanted}")
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    def _read_cached(self, texts: list[str], is_query: bool) -> dict[str, TextEncoding]:
+        """Return what earlier processes have computed, except vectors of another length."""
+        if self._cached_vectors is None:
+            return {}
+        encodings = self._cached_vectors.read(texts, is_query)
+        if not self.dimension:
+            return encodings
+        # Vectors of another length are those of another model that answered under this name.
+        return {
+            text: encoding
+            for text, encoding in encodings.items()
+            if len(encoding.vector) == self.dimension
+        }
+
+    def _compute_encodings(self, texts: list[str]) -> dict[str, TextEncoding]:
+        """Compute vectors of length 1 or 0, with their tokens, if there are any.
+
+        Raises:
+            EndpointError: The vectors are not finite, or not one of the right length for each text.
+        """
+        answer = self._compute(texts)
+        if isinstance(answer, np.ndarray):
+            rows = answer
+            tokens = [_NO_TOKENS] * len(texts)
+        else:
+            rows = [encoding.vector for encoding in answer]
+            tokens = [encoding.tokens for encoding in answer]
+
+        vectors = np.asarray(rows, dtype=np.float32)
+        self._check_vectors(vectors, len(texts))
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)  # [texts, 1]
         vectors = vectors / np.where(lengths > 0, lengths, 1)
-        tokens = [np.zeros((0, 1), np.int8)] * len(texts) if plain else [each.tokens for each in made]
-        return {text: Encoded(row.copy(), of) for text, row, of in zip(texts, vectors, tokens, strict=True)}
+
+        encodings: dict[str, TextEncoding] = {}
+        for text, vector, tokens_of_text in zip(texts, vectors, tokens, strict=True):
+            # A copy, or else each row would keep the memory of all.
+            encodings[text] = TextEncoding(vector.copy(), tokens_of_text)
+        return encodings
+
+    def _check_vectors(self, vectors: np.ndarray, text_count: int) -> None:
+        """Refuse vectors that are not finite or have the wrong shape.
+
+        Raises:
+            EndpointError: They are refused.
+        """
+        fits = (
+            vectors.ndim == 2
+            and len(vectors) == text_count
+            and self.dimension in (0, vectors.shape[1])
+        )
+        if not fits or not np.isfinite(vectors).all():
+            expected_shape = f"({text_count}, {self.dimension or 'any'})"
+            raise EndpointError(
+                f"embedder {self.name!r} answered {vectors.shape} numbers, "
+                f"expected finite {expected_shape}"
+            )
 
 
-def _bytes(encoded: Encoded) -> int:
-    return encoded.vector.nbytes + encoded.tokens.nbytes
+class _NewEncodings(NamedTuple):
+    """What an embedder has just learned of some texts."""
+
+    encodings: dict[str, TextEncoding]
+    """By text."""
+    computed_texts: list[str]
+    """The texts that had to be computed; the others are from earlier processes."""
 
 
-def embedder(name: str = OFFLINE, api_base: str | None = None, reranker: str | None = None) -> TextEmbedder:
-    """Makes an embedder by name; calls start with the first text.
+def _byte_count(encoding: TextEncoding) -> int:
+    return encoding.vector.nbytes + encoding.tokens.nbytes
+
+
+def _with_prefix(texts: Sequence[str], prefix: str) -> Sequence[str]:
+    """Put a prefix before texts; blank ones become empty."""
+    if not prefix or isinstance(texts, str):  # a string is refused later
+        return texts
+    return [prefix + text if text.strip() else "" for text in texts]
+
+
+# Embedders by name.
+
+
+def embedder(
+    name: str = OFFLINE, api_base: str | None = None, reranker: str | None = None
+) -> TextEmbedder:
+    """Make an embedder by name. It loads a model or asks an endpoint when it embeds a text.
 
     Args:
-        name: "offline"; "minilm" or "e5"; "onnx:" and a folder; "fastembed:" and a model of its list; a model of the
-            server at `api_base`; "openai/<model>"; or any embedding model of litellm.
+        name: "offline"; "minilm" or "e5"; "onnx:" and a folder; "fastembed:" and a model of its
+            list; a model of the server at `api_base`; "openai/<model>"; or any embedding model of
+            litellm.
         api_base: URL of an OpenAI-compatible server, up to and including its /v1.
-        reranker: Ranks the first hits again: "tokens", by the tokens of an embedder that runs here; "fastembed:" and a
-            cross-encoder or late interaction model of its list; or "none". None takes "tokens" where that can be.
+        reranker: Puts the first hits of a search in a better order. "tokens" compares the tokens of
+            an encoder that runs here; "fastembed:" and a cross-encoder or late-interaction model of
+            its list; or "none". By default "tokens" for such an encoder, and "none" for others.
 
     Raises:
-        UserError: One of this process is asked for at an `api_base`, or its weights are not here.
-        MissingDependencyError: It needs the extra `models`, or `rerank`.
+        UserError: A model of this process is asked for at an `api_base`, its weights are not here,
+            or the reranker does not go with it.
+        DataError: The folder has no model.
+        MissingDependencyError: It needs the extra `models` or `rerank`.
     """
-    made = _named(name, api_base)
-    if reranker is None:
-        reranker = TOKENS if made.encoder else NO_RERANKER
-    if reranker == TOKENS and made.encoder:
-        made.reranker = TokenMatch(made)
-    elif reranker.startswith(FASTEMBED) and name != OFFLINE:
-        made.reranker = FastEmbed(reranker.removeprefix(FASTEMBED))
-    elif reranker != NO_RERANKER:
-        encoder = reranker == TOKENS or name == OFFLINE
-        needed = "an embedder such as minilm" if encoder else "none, tokens or fastembed:NAME"
-        raise UserError(f"--reranker {reranker} with the embedder {name!r}: needs {needed}")
-    return made
+    new_embedder = _embedder_by_name(name, api_base)
+    new_embedder.reranker = _reranker_by_name(reranker, new_embedder)
+    return new_embedder
 
 
-def _named(name: str, api_base: str | None) -> TextEmbedder:
-    if (name in IN_PROCESS or name.startswith((ONNX, FASTEMBED))) and api_base:
-        there = "name the model that runs there" if name == OFFLINE else f"name one that runs there 'openai/{name}'"
-        raise UserError(f"embedder {name!r} runs in this process, not at {api_base}; {there}")
+def _embedder_by_name(name: str, api_base: str | None) -> TextEmbedder:
+    """Return an embedder without a reranker."""
+    runs_here = name in IN_PROCESS or name.startswith((ONNX, FASTEMBED))
+    if not runs_here:
+        return _endpoint_embedder(name, api_base)
+
+    if api_base:
+        fix = f"name one that runs there 'openai/{name}'"
+        if name == OFFLINE:
+            fix = "name the model that runs there"
+        raise UserError(f"embedder {name!r} runs in this process, not at {api_base}; {fix}")
+
     if name == OFFLINE:
-        return TextEmbedder(name, hashed, DIMENSION)
-    if name in MODELS or name.startswith(ONNX):
-        return _encoder(name)
-    if name.startswith(FASTEMBED):
-        vectors = FastEmbedVectors(name.removeprefix(FASTEMBED))
-        return TextEmbedder(name, vectors, kept=CachedVectors(f"{name}\0{_fastembed_version()}"))
+        return TextEmbedder(name, hashed_vectors, DIMENSION)
+    if name in MODELS:
+        return _known_encoder(name)
+    if name.startswith(ONNX):
+        return _encoder_in_folder(name)
+    return _fastembed_embedder(name)
+
+
+def _reranker_by_name(
+    name: str | None, embedder: TextEmbedder
+) -> TokenMatch | FastEmbedReranker | None:
+    """Return the reranker of an embedder.
+
+    Args:
+        name: As `embedder` takes it.
+        embedder: The embedder.
+
+    Raises:
+        UserError: There is no such reranker, or it does not go with the embedder.
+    """
+    if name is None:
+        return TokenMatch(embedder) if embedder.encoder else None
+    if name == NO_RERANKER:
+        return None
+    if name == TOKENS and embedder.encoder:
+        return TokenMatch(embedder)
+    if name.startswith(FASTEMBED) and embedder.name != OFFLINE:
+        return FastEmbedReranker(name.removeprefix(FASTEMBED))
+
+    needed = "none, tokens or fastembed:NAME"
+    if name == TOKENS or embedder.name == OFFLINE:
+        needed = "an embedder such as minilm"
+    raise UserError(f"--reranker {name} with the embedder {embedder.name!r}: needs {needed}")
+
+
+def _known_encoder(name: str) -> TextEmbedder:
+    """Return the embedder of a model of `MODELS`.
+
+    Raises:
+        UserError: Its weights are not here.
+        MissingDependencyError: The extra `models` is not installed.
+    """
+    model = MODELS[name]
+    weights = installed_weights(name)
+    model_file, tokenizer_file = (file.path for file in weights.files)
+    encoder = Encoder(model_file, tokenizer_file, model.max_tokens, partial(verify, weights))
+    return _encoder_embedder(name, encoder, model, [file.sha256 for file in weights.files])
+
+
+def _encoder_in_folder(name: str) -> TextEmbedder:
+    """Return the embedder of a folder with an ONNX file.
+
+    Args:
+        name: "onnx:" and the folder.
+
+    Raises:
+        DataError: A file is missing.
+        MissingDependencyError: The extra `models` is not installed.
+    """
+    folder = Path(name.removeprefix(ONNX))
+    model_file = folder / "model.onnx"
+    tokenizer_file = folder / "tokenizer.json"
+    for file in (model_file, tokenizer_file):
+        if not file.is_file():
+            raise DataError(
+                f"{file}: no such file; give onnx:DIR with model.onnx and tokenizer.json in it"
+            )
+
+    files = [model_file, tokenizer_file, *_data_files(model_file)]
+    digests = [remembered_digest(file) for file in files]
+    encoder = Encoder(model_file, tokenizer_file, UNKNOWN_MODEL.max_tokens)
+    return _encoder_embedder(name, encoder, UNKNOWN_MODEL, digests)
+
+
+def _encoder_embedder(
+    name: str, encoder: Encoder, model: EncoderModel, digests: list[str]
+) -> TextEmbedder:
+    """Return the embedder of an encoder.
+
+    Args:
+        name: The name of the embedder.
+        encoder: The encoder.
+        model: How it takes texts.
+        digests: Those of all its files.
+    """
+    # Vectors are kept under this text, so it must stay the same.
+    identity = f"{digests} {model.max_tokens} tokens"
+    return TextEmbedder(
+        name,
+        encoder,
+        cached_vectors=CachedVectors(identity, tokens=True),
+        query_prefix=model.query_prefix,
+        passage_prefix=model.passage_prefix,
+    )
+
+
+def _data_files(model_file: Path) -> list[Path]:
+    """Return the files beside an ONNX file that hold a part of its weights.
+
+    An ONNX file names them, with the word "location" before. A file that is named for another
+    reason may be among them.
+    """
+    if not model_file.stat().st_size:
+        return []  # an empty file cannot be mapped
+
+    with (
+        model_file.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        if content.find(b"location") < 0:
+            return []
+
+        data_files: list[Path] = []
+        for path in sorted(model_file.parent.iterdir()):
+            is_named = content.find(os.fsencode(path.name)) >= 0
+            if path != model_file and path.is_file() and is_named:
+                data_files.append(path)
+        return data_files
+
+
+def _fastembed_embedder(name: str) -> TextEmbedder:
+    """Return the embedder of a model of fastembed's list.
+
+    Args:
+        name: "fastembed:" and the model.
+    """
+    # Another version may give the model other files, or compute its vectors in another way.
+    identity = f"{name}\0{fastembed_version()}"
+    vectors = FastEmbedVectors(name.removeprefix(FASTEMBED))
+    return TextEmbedder(name, vectors, cached_vectors=CachedVectors(identity))
+
+
+def _endpoint_embedder(name: str, api_base: str | None) -> TextEmbedder:
+    """Return the embedder of a model behind an endpoint.
+
+    Args:
+        name: The name of the model, with its provider if there is no address.
+        api_base: The address of an OpenAI-compatible server.
+
+    Raises:
+        UserError: The address is none.
+    """
     if api_base:
         check_address("--embedder-api-base", api_base)
     address = api_base or address_in_environment(name.partition("/")[0])
-    # Of other providers litellm reads the variable itself.
-    base = address if api_base or name.startswith("openai/") else None
+    is_openai = name.startswith("openai/")
 
+    # Two servers may have different models under one name.
     identity = name
-    if address or name.startswith("openai/"):
+    if address or is_openai:
         identity = f"{name}\0{normal_address(address) if address else ''}"
-    return TextEmbedder(name, EndpointEmbedding(name, base), kept=CachedVectors(identity))
 
-
-def _begun(texts: Sequence[str], beginning: str) -> Sequence[str]:
-    if not beginning or isinstance(texts, str):
-        return texts
-    return [beginning + text if text.strip() else "" for text in texts]
-
-
-def _encoder(name: str) -> TextEmbedder:
-    if name in MODELS:
-        found, (longest, query, passage) = installed_weights(name), MODELS[name]
-        files, digests = [file.path for file in found.files], [file.sha256 for file in found.files]
-    else:
-        found, longest, query, passage = None, 512, "", ""
-        files = [Path(name.removeprefix(ONNX)) / file for file in ("model.onnx", "tokenizer.json")]
-        if missing := [file for file in files if not file.is_file()]:
-            raise DataError(f"{missing[0]}: no such file; give onnx:DIR with model.onnx and tokenizer.json in it")
-        digests = [remembered_digest(file) for file in (*files, *_data_files(files[0]))]
-    encode = Encoder(files[0], files[1], longest, lambda: None if found is None else verify(found))
-    kept = CachedVectors(f"{digests} {longest} tokens", tokens=True)
-    return TextEmbedder(name, encode, 0, kept, query, passage)
-
-
-def _fastembed_version() -> str:
-    """The version that is installed: another one may give a model of its list other files, or pool otherwise."""
-    try:
-        return importlib.metadata.version("fastembed")
-    except importlib.metadata.PackageNotFoundError:
-        return ""  # the first text says that it is missing
-
-
-def _data_files(model: Path) -> list[Path]:
-    """The files from which an ONNX file takes weights that are not in itself: those beside it whose names it holds."""
-    if not model.stat().st_size:
-        return []
-    with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if content.find(b"location") < 0:
-            return []
-        others = [path for path in sorted(model.parent.iterdir()) if path.is_file() and path != model]
-        return [path for path in others if content.find(os.fsencode(path.name)) >= 0]
-
-
-def hashed(texts: Sequence[str]) -> np.ndarray:
-    """Embeds texts as [n, 384], of any length, by their words and character n-grams, without a model.
-
-    It compares spelling, not meaning: on the turns of two LoCoMo conversations it finds .34 of the evidence in the
-    first five, where BM25 finds .55. It is there to run and test everything without a model.
-    """
-    return np.stack([_hashed_text(text) for text in texts])
-
-
-def _hashed_text(text: str) -> np.ndarray:
-    """Signed feature hashing: 1 + log(count) of each feature, times its weight, into one of 384 sums."""
-    parts = []
-    for run in _RUN.finditer(normalize_text(text)):
-        if run["han"]:
-            # Chinese words are short and not set apart: single characters and pairs stand for them.
-            pairs = map("".join, pairwise(run["han"]))
-            parts += [_features(piece) for piece in chain(run["han"], pairs)]
-        elif run[0] not in _FUNCTION_WORDS:
-            parts.append(_features(run[0][:_LONGEST]))
-    if not parts:
-        return np.zeros(DIMENSION, dtype=np.float32)
-    hashes, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
-    features, first, counts = np.unique(hashes, return_index=True, return_counts=True)
-    values = weights[first] * (1 + np.log(counts)) * np.where(features >> 31, 1.0, -1.0)
-    return np.bincount(features % DIMENSION, weights=values, minlength=DIMENSION).astype(np.float32)
-
-
-@functools.lru_cache(maxsize=50_000)
-def _features(word: str) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes and weights of a word: its stem weighs 1, its character 3- to 5-grams together as much as that."""
-    from snowballstemmer import stemmer
-
-    edged = f"<{word}>"
-    grams = [edged[start : start + size] for size in (3, 4, 5) for start in range(len(edged) - size + 1)]
-    # A stemmer is not safe to share between threads; a new one per distinct word is cheap.
-    names = [f"={stemmer('porter').stemWord(word)}", *grams]
-    weights = [1.0] + [len(grams) ** -0.5] * len(grams)
-    return np.array([zlib.crc32(name.encode()) for name in names], dtype=np.int64), np.array(weights)
+    # Of other providers, litellm reads the variable with the address itself.
+    server = address if api_base or is_openai else None
+    embedding = EndpointEmbedding(name, server)
+    return TextEmbedder(name, embedding, cached_vectors=CachedVectors(identity))

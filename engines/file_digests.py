@@ -1,8 +1,13 @@
-"""Digests of files of weights: every byte counts, and each file is read once.
+"""Digests of files of weights, where every byte counts and each file is read once.
 
-A digest that was computed is kept in a small file of the user's cache, beside what the file system says of the file:
-size, times, inode. A file that differs in any of these is read again. Entries are replaced whole, so processes may be
-killed at any moment and may work side by side. An entry that is missing or damaged costs time only.
+A digest is kept in a small file of the user's cache, beside what the file system says of the file:
+its size, times and inode. If any of these differs later, the file is read again.
+
+    remembered_digest(path)      # reads the whole file
+    remembered_digest(path)      # reads the kept digest
+
+An entry is replaced as a whole, so processes may work side by side and be killed at any moment. An
+entry that is missing or damaged costs time only.
 """
 
 from __future__ import annotations
@@ -17,14 +22,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-SETTLED = 2.0
-"""Seconds after its last change from which a digest of a file is kept: clocks of file systems tick as coarsely as that,
-and a change within one tick shows in none of the times."""
+from .cache_folder import cache_folder
+
+SETTLE_SECONDS = 2.0
+"""How long a file must be unchanged before its digest is kept.
+
+The clock of a file system may tick as coarsely as that, and none of the times shows a second change
+within one tick."""
+
+_HEX_DIGITS_OF_SHA256 = 64
 
 
 @dataclass(frozen=True)
 class FileState:
-    """What the file system says of a file; a change of its content changes it."""
+    """What the file system says of a file; a change of its content changes this, too."""
 
     size: int
     modified_ns: int
@@ -34,76 +45,83 @@ class FileState:
     device: int
 
     @classmethod
-    def of(cls, file: int) -> Self:
-        """The state of an open file, by its descriptor."""
-        found = os.fstat(file)
-        return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
+    def of_open_file(cls, descriptor: int) -> Self:
+        """Return the state of an open file."""
+        status = os.fstat(descriptor)
+        return cls(
+            size=status.st_size,
+            modified_ns=status.st_mtime_ns,
+            changed_ns=status.st_ctime_ns,
+            inode=status.st_ino,
+            device=status.st_dev,
+        )
 
     @property
     def is_settled(self) -> bool:
-        """Whether the last change is so long ago that a further one would show."""
-        return time.time() - max(self.modified_ns, self.changed_ns) / 1e9 >= SETTLED
+        """Whether the last change is so long ago that a further one would show in the times."""
+        last_change = max(self.modified_ns, self.changed_ns) / 1e9
+        return time.time() - last_change >= SETTLE_SECONDS
 
 
-def cache() -> Path:
-    """The folder in the user's cache; not created yet."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mempiler"
-
-
-def digest_of(path: Path) -> str:
-    """The sha256 of a file, read now."""
+def file_digest(path: Path) -> str:
+    """Read a file, and return its sha256."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remembered_digest(path: Path) -> str:
-    """The sha256 of a file; it is read only if it was not read before, or may have changed since.
+    """Return the sha256 of a file; read it only if it is new or may have changed.
 
     Raises:
         OSError: The file cannot be read.
     """
-    entry = _entry_of(path)
+    entry = _entry_path(path)
     with path.open("rb") as file:
-        state = FileState.of(file.fileno())
-        known = _read_entry(entry, state)
-        if known is not None:
-            return known
+        state = FileState.of_open_file(file.fileno())
+        known_digest = _read_entry(entry, state)
+        if known_digest is not None:
+            return known_digest
 
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        changed_meanwhile = FileState.of(file.fileno()) != state
+        changed_while_reading = FileState.of_open_file(file.fileno()) != state
 
-    if state.is_settled and not changed_meanwhile:
+    if state.is_settled and not changed_while_reading:
         _write_entry(entry, state, digest)
     return digest
 
 
-def _entry_of(path: Path) -> Path:
-    """The place of a file's entry, which does not tell the path."""
-    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
-    return cache() / "digests" / f"{name}.json"
+def _entry_path(path: Path) -> Path:
+    """Return where the entry of a file is; its name does not show the path of the file."""
+    real_path = os.path.realpath(path)
+    name = hashlib.sha256(os.fsencode(real_path)).hexdigest()
+    return cache_folder() / "digests" / f"{name}.json"
 
 
 def _read_entry(entry: Path, state: FileState) -> str | None:
-    """The digest that was kept for this state of a file; None if there is none."""
+    """Return the digest that is kept for this state of a file; None if there is none."""
     try:
-        kept: Any = json.loads(entry.read_text(encoding="utf-8"))
-        digest = kept["sha256"]
-        is_whole = isinstance(digest, str) and len(digest) == 64
-        return digest if is_whole and kept["state"] == asdict(state) else None
+        content: Any = json.loads(entry.read_text(encoding="utf-8"))
+        digest = content["sha256"]
+        state_of_digest = content["state"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
+    is_whole = isinstance(digest, str) and len(digest) == _HEX_DIGITS_OF_SHA256
+    if not is_whole or state_of_digest != asdict(state):
+        return None
+    return digest
+
 
 def _write_entry(entry: Path, state: FileState, digest: str) -> None:
-    """Keep a digest; where the folder cannot be written, the file is read again the next time."""
+    """Keep a digest; if the folder cannot be written, the file is read again the next time."""
     content = json.dumps({"sha256": digest, "state": asdict(state)})
     with contextlib.suppress(OSError):
         entry.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=entry.parent, prefix=".new-")
+        descriptor, temporary_name = tempfile.mkstemp(dir=entry.parent, prefix=".new-")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(content)
-            Path(name).replace(entry)
+            Path(temporary_name).replace(entry)
         except OSError:
-            Path(name).unlink()
+            Path(temporary_name).unlink()
             raise

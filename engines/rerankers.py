@@ -1,182 +1,268 @@
-"""Rerankers: order the first hits of a search again; see `memory.search.reranker.Reranker`.
+"""Rerankers: put the first hits of a search in a better order; see `memory.search.reranker`.
 
-`TokenMatch` compares tokens, which an encoder has of every text already. `FastEmbed` runs the cross-encoders and late
-interaction models of fastembed's list, which read every text anew with each question.
+`TokenMatch` compares the tokens of texts, which an encoder knows already. `FastEmbedReranker` runs
+a model of fastembed's list, which reads every text anew with each question.
+
+Both take turns with the embedders of this process: they hold a slot of the call context, and stop
+at its deadline.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from ..errors import EndpointError, UserError
-from ..optional_import import require_package
-from ..text import one_line
+from ..async_bridge import off_loop
 from .endpoint.loop import check_deadline
 from .fair_semaphore import compute_slot
+from .fastembed_models import RERANKERS, FastEmbedModel
 
 TOKENS = "tokens"
 """The name of `TokenMatch`."""
-_SHORT = 64
-"""Tokens from which the length of a text counts: the longer it is, the more there is to be near to by chance."""
+
+_SHORT_TEXT_TOKENS = 64
+"""Up to so many tokens the length of a text does not count.
+
+The longer a text is, the more tokens there are to be similar by chance."""
+
+
+class QueryTokens(NamedTuple):
+    """The tokens of a query."""
+
+    tokens: np.ndarray
+    """int8 [tokens, width], where 127 stands for 1."""
+    words: Sequence[str]
+    """The word that each token is a part of; "" if it is none of the query's."""
+
+
+class TokenEmbedder(Protocol):
+    """What `TokenMatch` needs to know of an embedder."""
+
+    def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Return the tokens of each text, int8 [tokens, width]."""
+        ...
+
+    def query_tokens(self, query: str) -> QueryTokens:
+        """Return the tokens of a query."""
+        ...
 
 
 class TokenMatch:
-    """Late interaction without training: each token of a question looks for the nearest one of a text.
+    """Late interaction without training: each token of a question looks for its nearest in a text.
 
-    Cosines below 0 count as 0, and are squared; rare words weigh most, function words nothing. The best passage of a
-    text counts, less what the logarithm of the length of long texts explains.
+    Cosines below 0 count as 0, and all are squared. Rare words weigh most, function words nothing.
+    The best passage of a text counts, less what the length of a long text explains.
+
+    Args:
+        embedder: Knows the tokens of texts.
     """
 
     name = TOKENS
 
-    def __init__(self, embedder: Any) -> None:
+    def __init__(self, embedder: TokenEmbedder) -> None:
         self._embedder = embedder
 
     def words(self, query: str) -> Sequence[str]:
-        """The words that tokens of a question are parts of; see `memory.search.reranker.Reranker`."""
-        return self._embedder.query_tokens(query)[1]
+        """Return the words of a question; see `memory.search.reranker.Reranker`."""
+        return self._embedder.query_tokens(query).words
+
+    def scores(
+        self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]
+    ) -> np.ndarray:
+        """Return one score for each text; see `memory.search.reranker.Reranker`.
+
+        Raises:
+            AbandonedCallError: The deadline of the call context has passed.
+        """
+        # In bridged code, a thread does all of it. If the slot were held here, while the embedder
+        # waits for a thread, all threads might be busy with calls that wait for this slot.
+        return off_loop(partial(self._scores, query, texts, weights))
 
     @compute_slot()
-    def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
-        """One score a text; see `memory.search.reranker.Reranker`."""
-        tokens, words = self._embedder.query_tokens(query)
-        rare = np.array([weights[word] for word in words], np.float32)
-        asked = tokens[rare > 0].astype(np.float32) / 127**2
-        rows = self._embedder.tokens(list(chain.from_iterable(texts)))
-        lengths = np.array([len(each) for each in rows])
-        scores = np.zeros(len(rows), np.float32)
-        if len(asked) and lengths.any():
-            table = np.concatenate([each for each in rows if len(each)]).astype(np.float32)
-            starts = _starts(lengths[lengths > 0])
-            nearest = np.maximum.reduceat(_cosines(asked, table), starts, axis=1)
-            scores[lengths > 0] = rare[rare > 0] @ np.maximum(nearest, 0) ** 2
-        begins = _starts(np.array([len(each) for each in texts]))
-        return _without_length(np.maximum.reduceat(scores, begins), np.add.reduceat(lengths, begins))
+    def _scores(
+        self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]
+    ) -> np.ndarray:
+        passages = list(chain.from_iterable(texts))
+        passage_tokens = self._embedder.tokens(passages)
+        passage_lengths = np.array([len(tokens) for tokens in passage_tokens])
+        passage_scores = self._passage_scores(query, passage_tokens, passage_lengths, weights)
+
+        first_passages = _first_passages(texts)
+        text_scores = np.maximum.reduceat(passage_scores, first_passages)
+        text_lengths = np.add.reduceat(passage_lengths, first_passages)
+        return _without_effect_of_length(text_scores, text_lengths)
+
+    def _passage_scores(
+        self,
+        query: str,
+        passage_tokens: Sequence[np.ndarray],
+        passage_lengths: np.ndarray,
+        weights: Mapping[str, float],
+    ) -> np.ndarray:
+        """Return the sum of squared cosines for each passage, float32 [passages].
+
+        Args:
+            query: The question.
+            passage_tokens: The tokens of each passage.
+            passage_lengths: Their numbers, [passages].
+            weights: What a token of each word weighs.
+        """
+        query_tokens, words = self._embedder.query_tokens(query)
+        token_weights = np.array([weights[word] for word in words], np.float32)
+        has_weight = token_weights > 0
+
+        # Both sides have directions times 127; divided here, once, the products are cosines.
+        query_directions = query_tokens[has_weight].astype(np.float32) / 127**2
+
+        scores = np.zeros(len(passage_tokens), np.float32)
+        has_tokens = passage_lengths > 0
+        if not len(query_directions) or not has_tokens.any():
+            return scores
+
+        # All tokens of all passages in one table: [tokens of passages, width].
+        filled_passages = [tokens for tokens in passage_tokens if len(tokens)]
+        table = np.concatenate(filled_passages).astype(np.float32)
+        cosines = _cosines(query_directions, table)  # [tokens of query, tokens of passages]
+
+        # The nearest token of each passage: [tokens of query, passages that have tokens].
+        starts = _starts(passage_lengths[has_tokens])
+        nearest = np.maximum.reduceat(cosines, starts, axis=1)
+        scores[has_tokens] = token_weights[has_weight] @ np.maximum(nearest, 0) ** 2
+        return scores
 
 
-class FastEmbed:
-    """A cross-encoder or a late interaction model of fastembed's list; loaded with the first question."""
+class FastEmbedReranker:
+    """A cross-encoder or a late-interaction model of fastembed's list.
+
+    Args:
+        name: The name of the model.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = f"fastembed:{name}"
-        self._model_name = name
-        self._load = functools.cache(functools.partial(_reranker, name))
+        self._model = FastEmbedModel(name, RERANKERS)
 
     def check(self) -> None:
-        """Refuse a model that fastembed does not have; errors as of `_supported`. Nothing is loaded."""
-        _supported(self._model_name, _RERANKER_KINDS)
+        """Refuse a model that fastembed does not have; see `FastEmbedModel.check`."""
+        self._model.check()
 
     def words(self, query: str) -> Sequence[str]:
-        """None; see `memory.search.reranker.Reranker`."""
+        """Return no words: the model weighs them itself."""
         return ()
 
-    @compute_slot()
-    def scores(self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]) -> np.ndarray:
-        """One score a text, that of its best passage; see `memory.search.reranker.Reranker`."""
-        found = np.asarray(self._load()(query, list(chain.from_iterable(texts))), np.float64)
-        return np.maximum.reduceat(found, _starts(np.array([len(each) for each in texts])))
+    def scores(
+        self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]
+    ) -> np.ndarray:
+        """Return one score for each text, that of its best passage.
+
+        See `memory.search.reranker.Reranker`.
+
+        Raises:
+            AbandonedCallError: The deadline of the call context has passed.
+            EndpointError, UserError, MissingDependencyError: As for `FastEmbedModel.load`.
+        """
+        # For the reason of `TokenMatch.scores`, and because the model would hold up the event loop.
+        return off_loop(partial(self._scores, query, texts))
+
+    def _scores(self, query: str, texts: Sequence[Sequence[str]]) -> np.ndarray:
+        # Before a slot is held: the model may have to be downloaded.
+        kind, model = self._model.load()
+
+        passages = list(chain.from_iterable(texts))
+        with compute_slot():
+            if kind == "TextCrossEncoder":
+                passage_scores = _cross_encoder_scores(model, query, passages)
+            else:
+                passage_scores = _late_interaction_scores(model, query, passages)
+        return np.maximum.reduceat(np.asarray(passage_scores, np.float64), _first_passages(texts))
 
 
-class FastEmbedVectors:
-    """Embeds texts with a model of fastembed's list, each by itself; loaded with the first one."""
-
-    def __init__(self, name: str) -> None:
-        self._model_name = name
-        self._load = functools.cache(functools.partial(_model, name, _VECTOR_KINDS))
-
-    def check(self) -> None:
-        """Refuse a model that fastembed does not have; errors as of `_supported`. Nothing is loaded."""
-        _supported(self._model_name, _VECTOR_KINDS)
-
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        return np.stack([self._vector(text) for text in texts])
-
-    @compute_slot()
-    def _vector(self, text: str) -> np.ndarray:
-        _, model = self._load()
-        return next(iter(model.embed([text], batch_size=1)))
-
-
-_VECTOR_KINDS = ("TextEmbedding",)
-_RERANKER_KINDS = ("LateInteractionTextEmbedding", "TextCrossEncoder")
-"""What fastembed calls the kinds of models that embed texts, and of those that rank them."""
-
-
-def _reranker(name: str) -> Callable[[str, list[str]], list[float]]:
-    """Load a reranker of fastembed's list; what it returns scores texts for a query, until the deadline passes."""
-    kind, model = _model(name, _RERANKER_KINDS)
-
-    def rank_pairs(query: str, texts: list[str]) -> list[float]:
-        scores: list[float] = []
-        for score in model.rerank(query, texts):
-            check_deadline()
-            scores.append(score)
-        return scores
-
-    def rank_tokens(query: str, texts: list[str]) -> list[float]:
-        query_rows = next(iter(model.query_embed(query)))
-        scores: list[float] = []
-        for text_rows in model.embed(texts):
-            check_deadline()
-            scores.append(float((query_rows @ text_rows.T).max(axis=1).sum()))
-        return scores
-
-    return rank_pairs if kind == "TextCrossEncoder" else rank_tokens
-
-
-def _model(name: str, kinds: Sequence[str]) -> tuple[str, Any]:
-    """Load the model of this name of fastembed's list; return of which kind it is, too.
+def _cross_encoder_scores(model: Any, query: str, passages: Sequence[str]) -> list[float]:
+    """Return the scores of a cross-encoder, which reads the query with each passage.
 
     Raises:
-        EndpointError: It cannot be loaded, which may download it first.
-        UserError, MissingDependencyError: As `_supported`.
+        AbandonedCallError: The deadline passed between two passages.
     """
-    kind, model_class = _supported(name, kinds)
-    try:
-        return kind, model_class(name)
-    except Exception as error:  # Its errors have no class of their own.
-        raise EndpointError(f"fastembed cannot load {name}: {one_line(error, 200)}") from error
+    return list(_until_deadline(model.rerank(query, passages)))
 
 
-def _supported(name: str, kinds: Sequence[str]) -> tuple[str, Any]:
-    """Return the kind of a model in fastembed's lists, and the class of it.
+def _late_interaction_scores(model: Any, query: str, passages: Sequence[str]) -> list[float]:
+    """Return the scores of a late-interaction model: the sum of the best match of each query token.
 
     Raises:
-        UserError: There is none of these kinds.
-        MissingDependencyError: fastembed is not installed.
+        AbandonedCallError: The deadline passed between two passages.
     """
-    with require_package("fastembed", "rerank"):
-        import fastembed  # pyright: ignore[reportMissingImports]
-        from fastembed.rerank.cross_encoder import TextCrossEncoder  # pyright: ignore[reportMissingImports]
-    for kind in kinds:
-        model_class = getattr(fastembed, kind, TextCrossEncoder)
-        if any(name == model["model"] for model in model_class.list_supported_models()):
-            return kind, model_class
-    raise UserError(f"fastembed has no {kinds[-1]} {name!r}; see {kinds[-1]}.list_supported_models()")
+    (query_tokens,) = model.query_embed(query)  # [tokens of query, width]
+    scores: list[float] = []
+    for passage_tokens in _until_deadline(model.embed(passages)):  # [tokens of passage, width]
+        similarities = query_tokens @ passage_tokens.T
+        scores.append(float(similarities.max(axis=1).sum()))
+    return scores
 
 
-def _cosines(asked: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """All cosines, on one thread: others would wait busily for a product as small as this."""
+def _until_deadline(results: Iterable[Any]) -> Iterable[Any]:
+    """Yield the results of a model, which computes them one by one.
+
+    Raises:
+        AbandonedCallError: The deadline of the call context has passed.
+    """
+    for result in results:
+        check_deadline()
+        yield result
+
+
+def _cosines(vectors: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Return the inner product of each vector with each row of a table, on one thread.
+
+    On several threads, the others would wait busily for a product as small as this.
+
+    Args:
+        vectors: float32 [vectors, width].
+        table: float32 [rows, width].
+
+    Returns:
+        float32 [vectors, rows].
+    """
     import faiss
 
-    api, found = cast("Any", faiss), np.empty((len(asked), len(table)), np.float32)
-    for vector, to in zip(asked, found, strict=True):
-        api.fvec_inner_products_ny(*map(api.swig_ptr, (to, vector, table)), table.shape[1], len(table))
-    return found
+    functions = cast("Any", faiss)
+    products = np.empty((len(vectors), len(table)), np.float32)
+    table_pointer = functions.swig_ptr(table)
+    for vector, row in zip(vectors, products, strict=True):
+        functions.fvec_inner_products_ny(
+            functions.swig_ptr(row),
+            functions.swig_ptr(vector),
+            table_pointer,
+            table.shape[1],
+            len(table),
+        )
+    return products
+
+
+def _first_passages(texts: Sequence[Sequence[str]]) -> np.ndarray:
+    """Return the index of the first passage of each text, among all passages."""
+    return _starts(np.array([len(passages) for passages in texts]))
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:
-    """Where each of some parts begins that stand one after the other."""
+    """Return where each part starts, if parts of these lengths stand one after the other."""
     return np.cumsum(lengths) - lengths
 
 
-def _without_length(scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    size = np.log(np.maximum(lengths, _SHORT))
+def _without_effect_of_length(scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Subtract from scores what the length of the texts explains.
+
+    That is the slope of a line through the scores over the logarithm of the lengths, if it rises.
+
+    Args:
+        scores: One for each text.
+        lengths: The tokens of each text.
+    """
+    size = np.log(np.maximum(lengths, _SHORT_TEXT_TOKENS))
     size -= size.mean()
     slope = float(size @ (scores - scores.mean())) / max(float(size @ size), 1e-9)
     return scores - max(slope, 0) * size

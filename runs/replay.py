@@ -22,7 +22,7 @@ from ..engines.embedders import OFFLINE, TextEmbedder
 from ..engines.limits import BudgetGuard
 from ..engines.meter import MeteredLM
 from ..engines.models import is_local
-from ..engines.vectors import CachedVectors
+from ..engines.vector_cache import CachedVectors
 from ..errors import UserError
 from ..records.shared_by_copies import SharedByCopies
 from .folder import RUN, RunFolder
@@ -88,7 +88,14 @@ class Replay(SharedByCopies):
         def missing(texts: Sequence[str]) -> np.ndarray:
             raise self._missing(f"no vector of {name} was made for {texts[0][:QUOTED]!r}")
 
-        return TextEmbedder(name, missing, kept=CachedVectors(None, table), **about)
+        cached_vectors = CachedVectors(None, table)
+        return TextEmbedder(
+            name,
+            missing,
+            cached_vectors=cached_vectors,
+            query_prefix=about["query"],
+            passage_prefix=about["passage"],
+        )
 
     def _model(self, role: str) -> dict[str, Any] | None:
         return self._models.get(role) or (self._models.get("task") if role == "prompt" else None)
@@ -116,13 +123,18 @@ def recording_embedder(embedder: TextEmbedder, folder: RunFolder) -> TextEmbedde
     """
     if embedder.name == OFFLINE or not (folder.path / RUN).is_file():
         return embedder
-    begins: dict[str, Any] = {"query": embedder.query, "passage": embedder.passage}
     table = VectorTable(folder.store, embedder.name)
-    table.describe(begins)
-    kept = CachedVectors(None, table)
-    made = TextEmbedder(embedder.name, embedder.embed_as_given, embedder.dimension, kept, **begins)
-    made.reranker = embedder.reranker
-    return made
+    table.describe({"query": embedder.query_prefix, "passage": embedder.passage_prefix})
+    recording = TextEmbedder(
+        embedder.name,
+        embedder.embed_prefixed,
+        embedder.dimension,
+        CachedVectors(None, table),
+        embedder.query_prefix,
+        embedder.passage_prefix,
+    )
+    recording.reranker = embedder.reranker
+    return recording
 
 
 def _beginning(call: Call) -> str:

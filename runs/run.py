@@ -29,6 +29,7 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.judge import AnyJudge
+from ..engines.call_context import Accounting, call_context
 from ..engines.dspy_models import metered_copy
 from ..engines.embedders import IN_PROCESS, NO_RERANKER, TextEmbedder
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
@@ -156,8 +157,13 @@ class Run:
             UserError: It refuses the key; likewise.
         """
         adapter = self.adapter(self.setup.adapter or program.adapter)
+        # The program may have an embedder that the user made, whose requests nobody counts yet.
+        accounting = Accounting(self.meter, self.guard)
         try:
-            with dspy.context(lm=self.model(), adapter=adapter, warn_on_type_mismatch=False):
+            with (
+                dspy.context(lm=self.model(), adapter=adapter, warn_on_type_mismatch=False),
+                call_context(accounting=accounting),
+            ):
                 yield
         except MempilerError as error:
             endpoint_failed = self.guard.fatal_error is not None or isinstance(error, EndpointError)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from ..engines.weights import cache
+from ..engines.cache_folder import cache_folder
 from ..errors import EndpointError, UserError
 
 STAMP = ".complete"
@@ -115,7 +115,7 @@ class Environment:
 
 def folder() -> Path:
     """Return the folder that environments are kept in."""
-    return Path(os.environ.get("MEMPILER_SYSTEMS") or cache() / "systems")
+    return Path(os.environ.get("MEMPILER_SYSTEMS") or cache_folder() / "systems")
 
 
 def _last_line(text: str) -> str:

@@ -32,7 +32,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in MODELS:
         known = WEIGHTS[name]
         files = [
-            replace(file, at=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest(), size=path.stat().st_size)
+            replace(file, source_path=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest(), size=path.stat().st_size)
             for file, path in zip(known.files, (source / "model.onnx", source / "tokenizer.json"), strict=True)
         ]
         monkeypatch.setitem(WEIGHTS, name, replace(known, files=tuple(files)))

@@ -15,15 +15,16 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from mempiler import DataError, EndpointError, MissingDependencyError, UserError, build, load, save
-from mempiler.engines import rerankers, weights
-from mempiler.engines.embedders import embedder
-from mempiler.engines.encoder import AT_ONCE, WIDTH, Encoded, _projection
+from mempiler.engines import fastembed_models, weights
+from mempiler.engines.cache_folder import cache_folder
 from mempiler.engines.call_context import Deadline, call_context
+from mempiler.engines.embedders import embedder
+from mempiler.engines.encoder import TEXTS_PER_SLOT, TOKEN_WIDTH, TextEncoding, _projection
 from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.fair_semaphore import FairSemaphore
-from mempiler.engines.rerankers import FastEmbed, TokenMatch
-from mempiler.engines.vectors import CachedVectors, VectorFile
-from mempiler.engines.weights import WEIGHTS, cache, fetch
+from mempiler.engines.rerankers import FastEmbedReranker, QueryTokens, TokenMatch
+from mempiler.engines.vector_cache import CachedVectors, VectorFile
+from mempiler.engines.weights import WEIGHTS, fetch
 
 from .conftest import TABLE, WORDS, tokenizer_json
 
@@ -129,7 +130,7 @@ def test_other_files_are_not_kept(source: Path, cli: Any, file: str, given: str,
         (source / file).write_bytes((source / file).read_bytes()[:-1] + b"!")
     code, _, err = cli("fetch", "minilm", "--from", source / given)
     assert (code, said in err.splitlines()[-1]) == (2, True)
-    assert not WEIGHTS["minilm"].here
+    assert not WEIGHTS["minilm"].is_stored
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_a_saved_program_may_name_a_model_of_this_process(tiny: Path, tmp_path: 
 @pytest.mark.parametrize("harm", ["cut", "noise", "row", "folder"])
 def test_a_damaged_file_costs_time_and_nothing_else(asked: list[str], harm: str) -> None:
     first = embedder("minilm").embed(TEXTS)
-    path = cache() / "vectors.sqlite"
+    path = cache_folder() / "vectors.sqlite"
     content = path.read_bytes()
     if harm == "folder":
         path.unlink()
@@ -185,7 +186,7 @@ def test_a_damaged_file_costs_time_and_nothing_else(asked: list[str], harm: str)
 
 
 def test_the_oldest_vectors_go_first(tmp_path: Path) -> None:
-    kept = VectorFile(tmp_path / "vectors.sqlite", most=6)
+    kept = VectorFile(tmp_path / "vectors.sqlite", max_numbers=6)
     for n in range(6):
         kept.write({bytes([n]): bytes(8)})
     assert sorted(kept.read([bytes([n]) for n in range(6)])) == [b"\3", b"\4", b"\5"]
@@ -203,7 +204,7 @@ def test_a_folder_that_is_none_is_one_line(tmp_path: Path, caplog: pytest.LogCap
 
 
 def test_other_weights_have_other_vectors(tmp_path: Path) -> None:
-    path, known = tmp_path / "vectors.sqlite", Encoded(np.ones(2, np.float32), np.array([[1, -2], [3, 4]], np.int8))
+    path, known = tmp_path / "vectors.sqlite", TextEncoding(np.ones(2, np.float32), np.array([[1, -2], [3, 4]], np.int8))
     for name, tokens in (("a", []), ("with tokens", [[1, -2], [3, 4]])):
         CachedVectors(name, VectorFile(path), tokens=bool(tokens)).write({"Ann": known}, ["Ann"])
         read = CachedVectors(name, VectorFile(path), tokens=bool(tokens)).read(["Ann"])["Ann"]
@@ -230,8 +231,8 @@ def test_tokens_come_with_the_vector_and_do_not_depend_on_the_batch(asked: list[
 
 def test_wide_tokens_are_projected_without_losing_their_angles() -> None:
     rows = np.random.default_rng(3).standard_normal((2, 384)).astype(np.float32)
-    assert np.array_equal(_projection(WIDTH), np.eye(WIDTH))
-    assert _projection(384).shape == (384, WIDTH)
+    assert np.array_equal(_projection(TOKEN_WIDTH), np.eye(TOKEN_WIDTH))
+    assert _projection(384).shape == (384, TOKEN_WIDTH)
     near = rows[0] + 0.3 * rows[1]
     a, b = rows[0] @ _projection(384), near @ _projection(384)
     assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > 0.9
@@ -249,8 +250,8 @@ class Rows:
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         return [np.array([self._row(sign) for sign in text], np.int8).reshape(-1, 26) for text in texts]
 
-    def query_tokens(self, query: str) -> tuple[np.ndarray, list[str]]:
-        return self.tokens([query])[0], list(query)
+    def query_tokens(self, query: str) -> QueryTokens:
+        return QueryTokens(self.tokens([query])[0], list(query))
 
     def _row(self, sign: str) -> list[int]:
         return [127 * (sign == chr(97 + n)) for n in range(26)]
@@ -267,7 +268,7 @@ def test_embedding_and_reranking_hold_a_place_in_turn(tiny: Path) -> None:
     lane = FairSemaphore(1)
     placing = patch.object(FairSemaphore, "slot", autospec=True, side_effect=FairSemaphore.slot)
     with call_context(caller=("acme", "ada"), slots=lane), placing as place:
-        embedder("minilm").embed([f"text {n}" for n in range(AT_ONCE + 1)])
+        embedder("minilm").embed([f"text {n}" for n in range(TEXTS_PER_SLOT + 1)])
         assert place.call_count == 2
         TokenMatch(embedder("minilm")).scores("jazz", [["Ann likes jazz"]], {"jazz": 1.0})
         assert (place.call_count, lane.free) == (3, 1)
@@ -360,9 +361,9 @@ def test_another_version_of_fastembed_has_vectors_of_its_own(fastembed: None, mo
             embedded.extend(texts)
             return (np.array([1.0, len(text)]) for text in texts)
 
-        return kinds[0], SimpleNamespace(embed=embed)
+        return fastembed_models.LoadedModel("TextEmbedding", SimpleNamespace(embed=embed))
 
-    monkeypatch.setattr(rerankers, "_model", model)
+    monkeypatch.setattr(fastembed_models, "_load_model", model)
     for version in ("0.7.3", "0.7.3", "0.8.0"):
         monkeypatch.setattr(importlib.metadata, "version", lambda name, version=version: version)
         embedder("fastembed:m/vectors").embed(["Oslo"])
@@ -384,9 +385,10 @@ def test_ranking_ends_between_two_texts_when_nobody_waits_any_more(kind: str, mo
         embed=rank_until_the_asker_leaves,
         rerank=lambda query, texts: rank_until_the_asker_leaves(texts),
     )
-    monkeypatch.setattr(rerankers, "_model", lambda name, *kinds: (kind, model))
+    loaded = fastembed_models.LoadedModel(kind, model)
+    monkeypatch.setattr(fastembed_models, "_load_model", lambda name, kinds: loaded)
     with call_context(deadline=deadline), pytest.raises(AbandonedCallError):
-        FastEmbed("m/any").scores("y", [["x"], ["y"], ["z"]], {})
+        FastEmbedReranker("m/any").scores("y", [["x"], ["y"], ["z"]], {})
     assert ranked == ["x"]
 
 
@@ -416,7 +418,7 @@ def test_fastembed_itself_ranks(name, onnx, file, expected, tmp_path, monkeypatc
     (folder / "tokenizer_config.json").write_text(json.dumps({**special, "model_max_length": 64}))
     (folder / "config.json").write_text(json.dumps({"pad_token_id": 0}))
     texts = [["bob moved to oslo"], ["jazz", "ann likes jazz"], ["jazz"]]
-    assert FastEmbed(name).scores("ann likes jazz", texts, {}).tolist() == pytest.approx(expected, abs=0.001)
+    assert FastEmbedReranker(name).scores("ann likes jazz", texts, {}).tolist() == pytest.approx(expected, abs=0.001)
 
 
 def test_a_saved_program_ranks_as_it_was_made_and_loads_nothing_from_afar(tiny: Path, tmp_path: Path) -> None:

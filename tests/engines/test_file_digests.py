@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from mempiler.engines import file_digests
-from mempiler.engines.file_digests import cache, remembered_digest
+from mempiler.engines.cache_folder import cache_folder
+from mempiler.engines.file_digests import remembered_digest
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return read(file, kind)  # pyright: ignore
 
     monkeypatch.setattr(hashlib, "file_digest", count)
-    monkeypatch.setattr(file_digests, "SETTLED", 0.0)
+    monkeypatch.setattr(file_digests, "SETTLE_SECONDS", 0.0)
     return names
 
 
@@ -39,7 +40,7 @@ def sha256(path: Path) -> str:
 
 
 def entries() -> list[Path]:
-    return list((cache() / "digests").iterdir())
+    return list((cache_folder() / "digests").iterdir())
 
 
 def test_a_file_is_read_once(weights: Path, reads: list[str]) -> None:
@@ -72,7 +73,7 @@ def test_another_file_of_the_same_size_and_time_in_its_place_is_seen(weights: Pa
 def test_a_file_that_has_just_changed_is_not_remembered(weights: Path) -> None:
     """A further change within the same tick of the file system's clock would not show."""
     remembered_digest(weights)
-    assert not (cache() / "digests").exists()
+    assert not (cache_folder() / "digests").exists()
 
 
 @pytest.mark.parametrize("harm", [b"", b"{", b"[]", b'{"sha256": 5}', b'{"sha256": "abc", "state": {}}', b"\xff"])
@@ -95,8 +96,8 @@ def test_an_entry_tells_no_path_and_is_no_other_files(weights: Path, reads: list
 
 
 def test_without_a_cache_folder_a_file_is_read_each_time(weights: Path, reads: list[str]) -> None:
-    cache().parent.mkdir(exist_ok=True)
-    cache().write_text("")
+    cache_folder().parent.mkdir(exist_ok=True)
+    cache_folder().write_text("")
     assert [remembered_digest(weights), remembered_digest(weights)] == [sha256(weights)] * 2
     assert len(reads) == 2
 
@@ -105,11 +106,12 @@ FORGET_AND_DIGEST = """
 import sys
 from pathlib import Path
 from mempiler.engines import file_digests
-file_digests.SETTLED = 0.0
+from mempiler.engines.cache_folder import cache_folder
+file_digests.SETTLE_SECONDS = 0.0
 while True:
     digest = file_digests.remembered_digest(Path(sys.argv[1]))
     print(digest, flush=True)
-    for entry in (file_digests.cache() / "digests").glob("*.json"):
+    for entry in (cache_folder() / "digests").glob("*.json"):
         entry.unlink(missing_ok=True)
 """
 
@@ -127,6 +129,6 @@ def test_processes_that_are_killed_while_they_write_leave_whole_entries(weights:
         for writer in writers:
             writer.kill()
             writer.communicate()
-    for entry in (cache() / "digests").glob("*.json"):
+    for entry in (cache_folder() / "digests").glob("*.json"):
         assert json.loads(entry.read_text())["sha256"] == sha256(weights)
     assert remembered_digest(weights) == sha256(weights)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mempiler.engines import weights
+from mempiler.engines.cache_folder import cache_folder
 from mempiler.engines.call_context import Deadline, call_context
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.endpoint import Waits
@@ -25,7 +26,7 @@ from mempiler.engines.meter import Meter
 from mempiler.engines.model_config import ModelConfig
 from mempiler.engines.models import check_askable, check_known, language_model
 from mempiler.engines.prices import litellm_module
-from mempiler.engines.weights import File, Weights, cache
+from mempiler.engines.weights import File, Weights
 from mempiler.errors import EndpointError, MissingDependencyError, UserError
 
 from ..stub_server import StubServer
@@ -230,7 +231,7 @@ def counting():
 
 
 def test_distinct_texts_are_computed_once_and_forgotten_when_they_were_used_longest_ago(monkeypatch):
-    monkeypatch.setattr("mempiler.engines.embedders.ROOM", 2 * 8)
+    monkeypatch.setattr("mempiler.engines.embedders.MAX_CACHED_BYTES", 2 * 8)
     counted, calls = counting()
     first = counted.embed(["a", "bb", "a", ""])
     second = counted.embed(["bb", "a"])
@@ -491,8 +492,8 @@ def test_neither_text_nor_key_is_in_the_file(server, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     address = server.url.replace("://", "://user:password@")
     embedder("m", address).embed(["Ann moved to Lisbon"])
-    content = (cache() / "vectors.sqlite").read_bytes()
-    assert (cache() / "vectors.sqlite").stat().st_mode & 0o777 == 0o600
+    content = (cache_folder() / "vectors.sqlite").read_bytes()
+    assert (cache_folder() / "vectors.sqlite").stat().st_mode & 0o777 == 0o600
     assert not any(word in content for word in (b"Lisbon", b"sk-secret", b"password", b"127.0.0.1"))
 
 

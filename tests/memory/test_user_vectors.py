@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mempiler import MemoryProgram, Store, UserMemory, build
-from mempiler.engines.embedders import TextEmbedder, hashed
+from mempiler.engines.embedders import TextEmbedder
 from mempiler.engines.models import language_model
-from mempiler.engines.vectors import CachedVectors, VectorFile
+from mempiler.engines.offline.hashed_vectors import hashed_vectors
+from mempiler.engines.vector_cache import CachedVectors, VectorFile
 from mempiler.memory.store.owner import Owner
 
 from .conftest import ADA, BOB, session
@@ -34,9 +35,9 @@ class Process:
         embedder = TextEmbedder(
             "counted",
             self._compute,
-            kept=CachedVectors("counted", VectorFile(folder / "vectors.sqlite")),
-            query="query: ",
-            passage="passage: ",
+            cached_vectors=CachedVectors("counted", VectorFile(folder / "vectors.sqlite")),
+            query_prefix="query: ",
+            passage_prefix="passage: ",
         )
         self.program: MemoryProgram = build(method_name, embedder=embedder)
 
@@ -49,7 +50,7 @@ class Process:
 
     def _compute(self, texts: Sequence[str]) -> np.ndarray:
         self.computed_texts.extend(texts)
-        return hashed(texts)
+        return hashed_vectors(texts)
 
 
 StartProcess = Callable[[str], Process]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mempiler.engines.embedders import TextEmbedder
-from mempiler.engines.encoder import WIDTH, Encoded, Encoder
+from mempiler.engines.encoder import TOKEN_WIDTH, Encoder, TextEncoding
 from mempiler.engines.rerankers import TokenMatch
 from mempiler.memory.entry import DIALOGUE, Entry
 from mempiler.memory.search.index import Index
@@ -151,12 +151,12 @@ class Drawn(Encoder):
 
     def __init__(self) -> None: ...
 
-    def __call__(self, texts: Sequence[str]) -> list[Encoded]:
+    def __call__(self, texts: Sequence[str]) -> list[TextEncoding]:
         draw = np.random.default_rng(len(texts))
-        rows = [draw.integers(-40, 40, (len(text.split()), WIDTH), np.int8) for text in texts]
+        rows = [draw.integers(-40, 40, (len(text.split()), TOKEN_WIDTH), np.int8) for text in texts]
         if len(texts) == 1:
             np.ones((len(rows[0]), 384), np.float32) @ self.layers
-        return [Encoded(draw.standard_normal(384, np.float32), tokens) for tokens in rows]
+        return [TextEncoding(draw.standard_normal(384, np.float32), tokens) for tokens in rows]
 
     def words(self, text: str, start: int = 0) -> list[str]:
         return text.split()

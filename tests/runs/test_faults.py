@@ -222,6 +222,25 @@ def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: p
     assert f"{found.calls['embedding']} embedding; " in spent_line(found.metered_usage)
 
 
+def test_embedder_of_a_users_program_is_counted_and_keeps_to_the_limits_of_the_run(
+    stub: Any,
+) -> None:
+    server = stub()
+    remote = embedder(server.model, server.url)
+    program = build("turn-rag", embedder=remote)
+
+    limited = RunConfig("locomo", test=4, threads=1, limits=Limits(max_calls=1))
+    stopped = run_evaluate(program, limited)
+    assert (stopped.stopped, len(server.requests)) == ("budget reached: max-calls 1", 1)
+
+    whole = run_evaluate(program, RunConfig("locomo", test=4, threads=1))
+    assert whole.calls["embedding"] == len(server.requests) - 1 > 0
+
+    # The limits were those of the runs: afterwards, nobody counts what the user embeds.
+    remote.embed(["something else"])
+    assert whole.calls["embedding"] == len(server.requests) - 2
+
+
 @pytest.mark.parametrize("status", [400, 401])
 def test_a_run_whose_endpoint_repeats_the_key_keeps_and_prints_it_nowhere(
     stub: Any, mempiler_cli: Any, cli: Any, monkeypatch: pytest.MonkeyPatch, status: int

@@ -12,10 +12,11 @@ from typing import Any
 import httpx
 import pytest
 from mempiler import Store, build
-from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder, hashed
+from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.endpoint import Waits
 from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
 from mempiler.engines.models import language_model
+from mempiler.engines.offline.hashed_vectors import hashed_vectors
 from mempiler.serving import operations
 from mempiler.serving.breaker import Breaker
 from sqlalchemy import event
@@ -129,7 +130,7 @@ def test_what_is_embedded_for_a_tenant_counts_in_its_share(connect: Any) -> None
         inside.append(len(texts))
         if "hang" in texts[0]:
             go.wait(20)
-        return hashed(texts)
+        return hashed_vectors(texts)
 
     program = build("turn-rag", embedder=TextEmbedder("stub", embed, DIMENSION))
     client = connect(program=program, threads=8)

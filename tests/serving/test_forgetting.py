@@ -187,4 +187,4 @@ def test_question_under_way_leaves_nothing_when_it_ends(store: Store, gate: Gate
     memory.forget()
     gate.go.set()
     asking.result()
-    assert not any(secret() in text for text in slow._cache)
+    assert not any(secret() in text for text in slow._encodings)

@@ -1,0 +1,317 @@
+"""Embedding and reranking are under the rules of a call of a model: deadline, slots, budget."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from mempiler.async_bridge import MAX_THREADS, run_bridged
+from mempiler.engines.call_context import Deadline, call_context
+from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
+from mempiler.engines.endpoint.errors import AbandonedCallError
+from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
+from mempiler.engines.fastembed_models import FastEmbedVectors
+from mempiler.engines.limits import BudgetGuard, Limits
+from mempiler.engines.meter import Meter
+from mempiler.engines.models import language_model
+from mempiler.engines.offline import hashed_vectors
+from mempiler.engines.offline.hashed_vectors import TEXTS_WITHOUT_SLOT
+from mempiler.engines.rerankers import FastEmbedReranker, TokenMatch
+from mempiler.errors import BudgetError, EndpointError
+
+from ..async_engines import run_within
+from ..conftest import within
+from ..stub_server import StubServer
+
+
+@pytest.fixture
+def server() -> Generator[StubServer]:
+    with StubServer() as stub:
+        yield stub
+
+
+class Remote:
+    """An embedder behind an endpoint, with the guard and the meter that limit and count it."""
+
+    def __init__(self, server: StubServer, limits: Limits | None = None) -> None:
+        self.guard = BudgetGuard(limits, in_flight=1)
+        self.meter = Meter()
+        self.embedder = embedder(server.model, server.url)
+        assert self.embedder.account is not None
+        self.embedder.account.open(self.meter, self.guard)
+        self.slots_at_endpoint = self.guard.slots(server.url)
+
+
+@pytest.fixture
+def remote(server: StubServer) -> Remote:
+    return Remote(server)
+
+
+# Slots and deadlines, at an endpoint.
+
+
+@pytest.mark.parametrize("wait_for", ["slot of the context", "slot at the endpoint"])
+def test_request_that_waits_for_a_slot_beyond_its_deadline_is_not_made_and_not_counted(
+    server: StubServer, remote: Remote, wait_for: str
+) -> None:
+    slots = FairSemaphore(1)
+    busy_slots = slots if wait_for == "slot of the context" else remote.slots_at_endpoint
+
+    with (
+        busy_slots.slot(),
+        call_context(slots=slots, deadline=Deadline(0.2)),
+        pytest.raises(AbandonedCallError),
+    ):
+        remote.embedder.embed(["Ann moved to Lisbon"])
+
+    assert server.requests == []
+    assert remote.guard.spent().calls == 0
+    assert remote.meter.read().failed == 0
+    assert (slots.free, remote.slots_at_endpoint.free) == (1, 1)
+
+
+def test_embedder_shares_the_slots_of_its_endpoint_with_language_models(
+    server: StubServer, remote: Remote
+) -> None:
+    lm = language_model(server.model, api_base=server.url, guard=remote.guard)
+    assert remote.guard.slots(lm.endpoint) is remote.slots_at_endpoint
+
+
+def test_request_that_waits_for_a_slot_is_refused_if_the_endpoint_is_found_dead_meanwhile(
+    server: StubServer, remote: Remote
+) -> None:
+    slots = FairSemaphore(1)
+
+    def embed() -> np.ndarray:
+        with call_context(slots=slots):
+            return remote.embedder.embed(["Ann moved to Lisbon"])
+
+    with ThreadPoolExecutor(1) as pool:
+        with slots.slot():
+            waiting = pool.submit(embed)
+            assert within(20, lambda: len(slots._waiting) == 1)
+            remote.guard.stop(EndpointError("the endpoint is dead"))
+        with pytest.raises(EndpointError, match="the endpoint is dead"):
+            waiting.result(20)
+    assert server.requests == []
+
+
+def test_number_of_requests_is_limited_exactly(server: StubServer) -> None:
+    remote = Remote(server, Limits(max_calls=3))
+    for number in range(3):
+        remote.embedder.embed([f"text {number}"])
+
+    with pytest.raises(BudgetError, match="max-calls 3"):
+        remote.embedder.embed(["one more"])
+
+    assert len(server.requests) == 3
+    assert remote.meter.read().calls == {"embedding": 3}
+
+
+# Slots and deadlines, in this process.
+
+
+class FakeModels:
+    """Stand for a class of fastembed: a kind of models, of which there is one.
+
+    Args:
+        known_name: The name of the model.
+        on_load: Called with the name of a model while it is loaded.
+        **methods: What the model does.
+    """
+
+    def __init__(self, known_name: str, on_load: Callable[[str], None], **methods: Any) -> None:
+        self._known_name = known_name
+        self._on_load = on_load
+        self._methods = methods
+
+    def __call__(self, name: str) -> Any:
+        self._on_load(name)
+        return SimpleNamespace(**self._methods)
+
+    def list_supported_models(self) -> list[dict[str, str]]:
+        return [{"model": self._known_name}]
+
+
+def use_fake_fastembed(monkeypatch: pytest.MonkeyPatch, on_load: Callable[[str], None]) -> None:
+    """Stand for fastembed, with one model of each kind.
+
+    Args:
+        monkeypatch: Takes it away after the test.
+        on_load: Called with the name of a model while it is loaded.
+    """
+
+    module = SimpleNamespace(
+        TextEmbedding=FakeModels(
+            "m/vectors", on_load, embed=lambda texts, batch_size: iter([np.ones(2)] * len(texts))
+        ),
+        LateInteractionTextEmbedding=FakeModels("m/late", on_load),
+        TextCrossEncoder=FakeModels(
+            "m/cross", on_load, rerank=lambda query, texts: [1.0] * len(texts)
+        ),
+    )
+    for name in ("fastembed", "fastembed.rerank", "fastembed.rerank.cross_encoder"):
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+MANY_TEXTS = [f"text {number}" for number in range(TEXTS_WITHOUT_SLOT + 1)]
+
+WORK: dict[str, Callable[[], Any]] = {
+    "embed": lambda: embedder().embed(MANY_TEXTS),
+    "embed queries": lambda: embedder().embed_queries(MANY_TEXTS),
+    "embed by fastembed": lambda: FastEmbedVectors("m/vectors")(["Oslo"]),
+    "rerank by tokens": lambda: TokenMatch(embedder()).scores("jazz", [["x"]], {}),
+    "rerank by fastembed": lambda: FastEmbedReranker("m/cross").scores("jazz", [["x"]], {}),
+}
+
+
+@pytest.fixture(params=WORK.values(), ids=list(WORK))
+def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """What embeds or reranks in this process."""
+    use_fake_fastembed(monkeypatch, lambda name: None)
+    return request.param
+
+
+def test_work_in_this_process_waits_for_a_slot_until_its_deadline(
+    work: Callable[[], Any],
+) -> None:
+    slots = FairSemaphore(1)
+
+    with (
+        slots.slot(),
+        call_context(slots=slots, deadline=Deadline(0.2)),
+        pytest.raises(AbandonedCallError),
+    ):
+        work()
+
+    assert slots.free == 1
+    with call_context(slots=slots):
+        work()
+
+
+def test_work_in_this_process_does_not_begin_after_its_deadline(work: Callable[[], Any]) -> None:
+    with call_context(deadline=Deadline(0.0)), pytest.raises(AbandonedCallError):
+        work()
+
+
+def test_a_few_texts_are_embedded_offline_without_a_slot_but_within_their_deadline() -> None:
+    slots = FairSemaphore(1)
+    with slots.slot(), call_context(slots=slots, deadline=Deadline(20)):
+        assert embedder().embed(["Oslo"]).shape == (1, DIMENSION)
+    with call_context(deadline=Deadline(0.0)), pytest.raises(AbandonedCallError):
+        embedder().embed(["Oslo"])
+
+
+def test_offline_embedder_stops_between_two_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    deadline = Deadline()
+    batches: list[str] = []
+
+    def count_and_cancel(text: str) -> np.ndarray:
+        batches.append(text)
+        deadline.cancel()
+        return np.ones(DIMENSION, np.float32)
+
+    monkeypatch.setattr(hashed_vectors, "TEXTS_WITHOUT_SLOT", 0)
+    monkeypatch.setattr(hashed_vectors, "TEXTS_PER_SLOT", 2)
+    monkeypatch.setattr(hashed_vectors, "_vector", count_and_cancel)
+    with call_context(deadline=deadline), pytest.raises(AbandonedCallError):
+        embedder().embed(["a", "b", "c", "d"])
+    assert batches == ["a", "b"]
+
+
+# Models of fastembed.
+
+USES_OF_FASTEMBED: dict[str, Callable[[], Any]] = {
+    "embed": lambda: FastEmbedVectors("m/vectors")(["x"]),
+    "rerank": lambda: FastEmbedReranker("m/cross").scores("y", [["x"]], {}),
+}
+
+
+@pytest.mark.parametrize("use", USES_OF_FASTEMBED.values(), ids=list(USES_OF_FASTEMBED))
+def test_fastembed_loads_a_model_while_no_slot_is_held(
+    use: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots = FairSemaphore(1)
+    free_while_loading: list[int] = []
+    use_fake_fastembed(monkeypatch, lambda name: free_while_loading.append(slots.free))
+
+    with call_context(slots=slots):
+        use()
+
+    assert free_while_loading == [1]
+
+
+def test_fastembed_loads_a_model_once_for_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread_count = 4
+    everybody = threading.Barrier(thread_count)
+    loaded: list[str] = []
+
+    def load_slowly(name: str) -> None:
+        loaded.append(name)
+        threading.Event().wait(0.2)  # the other threads come meanwhile
+
+    use_fake_fastembed(monkeypatch, load_slowly)
+    reranker = FastEmbedReranker("m/cross")
+
+    def rerank() -> list[float]:
+        everybody.wait(20)
+        return reranker.scores("y", [["x"]], {}).tolist()
+
+    with ThreadPoolExecutor(thread_count) as pool:
+        scores = [pool.submit(rerank) for _ in range(thread_count)]
+        assert [future.result(20) for future in scores] == [[1.0]] * thread_count
+    assert loaded == ["m/cross"]
+
+
+# Threads under asyncio: whoever holds a slot must not wait for a thread, since all threads may be
+# waiting for that slot.
+
+
+def test_reranking_under_asyncio_ends_while_all_threads_wait_for_its_slot() -> None:
+    @compute_slot()
+    def compute(texts: Sequence[str]) -> np.ndarray:
+        return np.ones((len(texts), 2))
+
+    counted = TextEmbedder("counted", compute)
+    reranker = TokenMatch(embedder())
+
+    async def rerank_and_embed() -> list[Any]:
+        rerank = run_bridged(partial(reranker.scores, "jazz", [["Oslo"], ["jazz"]], {}))
+        embeds = [
+            run_bridged(partial(counted.embed, [f"text {number}"]))
+            for number in range(MAX_THREADS + 10)
+        ]
+        return await asyncio.gather(rerank, *embeds)
+
+    # With a deadline, so that threads of a failed test end.
+    with call_context(slots=FairSemaphore(1), deadline=Deadline(20)):
+        scores, *vectors = run_within(30, rerank_and_embed())
+    assert len(scores) == 2
+    assert len(vectors) == MAX_THREADS + 10
+
+
+def test_model_under_asyncio_ends_while_all_threads_wait_for_a_slot_at_its_endpoint(
+    server: StubServer, remote: Remote
+) -> None:
+    lm = language_model(server.model, api_base=server.url, guard=remote.guard)
+
+    async def ask_and_embed() -> list[Any]:
+        answers = [lm.acall(f"question: Where is Ann, {number}?") for number in range(3)]
+        embeds = [
+            run_bridged(partial(remote.embedder.embed, [f"text {number}"]))
+            for number in range(MAX_THREADS + 10)
+        ]
+        return await asyncio.gather(*answers, *embeds)
+
+    with call_context(deadline=Deadline(40)):
+        results = run_within(50, ask_and_embed())
+    assert len(results) == 3 + MAX_THREADS + 10
+    assert remote.slots_at_endpoint.free == 1
