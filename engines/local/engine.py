@@ -57,7 +57,7 @@ class LocalEngine(SharedByCopies):
             raise ContextLengthError(f"{len(prompt)} tokens do not fit {self.model.name} ({self.model.context})")
         config = request.config
         heat = config.temperature or 0.0
-        row = (prompt, heat, config.max_tokens or MAX_NEW_TOKENS, self._seed(prompt, config.seed, heat))
+        row = SampleRequest(prompt, heat, config.max_tokens or MAX_NEW_TOKENS, self._seed(prompt, config.seed, heat))
         sample = self.sampler.call(row)
         call = current_context().running_call
         if call is not None:

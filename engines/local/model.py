@@ -20,7 +20,9 @@ from ...errors import UserError
 from ..tokenizer_cache import clear_word_cache
 from .batching import buckets, in_halves
 from .fingerprint import frozen_tensors, settings_digest, tensors_digest
-from .sampling import Sample, SampleRequest, computing, draw, is_plain, token_logprobs
+from .precision import autocast
+from .sampling import Sample, SampleRequest, draw_completions
+from .scoring import MAX_LOGITS, has_plain_logits, token_logprobs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -197,18 +199,28 @@ class LocalModel:
         """
         import torch
 
-        for prompt, *_ in rows:
-            if not 0 < len(prompt) < self.context:
-                raise UserError(
-                    f"a prompt of {len(prompt)} tokens does not fit {self.name}, which holds {self.context}"
-                )
-        rows = [(prompt, heat, min(most, self.context - len(prompt)), seed) for prompt, heat, most, seed in rows]
-        drawn: dict[int, Sample] = {}
+        requests = [self._within_context(request) for request in rows]
+        prompt_lengths = [len(request.prompt_ids) for request in requests]
+        samples: dict[int, Sample] = {}
         with self.lock, torch.no_grad():
-            for numbers in buckets([len(prompt) for prompt, *_ in rows], len(rows)):
-                found = draw(self.model, [rows[n] for n in numbers], self.ends, self.pad, self.half)
-                drawn |= {n: self.completion(rows[n][0], *each) for n, each in zip(numbers, found, strict=True)}
-        return [drawn[n] for n in range(len(rows))]
+            for numbers in buckets(prompt_lengths, len(requests)):
+                batch = [requests[number] for number in numbers]
+                completions = draw_completions(self.model, batch, self.ends, self.pad, self.half)
+                for number, completion in zip(numbers, completions, strict=True):
+                    samples[number] = self.completion(
+                        requests[number].prompt_ids, completion.token_ids, completion.logprobs
+                    )
+        return [samples[number] for number in range(len(requests))]
+
+    def _within_context(self, request: SampleRequest) -> SampleRequest:
+        """Return a request with no more tokens than its prompt leaves room for."""
+        length = len(request.prompt_ids)
+        if not 0 < length < self.context:
+            raise UserError(
+                f"a prompt of {length} tokens does not fit {self.name}, which holds {self.context}"
+            )
+        room = self.context - length
+        return request._replace(max_tokens=min(request.max_tokens, room))
 
     def completion(self, prompt: Sequence[int], ids: Sequence[int], values: Sequence[float]) -> Sample:
         """Tokens that were sampled, with their log-probabilities, as a sample."""
@@ -253,9 +265,17 @@ class LocalModel:
     ) -> tuple[Tensor, Tensor]:
         """The same in one pass as tensors that gradients flow through, and a mask; both (rows, longest completion)."""
         if self._plain is None:
-            with computing(self.device, self.half):
-                self._plain = is_plain(self.model)
-        return token_logprobs(self.model, prompts, completions, temperature, self.pad, self.half, self._plain)
+            with autocast(self.device, self.half):
+                self._plain = has_plain_logits(self.model)
+        return token_logprobs(
+            self.model,
+            prompts,
+            completions,
+            temperature,
+            self.pad,
+            in_bfloat16=self.half,
+            max_logits=MAX_LOGITS if self._plain else None,
+        )
 
     def freeze_reference(self) -> None:
         """Keeps a copy of the weights that are trained, as they are now: the reference of the KL term."""
