@@ -17,7 +17,7 @@ from ...records.shared_by_copies import SharedByCopies
 from ..call_context import current_context
 from ..meter import Meter, MeteredLM
 from . import processes
-from .batching import LIMIT, WINDOW, Batcher
+from .batching import WINDOW, Batcher
 from .memory import release_memory
 from .model import MAX_NEW_TOKENS, LocalModel
 from .prompt_counts import PromptCounts
@@ -37,7 +37,7 @@ class LocalEngine(SharedByCopies):
 
     def __init__(self, model: LocalModel, seed: int = 0, window: float = WINDOW) -> None:
         self.seed, self.model = seed, model
-        self.sampler: Any = Batcher[SampleRequest, Sample](model.sample, window, LIMIT)
+        self.sampler: Any = Batcher[SampleRequest, Sample](model.sample, window)
         """What samples: its `call` takes one row; by default the model, in batches."""
         self._prompt_counts = PromptCounts()
 

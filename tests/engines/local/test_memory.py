@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from mempiler.engines.local import scoring
-from mempiler.engines.local.batching import SLACK, Batcher, buckets
+from mempiler.engines.local.batching import FREE_PADDING, Batcher, buckets
 from mempiler.engines.local.loading import with_lora
 from mempiler.engines.local.settings import Training
 from mempiler.engines.local.update import Row, Update, checkpointed, layers
@@ -166,7 +166,7 @@ def test_padding_of_a_part_is_bounded(lengths):
         text = sum(lengths[row] for row in part)
         padding = max(lengths[row] for row in part) * len(part) - text
         assert len(part) <= 8
-        assert padding <= max(text, SLACK)
+        assert padding <= max(text, FREE_PADDING)
 
 
 def together(batcher, rows, threads=16):
