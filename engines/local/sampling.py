@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .precision import autocast
 
@@ -50,6 +50,14 @@ class Sample:
     """The completion without its end-of-sequence token."""
     finished: bool
     """True if the model ended the completion, False if it reached the limit of tokens."""
+
+
+class Sampler(Protocol):
+    """Samples completions, such as a `Batcher` in front of a local model, or a vLLM server."""
+
+    def call(self, row: SampleRequest, /) -> Sample:
+        """Return a completion of a prompt."""
+        ...
 
 
 @dataclass
