@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -35,7 +35,7 @@ def encode_chat(
 
     if messages[0].role == "system" and not _shows_system_messages(tokenizer):
         messages = _without_system_message(messages)
-    ids = tokenizer.apply_chat_template(
+    ids: Any = tokenizer.apply_chat_template(
         [message._asdict() for message in messages],
         tokenize=True,
         add_generation_prompt=True,

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ...errors import UserError
 from ..tokenizer_cache import clear_word_cache
@@ -92,7 +92,7 @@ class LocalModel:
         """Whether the model computes in bfloat16."""
         self.sharded = False
         """Whether other processes hold parts of the weights, which cannot be read here then."""
-        self.whole: Mapping[str, Tensor] | None = None
+        self.whole: dict[str, Tensor] | None = None
         """All weights of a sharded model, once they were collected."""
 
         self._fingerprinter = Fingerprinter()
@@ -164,10 +164,10 @@ class LocalModel:
     @property
     def pad(self) -> int:
         """The id of a token that fills short rows, where a mask hides it."""
-        pad_id = self.tokenizer.pad_token_id
+        pad_id = cast("int | None", self.tokenizer.pad_token_id)
         if pad_id is None:
             return min(self.ends, default=0)
-        return int(pad_id)
+        return pad_id
 
     @property
     def fingerprint(self) -> str:
@@ -210,8 +210,9 @@ class LocalModel:
 
     def encode_completion(self, text: str) -> list[int]:
         """Return the token ids of an answer and the token that ends it, for training on texts."""
-        ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        end_id = self.tokenizer.eos_token_id
+        encoding: Any = self.tokenizer(text, add_special_tokens=False)
+        ids = list[int](encoding["input_ids"])
+        end_id = cast("int | None", self.tokenizer.eos_token_id)
         if end_id is None:
             end_id = min(self.ends, default=None)
         if end_id is not None:
@@ -220,9 +221,10 @@ class LocalModel:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of a completion, without special tokens."""
-        return self.tokenizer.decode(
+        text = self.tokenizer.decode(
             list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
+        return cast(str, text)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Sample]:
         """Complete prompts, those of similar length in one batch.
@@ -381,7 +383,7 @@ class LocalModel:
         """Return the weights that are trained, by name."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
-    def parameters(self) -> list[Parameter]:
+    def parameters(self) -> list[Any]:
         """Turn the weights that are trained into float32, and return them."""
         with self.lock:
             parameters = list(self._trained_weights().values())

@@ -24,7 +24,7 @@ from .precision import autocast
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.nn import Module
+    from torch.nn import Linear
     from transformers import PreTrainedModel
 
 MAX_LOGITS = 1 << 25
@@ -130,7 +130,7 @@ def _pad_behind(
 
 
 def _logprobs_in_chunks(
-    head: Module, hidden: Tensor, targets: Tensor, temperature: float, max_logits: int
+    head: Linear, hidden: Tensor, targets: Tensor, temperature: float, max_logits: int
 ) -> Tensor:
     """Return the log-probability of each target (N,) from the hidden states before them (N, D).
 
@@ -139,7 +139,7 @@ def _logprobs_in_chunks(
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    vocabulary = int(head.out_features)  # pyright: ignore[reportArgumentType]
+    vocabulary = head.out_features
     chunk_size = max(1, max_logits // vocabulary)
     if len(targets) <= chunk_size:
         return _head_logprobs(head, hidden, targets, temperature)
@@ -164,7 +164,7 @@ def _logprobs_in_chunks(
     return torch.cat(values)
 
 
-def _head_logprobs(head: Module, hidden: Tensor, targets: Tensor, temperature: float) -> Tensor:
+def _head_logprobs(head: Linear, hidden: Tensor, targets: Tensor, temperature: float) -> Tensor:
     """Return the log-probability of each target (N,), from the hidden states before them (N, D)."""
     return _target_logprobs(head(hidden), targets, temperature)
 

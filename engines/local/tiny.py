@@ -179,6 +179,7 @@ def _random_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCaus
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    vocabulary = tokenizer.get_vocab()
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=WIDTH,
@@ -188,9 +189,9 @@ def _random_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCaus
         num_key_value_heads=HEADS,
         max_position_embeddings=CONTEXT,
         tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
+        pad_token_id=vocabulary[PAD],
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
+        eos_token_id=vocabulary[END],
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
