@@ -112,20 +112,21 @@ def draw_completions(
     completions = [
         Completion(request.max_tokens, is_complete=request.max_tokens <= 0) for request in requests
     ]
+    max_steps = max(request.max_tokens for request in requests)
+
+    # The rows of the batch: at first one for each request.
+    batch = list(completions)
     temperatures = torch.tensor(
         [request.temperature for request in requests], dtype=torch.float32, device=device
-    )  # (R,)
-    uniforms = _uniform_numbers(requests).to(device)  # (R, max_tokens)
-
-    # Row b of the batch belongs to request batch_requests[b]; at first all requests are in it.
-    batch_requests = list(range(len(requests)))
+    )  # (B,)
+    uniforms = _uniform_numbers(requests).to(device)  # (B, max_steps)
     ids, attention_mask = _pad_in_front([request.prompt_ids for request in requests], pad_id)
     ids = ids.to(device)  # (B, T)
     attention_mask = attention_mask.to(device)  # (B, T)
     position_ids = _position_ids(attention_mask)  # (B, T)
     cache = None
 
-    for step in range(max(request.max_tokens for request in requests)):
+    for step in range(max_steps):
         with autocast(device, in_bfloat16):
             output = model(
                 input_ids=ids,
@@ -138,33 +139,28 @@ def draw_completions(
         cache = output.past_key_values
         logits = output.logits[:, -1].float()  # (B, V)
 
-        index = torch.tensor(batch_requests, device=device)  # (B,)
-        next_ids, logprobs = _choose_tokens(
-            logits, temperatures[index], uniforms[index, step]
-        )  # (B,), (B,)
-
-        drawn = zip(batch_requests, next_ids.tolist(), logprobs.tolist(), strict=True)
-        for request_index, token_id, logprob in drawn:
-            completion = completions[request_index]
+        # Draw the next token of every row; rows that are complete ignore theirs.
+        next_ids, logprobs = _choose_tokens(logits, temperatures, uniforms[:, step])  # (B,), (B,)
+        tokens = zip(batch, next_ids.tolist(), logprobs.tolist(), strict=True)
+        for completion, token_id, logprob in tokens:
             if not completion.is_complete:
                 completion.append(token_id, logprob, end_ids)
 
-        open_rows = [
-            row
-            for row, request_index in enumerate(batch_requests)
-            if not completions[request_index].is_complete
-        ]
+        open_rows = [row for row, completion in enumerate(batch) if not completion.is_complete]
         if not open_rows:
             break
 
         # Taking rows out copies the cache, so it waits until half of the batch is complete.
-        if 2 * len(open_rows) <= len(batch_requests):
-            batch_requests = [batch_requests[row] for row in open_rows]
+        if 2 * len(open_rows) <= len(batch):
+            batch = [batch[row] for row in open_rows]
             selection = torch.tensor(open_rows, device=device)
             cache.batch_select_indices(selection)
+            temperatures = temperatures[selection]
+            uniforms = uniforms[selection]
             next_ids = next_ids[selection]
             attention_mask = attention_mask[selection]
 
+        # The cache holds the tokens so far, so that the next pass reads the new ones only.
         ids = next_ids.unsqueeze(-1)  # (B, 1)
         attention_mask = torch.cat([attention_mask, torch.ones_like(ids)], dim=-1)  # (B, T + 1)
         position_ids = _position_ids(attention_mask)[:, -1:]  # (B, 1)
@@ -195,7 +191,7 @@ def _position_ids(attention_mask: Tensor) -> Tensor:
 
 
 def _uniform_numbers(requests: Sequence[SampleRequest]) -> Tensor:
-    """Return uniform numbers in [0, 1) for each request and step, (R, max_tokens).
+    """Return a uniform number in [0, 1) for each request and step, (R, most tokens of a request).
 
     Requests with temperature 0 need none and get zeros.
     """
