@@ -1,4 +1,4 @@
-"""The local engine: language models that run, and learn, in this process; see `model`, `engine` and `provider`.
+"""Language models that run and are trained in this process; see `model`, `engine` and `reinforce`.
 
-Nothing here imports torch before a model is loaded; `pip install '.[local]'` brings it.
+Nothing here imports torch before a model is loaded. `pip install '.[local]'` installs it.
 """

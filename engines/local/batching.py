@@ -1,4 +1,4 @@
-"""Batches: calls of many threads as one, parts of rows of similar length, and halves where memory runs out."""
+"""Batches: calls of many threads as one, rows of similar length, halves where memory runs out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from ...errors import UserError
 
@@ -14,97 +15,141 @@ Row = TypeVar("Row")
 Result = TypeVar("Result")
 
 WINDOW = 0.004
-"""Seconds since the last call after which a batch sets out."""
-PATIENCE = 25
-"""Windows that a batch waits at most."""
-LIMIT = 128
-"""Rows of a batch at most."""
-SLACK = 1024
-"""Tokens of padding that a part may have whatever its text is: passes over a few tokens take longer than padding."""
+"""Seconds that a batch waits for a further call."""
+
+MAX_WINDOWS = 25
+"""Windows that a batch waits in all."""
+
+MAX_ROWS = 128
+"""Rows of a batch."""
+
+FREE_PADDING = 1024
+"""Tokens of padding that a bucket may always have: a pass over few tokens is slower than these."""
+
+
+@dataclass(frozen=True)
+class _Call(Generic[Row, Result]):
+    """A row that waits for its batch, and the future that gets its result."""
+
+    row: Row
+    future: Future[Result] = field(default_factory=Future)
 
 
 class Batcher(Generic[Row, Result]):
-    """Coalesces concurrent calls; one thread of its own runs the batches.
+    """Collect concurrent calls into batches, which run one after the other in a thread.
 
-    Threads that go in step come one after the other: a batch that set out after a fixed time would leave half of them
-    behind, and run twice.
+    A batch waits until no call has come for `window` seconds. Threads that work in step call one
+    shortly after the other: a batch that waited for a fixed time would miss half of them, so that
+    there would be a second batch.
 
     Args:
-        run: Gets the rows of a batch and returns their results, in order. Its failure fails every call of the batch;
-            where memory ran out, the batch is tried again in halves first.
-        window: Seconds a batch waits for a further call after each that came, at most `PATIENCE` times that in all.
+        run: Takes the rows of a batch and returns their results in the same order. If it raises,
+            every call of the batch raises the same. If memory runs out, the batch is tried again in
+            halves first.
+        window: Seconds that a batch waits for a further call after each one. It waits at most
+            `MAX_WINDOWS` times as long in all.
+        limit: The most rows of a batch.
     """
 
     def __init__(
-        self, run: Callable[[Sequence[Row]], Sequence[Result]], window: float = WINDOW, limit: int = LIMIT
+        self,
+        run: Callable[[Sequence[Row]], Sequence[Result]],
+        window: float = WINDOW,
+        limit: int = MAX_ROWS,
     ) -> None:
-        self._run, self.window, self.limit = run, window, limit
-        self._waiting: queue.SimpleQueue[tuple[Row, Future[Result]]] = queue.SimpleQueue()
+        self.window = window
+        self.limit = limit
+        self._run = run
+        self._waiting: queue.SimpleQueue[_Call[Row, Result]] = queue.SimpleQueue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mempiler-batches")
 
     def call(self, row: Row) -> Result:
-        """The result of one row, once its batch has run.
+        """Wait for the batch of a row, and return the row's result.
 
         Raises:
-            Exception: What running the batch raised.
+            Exception: Whatever running the batch raised.
         """
-        done: Future[Result] = Future()
-        self._waiting.put((row, done))
-        # One turn for each call: those whose calls went with an earlier batch find nobody waiting.
-        self._thread.submit(self._serve)
-        return done.result()
+        call: _Call[Row, Result] = _Call(row)
+        self._waiting.put(call)
+        # One task for each call. Those that an earlier batch took along leave an empty batch.
+        self._thread.submit(self._run_next_batch)
+        return call.future.result()
 
-    def _serve(self) -> None:
-        batch = self._gathered()
-        if not batch:
+    def _run_next_batch(self) -> None:
+        calls = self._collect_calls()
+        if not calls:
             return
         try:
-            found: list[Any] = in_halves(self._run, [row for row, _ in batch])
-            for (_, done), result in zip(batch, found, strict=True):
-                done.set_result(result)
-        except BaseException as error:  # nobody else hears of it, and callers would wait for ever
-            for _, done in batch:
-                if not done.done():
-                    done.set_exception(error)
+            results = in_halves(self._run, [call.row for call in calls])
+            for call, result in zip(calls, results, strict=True):
+                call.future.set_result(result)
+        except BaseException as error:
+            # Every exception, a KeyboardInterrupt too: otherwise the callers would wait forever.
+            for call in calls:
+                if not call.future.done():
+                    call.future.set_exception(error)
 
-    def _gathered(self) -> list[tuple[Row, Future[Result]]]:
-        batch: list[tuple[Row, Future[Result]]] = []
-        last = time.monotonic() + PATIENCE * self.window
-        while len(batch) < self.limit:
+    def _collect_calls(self) -> list[_Call[Row, Result]]:
+        """Return the calls of the next batch; none if no call is waiting."""
+        calls: list[_Call[Row, Result]] = []
+        deadline = time.monotonic() + MAX_WINDOWS * self.window
+        while len(calls) < self.limit:
+            timeout = 0.0
+            if calls:
+                timeout = max(0.0, min(self.window, deadline - time.monotonic()))
             try:
-                patience = min(self.window, last - time.monotonic()) if batch else 0.0
-                batch.append(self._waiting.get(timeout=max(0.0, patience)))
+                calls.append(self._waiting.get(timeout=timeout))
             except queue.Empty:
                 break
-        return batch
+        return calls
 
 
-def chunks(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    """Consecutive parts of at most `size` items."""
+Item = TypeVar("Item")
+
+
+def chunks(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    """Split items into consecutive parts of at most `size`."""
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def buckets(lengths: Sequence[int], size: int) -> list[list[int]]:
-    """Parts of at most `size` rows each, by number, the longest rows first, e.g. [[1, 0], [2, 3]] of 40, 9000, 35, 30.
+    """Group rows of similar length, the longest first, and return the row numbers of each group.
 
-    The padding of a part is at most as long as its text, or `SLACK`.
+    The rows of a group are padded to its longest. The padding is at most as long as the text of the
+    group, or `FREE_PADDING` tokens if that is more.
+
+    Args:
+        lengths: The tokens of each row.
+        size: The most rows of a group.
+
+    Example:
+        >>> buckets([40, 9000, 35, 30], size=8)
+        [[1, 0], [2, 3]]
     """
-    found: list[list[int]] = []
-    width = tokens = 0
-    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
-        count = len(found[-1]) + 1 if found else 0
-        text = tokens + lengths[row]
-        if found and count <= size and width * count - text <= max(text, SLACK):
-            found[-1].append(row)
-            tokens = text
-        else:
-            found.append([row])
-            width = tokens = lengths[row]
-    return found
+    longest_first = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    groups: list[list[int]] = []
+    longest = 0
+    tokens = 0
+    for row in longest_first:
+        if groups:
+            rows_with_this = len(groups[-1]) + 1
+            tokens_with_this = tokens + lengths[row]
+            padding = longest * rows_with_this - tokens_with_this
+            if rows_with_this <= size and padding <= max(tokens_with_this, FREE_PADDING):
+                groups[-1].append(row)
+                tokens = tokens_with_this
+                continue
+
+        groups.append([row])
+        longest = lengths[row]
+        tokens = lengths[row]
+    return groups
 
 
-def in_halves(run: Callable[[Sequence[Row]], Sequence[Result]], rows: Sequence[Row]) -> list[Result]:
-    """The results of rows, in order; where memory runs out, the rows are tried again in halves.
+def in_halves(
+    run: Callable[[Sequence[Row]], Sequence[Result]], rows: Sequence[Row]
+) -> list[Result]:
+    """Return the results of rows in order; if memory runs out, run the rows again in halves.
 
     Raises:
         UserError: Memory does not suffice for one row.
@@ -114,16 +159,27 @@ def in_halves(run: Callable[[Sequence[Row]], Sequence[Result]], rows: Sequence[R
     except Exception as error:
         if not memory_ran_out(error):
             raise
+
+    # Outside the except block, where the error no longer holds what the failed pass computed.
     if len(rows) < 2:
-        raise UserError("memory ran out at a single completion; load the model with dtype bfloat16, or a smaller one")
+        raise UserError(
+            "memory ran out at a single completion; load the model with dtype bfloat16, or a "
+            "smaller one"
+        )
     half = len(rows) // 2
     return in_halves(run, rows[:half]) + in_halves(run, rows[half:])
 
 
 def memory_ran_out(error: Exception) -> bool:
-    """Whether memory is full, of this machine or of a GPU; what torch holds of a GPU's without need is given back."""
-    if not (isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"):
+    """Return whether an error says that memory is full, of this machine or of a GPU.
+
+    If so, also give back the memory of the GPU that torch holds without need.
+    """
+    # By name, because torch may not be imported here.
+    is_gpu_error = type(error).__name__ == "OutOfMemoryError"
+    if not isinstance(error, MemoryError) and not is_gpu_error:
         return False
+
     import torch
 
     torch.cuda.empty_cache()

@@ -1,14 +1,15 @@
-"""The DSPy engine over a local model, and the LM made of both; calls of concurrent threads are sampled as one batch.
+"""The DSPy engine that samples a local model, and the language model made of both.
 
-What a call gets depends on the weights, its prompt, its seed and its settings, not on its batch: `Config.seed` (the
-meter derives one from a rollout id) or else the number of times the prompt was sampled before enters the seed.
+Calls of concurrent threads are sampled as one batch. What a call gets does not depend on its batch,
+but on the weights, its prompt, its settings and its seed. The seed is `Config.seed`, which the
+meter derives from a rollout id, or else the number of times that the prompt was sampled before.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from dspy.clients.provider import TrainingJob
 from dspy.lm15 import ContextLengthError, Message, Request, Response, Usage, response_to_events
@@ -17,16 +18,22 @@ from ...records.shared_by_copies import SharedByCopies
 from ..call_context import current_context
 from ..meter import Meter, MeteredLM
 from . import processes
-from .batching import LIMIT, WINDOW, Batcher
+from .batching import WINDOW, Batcher
 from .memory import release_memory
 from .model import MAX_NEW_TOKENS, LocalModel
 from .prompt_counts import PromptCounts
-from .sampling import Sample, SampleRequest, row_seed
+from .sampling import Sample, Sampler, SampleRequest, row_seed
 from .sft import LocalProvider, finetuned
 
 
 class LocalEngine(SharedByCopies):
-    """A DSPy engine that samples a local model; a batch waits `window` seconds for further calls."""
+    """A DSPy engine that samples a local model.
+
+    Args:
+        model: The model.
+        seed: Enters the seed of every call.
+        window: Seconds that a batch waits for a further call.
+    """
 
     supports_function_calling: ClassVar[bool] = False
     supports_reasoning: ClassVar[bool] = False
@@ -36,32 +43,44 @@ class LocalEngine(SharedByCopies):
     """`Config.seed` decides what is sampled."""
 
     def __init__(self, model: LocalModel, seed: int = 0, window: float = WINDOW) -> None:
-        self.seed, self.model = seed, model
-        self.sampler: Any = Batcher[SampleRequest, Sample](model.sample, window, LIMIT)
-        """What samples: its `call` takes one row; by default the model, in batches."""
+        self.model = model
+        self.seed = seed
+        self.sampler: Sampler = Batcher[SampleRequest, Sample](model.sample, window)
+        """Samples a completion for each call: by default the model, in batches."""
         self._prompt_counts = PromptCounts()
 
     @property
     def weights_version(self) -> str:
-        """Identifies the current weights; part of the cache keys of memories and answers."""
+        """Identifies the current weights; it is part of the cache keys of memories and answers."""
         return self.model.fingerprint[:16]
 
     def complete(self, request: Request) -> Response:
-        """Answers one request.
+        """Answer a request.
 
         Raises:
             ContextLengthError: The prompt fills the model's context.
         """
-        prompt = tuple(self.model.encode(_messages(request)))
+        prompt = tuple(self.model.encode(_chat_messages(request)))
         if len(prompt) >= self.model.context:
-            raise ContextLengthError(f"{len(prompt)} tokens do not fit {self.model.name} ({self.model.context})")
-        config = request.config
-        heat = config.temperature or 0.0
-        row = (prompt, heat, config.max_tokens or MAX_NEW_TOKENS, self._seed(prompt, config.seed, heat))
-        sample = self.sampler.call(row)
+            raise ContextLengthError(
+                f"{len(prompt)} tokens do not fit {self.model.name} ({self.model.context})"
+            )
+
+        temperature = request.config.temperature or 0.0
+        sample = self.sampler.call(
+            SampleRequest(
+                prompt_ids=prompt,
+                temperature=temperature,
+                max_tokens=request.config.max_tokens or MAX_NEW_TOKENS,
+                seed=self._sampling_seed(prompt, request.config.seed, temperature),
+            )
+        )
+
+        # Training takes the sampled tokens and their log-probabilities from the running call.
         call = current_context().running_call
         if call is not None:
             call.samples.append(sample)
+
         return Response(
             id=None,
             model=request.model,
@@ -71,40 +90,52 @@ class LocalEngine(SharedByCopies):
         )
 
     def stream(self, request: Request) -> Iterator[Any]:
-        """Answers one request, in one piece."""
+        """Answer a request in one piece."""
         return iter(response_to_events(self.complete(request)))
 
     def clear(self) -> None:
-        """Drop what is kept of prompts: a forgotten user's words may be among them."""
+        """Drop what is kept of prompts: the words of a forgotten user may be among them."""
         self._prompt_counts.clear()
         self.model.clear_prompts()
 
     def dump_state(self) -> dict[str, Any]:
-        """Where the model was loaded from; weights trained since are not part of it."""
+        """Return where the model was loaded from; weights trained since are not part of it."""
         return {"name": self.model.name, "seed": self.seed}
 
     @classmethod
     def load_state(cls, state: Mapping[str, Any]) -> LocalEngine:
-        """Loads the model anew."""
+        """Load the model again from where `dump_state` says."""
         return cls(LocalModel.load(state["name"]), state["seed"])
 
-    def _seed(self, prompt: tuple[int, ...], seed: int | None, temperature: float) -> int:
+    def _sampling_seed(
+        self, prompt: tuple[int, ...], call_seed: int | None, temperature: float
+    ) -> int:
+        """Return the seed of what is sampled for a call.
+
+        A call without a seed counts how often its prompt was sampled, so that a repeated call gets
+        another completion. These counts are negative, apart from the seeds of calls.
+        """
         if temperature <= 0:
+            # Nothing is drawn.
             return 0
-        if seed is not None:
-            return row_seed(self.seed, prompt, seed)
-        return row_seed(self.seed, prompt, -self._prompt_counts.add(prompt))
+        if call_seed is not None:
+            return row_seed(self.seed, prompt, call_seed)
+        count = self._prompt_counts.add(prompt)
+        return row_seed(self.seed, prompt, -count)
 
 
 class LocalLM(MeteredLM):
-    """A metered LM over a local engine; fine-tuning it gives an LM over a trained copy of its model."""
+    """A metered LM over a local engine. Fine-tuning it gives an LM over a trained copy."""
 
     def _run_finetune_job(self, job: TrainingJob) -> None:
-        # DSPy would keep the engine, and so the old weights, under a new name.
-        now: Any = self.engine
+        # DSPy's own method would keep the engine, and with it the old weights, under a new name.
+        engine = cast(LocalEngine, self.engine)
         try:
-            tuned = finetuned(now.model, job.train_data or [], job.train_data_format, job.train_kwargs)
-            job.set_result(self.copy(model=f"local/{tuned.name}", engine=LocalEngine(tuned, now.seed)))
+            model = finetuned(
+                engine.model, job.train_data or [], job.train_data_format, job.train_kwargs
+            )
+            lm = self.copy(model=f"local/{model.name}", engine=LocalEngine(model, engine.seed))
+            job.set_result(lm)
         except Exception as error:
             # As in DSPy: the thread that waits for the result raises the exception.
             job.set_result(error)
@@ -118,28 +149,36 @@ def local_lm(
     seed: int = 0,
     **settings: Any,
 ) -> LocalLM:
-    """An LM over a model that is loaded already; several may share one model.
+    """Return an LM over a model that is loaded already; several LMs may share a model.
 
-    The seed enters that of every call; `settings` is what else `MeteredLM` takes: role, guard, answers, prices.
+    Args:
+        model: The model.
+        meter: Counts the calls.
+        temperature: At 0 the likeliest tokens are taken.
+        max_tokens: The most tokens of an answer; `MAX_NEW_TOKENS` if None.
+        seed: Enters the seed of every call.
+        **settings: Further arguments of `MeteredLM`, e.g. role, guard, answers or prices.
     """
-    made = LocalLM(
+    settings.setdefault("cache", False)
+    settings.setdefault("num_retries", 0)
+    lm = LocalLM(
         f"local/{model.name}",
         meter or Meter(),
         engine=LocalEngine(model, seed),
         provider=LocalProvider(),
         temperature=temperature,
         max_tokens=max_tokens or MAX_NEW_TOKENS,
-        **{"cache": False, "num_retries": 0, **settings},
+        **settings,
     )
-    made.window = model.context
-    return made
+    lm.window = model.context
+    return lm
 
 
 def run_follower() -> bool:
-    """Do this process's part of a training, unless it is the first one of the training; see `processes`.
+    """Do this process's part of a training, unless this process leads it; see `processes`.
 
     Returns:
-        Whether it is not the first one, and has done its part.
+        False at once if this process leads; True after the training if it follows.
 
     Raises:
         UserError: Another process has ended.
@@ -152,9 +191,13 @@ def run_follower() -> bool:
 
 
 def follow_all() -> bool:
-    """Do this process's part of one training after the other, until the first process calls `processes.dismiss`.
+    """Do this process's part of all trainings, until the leading process calls `processes.dismiss`.
 
-    Returns and raises as `run_follower`.
+    Returns:
+        False at once if this process leads; True after the last training if it follows.
+
+    Raises:
+        UserError: Another process has ended.
     """
     if processes.rank() == 0:
         return False
@@ -170,15 +213,26 @@ def follow_all() -> bool:
 
 
 def _repeat_training(training: tuple[Any, dict[str, Any]]) -> None:
-    """Repeat what the first process does, on a model that is loaded from the same place."""
+    """Repeat what the leading process does, on a model that is loaded from the same place.
+
+    Args:
+        training: The arguments of `LocalModel.load`, and the settings of the training.
+    """
     origin, train_kwargs = training
     lm = local_lm(LocalModel.load(*origin))
     processes.repeat(LocalProvider().ReinforceJob(lm, train_kwargs))
 
 
-def _messages(request: Request) -> list[dict[str, str]]:
+def _chat_messages(request: Request) -> list[dict[str, str]]:
+    """Return the messages of a request as text, the system message first if there is one."""
     system = request.system
     if system is not None and not isinstance(system, str):
-        system = "".join(getattr(part, "text", None) or "" for part in system)
-    found = [{"role": "system", "content": system}] if system else []
-    return [*found, *({"role": m.role, "content": m.text or ""} for m in request.messages)]
+        texts = [getattr(part, "text", None) or "" for part in system]
+        system = "".join(texts)
+
+    messages: list[dict[str, str]] = []
+    if system:
+        messages.append({"role": "system", "content": system})
+    for message in request.messages:
+        messages.append({"role": message.role, "content": message.text or ""})
+    return messages

@@ -1,4 +1,4 @@
-"""Memory of a GPU between two models."""
+"""The memory of a GPU between two models."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import sys
 
 
 def release_memory() -> None:
-    """Give memory of models that are no longer used back to the GPU, for the next one; torch is not loaded for it."""
+    """Give the memory of models that are no longer used back to the GPU."""
     gc.collect()
+    # If torch was not imported, there is nothing to give back, and importing it takes seconds.
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()

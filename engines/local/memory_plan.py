@@ -1,17 +1,19 @@
-"""How much memory a training takes on each GPU, computed from the shape of the model before anything is loaded.
+"""Estimate the memory that a training takes on each GPU, before anything is loaded.
 
-    weights that are trained     4 bytes each, with gradient 4, moments of AdamW 8, reference of the KL term 4
-    weights that are not         2 bytes each (bfloat16)
-    activations                  rows of a pass x tokens of a row x bytes of a token
+    trained weights      4 bytes each, and 4 for the gradient, 8 for the two moments of AdamW,
+                         4 for the reference of the KL term
+    frozen weights       2 bytes each, in bfloat16
+    activations          rows of a pass x tokens of a row x bytes of a token
 
-FSDP gives each GPU its share of the first two lines. Limits: an estimate. Two measurements were 13.2 and 37.6 GB (one
-H100, docs/training.md), of which these rules make 13.2 and 38.0; what the allocator leaves unused is not counted,
-and DeepSpeed's shards are counted as if each GPU had all weights.
+With FSDP each GPU has its share of the first two. Two measurements on an H100 were 13.2 and 37.6 GB
+(docs/training.md); the estimates for them are 13.2 and 38.0 GB. Memory that the allocator holds
+without using it is not counted. Shards of DeepSpeed are counted as if each GPU had all weights.
 
 Example:
     >>> from mempiler.engines.local.memory_plan import TrainingMemory
     >>> from mempiler.engines.local.model_shape import model_shape
-    >>> use = TrainingMemory(model_shape("Qwen/Qwen2.5-7B-Instruct"), gpus=3, sharded=True, rows=2, tokens=8192).use()
+    >>> shape = model_shape("Qwen/Qwen2.5-7B-Instruct")
+    >>> use = TrainingMemory(shape, gpus=3, sharded=True, rows=2, tokens=8192).use()
     >>> use.gpus, round(use.total)
     (3, 64)
 """
@@ -25,47 +27,64 @@ from typing import Any
 from .model_shape import ModelShape
 
 GIGABYTE = 1e9
+"""Bytes of a gigabyte."""
+
 TRAINED_BYTES = 16
-"""Of a weight that is trained: itself, its gradient and two moments, in float32."""
+"""Bytes of a trained weight: itself, its gradient and two moments, each in float32."""
+
 REFERENCE_BYTES = 4
+"""Bytes of a weight in the reference of the KL term."""
+
 LOADED_BYTES = 4
-"""Of a weight while a sharded model is loaded: each process has all of them as float32 before they are shared out."""
+"""Bytes of a weight while a sharded model is loaded.
+
+Each process loads all weights in float32 before it keeps its share.
+"""
+
 HALF_BYTES = 2
+"""Bytes of a number in bfloat16."""
+
 VLLM_SHARE = 0.9
 """Share of a GPU that vLLM takes by default."""
+
 COLOCATED_SHARE = 0.3
-"""Share of a GPU that TRL lets vLLM take beside a training by default."""
-READER_GIGABYTES = {"gpt-oss-120b": 65.3}
-"""Weights of models that answer for rewards, as published (60.8 GiB), by the last part of their names."""
+"""Share of a GPU that TRL by default lets vLLM take beside a training."""
+
+READER_GIGABYTES = {
+    "gpt-oss-120b": 65.3,  # published as 60.8 GiB
+}
+"""Gigabytes of weights of models that answer for rewards, by the last part of their names."""
 
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """What one job takes on each of its GPUs."""
+    """The memory that a job takes on each of its GPUs."""
 
     role: str
+    """What the job does."""
     gpus: int
+    """Number of GPUs."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Gigabytes by what takes them; empty where the size of the model is not known."""
+    """Gigabytes by what takes them; empty if the size of the model is unknown."""
     loading: float = 0.0
-    """Gigabytes while the model is loaded, which are free again later."""
+    """Gigabytes while the model is loaded."""
     capacity: float | None = None
-    """Gigabytes of one GPU, where that is known."""
+    """Gigabytes of one GPU, if known."""
 
     @property
     def total(self) -> float:
-        """Most gigabytes at any time."""
+        """The most gigabytes that are taken at any time."""
         return max(sum(self.parts.values()), self.loading)
 
     @property
     def fits(self) -> bool | None:
-        """Whether it fits into its GPUs; None where that is not known."""
+        """Whether the job fits into its GPUs; None if that is unknown."""
         if self.capacity is None or not self.parts:
             return None
         return self.total <= self.capacity
 
     def summary(self) -> dict[str, Any]:
-        """Return it as plain JSON, in gigabytes for each GPU."""
+        """Return plain JSON, with gigabytes of each GPU."""
         return {
             "role": self.role,
             "gpus": self.gpus,
@@ -79,50 +98,66 @@ class DeviceUse:
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """A training, as far as it decides the memory of the GPUs that train."""
+    """The properties of a training that decide how much memory it takes."""
 
     shape: ModelShape
     gpus: int = 1
+    """Number of GPUs that train."""
     sharded: bool = False
     """Whether FSDP gives each GPU a share of the weights."""
     rows: int = 8
-    """Completions of a pass."""
+    """Completions of a forward pass."""
     tokens: int = 4096
-    """Tokens of the longest row, prompt and completion."""
+    """Tokens of the longest row, with prompt and completion."""
     lora: int | None = None
-    """Rank of the adapter that is trained alone."""
+    """Rank of the adapter, if only an adapter is trained."""
     has_reference: bool = True
+    """Whether the loss has a KL term."""
     is_checkpointed: bool = True
-    """Whether layers are computed again in the backward pass."""
+    """Whether the backward pass computes layers again, instead of keeping their activations."""
     colocated: float = 0.0
     """Share of each GPU that vLLM takes beside the training."""
     capacity: float | None = None
+    """Gigabytes of one GPU, if known."""
 
     def use(self) -> DeviceUse:
-        """Return what the training takes on each GPU."""
+        """Return the memory that the training takes on each GPU."""
         shape = self.shape
         owners = self.gpus if self.sharded else 1
         trained = shape.adapter_parameters(self.lora) if self.lora else shape.parameters
-        per_weight = TRAINED_BYTES + (REFERENCE_BYTES if self.has_reference else 0)
+        bytes_of_weight = TRAINED_BYTES
+        if self.has_reference:
+            bytes_of_weight += REFERENCE_BYTES
 
-        parts = {"weights and optimizer": trained * per_weight / owners}
+        sizes: dict[str, float] = {}
+        sizes["weights and optimizer"] = trained * bytes_of_weight / owners
         if self.lora:
-            parts["frozen weights"] = shape.parameters * HALF_BYTES / owners
+            sizes["frozen weights"] = shape.parameters * HALF_BYTES / owners
         if self.sharded:
-            # What is outside the layers, and the layer that is computed beside the one that is fetched.
-            parts["gathered layers"] = (shape.outer_parameters + 2 * shape.layer_parameters) * HALF_BYTES
-        parts["activations"] = self.rows * self.tokens * self._bytes_of_token()
+            # A pass needs whole layers: the one that is computed, the one that is fetched
+            # meanwhile, and what stands outside the layers.
+            gathered = shape.outer_parameters + 2 * shape.layer_parameters
+            sizes["gathered layers"] = gathered * HALF_BYTES
+        sizes["activations"] = self.rows * self.tokens * self._bytes_of_token()
         if self.colocated and self.capacity:
-            parts["vLLM"] = self.colocated * self.capacity * GIGABYTE
+            sizes["vLLM"] = self.colocated * self.capacity * GIGABYTE
 
-        loading = shape.parameters * LOADED_BYTES if self.sharded and not self.lora else 0
-        sizes = {name: size / GIGABYTE for name, size in parts.items()}
-        return DeviceUse("training", self.gpus, sizes, loading / GIGABYTE, self.capacity)
+        loading = 0
+        if self.sharded and not self.lora:
+            loading = shape.parameters * LOADED_BYTES
+        return DeviceUse(
+            role="training",
+            gpus=self.gpus,
+            parts={name: size / GIGABYTE for name, size in sizes.items()},
+            loading=loading / GIGABYTE,
+            capacity=self.capacity,
+        )
 
     def _bytes_of_token(self) -> int:
         """Return the bytes of a token's activations."""
         shape = self.shape
-        # Of a layer: states, heads and the three parts of the gated feed-forward, twice in the backward pass.
+        # States, heads and the three parts of the gated feed-forward of one layer; twice, for the
+        # backward pass.
         one_layer = 2 * HALF_BYTES * (12 * shape.hidden + 3 * shape.inner)
         if not self.is_checkpointed:
             return shape.layers * one_layer
@@ -131,13 +166,15 @@ class TrainingMemory:
 
 
 def vllm_use(role: str, gpus: int, weights: float | None, capacity: float | None) -> DeviceUse:
-    """Return what a vLLM server takes on each GPU: weights, and a cache that fills the share that vLLM takes.
+    """Return the memory that a vLLM server takes on each GPU.
+
+    It takes its weights and a cache, which fills the rest of the share that vLLM takes of a GPU.
 
     Args:
-        role: What the server is for.
-        gpus: Of the server.
-        weights: Gigabytes of weights on each GPU; None where that is not known.
-        capacity: Gigabytes of one GPU; without it the cache is not known, and left out.
+        role: What the server does.
+        gpus: Number of its GPUs.
+        weights: Gigabytes of weights on each GPU; None if unknown.
+        capacity: Gigabytes of one GPU. Without it the cache is unknown and left out.
     """
     if weights is None:
         return DeviceUse(role, gpus, capacity=capacity)
@@ -148,5 +185,6 @@ def vllm_use(role: str, gpus: int, weights: float | None, capacity: float | None
 
 
 def reader_gigabytes(name: str) -> float | None:
-    """Return the gigabytes of the weights of a model that answers, by the last part of its name; None if not known."""
-    return READER_GIGABYTES.get(name.rpartition("/")[2].lower())
+    """Return the gigabytes of weights of a model that answers for rewards; None if unknown."""
+    last_part = name.rpartition("/")[2]
+    return READER_GIGABYTES.get(last_part.lower())

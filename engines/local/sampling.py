@@ -1,229 +1,236 @@
-"""Sampling token by token, and log-probabilities of given completions in one forward pass.
+"""Sample completions of prompts, token by token, as one batch.
 
-Each token is drawn by inverse transform: row r, step t uses the t-th uniform number of a generator seeded for that row
-alone, so what a row gets does not depend on its neighbours in the batch (up to rounding in the logits, which can tip a
-draw that falls on the border between two tokens).
+Tokens are drawn by inverse transform sampling: with a uniform number u, the next token is the first
+one whose cumulative probability exceeds u. Each row has a random generator of its own, seeded for
+that row, and its step t uses the generator's t-th number. So a row gets the same tokens in every
+batch, except that rounding in the logits can tip a draw on the border between two tokens.
 
-    prompt | completion | padding
-    log p(token t) = log softmax(logits[t - 1] / temperature)[token t]
-
-Logits to be learned from would fill gigabytes, so they are made of the hidden states in chunks, and the backward pass
-makes them again; architectures that scale or cap them afterwards (Gemma 2, Cohere, Granite) are found by a trial with
-one token, and make all of theirs. Padding comes last there, where a causal model cannot see it.
+Shapes in comments: R requests, B rows that are still in the batch, T tokens so far, V vocabulary.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from .precision import autocast
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from transformers import PreTrainedModel
 
 
-CHUNK = 1 << 25
-"""Logits that are there at a time: 128 MiB of float32."""
+class SampleRequest(NamedTuple):
+    """A prompt to complete."""
+
+    prompt_ids: Sequence[int]
+    temperature: float
+    """At 0 the likeliest token is taken."""
+    max_tokens: int
+    """The most tokens to draw."""
+    seed: int
+    """Decides what is drawn above temperature 0; see `row_seed`."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One completion of a local model."""
+    """A completion that was sampled from a local model."""
 
     prompt_ids: tuple[int, ...] = field(repr=False)
     completion_ids: tuple[int, ...] = field(repr=False)
-    """What was sampled, the end-of-sequence token included where the model set one."""
+    """The sampled tokens, including the end-of-sequence token if the model produced one."""
     logprobs: tuple[float, ...] = field(repr=False)
-    """Of each of `completion_ids` under the distribution it was drawn from, the temperature included; at temperature 0
-    under the distribution at temperature 1. Natural logarithms."""
+    """The natural log-probability of each of `completion_ids` at the temperature of the request.
+
+    At temperature 0 it is the log-probability at temperature 1.
+    """
     text: str
     """The completion without its end-of-sequence token."""
     finished: bool
-    """Whether the model ended it, rather than the limit of tokens."""
+    """True if the model ended the completion, False if it reached the limit of tokens."""
 
 
-SampleRequest = tuple[Sequence[int], float, int, int]
-"""A call to sample: token ids of the prompt, temperature (0: the likeliest token), most new tokens, `row_seed`."""
+class Sampler(Protocol):
+    """Samples completions, such as a `Batcher` in front of a local model, or a vLLM server."""
+
+    def call(self, row: SampleRequest, /) -> Sample:
+        """Return a completion of a prompt."""
+        ...
+
+
+@dataclass
+class Completion:
+    """The tokens that were drawn so far for one request."""
+
+    max_tokens: int
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    is_complete: bool = False
+
+    def append(self, token_id: int, logprob: float, end_ids: frozenset[int]) -> None:
+        """Add a token. One of `end_ids`, or the last one allowed, makes the completion complete."""
+        self.token_ids.append(token_id)
+        self.logprobs.append(logprob)
+        self.is_complete = token_id in end_ids or len(self.token_ids) >= self.max_tokens
 
 
 def row_seed(seed: int, prompt: Sequence[int], occurrence: int) -> int:
-    """The seed of one row: from a base seed, the prompt, and which of several draws for that prompt it is."""
-    told = f"{seed} {occurrence} {' '.join(map(str, prompt))}"
-    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:8], "big") >> 1
+    """Return the seed of one row.
 
-
-def draw(
-    model: Any, asked: Sequence[SampleRequest], ends: frozenset[int], pad: int, half: bool = False
-) -> list[tuple[list[int], list[float]]]:
-    """Completes prompts as one batch; rows are filled up with `pad`, and end with one of `ends`.
-
-    Returns:
-        Of each prompt the tokens that were drawn, and their log-probabilities.
+    Args:
+        seed: The base seed.
+        prompt: The token ids of the prompt.
+        occurrence: Tells apart several draws for the same prompt.
     """
-    import torch
-
-    prompts, heats, limits, _ = zip(*asked, strict=True)
-    device, front = next(model.parameters()).device, max(map(len, prompts))
-    drawn: list[tuple[list[int], list[float]]] = [([], []) for _ in prompts]
-    uniforms = _uniforms(asked).to(device)
-    warmth = torch.tensor(heats, device=device, dtype=torch.float32)
-    live = list(range(len(prompts)))
-    rows = [[pad] * (front - len(p)) + list(p) for p in prompts]
-    known = [[0] * (front - len(p)) + [1] * len(p) for p in prompts]
-    ids, attention = torch.tensor(rows, device=device), torch.tensor(known, device=device)
-    places, cache = _positions(attention), None
-    open_rows = {row for row in live if limits[row] > 0}
-    for step in range(max(limits)):
-        with computing(device, half):
-            more = {"attention_mask": attention, "position_ids": places, "past_key_values": cache}
-            out = model(input_ids=ids, **more, use_cache=True, logits_to_keep=1)
-        cache = out.past_key_values
-        index = torch.tensor(live, device=device)
-        tokens, values = _choose(out.logits[:, -1].float(), warmth[index], uniforms[index, step])
-        for row, token, value in zip(live, tokens.tolist(), values.tolist(), strict=True):
-            if row in open_rows:
-                drawn[row][0].append(token)
-                drawn[row][1].append(value)
-                if token in ends or step + 1 >= limits[row]:
-                    open_rows.discard(row)
-        if not open_rows:
-            break
-        if 2 * len(open_rows) <= len(live):
-            keep = torch.tensor([n for n, row in enumerate(live) if row in open_rows], device=device)
-            live = [row for row in live if row in open_rows]
-            cache.batch_select_indices(keep)
-            tokens, attention = tokens[keep], attention[keep]
-        ids = tokens.unsqueeze(-1)
-        attention = torch.cat([attention, torch.ones_like(ids)], dim=-1)
-        places = _positions(attention)[:, -1:]
-    return drawn
+    prompt_text = " ".join(str(token_id) for token_id in prompt)
+    digest = hashlib.sha256(f"{seed} {occurrence} {prompt_text}".encode()).digest()
+    # torch takes seeds of 63 bits.
+    return int.from_bytes(digest[:8], "big") >> 1
 
 
-def _uniforms(asked: Sequence[SampleRequest]) -> Tensor:
-    # Made on the CPU, so that every device draws alike.
-    import torch
+def draw_completions(
+    model: PreTrainedModel,
+    requests: Sequence[SampleRequest],
+    end_ids: frozenset[int],
+    pad_id: int,
+    in_bfloat16: bool = False,
+) -> list[Completion]:
+    """Complete prompts as one batch.
 
-    longest = max(limit for _, _, limit, _ in asked)
-    found = torch.zeros(len(asked), max(1, longest), dtype=torch.float64)
-    for row, (_, heat, limit, seed) in enumerate(asked):
-        if heat > 0 and limit > 0:
-            generator = torch.Generator().manual_seed(seed)
-            found[row, :limit] = torch.rand(limit, generator=generator, dtype=torch.float64)
-    return found
-
-
-def _choose(logits: Tensor, heats: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    """The next token of each row, and its log-probability under what it was drawn from."""
-    import torch
-
-    cold = heats <= 0
-    logprobs = (logits / torch.where(cold, torch.ones_like(heats), heats).unsqueeze(-1)).log_softmax(-1)
-    sums = logprobs.double().exp().cumsum(-1)
-    # `right`: the first token whose sum is above the number, so that none of probability 0 is drawn.
-    drawn = torch.searchsorted(sums, (uniforms * sums[:, -1]).unsqueeze(-1), right=True).squeeze(-1)
-    tokens = torch.where(cold, logits.argmax(-1), drawn.clamp(max=logits.shape[-1] - 1))
-    return tokens, logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-
-
-def token_logprobs(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    completions: Sequence[Sequence[int]],
-    temperature: float,
-    pad: int,
-    half: bool = False,
-    plain: bool = False,
-    most: int = CHUNK,
-) -> tuple[Tensor, Tensor]:
-    """Log-probability of each token of each completion; gradients flow where torch's mode lets them.
-
-    The temperature divides the logits; 0 means 1, as in sampling. Of `plain` ones (`is_plain`) only `most`
-    are there at a time.
-
-    Returns:
-        Log-probabilities, 0 where there is no token, and the mask of those there are; both (rows, longest completion).
+    Args:
+        model: A causal language model.
+        requests: The prompts, at least one. None of them is empty.
+        end_ids: Tokens that end a completion.
+        pad_id: The token that fills shorter prompts; the attention mask hides it.
+        in_bfloat16: Whether the model computes in bfloat16.
     """
     import torch
 
     device = next(model.parameters()).device
-    rows = [[*prompt, *completion] for prompt, completion in zip(prompts, completions, strict=True)]
-    width, back = max(map(len, rows)), max(map(len, completions))
-    ids = torch.tensor([row + [pad] * (width - len(row)) for row in rows], device=device)
-    there = torch.tensor([[n < len(c) for n in range(back)] for c in completions], device=device).view(len(rows), back)
-    found = torch.zeros(len(rows), back, device=device)
-    if not any(map(len, completions)):
-        return found, found
-    # Every token is predicted one place before its own.
-    places = [
-        (row, len(prompt) + n - 1)
-        for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
-        for n in range(len(completion))
+    completions = [
+        Completion(request.max_tokens, is_complete=request.max_tokens <= 0) for request in requests
     ]
-    row, place = torch.tensor(places, device=device).unbind(-1)
-    core, tokens = _core(model), ids[row, place + 1]
-    with computing(device, half):
-        if plain:
-            states = core.base_model(input_ids=ids, use_cache=False).last_hidden_state
-            values = _in_chunks(core.get_output_embeddings(), states[row, place], tokens, temperature, most)
-        else:
-            values = _pick(model(input_ids=ids, use_cache=False).logits[row, place], tokens, temperature)
-    return found.masked_scatter(there, values), there.float()
+    max_steps = max(request.max_tokens for request in requests)
+
+    # The rows of the batch: at first one for each request.
+    batch = list(completions)
+    temperatures = torch.tensor(
+        [request.temperature for request in requests], dtype=torch.float32, device=device
+    )  # (B,)
+    uniforms = _uniform_numbers(requests).to(device)  # (B, max_steps)
+    ids, attention_mask = _pad_in_front([request.prompt_ids for request in requests], pad_id)
+    ids = ids.to(device)  # (B, T)
+    attention_mask = attention_mask.to(device)  # (B, T)
+    position_ids = _position_ids(attention_mask)  # (B, T)
+    cache = None
+
+    for step in range(max_steps):
+        with autocast(device, in_bfloat16):
+            output = model(
+                input_ids=ids,
+                attention_mask=attention_mask,
+                position_ids=position_ids,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        cache = output.past_key_values
+        logits = output.logits[:, -1].float()  # (B, V)
+
+        # Draw the next token of every row; rows that are complete ignore theirs.
+        next_ids, logprobs = _choose_tokens(logits, temperatures, uniforms[:, step])  # (B,), (B,)
+        tokens = zip(batch, next_ids.tolist(), logprobs.tolist(), strict=True)
+        for completion, token_id, logprob in tokens:
+            if not completion.is_complete:
+                completion.append(token_id, logprob, end_ids)
+
+        open_rows = [row for row, completion in enumerate(batch) if not completion.is_complete]
+        if not open_rows:
+            break
+
+        # Taking rows out copies the cache, so it waits until half of the batch is complete.
+        if 2 * len(open_rows) <= len(batch):
+            batch = [batch[row] for row in open_rows]
+            selection = torch.tensor(open_rows, device=device)
+            cache.batch_select_indices(selection)
+            temperatures = temperatures[selection]
+            uniforms = uniforms[selection]
+            next_ids = next_ids[selection]
+            attention_mask = attention_mask[selection]
+
+        # The cache holds the tokens so far, so that the next pass reads the new ones only.
+        ids = next_ids.unsqueeze(-1)  # (B, 1)
+        attention_mask = torch.cat([attention_mask, torch.ones_like(ids)], dim=-1)  # (B, T + 1)
+        position_ids = _position_ids(attention_mask)[:, -1:]  # (B, 1)
+
+    return completions
 
 
-def _positions(attention: Tensor) -> Tensor:
-    """Positions of tokens that count only what is there, as without padding."""
-    return (attention.cumsum(-1) - 1).clamp(min=0)
+def _pad_in_front(prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
+    """Return prompts as one tensor and their attention mask, both (R, longest prompt).
 
-
-def computing(device: Any, half: bool) -> AbstractContextManager[Any]:
-    """Computing in bfloat16, if wanted."""
+    The padding stands in front, so that the last column holds the last token of every prompt.
+    """
     import torch
 
-    return torch.autocast(device.type, dtype=torch.bfloat16) if half else nullcontext()
+    longest = max(len(prompt) for prompt in prompts)
+    ids = torch.full((len(prompts), longest), pad_id, dtype=torch.long)
+    attention_mask = torch.zeros((len(prompts), longest), dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        start = longest - len(prompt)
+        ids[row, start:] = torch.tensor(prompt, dtype=torch.long)
+        attention_mask[row, start:] = 1
+    return ids, attention_mask
 
 
-def is_plain(model: Any) -> bool:
-    """Whether a model's logits are its head's output, unchanged: tried with one token."""
+def _position_ids(attention_mask: Tensor) -> Tensor:
+    """Return the position of each token (B, T), counted without the padding in front of it."""
+    return (attention_mask.cumsum(-1) - 1).clamp(min=0)
+
+
+def _uniform_numbers(requests: Sequence[SampleRequest]) -> Tensor:
+    """Return a uniform number in [0, 1) for each request and step, (R, most tokens of a request).
+
+    Requests with temperature 0 need none and get zeros.
+    """
     import torch
 
-    core = _core(model)
-    head = core.get_output_embeddings()
-    if not hasattr(head, "out_features") or core.base_model is core:
-        return False
-    # Not token 0, which often is padding, whose hidden state may be all zeros.
-    ids = torch.ones(1, 1, dtype=torch.long, device=next(model.parameters()).device)
-    with torch.no_grad():
-        return torch.equal(head(core.base_model(input_ids=ids).last_hidden_state), core(input_ids=ids).logits)
+    max_tokens = max(request.max_tokens for request in requests)
+    numbers = torch.zeros(len(requests), max(1, max_tokens), dtype=torch.float64)
+    for row, request in enumerate(requests):
+        if request.temperature > 0 and request.max_tokens > 0:
+            # On the CPU, so that every device draws the same tokens.
+            generator = torch.Generator().manual_seed(request.seed)
+            numbers[row, : request.max_tokens] = torch.rand(
+                request.max_tokens, generator=generator, dtype=torch.float64
+            )
+    return numbers
 
 
-def _core(model: Any) -> Any:
-    """The transformers model inside a peft model."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
+def _choose_tokens(logits: Tensor, temperatures: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the next token of each row and its log-probability, both (B,).
 
-
-def _in_chunks(head: Any, hidden: Tensor, tokens: Tensor, temperature: float, most: int) -> Tensor:
-    """Log-probability of one token for each hidden state; gradients flow to both the states and the head."""
+    Args:
+        logits: Of the next token, (B, V).
+        temperatures: (B,); a row with temperature 0 gets its likeliest token.
+        uniforms: A number in [0, 1) for each row, (B,), in double precision.
+    """
     import torch
-    from torch.utils.checkpoint import checkpoint
 
-    def part(hidden: Tensor, tokens: Tensor) -> Tensor:
-        return _pick(head(hidden), tokens, temperature)
+    is_greedy = temperatures <= 0  # (B,)
+    divisors = torch.where(is_greedy, torch.ones_like(temperatures), temperatures)  # (B,)
+    logprobs = (logits / divisors.unsqueeze(-1)).log_softmax(-1)  # (B, V)
 
-    size = max(1, most // head.out_features)
-    if len(tokens) <= size:
-        return part(hidden, tokens)
-    pairs = zip(hidden.split(size), tokens.split(size), strict=True)
-    if not torch.is_grad_enabled():
-        return torch.cat([part(*pair) for pair in pairs])
-    settings: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
-    return torch.cat([torch.as_tensor(checkpoint(part, *pair, **settings)) for pair in pairs])
+    # By rounding, the last cumulative sum is not exactly 1, so the numbers are scaled to it.
+    cumulative = logprobs.double().exp().cumsum(-1)  # (B, V)
+    thresholds = uniforms * cumulative[:, -1]  # (B,)
 
+    # `right=True` finds the first token with a sum above the threshold. A token of probability 0
+    # has the sum of the token before it, so it is never the first.
+    sampled_ids = torch.searchsorted(cumulative, thresholds.unsqueeze(-1), right=True).squeeze(-1)
+    sampled_ids = sampled_ids.clamp(max=logits.shape[-1] - 1)  # (B,)
 
-def _pick(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
-    """Log-probability of one token for each row of logits."""
-    logits = logits.float()
-    if temperature > 0:
-        logits = logits / temperature
-    return logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
+    token_ids = torch.where(is_greedy, logits.argmax(-1), sampled_ids)  # (B,)
+    return token_ids, logprobs.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1)

@@ -1,9 +1,12 @@
-"""A language model from scratch: a whitespace tokenizer made from examples, and a random Llama of 0.4M weights.
+"""Create a small language model from nothing: a tokenizer of whole words and a random Llama.
 
-A word has one id everywhere, so that copying it is the same act in a chat, a memory or JSON; what stands between the
-values of JSON answers (`", "content": "`) is one token each. The chat template keeps only the first line of a system
-message: rules in prose are useless to a model that has read nothing. Without training (`optimizers.demonstrations`) it
-answers noise. A width below 128 did not learn the synthetic world.
+The model has 0.4 million random weights. Until it is trained (`optimizers.demonstrations`), it
+answers noise. With a width below 128 it did not learn the synthetic world.
+
+A word has the same id everywhere, so that copying it is the same act from a chat, a memory or JSON.
+The text between the values of a JSON answer, such as `", "content": "`, is a single token. The chat
+template keeps only the first line of a system message: rules in prose are useless to a model that
+has read nothing.
 """
 
 from __future__ import annotations
@@ -11,116 +14,184 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .loading import check_installed, quiet
 
-Example = tuple[Sequence[Mapping[str, str]], str]
-"""Messages and the answer to them."""
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-PAD, UNKNOWN, END = "<pad>", "<unk>", "<end>"
+Example = tuple[Sequence[Mapping[str, str]], str]
+"""The messages of a prompt, and the answer to them."""
+
+PAD = "<pad>"
+UNKNOWN = "<unk>"
+END = "<end>"
 ROLES = ("<system>", "<user>", "<assistant>")
-WIDTH, LAYERS, HEADS, INNER = 128, 2, 4, 320
+SPECIAL_TOKENS = [PAD, UNKNOWN, END, *ROLES]
+
+WIDTH = 128
+INNER_WIDTH = 320
+LAYERS = 2
+HEADS = 4
+
 CONTEXT = 1024
 """Tokens of a prompt and its answer together."""
 
-_SPLIT = r"[()\[\]|,?]|'s$|:$"
+_MARKS = r"[()\[\]|,?]|'s$|:$"
 """Marks that are tokens of their own."""
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?')
-"""A JSON string; with a colon behind it, it is a key."""
-_TEMPLATE = (
+
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?')
+"""A JSON string. With a colon behind it, it is a key."""
+
+_SPACES_AROUND_VALUES = (
+    r'(?<=[:,\[] ") | (?="[,\]}])',  # after `: "`, `, "` or `[ "`, and before `",`, `"]` or `"}`
+    r'(?<=\[") ',  # after `["`
+)
+"""Spaces that decoding puts between a JSON string and its quotation marks."""
+
+_CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<' + message['role'] + '> ' }}"
-    "{{ message['content'].split('\\n')[0] if message['role'] == 'system' else message['content'] }}"
+    "{{ message['content'].split('\\n')[0] if message['role'] == 'system'"
+    " else message['content'] }}"
     "{% if message['role'] == 'assistant' %} <end>{% endif %} {% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 
 
-def create(folder: str | Path, examples: Sequence[Example], words: Iterable[str] = (), seed: int = 0) -> Path:
-    """Writes a tokenizer, of what the examples and words hold, and an untrained model.
+def create(
+    folder: str | Path, examples: Sequence[Example], words: Iterable[str] = (), seed: int = 0
+) -> Path:
+    """Write a tokenizer and an untrained model into a folder, and return the folder.
+
+    Args:
+        folder: Where to write.
+        examples: Their words are the vocabulary.
+        words: Further words of the vocabulary.
+        seed: Decides the random weights.
 
     Raises:
         MissingDependencyError: torch or transformers is not installed.
     """
     check_installed()
     tokenizer = make_tokenizer(examples, words)
-    model = _model(len(tokenizer), tokenizer, seed)
+    model = _random_model(tokenizer, seed)
     with quiet():
         model.save_pretrained(str(folder))
         tokenizer.save_pretrained(str(folder))
     return Path(folder)
 
 
-def make_tokenizer(examples: Sequence[Example], words: Iterable[str] = ()) -> Any:
-    """A transformers tokenizer whose vocabulary is what the examples and `words` hold."""
+def make_tokenizer(
+    examples: Sequence[Example], words: Iterable[str] = ()
+) -> PreTrainedTokenizerFast:
+    """Return a tokenizer with the words of the examples, and `words`, as its vocabulary."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    pieces = scaffolding(answer for _, answer in examples)
-    splitter = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(_SPLIT), "isolated")]
+    word_splitter = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(_MARKS), "isolated")]
     )
-    found: dict[str, None] = {}
-    for text in (*words, *(text for example in examples for text in _texts(example, pieces))):
-        found |= dict.fromkeys(word for word, _ in splitter.pre_tokenize_str(text))
-    vocabulary = {word: n for n, word in enumerate((PAD, UNKNOWN, END, *ROLES, *sorted(found)))}
+    json_pieces = scaffolding(answer for _, answer in examples)
+
+    texts = list(words)
+    for messages, answer in examples:
+        texts.extend(_shown_texts(messages))
+        texts.append(_without_pieces(answer, json_pieces))
+    known_words: set[str] = set()
+    for text in texts:
+        known_words.update(word for word, _ in word_splitter.pre_tokenize_str(text))
+
+    tokens = [*SPECIAL_TOKENS, *sorted(known_words)]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = splitter
-    tokenizer.add_special_tokens([PAD, UNKNOWN, END, *ROLES])
-    tokenizer.add_tokens([AddedToken(piece, normalized=False) for piece in pieces])
-    spaces = [
-        decoders.Replace(Regex(pattern), to)
-        for pattern, to in ((r'(?<=[:,\[] ") | (?="[,\]}])', ""), (r'(?<=\[") ', ""))
-    ]
-    tokenizer.decoder = decoders.Sequence([decoders.WordPiece("##", cleanup=False), decoders.Fuse(), *spaces])
+    tokenizer.pre_tokenizer = word_splitter
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    tokenizer.add_tokens([AddedToken(piece, normalized=False) for piece in json_pieces])
+
+    # WordPiece joins the tokens with spaces. JSON must not have those inside its strings.
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.WordPiece("##", cleanup=False),
+            decoders.Fuse(),
+            *(decoders.Replace(Regex(spaces), "") for spaces in _SPACES_AROUND_VALUES),
+        ]
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,
         unk_token=UNKNOWN,
         eos_token=END,
-        chat_template=_TEMPLATE,
+        chat_template=_CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
         model_max_length=CONTEXT,
     )
 
 
 def scaffolding(answers: Iterable[str]) -> list[str]:
-    """The text between the string values of JSON answers, e.g. `[{"op": "` and `"}]`; each piece once, sorted."""
-    found = set()
+    """Return the texts around the string values of JSON answers, sorted, without duplicates.
+
+    Other answers are left out.
+
+    Example:
+        >>> scaffolding(['[{"op": "ADD", "text": "Ada"}]', "Ada"])
+        ['", "text": "', '"}]', '[{"op": "']
+    """
+    pieces: set[str] = set()
     for answer in answers:
-        if answer.startswith(("[", "{")):
-            values = [match for match in _STRING.finditer(answer) if match[1] is None]
-            starts = [0, *(match.end() - 1 for match in values)]
-            ends = [*(match.start() + 1 for match in values), len(answer)]
-            found |= {answer[start:end] for start, end in zip(starts, ends, strict=True)}
-    return sorted(found)
+        if not answer.startswith(("[", "{")):
+            continue
+        piece_start = 0
+        for match in _JSON_STRING.finditer(answer):
+            is_key = match["colon"] is not None
+            if is_key:
+                continue
+            # The quotation marks of a value belong to the pieces around it.
+            value_start = match.start() + 1
+            value_end = match.end() - 1
+            pieces.add(answer[piece_start:value_start])
+            piece_start = value_end
+        pieces.add(answer[piece_start:])
+    return sorted(pieces)
 
 
-def _texts(example: Example, pieces: Sequence[str]) -> list[str]:
-    """Everything of an example that is to be split into words."""
-    messages, answer = example
-    shown = [m["content"].split("\n")[0] if m["role"] == "system" else m["content"] for m in messages]
-    for piece in sorted(pieces, key=len, reverse=True):
+def _shown_texts(messages: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the texts of messages that the chat template shows."""
+    texts: list[str] = []
+    for message in messages:
+        content = message["content"]
+        if message["role"] == "system":
+            content = content.split("\n")[0]
+        texts.append(content)
+    return texts
+
+
+def _without_pieces(answer: str, json_pieces: Sequence[str]) -> str:
+    """Return the words of an answer, without the JSON around them."""
+    # The longest first: a shorter piece may be part of a longer one.
+    for piece in sorted(json_pieces, key=len, reverse=True):
         answer = answer.replace(piece, " ")
-    return [*shown, answer]
+    return answer
 
 
-def _model(size: int, tokenizer: Any, seed: int) -> Any:
+def _random_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
+    """Return a Llama with random weights; torch's own random state does not change."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    vocabulary = tokenizer.get_vocab()
     config = LlamaConfig(
-        vocab_size=size,
+        vocab_size=len(tokenizer),
         hidden_size=WIDTH,
-        intermediate_size=INNER,
+        intermediate_size=INNER_WIDTH,
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
         num_key_value_heads=HEADS,
         max_position_embeddings=CONTEXT,
         tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
+        pad_token_id=vocabulary[PAD],
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
+        eos_token_id=vocabulary[END],
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

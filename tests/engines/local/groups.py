@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mempiler.engines.call_context import call_context
-from mempiler.engines.local.sampling import row_seed
+from mempiler.engines.local.sampling import SampleRequest, row_seed
 from mempiler.programs.threads import gather
 
 PROMPT = "w1 w2"
@@ -22,7 +22,12 @@ def samples_heard() -> Iterator[list[Any]]:
 
 def sample(model: Any, prompts: Any, temperature: float = 0.0, tokens: int = 512, seed: int = 0) -> Any:
     """Completes prompts, each with a seed of its own that follows from one."""
-    return model.sample([(each, temperature, tokens, row_seed(seed, each, n)) for n, each in enumerate(prompts)])
+    return model.sample(
+        [
+            SampleRequest(prompt, temperature, tokens, row_seed(seed, prompt, number))
+            for number, prompt in enumerate(prompts)
+        ]
+    )
 
 
 def sampled_group(lm: Any, count: int, reward: Callable[[Any], float]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from mempiler.engines.local import sampling
-from mempiler.engines.local.batching import SLACK, Batcher, buckets
+from mempiler.engines.local import scoring
+from mempiler.engines.local.batching import FREE_PADDING, Batcher, buckets
 from mempiler.engines.local.loading import with_lora
 from mempiler.engines.local.rows import Row
 from mempiler.engines.local.settings import Training
@@ -70,12 +70,13 @@ def test_chunks_of_logits_give_the_numbers_and_gradients_of_all_at_once(kind, ch
     temperature = 0.7
     model = architecture(kind, **changes)
     model = adapted(model, lora)
-    assert sampling.is_plain(model) is plain
+    assert scoring.has_plain_logits(model) is plain
     expected = plain_path(model, temperature)
     wanted = gradients(model, expected)
     head, sizes = getattr(model, "get_base_model", lambda: model)().lm_head, list[int]()
     hook = head.register_forward_hook(lambda head, given, made: sizes.append(made.numel()))
-    found, mask = sampling.token_logprobs(model, PROMPTS, ANSWERS, temperature, 0, plain=plain, most=3 * 600)
+    limit = 3 * 600 if plain else None
+    found, mask = scoring.token_logprobs(model, PROMPTS, ANSWERS, temperature, 0, max_logits=limit)
     hook.remove()
     assert (max(sizes) <= 3 * 600) is plain
     values = found[mask > 0]
@@ -99,7 +100,7 @@ def test_layers_computed_again_give_the_same_gradients_with_less_kept(lora):
         kept: list[int] = []
         note = torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t.numel()), t)[1], lambda t: t)
         with note, recompute(recomputed):
-            found, mask = sampling.token_logprobs(model, PROMPTS, ANSWERS, 1.0, 0, plain=True)
+            found, mask = scoring.token_logprobs(model, PROMPTS, ANSWERS, 1.0, 0, max_logits=scoring.MAX_LOGITS)
         held = sum(kept)
         return gradients(model, found[mask > 0]), held
 
@@ -167,7 +168,7 @@ def test_padding_of_a_part_is_bounded(lengths):
         text = sum(lengths[row] for row in part)
         padding = max(lengths[row] for row in part) * len(part) - text
         assert len(part) <= 8
-        assert padding <= max(text, SLACK)
+        assert padding <= max(text, FREE_PADDING)
 
 
 def together(batcher, rows, threads=16):

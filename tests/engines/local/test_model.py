@@ -9,7 +9,7 @@ import pytest
 import torch
 from mempiler.engines.local import loading
 from mempiler.engines.local.model import LocalModel
-from mempiler.engines.local.sampling import row_seed
+from mempiler.engines.local.sampling import SampleRequest, row_seed
 from mempiler.errors import MissingDependencyError, UserError
 
 from tests.engines.local.groups import sample as draw
@@ -229,10 +229,12 @@ def test_logprobs_of_a_padded_batch_are_those_of_each_row_alone(model, temperatu
 
 def test_a_row_gets_the_same_alone_and_in_company_whatever_the_limits_of_others(model):
     seeds, limits = [row_seed(5, prompt, 0) for prompt in PROMPTS], [1, 16, 0, 4]
-    batch = model.sample([(prompt, 1.0, 16, seed) for prompt, seed in zip(PROMPTS, seeds, strict=True)])
-    mixed = model.sample([(prompt, 1.0, *each) for prompt, *each in zip(PROMPTS, limits, seeds, strict=True)])
+    batch = model.sample([SampleRequest(p, 1.0, 16, seed) for p, seed in zip(PROMPTS, seeds, strict=True)])
+    mixed = model.sample(
+        [SampleRequest(p, 1.0, limit, seed) for p, limit, seed in zip(PROMPTS, limits, seeds, strict=True)]
+    )
     for prompt, sample, cut, limit, seed in zip(PROMPTS, batch, mixed, limits, seeds, strict=True):
-        [alone] = model.sample([(prompt, 1.0, 16, seed)])
+        [alone] = model.sample([SampleRequest(prompt, 1.0, 16, seed)])
         assert alone.completion_ids == sample.completion_ids
         assert cut.completion_ids == sample.completion_ids[:limit]
 

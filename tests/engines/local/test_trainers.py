@@ -18,6 +18,7 @@ from mempiler.engines.local import processes, trainer as job_trainer, trl_traine
 from mempiler.engines.local.engine import local_lm, run_follower
 from mempiler.engines.local.model import LocalModel
 from mempiler.engines.local.rows import TokenLogprobs, pad_rows, token_mask
+from mempiler.engines.local.sampling import SampleRequest
 from mempiler.engines.local.trl_settings import EFFECTIVE, OWN_NAMES
 from mempiler.engines.local.update import LocalWeights
 from mempiler.errors import UserError
@@ -328,7 +329,8 @@ class Generation:
 
     def drawn(self, prompt: Any, asked: dict[str, Any]) -> Any:
         self.asked.append(asked)
-        return self.model.sample([(prompt, asked["temperature"], asked["max_tokens"], asked["seed"])])[0]
+        request = SampleRequest(prompt, asked["temperature"], asked["max_tokens"], asked["seed"])
+        return self.model.sample([request])[0]
 
     def generate(self, prompts: Any, params: Any, use_tqdm: bool) -> list[Any]:
         found = [self.drawn(each["prompt_token_ids"], how) for each, how in zip(prompts, params, strict=True)]
