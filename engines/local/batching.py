@@ -122,9 +122,7 @@ def buckets(lengths: Sequence[int], size: int) -> list[list[int]]:
         lengths: The tokens of each row.
         size: The most rows of a group.
 
-    Example:
-        >>> buckets([40, 9000, 35, 30], size=8)
-        [[1, 0], [2, 3]]
+    `buckets([40, 9000, 35, 30], size=8)` returns `[[1, 0], [2, 3]]`.
     """
     longest_first = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     groups: list[list[int]] = []

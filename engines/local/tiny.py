@@ -133,9 +133,7 @@ def scaffolding(answers: Iterable[str]) -> list[str]:
 
     Other answers are left out.
 
-    Example:
-        >>> scaffolding(['[{"op": "ADD", "text": "Ada"}]', "Ada"])
-        ['", "text": "', '"}]', '[{"op": "']
+    Of `[{"op": "ADD", "text": "Ada"}]` these are `", "text": "`, `"}]` and `[{"op": "`.
     """
     pieces: set[str] = set()
     for answer in answers:
