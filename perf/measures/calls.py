@@ -22,8 +22,6 @@ import numpy as np
 from mempiler import History, Session, Store, Turn, build
 from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import embedder
-from mempiler.engines.fair_semaphore import IN_FLIGHT
-from mempiler.engines.limits import BudgetGuard
 from mempiler.engines.models import language_model
 from mempiler.memory.store.owner import Owner
 from mempiler.programs.cache import MemoryCache
@@ -132,10 +130,7 @@ def _evaluated(folder: Path, threads: int, questions: int, latency: float) -> tu
     loaded = Locomo(examples, source.source)
     with tempfile.TemporaryDirectory(dir=folder) as own:
         store = RunStore(Path(own) / "run.sqlite")
-        # As a run does, which lets as many calls be in flight as it has threads.
-        guard = BudgetGuard(in_flight=max(IN_FLIGHT, threads))
-        lm = scripted(ScriptedEngine(latency), answers=store.answers, guard=guard)
-        with asking(lm):
+        with asking(scripted(ScriptedEngine(latency), answers=store.answers)) as lm:
             program = build("turn-rag", embedder=embedder(), cache=MemoryCache(store.nodes))
             for history in dict.fromkeys(example.history for example in loaded.examples):
                 program.method.reader.search(program.remember(history).memory, ["anything"])
