@@ -259,7 +259,7 @@ class HeterogeneousMemory(Memory):
         return {part.id: part.sources for part in parts}
 
     def with_time_of(self, item: Item) -> Self:
-        """Return the memory with its latest time, `ended`, moved on to an item that is written."""
+        """Return the memory with `ended`, the latest time of any item, after one more item."""
         turn_times = [turn.time for turn in item.turns]
         return self.replace(ended=latest(self.ended, *turn_times, item.time))
 
@@ -338,10 +338,7 @@ class HeterogeneousMemory(Memory):
         new_ids = [topic.id for topic in new_topics]
         return self.replace(
             topics=(*self.topics, *new_topics),
-            waiting=(
-                *self.waiting,
-                *new_ids,
-            ),  # ids of topics with a need that is yet to be refined
+            waiting=(*self.waiting, *new_ids),  # topics whose need is yet to be refined, by id
             answered=True,  # the logs in `batches` now have their dialogue
         )
 

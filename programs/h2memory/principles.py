@@ -137,6 +137,7 @@ class PrincipleMaker:
         groups: list[list[Topic]] = []
         for rows in clusters:
             groups.append([topics[row] for row in rows])
+        # `clustered` is the number of topics that the clusters are made from.
         memory = memory.replace(principles=(), clustered=len(topics))
         return self._add_principles(memory, groups)
 
@@ -144,7 +145,7 @@ class PrincipleMaker:
         """Return the topics that clusters are made from; all others join the clusters one by one.
 
         By default these are the topics from before the last month of the history, as in the paper.
-        All topics are returned if that leaves too few for the clusters, or if times are unknown.
+        All topics are returned if these are fewer than the clusters, or if no time is known.
         """
         topics = list(memory.topics)
         end = memory.ended
@@ -180,7 +181,8 @@ class PrincipleMaker:
     def _make_principle(self, principle_id: str, topics: Sequence[Topic]) -> Principle:
         """Return a new principle: the type of need that topics share, and what the user prefers.
 
-        If the topics show no preference, the principle has none either.
+        The model is shown a sample of the topics, but all of them become members. If the sample
+        shows no preference, the principle has none either.
         """
         shown_topics = sample(topics, self._settings.sample_per_cluster, self._settings.seed)
         need_type = self._abstract_need(shown_topics)
@@ -214,7 +216,7 @@ class PrincipleMaker:
             _Assignment(topic, position) for topic, position in zip(topics, positions, strict=True)
         ]
 
-        # `groupby` needs the topics of a dialogue next to one another, and so they are.
+        # `groupby` finds each dialogue once, since its topics stand next to one another.
         for _, assignments_of_dialogue in groupby(assignments, key=_dialogue_of):
             memory = self._join_dialogue(memory, list(assignments_of_dialogue))
         return memory

@@ -291,7 +291,10 @@ def _entries_of_part(
 
 
 def _make_entry(entry_id: str, text: str, kind: str, is_shown: bool) -> Entry:
-    """Return an entry with a tag that says whether its part is shown to users: "yes" or ""."""
+    """Return an entry with a tag for `is_shown`, which is "yes" or "" since tags are texts.
+
+    An entry that is not shown is searched all the same, to find other parts by it.
+    """
     tag = "yes" if is_shown else ""
     return Entry(id=entry_id, text=text, kind=kind, tags={_SHOWN: tag})
 
@@ -361,7 +364,7 @@ def principle_hit(
 
 
 def complete_hits(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits of a search with the whole text, the sources and the time.
+    """Return the hits of a search, completed with their whole text, sources and time.
 
     The search index knows only the text that queries are compared with: of a topic the need, but
     not its solutions. So the situation, topic, principle or background of each hit is looked up.
@@ -392,8 +395,8 @@ def complete_hits(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]
 def with_edits(memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousMemory:
     """Return the memory as its user sees it: without deleted entries, and with changed texts.
 
-    A topic with a changed text keeps that text as its need, and loses its solutions and its
-    preference. A principle keeps it as its type of need, and loses its preference.
+    A topic with a changed text takes that text as its need, and loses its solutions and its
+    preference. A principle takes it as its type of need, and loses its preference.
     """
     # `amended_parts` gets two functions: the first makes the entry of a part, which the user saw;
     # the second returns the part with the text that the user wrote.

@@ -194,7 +194,7 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
     def _read_logs(self, item: Item) -> LogExtraction:
         """Group the logs of an item by their links, and describe each group as a situation.
 
-        The logs of a group that no model could describe are returned as failed.
+        If no description of a group can be read, its logs are returned as failed.
         """
         if not self._reads_logs:
             return LogExtraction()
@@ -395,7 +395,11 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         return _NeedContext("\n".join(background_lines), "\n".join(situation_lines))
 
     def _refine_need(self, need: str, context: _NeedContext) -> str | None:
-        """Ask for a full wording of one need, which a dialogue often states too briefly.
+        """Ask for a full wording of one need, which the dialogue may have stated too briefly.
+
+        Args:
+            need: The need as the dialogue stated it.
+            context: What was known of the user's life, which may explain the need.
 
         Returns:
             The full wording; None if no answer can be read.

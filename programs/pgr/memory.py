@@ -80,9 +80,9 @@ class PersonalMemory(Memory[PersonalFact]):
     def upsert(self, changes: Sequence[FactChange], sessions: Sequence[Item]) -> PersonalMemory:
         """Return the memory after sessions were read: facts are added or updated.
 
-        A change updates the fact that it names or that has the same wording, and adds one to the
-        frequency of the fact. Without such a fact, it adds a new one; so does a change that names
-        the same fact as other changes.
+        A change updates the fact that it names, or else the fact with the same wording; if there is
+        no such fact, it adds a new one. The name does not count if several changes name the same
+        fact, since the model has then mixed up ids.
 
         Args:
             changes: What a model read from the sessions; changes without a text are left out.
@@ -93,9 +93,9 @@ class PersonalMemory(Memory[PersonalFact]):
             upsert.apply(change, sessions)
         return self.replace(
             facts=tuple(upsert.facts.values()),
-            pending=(),
-            fresh=self.fresh + upsert.added_count,
-            issued=upsert.issued,
+            pending=(),  # no session waits any longer
+            fresh=self.fresh + upsert.added_count,  # new facts since facts were last merged
+            issued=upsert.issued,  # ids given so far
         )
 
     def merge(
@@ -103,7 +103,7 @@ class PersonalMemory(Memory[PersonalFact]):
     ) -> PersonalMemory:
         """Return the memory in which one fact replaces several (Memory Consolidation).
 
-        The new fact takes the place and the id of the newest of them, as in the paper's prompt.
+        The new fact takes the place and the id of the newest old fact, as in the paper's prompt.
 
         Args:
             ids: Ids of the facts to merge. Nothing is merged if fewer than two of them are there.
@@ -391,6 +391,7 @@ def merge_groups(
     for cluster in _clusters(vectors, min_cosine):
         groups.extend(_split_by_date(cluster, facts, window_days))
 
+    # A group holds positions of facts. Sorting these puts groups into the order of the facts.
     groups_to_merge = sorted(sorted(group) for group in groups if len(group) > 1)
     return [tuple(facts[position].id for position in group) for group in groups_to_merge]
 

@@ -190,9 +190,11 @@ class Prospection(Component):
         if settings.augment == "none":
             return AugmentedQuery(query)
 
-        close_facts = retrieval.search([query], settings.augment_k, settings.augment_score)[0]
+        hits_per_query = retrieval.search([query], settings.augment_k, settings.augment_score)
+        close_facts = hits_per_query[0]
         if not close_facts:
             return AugmentedQuery(query)
+
         fact_lines = self._fact_lines(close_facts)
         if settings.augment == "append":
             return AugmentedQuery(query, known_facts=fact_lines)

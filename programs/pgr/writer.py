@@ -109,10 +109,11 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
         return self._write_pending(memory)
 
     def update_with_part(self, memory: PersonalMemory, part: Item) -> Update[PersonalMemory]:
-        """Write a part of a session that failed before, at once and by itself.
+        """Try again to write a part of a session that could not be written before.
 
-        Sessions that wait in the memory go on waiting.
+        The part is written at once and by itself. Sessions that wait in the memory go on waiting.
         """
+        # All sessions in `pending` are written together, so the others are put back afterwards.
         part_alone = memory.replace(pending=(part,))
         written = self._write_pending(part_alone)
         memory_after = written.memory.replace(pending=memory.pending)
