@@ -80,9 +80,9 @@ class PersonalMemory(Memory[PersonalFact]):
     def upsert(self, changes: Sequence[FactChange], sessions: Sequence[Item]) -> PersonalMemory:
         """Return the memory after sessions were read: facts are added or updated.
 
-        A change updates the fact that it names, or else the fact with the same wording, and adds one
-        to its frequency. If there is no such fact, the change adds a new one. If several changes
-        name the same fact, its name does not count, since the model has mixed up ids.
+        A change updates the fact that it names, or else the fact with the same wording, and raises
+        its frequency by one. If there is no such fact, the change adds a new fact. An id that
+        several changes name does not count, since the model has mixed up ids.
 
         Args:
             changes: What a model read from the sessions; changes without a text are left out.
