@@ -112,7 +112,7 @@ def log_windows(logs: Sequence[Turn], size: int) -> list[LogWindow]:
 
 
 def valid_links(log_ids: Sequence[str], first: int, claims: Sequence[LogLinks]) -> list[Link]:
-    """Return the links between logs that a model claims, without those that cannot be.
+    """Return the links between logs that a model claims, without impossible ones.
 
     A link leads from a log that the model was asked about back to an earlier log in the prompt.
     Between two logs there is one link: "caused_by" wins over "follows" (step 1-1, rule 3). The
@@ -162,7 +162,7 @@ def connected_subgraphs(logs: Sequence[Turn], links: Sequence[Link]) -> list[Sub
         links: All links between them.
     """
     # At first every log has a group number for itself. Each link then merges the groups of its two
-    # logs: all logs of the one get the number of the other.
+    # logs: all logs in the group of the later log get the number of the earlier log's group.
     group_numbers = {log.id: number for number, log in enumerate(logs)}
     for link in links:
         earlier_group = group_numbers[link.earlier]
@@ -229,9 +229,9 @@ def turns_of_topics(
 ) -> list[tuple[str, ...]]:
     """Return the ids of the turns of each topic; together the topics cover the whole dialogue.
 
-    A model names the turns, and may leave gaps. So only the starts are taken from it: a topic goes
-    on until the next one starts. A topic without a valid start shares the turns of the previous
-    topic.
+    A model names the first and last turn of a topic, and may leave gaps. So only the starts are
+    used: a topic goes on until the next topic starts. A topic without a valid start shares the
+    turns of the previous topic.
 
     Args:
         spans: For each topic, the ids of its first and last turn as the model named them.

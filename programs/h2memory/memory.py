@@ -193,7 +193,11 @@ class HeterogeneousMemory(Memory):
         return self.situations_of(self.batches)
 
     def situations_of(self, batches: Iterable[str]) -> tuple[Situation, ...]:
-        """Return the situations that come from some items of logs, given by id."""
+        """Return the situations that were read from some items of logs.
+
+        Args:
+            batches: Ids of the items of logs.
+        """
         batch_ids = set(batches)
         return tuple(situation for situation in self.situations if situation.batch in batch_ids)
 
@@ -255,7 +259,7 @@ class HeterogeneousMemory(Memory):
         return {part.id: part.sources for part in parts}
 
     def with_time_of(self, item: Item) -> Self:
-        """Return the memory with the time of an item counted in `ended`, its latest time."""
+        """Return the memory with `ended`, the latest time of any item, after one more item."""
         turn_times = [turn.time for turn in item.turns]
         return self.replace(ended=latest(self.ended, *turn_times, item.time))
 
@@ -270,14 +274,14 @@ class HeterogeneousMemory(Memory):
         for number, situation in enumerate(situations, start=len(self.situations) + 1):
             new_situations.append(situation.replace(id=f"s{number}", batch=batch))
 
-        # A session consists of items of logs and the dialogue after them. `batches` names the logs
-        # of the current session. `answered` says that its dialogue has come: then these logs begin
-        # the next session.
-        batches_before = () if self.answered else self.batches
+        # A session consists of items of logs and the dialogue after them. `batches` names the items
+        # of logs of the current session. If `answered` is True, the session already has its
+        # dialogue, so the new item of logs begins the next session.
+        session_batches = () if self.answered else self.batches
         return self.replace(
             situations=(*self.situations, *new_situations),
-            batches=(*batches_before, batch),
-            answered=False,
+            batches=(*session_batches, batch),
+            answered=False,  # the dialogue after these logs has yet to come
         )
 
     def with_background(
@@ -300,14 +304,15 @@ class HeterogeneousMemory(Memory):
             elif old_background is not None:
                 background[aspect] = old_background
 
-        # `since` and `until` say which time the background covers.
-        first_time = earliest(situation.since or situation.time for situation in situations)
-        last_time = latest(*[situation.time for situation in situations])
-        return self.replace(
-            background=background,
-            since=self.since or first_time,
-            until=latest(self.until, last_time),
-        )
+        # The background covers the time from `since` to `until`. Situations come in the order of
+        # the history: the first ones set the beginning for good, later ones only move the end.
+        since = self.since
+        if since is None:
+            start_times = [situation.since or situation.time for situation in situations]
+            since = earliest(*start_times)
+        end_times = [situation.time for situation in situations]
+        until = latest(self.until, *end_times)
+        return self.replace(background=background, since=since, until=until)
 
     def with_topics(self, dialogue: str, topics: Sequence[Topic]) -> Self:
         """Return the memory with the topics that were read from one more dialogue.
@@ -316,25 +321,25 @@ class HeterogeneousMemory(Memory):
             dialogue: Id of the dialogue.
             topics: The topics; they get their ids here.
         """
-        # The logs before a dialogue belong to it. `answered` says that no logs have come since the
-        # last dialogue: then they already belong to that dialogue, and this one has no logs.
-        logs_before_dialogue = () if self.answered else self.batches
+        # `batches` names the latest items of logs. They belong to the first dialogue after them. If
+        # `answered` is True, an earlier dialogue was the first, and this dialogue has no logs.
+        logs_of_dialogue = () if self.answered else self.batches
 
         new_topics: list[Topic] = []
         for number, topic in enumerate(topics, start=len(self.topics) + 1):
             new_topic = topic.replace(
                 id=f"t{number}",
                 dialogue=dialogue,
-                own=logs_before_dialogue,  # ids of the logs that may explain the need
-                stated=topic.need,  # stays as it is when the need is refined
+                own=logs_of_dialogue,  # ids of the logs that may explain the need
+                stated=topic.need,  # the first wording, which stays when `need` is refined
             )
             new_topics.append(new_topic)
 
         new_ids = [topic.id for topic in new_topics]
         return self.replace(
             topics=(*self.topics, *new_topics),
-            waiting=(*self.waiting, *new_ids),  # topics with a need that is yet to be refined
-            answered=True,
+            waiting=(*self.waiting, *new_ids),  # topics whose need is yet to be refined, by id
+            answered=True,  # the logs in `batches` now have their dialogue
         )
 
     def with_needs(self, needs: Mapping[str, str]) -> Self:
@@ -353,8 +358,8 @@ class HeterogeneousMemory(Memory):
         return self.replace(topics=tuple(topics), waiting=())
 
 
-def earliest(times: Iterable[datetime | None]) -> datetime | None:
-    """Return the earliest time, leaving out those that are None; None if all are."""
+def earliest(*times: datetime | None) -> datetime | None:
+    """Return the earliest of some times, any of which may be missing; None if all are."""
     known_times = [time for time in times if time]
     return min(known_times, key=comparable, default=None)
 

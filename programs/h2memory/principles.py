@@ -105,18 +105,25 @@ class PrincipleMaker:
         """Return the memory in which every topic belongs to a principle.
 
         At first, topics with similar needs are grouped into clusters, and each cluster gets a
-        principle. Later topics join the principles that are there.
+        principle. Later topics join the principles that are there. If clusters are switched off,
+        every topic gets a principle for itself.
         """
         new_topics = memory.unassigned_topics()
         if not new_topics:
             return memory
-        if not self._settings.clustered:
-            return self._add_principles(memory, groups=[[topic] for topic in new_topics])
 
-        # `memory.clustered` says how many topics the clusters were made from. While these are fewer
-        # than the clusters that are wanted, clusters are made anew from all topics of now.
-        if memory.clustered < self._settings.clusters:
+        uses_clusters = self._settings.clustered
+        if not uses_clusters:
+            single_topics = [[topic] for topic in new_topics]
+            return self._add_principles(memory, groups=single_topics)
+
+        # The clusters are made anew as long as they were made from too few topics: fewer than the
+        # number of clusters that is wanted.
+        clustered_topic_count = memory.clustered
+        wanted_cluster_count = self._settings.clusters
+        if clustered_topic_count < wanted_cluster_count:
             memory = self._cluster(memory)
+
         later_topics = memory.unassigned_topics()
         return self._join(memory, later_topics)
 
@@ -130,14 +137,15 @@ class PrincipleMaker:
         groups: list[list[Topic]] = []
         for rows in clusters:
             groups.append([topics[row] for row in rows])
+        # `clustered` is the number of topics that the clusters are made from.
         memory = memory.replace(principles=(), clustered=len(topics))
         return self._add_principles(memory, groups)
 
     def _topics_to_cluster(self, memory: HeterogeneousMemory) -> list[Topic]:
-        """Return the topics that clusters are made from; the others join the clusters one by one.
+        """Return the topics that clusters are made from; all others join the clusters one by one.
 
         By default these are the topics from before the last month of the history, as in the paper.
-        If they are fewer than the clusters, or if the time is unknown, all topics are clustered.
+        All topics are returned if these are fewer than the clusters, or if no time is known.
         """
         topics = list(memory.topics)
         end = memory.ended
@@ -173,7 +181,8 @@ class PrincipleMaker:
     def _make_principle(self, principle_id: str, topics: Sequence[Topic]) -> Principle:
         """Return a new principle: the type of need that topics share, and what the user prefers.
 
-        If the topics show no preference, the principle has none either.
+        The model is shown a sample of the topics, but all of them become members. If the sample
+        shows no preference, the principle has none either.
         """
         shown_topics = sample(topics, self._settings.sample_per_cluster, self._settings.seed)
         need_type = self._abstract_need(shown_topics)
@@ -195,8 +204,8 @@ class PrincipleMaker:
     def _join(self, memory: HeterogeneousMemory, topics: Sequence[Topic]) -> HeterogeneousMemory:
         """Return the memory in which later topics have joined the principles for similar needs.
 
-        The model may then change the wording of a principle. It is asked dialogue by dialogue,
-        since a change starts from the wording that the last change left.
+        A topic joins the principle with the nearest needs, and the model may then reword that
+        principle. It is asked dialogue by dialogue, since a rewording starts from the last one.
         """
         if not topics:
             return memory
@@ -207,7 +216,7 @@ class PrincipleMaker:
             _Assignment(topic, position) for topic, position in zip(topics, positions, strict=True)
         ]
 
-        # The topics of a dialogue stand next to one another, as `groupby` needs them.
+        # `groupby` finds each dialogue once, since its topics stand next to one another.
         for _, assignments_of_dialogue in groupby(assignments, key=_dialogue_of):
             memory = self._join_dialogue(memory, list(assignments_of_dialogue))
         return memory
@@ -225,7 +234,10 @@ class PrincipleMaker:
     def _join_dialogue(
         self, memory: HeterogeneousMemory, assignments: Sequence[_Assignment]
     ) -> HeterogeneousMemory:
-        """Return the memory in which the topics of one dialogue have joined their principles.
+        """Return the memory after the topics of one dialogue became members of principles.
+
+        The model may reword a principle for its new members. It is asked about all of these
+        principles at the same time.
 
         Args:
             memory: The memory before.
@@ -240,9 +252,10 @@ class PrincipleMaker:
         for position in positions:
             principle = memory.principles[position]
             calls.append(partial(self._adjust_principle, principle, topics_by_position[position]))
+        adjusted_principles = gather(calls)
 
         principles = list(memory.principles)
-        for position, principle in zip(positions, gather(calls), strict=True):
+        for position, principle in zip(positions, adjusted_principles, strict=True):
             principles[position] = principle
         return memory.replace(principles=tuple(principles))
 
@@ -346,6 +359,7 @@ def _adjusted_text(text: str, verdict: Adjustment | None) -> str:
     """Return the revised text if a model's verdict asks for a revision, or else the old text."""
     if verdict is None or not verdict.adjust:
         return text
+    # A model may ask for a revision and leave the revised text empty.
     return one_line(verdict.revised) or text
 
 

@@ -93,7 +93,8 @@ class UserReader(EntryReader[HeterogeneousMemory]):
     ) -> list[list[Hit]]:
         """Return, for each query, the `k` nearest parts of the memory by cosine, best first.
 
-        Parts of all sessions are searched, but none that is switched off by the settings.
+        Parts of all sessions are searched, without parts that the settings switch off. If
+        `min_score` is None, parts with a negative cosine are left out.
         """
         lowest_cosine = 0.0 if min_score is None else min_score
         hits_per_query = self.indexes.search(memory, queries, k, lowest_cosine, where=_is_shown)
@@ -102,11 +103,14 @@ class UserReader(EntryReader[HeterogeneousMemory]):
     def entries(self, memory: HeterogeneousMemory) -> Sequence[Entry]:
         """Return all parts of the memory as entries, without parts that are switched off.
 
-        An entry has the whole text of its part. A search compares less, e.g. the need of a topic.
+        An entry has the whole text of its part, e.g. a topic with its solutions.
         """
+        # Entries of the search index hold less: of a topic, only the need. `complete_hits` looks up
+        # the whole part. It takes and returns hits, so entries are turned into hits and back.
         searched_entries = super().entries(memory)
-        hits = [entry.hit() for entry in searched_entries if _is_shown(entry)]
-        return [hit_as_entry(hit) for hit in complete_hits(memory, hits)]
+        searched_hits = [entry.hit() for entry in searched_entries if _is_shown(entry)]
+        whole_hits = complete_hits(memory, searched_hits)
+        return [hit_as_entry(hit) for hit in whole_hits]
 
     def with_edits(self, memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousMemory:
         return with_edits(memory, edits)
@@ -217,14 +221,15 @@ def _is_shown(entry: Entry) -> bool:
 def searched_parts(memory: HeterogeneousMemory, settings: RecallSettings) -> list[SearchedPart]:
     """Return the parts of a memory that are searched, in the order of the search index.
 
-    Situations and topics are searched even where they are switched off, since they lead to
-    backgrounds and principles.
+    Situations and topics are always among them. Even where they are switched off, and so not shown,
+    a search needs them to get from situations to backgrounds and from topics to principles.
     """
     parts: list[SearchedPart] = []
-    parts.extend(_concrete_parts(memory))
+    parts.extend(_situations_and_topics(memory))
 
-    # Two versions of a memory share the part of their search index with which both begin.
-    # Backgrounds and principles are rewritten again and again, so they stand at the end.
+    # The index of an older memory is reused up to the first part that differs. Backgrounds and
+    # principles are reworded often, so they stand at the end. They lead to no other part, so they
+    # are searched only if they are shown.
     if settings.use_background:
         for aspect, background in memory.background.items():
             entry = _make_entry(aspect, background.text, "background", is_shown=True)
@@ -236,49 +241,62 @@ def searched_parts(memory: HeterogeneousMemory, settings: RecallSettings) -> lis
     return parts
 
 
-def _concrete_parts(memory: HeterogeneousMemory) -> list[Situation | Topic]:
-    """Return situations and topics in the order in which they came into the memory.
+def _situations_and_topics(memory: HeterogeneousMemory) -> list[Situation | Topic]:
+    """Return all situations and topics in the order in which they came into the memory.
 
-    So the parts of a longer memory begin with those of a shorter one, and can share their index. A
-    dialogue comes after the logs of its session, so its topics stand after their situations.
+    A topic stands after the situations of the logs before its dialogue. In this order a memory only
+    grows at its end, so that a longer memory can reuse the search index of a shorter one.
     """
-    # How many situations the memory had after each item of logs, by the id of the item.
-    counts_after_logs: dict[str, int] = {}
-    for count, situation in enumerate(memory.situations, start=1):
-        counts_after_logs[situation.batch] = count
+    # `batch` is the id of the item of logs that a situation comes from. The end of an item is the
+    # position after its last situation.
+    end_of_logs: dict[str, int] = {}
+    for position, situation in enumerate(memory.situations):
+        end_of_logs[situation.batch] = position + 1
 
     parts: list[Situation | Topic] = []
-    placed_count = 0  # how many situations are in `parts`
+    next_position = 0  # of the first situation that is not in `parts` yet
     for topic in memory.topics:
-        count_before_topic = placed_count
-        for log_id in topic.own:  # the logs before the topic's dialogue
-            count_before_topic = max(count_before_topic, counts_after_logs.get(log_id, 0))
-
-        parts.extend(memory.situations[placed_count:count_before_topic])
+        # `own` holds the ids of the items of logs before the topic's dialogue. Items without
+        # situations have no end.
+        ends = [end_of_logs[logs_id] for logs_id in topic.own if logs_id in end_of_logs]
+        end = max(ends, default=0)
+        if end > next_position:
+            parts.extend(memory.situations[next_position:end])
+            next_position = end
         parts.append(topic)
-        placed_count = count_before_topic
-    parts.extend(memory.situations[placed_count:])
+
+    situations_since_last_topic = memory.situations[next_position:]
+    parts.extend(situations_since_last_topic)
     return parts
 
 
 def _entries_of_part(
     settings: RecallSettings, memory: HeterogeneousMemory, part: SearchedPart
 ) -> tuple[Entry, ...]:
-    """Return the single entry by which a part of a memory is searched, as the search index asks.
+    """Return the entry by which a part of a memory is searched, alone in a tuple.
 
     Queries are compared with the text of a situation, and with the need of a topic. Backgrounds and
-    principles are entries already. The memory is not needed.
+    principles are entries already. `memory` is not used: `IndexCache` passes it to every such
+    function, and takes a tuple since a part may have several entries.
     """
     if isinstance(part, Situation):
-        return (_make_entry(part.id, part.text, "situation", settings.use_situations),)
-    if isinstance(part, Topic):
-        return (_make_entry(part.id, part.need, "topic", settings.use_topics),)
-    return (part,)
+        is_shown = settings.use_situations
+        entry = _make_entry(part.id, part.text, "situation", is_shown=is_shown)
+    elif isinstance(part, Topic):
+        is_shown = settings.use_topics
+        entry = _make_entry(part.id, part.need, "topic", is_shown=is_shown)
+    else:
+        entry = part
+    return (entry,)
 
 
 def _make_entry(entry_id: str, text: str, kind: str, is_shown: bool) -> Entry:
-    """Return an entry with a tag that says whether a search may return it; tags hold texts."""
-    return Entry(id=entry_id, text=text, kind=kind, tags={_SHOWN: "yes" if is_shown else ""})
+    """Return an entry with a tag for `is_shown`, which is "yes" or "" since tags are texts.
+
+    An entry that is not shown is searched all the same, to find other parts by it.
+    """
+    tag = "yes" if is_shown else ""
+    return Entry(id=entry_id, text=text, kind=kind, tags={_SHOWN: tag})
 
 
 # What is shown.
@@ -346,9 +364,10 @@ def principle_hit(
 
 
 def complete_hits(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits of a search with the whole text, the sources and the time of their parts.
+    """Return the hits of a search, completed with their whole text, sources and time.
 
-    The search index holds the searched text alone, e.g. the need of a topic without solutions.
+    The search index knows only the text that queries are compared with: of a topic the need, but
+    not its solutions. So the situation, topic, principle or background of each hit is looked up.
     """
     situations = {situation.id: situation for situation in memory.situations}
     topics = {topic.id: topic for topic in memory.topics}
@@ -357,15 +376,16 @@ def complete_hits(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]
     whole_hits: list[Hit] = []
     for hit in hits:
         if hit.kind == "situation":
-            whole_hits.append(situation_hit(situations[hit.id], hit.score))
+            whole_hits.append(situation_hit(situations[hit.id], score=hit.score))
         elif hit.kind == "topic":
             whole_hits.append(topic_hit(topics[hit.id], score=hit.score))
         elif hit.kind == "principle":
+            # The memory holds the source turns of the principle's topics.
             whole_hits.append(principle_hit(memory, principles[hit.id], score=hit.score))
         else:
-            # The id of a background is its aspect.
+            # The id of a background is its aspect of life, e.g. "work".
             aspect = cast("Aspect", hit.id)
-            whole_hits.append(background_hit(memory, aspect, hit.score))
+            whole_hits.append(background_hit(memory, aspect, score=hit.score))
     return whole_hits
 
 
@@ -375,10 +395,11 @@ def complete_hits(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]
 def with_edits(memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousMemory:
     """Return the memory as its user sees it: without deleted entries, and with changed texts.
 
-    If the user changed the text of a topic or a principle, the new text becomes its need, and
-    solutions and preference are dropped.
+    A topic with a changed text takes that text as its need, and loses its solutions and its
+    preference. A principle takes it as its type of need, and loses its preference.
     """
-    # `amended_parts` is told how a part looks as an entry, and how it takes a text from the user.
+    # `amended_parts` gets two functions: the first makes the entry of a part, which the user saw;
+    # the second returns the part with the text that the user wrote.
     return memory.replace(
         situations=edits.amended_parts(memory.situations, _situation_entry, _with_text),
         background=_edited_background(memory, edits),

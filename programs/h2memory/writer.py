@@ -160,13 +160,14 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         Situations may also change the background. What could not be read is reported as failed.
         """
         memory = memory.with_time_of(item)
-        if extraction is None:
+        if extraction is None:  # the item is a profile, which is passed over
             return Update(memory)
 
         if isinstance(extraction, LogExtraction):
-            # If no log failed, this is an item without turns, which nobody tries again.
-            failed_logs = item.select_turns(extraction.failed_log_ids)
             memory = self._add_logs(memory, item.id, extraction.situations)
+            if not extraction.failed_log_ids:
+                return Update(memory)
+            failed_logs = item.select_turns(extraction.failed_log_ids)
             return Update(memory, failed_items=(failed_logs,))
 
         if isinstance(extraction, ExtractionFailed):
@@ -193,7 +194,7 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
     def _read_logs(self, item: Item) -> LogExtraction:
         """Group the logs of an item by their links, and describe each group as a situation.
 
-        The logs of a group that no model could describe are returned as failed.
+        If no description of a group can be read, its logs are returned as failed.
         """
         if not self._reads_logs:
             return LogExtraction()
@@ -224,11 +225,13 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         """Ask how the logs of a window are linked to earlier logs (step 1-1).
 
         Args:
-            window: The logs. Those before its `first` are shown, but not asked about.
+            window: The logs, and in `first` the position of the first log that is asked about. Logs
+                before that position are only shown.
             time: The time that is shown for logs without one.
 
         Returns:
-            The links that are possible; none if no answer can be read.
+            The links, without those that lead to a later or an unknown log; none if no answer can
+            be read.
         """
         prediction = self.try_call(
             self.link,
@@ -265,7 +268,7 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
             aspects=tuple(prediction.found_situation.aspects),
             sources=tuple(log.id for log in subgraph.logs),
             links=subgraph.links,
-            since=earliest(times),
+            since=earliest(*times),
             time=latest(*times),
         )
 
@@ -304,11 +307,15 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         """
         memory_after = memory.with_situations(batch, situations)
         new_situations = memory_after.situations[len(memory.situations) :]  # these have ids
-        if not new_situations or not self.settings.use_background:
+
+        # The model is asked about `memory`, as it was before the logs. Its answers change
+        # `memory_after`.
+        changes_background = self.settings.use_background and bool(new_situations)
+        if not changes_background:
             needs = self._refine_needs(memory)
             return memory_after.with_needs(needs)
 
-        # Neither call needs the answer of the other, so both are made at the same time.
+        # Neither question needs the answer to the other, so both are asked at the same time.
         refine = partial(self._refine_needs, memory)
         summarize = partial(self._summarize_background, memory, new_situations)
         needs, sentences = gather([refine, summarize])
@@ -323,7 +330,7 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
             The new sentence for each aspect of life that changes, by aspect; none if no answer can
             be read.
         """
-        since = earliest(situation.since for situation in situations)
+        since = earliest(*[situation.since for situation in situations])
         until = latest(*[situation.time for situation in situations])
         prediction = self.try_call(
             self.update_background,
@@ -388,7 +395,11 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         return _NeedContext("\n".join(background_lines), "\n".join(situation_lines))
 
     def _refine_need(self, need: str, context: _NeedContext) -> str | None:
-        """Ask for a full wording of one need, which a dialogue often states too briefly.
+        """Ask for a full wording of one need, which the dialogue may have stated too briefly.
+
+        Args:
+            need: The need as the dialogue stated it.
+            context: What was known of the user's life, which may explain the need.
 
         Returns:
             The full wording; None if no answer can be read.
@@ -408,10 +419,11 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
     ) -> dict[str, list[Situation]]:
         """Return, by topic id, the situations that are most similar to the need of each topic.
 
-        Only situations from the logs of the topic's session count, that is, from the logs that came
-        right before the topic's dialogue.
+        Only situations from the logs right before the topic's dialogue are searched: they may
+        explain what the user needs.
         """
-        # `own` holds the ids of these logs. Topics with the same logs share one search index.
+        # `own` holds the ids of the logs before a topic's dialogue. Topics with the same logs share
+        # one search index.
         topics_by_logs: dict[tuple[str, ...], list[Topic]] = {}
         for topic in topics:
             topics_by_logs.setdefault(topic.own, []).append(topic)

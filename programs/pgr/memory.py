@@ -80,9 +80,9 @@ class PersonalMemory(Memory[PersonalFact]):
     def upsert(self, changes: Sequence[FactChange], sessions: Sequence[Item]) -> PersonalMemory:
         """Return the memory after sessions were read: facts are added or updated.
 
-        A change updates the fact that it names or that has the same wording, and adds one to the
-        frequency of the fact. Without such a fact, it adds a new one; so does a change that names
-        the same fact as other changes.
+        A change updates the fact that it names, or else the fact with the same wording, and raises
+        its frequency by one. If there is no such fact, the change adds a new fact. An id that
+        several changes name does not count, since the model has mixed up ids.
 
         Args:
             changes: What a model read from the sessions; changes without a text are left out.
@@ -93,9 +93,9 @@ class PersonalMemory(Memory[PersonalFact]):
             upsert.apply(change, sessions)
         return self.replace(
             facts=tuple(upsert.facts.values()),
-            pending=(),
-            fresh=self.fresh + upsert.added_count,
-            issued=upsert.issued,
+            pending=(),  # no session waits any longer
+            fresh=self.fresh + upsert.added_count,  # new facts since facts were last merged
+            issued=upsert.issued,  # ids given so far
         )
 
     def merge(
@@ -103,7 +103,7 @@ class PersonalMemory(Memory[PersonalFact]):
     ) -> PersonalMemory:
         """Return the memory in which one fact replaces several (Memory Consolidation).
 
-        The new fact takes the place and the id of the newest of them, as in the paper's prompt.
+        The new fact takes the place and the id of the newest old fact, as in the paper's prompt.
 
         Args:
             ids: Ids of the facts to merge. Nothing is merged if fewer than two of them are there.
@@ -161,7 +161,7 @@ class _Upsert:
         self.issued = memory.issued
         """Ids given so far."""
         self.added_count = 0
-        """New facts; the successor of an amended fact is none."""
+        """How many facts were added, apart from those that replace an amended fact."""
         self._ambiguous_ids = set(ambiguous_ids)
         self._amended_ids: set[str] = set()
         """Facts whose text their user changed or deleted; they take nothing in."""
@@ -176,7 +176,7 @@ class _Upsert:
     def apply(self, change: FactChange, sessions: Sequence[Item]) -> None:
         """Update the known fact that a change is about, or add a new fact.
 
-        A fact that its user has amended is not updated but replaced, see `_succeed_amended`.
+        A fact that its user has amended is not updated but replaced, see `_replace_amended`.
 
         Args:
             change: What a model read; ignored if it has no text.
@@ -192,7 +192,7 @@ class _Upsert:
             self.facts[fact_id] = _fact_of(fact_id, info, change, sessions)
             self.added_count += 1
         elif fact_id in self._amended_ids:
-            fact_id = self._succeed_amended(fact_id, info, change, sessions)
+            fact_id = self._replace_amended(fact_id, info, change, sessions)
         else:
             update = _fact_of(fact_id, info, change, sessions)
             self.facts[fact_id] = _updated_fact(self.facts[fact_id], update)
@@ -211,23 +211,24 @@ class _Upsert:
             return named_id
         return self._ids_by_wording.get(_plain(info))
 
-    def _succeed_amended(
+    def _replace_amended(
         self, amended_id: str, info: str, change: FactChange, sessions: Sequence[Item]
     ) -> str:
-        """Replace a fact that its user has changed or deleted by an updated one with a new id.
+        """Update a fact that its user has changed or deleted, under a new id.
 
-        The user's change is stored for the old id, and would hide the update. Earlier texts are
-        dropped, so that what the user removed does not live on.
+        What the user changed is stored under the old id, and would be shown instead of the update.
 
         Returns:
             The new id.
         """
-        fact_id = self._issue_id()
-        update = _fact_of(fact_id, info, change, sessions)
+        new_id = self._issue_id()
+        update = _fact_of(new_id, info, change, sessions)
         amended_fact = self.facts.pop(amended_id)
         updated_fact = _updated_fact(amended_fact, update)
-        self.facts[fact_id] = updated_fact.replace(id=fact_id, earlier=())
-        return fact_id
+
+        # Earlier texts are dropped, so that what the user removed does not live on.
+        self.facts[new_id] = updated_fact.replace(id=new_id, earlier=())
+        return new_id
 
     def _issue_id(self) -> str:
         """Return an id that no fact of the memory has ever had."""
@@ -390,6 +391,7 @@ def merge_groups(
     for cluster in _clusters(vectors, min_cosine):
         groups.extend(_split_by_date(cluster, facts, window_days))
 
+    # A group holds positions of facts. Sorting these puts groups into the order of the facts.
     groups_to_merge = sorted(sorted(group) for group in groups if len(group) > 1)
     return [tuple(facts[position].id for position in group) for group in groups_to_merge]
 

@@ -84,8 +84,8 @@ class ProspectiveReader(Reader[MemoryT]):
     def fallback(self, memory: MemoryT, query: Query) -> Iterable[Hit]:
         """Yield hits to show where prospection retrieved nothing.
 
-        First come the few entries nearest to the query, however low they score. Then comes the
-        fallback of the inner reader, without entries that were yielded before.
+        First come the few entries nearest to the query, however low they score. Then come the
+        hits that the inner reader would show, without entries that were yielded before.
         """
         nearest_hits = self.search(memory, [query.search_text], MAX_FALLBACK_HITS, ANY_COSINE)[0]
         yield from nearest_hits
@@ -96,9 +96,10 @@ class ProspectiveReader(Reader[MemoryT]):
                 yield hit
 
     def recall(self, memory: MemoryT, query: Query) -> Context:
-        """Return the facts that searches with imagined next steps of the user retrieve.
+        """Search the memory with a query and with the user's next steps, which a model imagines.
 
-        An empty memory gives an empty context, without a call of the model.
+        The retrieved facts are returned as a context. An empty memory gives an empty context,
+        without a call of the model.
         """
         empty_memory = type(memory)()
         if memory == empty_memory:

@@ -161,15 +161,17 @@ class Prospection(Component):
             date: When it is asked: a time, or a text for prompts.
 
         Returns:
-            A context with the retrieved facts, round by round, the best of each round first. Its
-            note "prospection" summarizes how the steps led to them; for `counts` see
-            `Retrieval.counts` (Algorithm 1).
+            A context with the retrieved facts: first those of the first search, then the new facts
+            of each later search, the best of each search first. Its note "prospection" summarizes
+            how the steps led to them; for `counts` see `Retrieval.counts` (Algorithm 1).
         """
+        # `retrieval` collects all steps and facts.
         retrieval = Retrieval(search, query, _shown_date(date))
 
+        # The augmented query is the query with facts close to it, from which the model imagines.
         augmented_query = self._augment_query(retrieval)
-        self._run_phase_1(retrieval, augmented_query)
-        self._run_phase_2(retrieval, augmented_query)
+        self._imagine_and_search(retrieval, augmented_query)
+        self._revise_and_search(retrieval, augmented_query)
 
         notes: dict[str, str] = {}
         summary = self._summarize(retrieval)
@@ -188,9 +190,11 @@ class Prospection(Component):
         if settings.augment == "none":
             return AugmentedQuery(query)
 
-        close_facts = retrieval.search([query], settings.augment_k, settings.augment_score)[0]
+        hits_per_query = retrieval.search([query], settings.augment_k, settings.augment_score)
+        close_facts = hits_per_query[0]
         if not close_facts:
             return AugmentedQuery(query)
+
         fact_lines = self._fact_lines(close_facts)
         if settings.augment == "append":
             return AugmentedQuery(query, known_facts=fact_lines)
@@ -201,10 +205,10 @@ class Prospection(Component):
         rewritten_query = str(prediction.augmented_query or "").strip()
         return AugmentedQuery(rewritten_query or query)
 
-    def _run_phase_1(self, retrieval: Retrieval, augmented_query: AugmentedQuery) -> None:
+    def _imagine_and_search(self, retrieval: Retrieval, augmented_query: AugmentedQuery) -> None:
         """Let the model imagine the user's next steps, and search with the query and every step.
 
-        The steps and the facts that are retrieved are added to `retrieval`.
+        The steps and the facts that are retrieved are added to `retrieval` (phase 1).
         """
         # Eq. 3: imagine the first sequence of steps.
         prediction = self._ask(
@@ -223,14 +227,14 @@ class Prospection(Component):
         retrieval.add_facts(sub_queries, self.settings.k, self.settings.min_score)
         retrieval.first_count = len(retrieval.facts)
 
-    def _run_phase_2(self, retrieval: Retrieval, augmented_query: AugmentedQuery) -> None:
+    def _revise_and_search(self, retrieval: Retrieval, augmented_query: AugmentedQuery) -> None:
         """Let the model revise its steps in the light of the facts so far, and search with them.
 
-        This is repeated until a round retrieves too few new facts, or no usable steps, or until all
-        rounds are done. Steps and facts are added to `retrieval`.
+        This is repeated until the model gives no usable steps, a search retrieves too few new
+        facts, or all rounds are done. Steps and facts are added to `retrieval` (phase 2).
         """
         for _ in range(self.settings.iterations):
-            if not retrieval.facts:
+            if not retrieval.facts:  # there is nothing to revise the steps by
                 return
 
             # Eq. 5: revise the steps. The prompt for trees has the input "initial_tree" and the

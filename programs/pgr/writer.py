@@ -109,10 +109,11 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
         return self._write_pending(memory)
 
     def update_with_part(self, memory: PersonalMemory, part: Item) -> Update[PersonalMemory]:
-        """Write a part of a session that failed before, at once and by itself.
+        """Try again to write a part of a session that could not be written before.
 
-        Sessions that wait in the memory go on waiting.
+        The part is written at once and by itself. Sessions that wait in the memory go on waiting.
         """
+        # All sessions in `pending` are written together, so the others are put back afterwards.
         part_alone = memory.replace(pending=(part,))
         written = self._write_pending(part_alone)
         memory_after = written.memory.replace(pending=memory.pending)
@@ -158,7 +159,8 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
 
         changes = _updates_of_shown_facts(prediction.facts or [], known_facts)
 
-        # `upsert` does not trust several updates of one fact, so they are recorded as a failure.
+        # Several updates of one fact show that the model has mixed up ids. `upsert`, which gets the
+        # changes next, adds new facts instead. Here a failure is recorded, so that it can be seen.
         for fact_id, count in ambiguous_updates(changes).items():
             message = f"{count} updates of one answer name {fact_id}; all were kept as new facts"
             record_failure(Failure(kind="parse", where="update_facts", message=message))
@@ -171,12 +173,15 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
         user deleted it.
         """
         facts = memory.facts
+        # Up to `related` facts fit into the prompt, so a search is needed only if there are more.
         if len(facts) > self.settings.related:
             near_ids = self._ids_near(memory, turns)
             facts = tuple(fact for fact in facts if fact.id in near_ids)
 
         known_facts: list[KnownFact] = []
         for fact in facts:
+            # `memory.entry` makes the entry of a fact; `amended_entry` applies the user's edits to
+            # it, and returns None if the user deleted it.
             visible_entry = amended_entry(fact, memory.entry)
             if visible_entry is not None:
                 known_facts.append(_known_fact(fact, visible_entry.text))
