@@ -87,6 +87,8 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
+        # Ask until an answer can be read. `retry_after` sets the next attempt as the current one;
+        # after the last attempt it raises the error instead.
         attempts = AnswerAttempts(lm, lm_kwargs, inputs, self.corrections)
         while True:
             adapter = self._copy_for(attempts.current)

@@ -91,7 +91,8 @@ class SchemaTrial:
         Call this only after the same prompt was answered without the schema. This shows that the
         endpoint had not refused the prompt.
         """
-        # If a request of another thread was accepted under the schema, that stays recorded.
+        # `setdefault` changes nothing if another thread has recorded meanwhile that the endpoint
+        # accepts the schema.
         self._accepted.setdefault(self._use, False)
 
 
@@ -142,6 +143,7 @@ class AutoAdapter(CorrectingAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
+        # `super().__call__` asks in the chat layout, and `trial.adapter` under a schema.
         trial = self._schema_trial(lm, signature)
         if trial is None:
             return super().__call__(lm, lm_kwargs, signature, demos, inputs)
@@ -154,6 +156,7 @@ class AutoAdapter(CorrectingAdapter):
             trial.record_accepted()
             return outputs
 
+        # An endpoint that answers the same prompt without the schema had refused the schema.
         outputs = super().__call__(lm, lm_kwargs, signature, demos, inputs)
         trial.record_refused()
         return outputs

@@ -203,7 +203,8 @@ def _path_of_class(name: str) -> str:
 def _make_task(method: Method, task: str, settings: TaskSettings) -> Task:
     """Return a task with its settings.
 
-    A method may bring an answer prompt of its paper for the task, which then replaces the suite's.
+    A method may have its own version of the task, with the answer prompt of its paper. All other
+    methods share one version.
     """
     if task in method.tasks:
         method_task: Any = method.make_task(task)
@@ -265,14 +266,15 @@ def _construct(
     embedder: Embedder | None,
     config: Mapping[str, Any],
 ) -> Method:
-    """Return an object of a method's class.
+    """Return an object of a method's class, made with settings from names and values.
 
     Args:
         name: What the user calls the method, for errors.
         cls: The class.
-        parts: Arguments of the constructor besides its settings: `embedder`, `inner` or none.
-        embedder: The embedding model that the method searches with. Its name decides about the
-            thresholds for cosines, also where the constructor takes no embedder.
+        parts: Arguments of the constructor besides its settings: `embedder`; for a policy `inner`,
+            the method beneath it; or none.
+        embedder: The embedding model that the method searches with. It decides the thresholds for
+            cosines; the constructor gets it only if it is in `parts`.
         config: The settings by name; thresholds and defaults fill the gaps.
 
     Raises:
@@ -282,12 +284,12 @@ def _construct(
     settings = cls.Settings.from_values(name, {**thresholds, **config})
 
     arguments = dict(parts)
-    # The constructor of a method without settings need not take an empty object of them.
+    # A method without settings may have a constructor without the parameter `settings`.
     if cls.Settings.model_fields:
         arguments["settings"] = settings
 
     try:
         return cls(**arguments)
     except TypeError as error:
-        # The class may be the user's own, so the error is one for the user to mend.
+        # The class may be the user's own, so the user can mend its constructor.
         raise UserError(f"method {name!r}: {error}") from error

@@ -170,7 +170,7 @@ class _InputWriter:
 
         Args:
             id_field: The field of the entries that holds their id, such as `memory_id`.
-            entries: The entries.
+            entries: Objects with an id, such as memories.
         """
         entries_by_id: dict[str, Any] = {}
         for entry in entries:
@@ -400,7 +400,8 @@ def _split_outputs(completion: str, names: list[str]) -> dict[str, str]:
     answer = completion.strip()
     any_name = "|".join(re.escape(name) for name in names)
     label = re.compile(rf"^({any_name}):[ \t]*", re.MULTILINE)
-    # The parts are a name and its text, the next name and its text, and so on.
+    # `split` returns first what stands before any name, which belongs to no output. Then come a
+    # name and its text, the next name and its text, and so on.
     text_before, *parts = label.split(answer)
     begins_with_label = bool(parts) and not text_before
     if len(names) == 1 and not begins_with_label:
