@@ -87,6 +87,8 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
+        # Ask until an answer can be read. `retry_after` sets the next attempt as the current one;
+        # after the last attempt it raises the error instead.
         attempts = AnswerAttempts(lm, lm_kwargs, inputs, self.corrections)
         while True:
             adapter = self._copy_for(attempts.current)
@@ -110,18 +112,25 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        """Ask as a call of the adapter does; no thread waits for a model that can be awaited."""
-        return await run_bridged(partial(self, lm, lm_kwargs, signature, demos, inputs))
+        """Return what `__call__` returns, for code that runs under asyncio.
+
+        `run_bridged` runs `__call__` and awaits the model in its place, so that the event loop is
+        free while the model answers.
+        """
+        call = partial(self.__call__, lm, lm_kwargs, signature, demos, inputs)
+        return await run_bridged(call)
 
     def _copy_for(self, attempt: Attempt) -> CorrectingAdapter:
         """Return a shallow copy of the adapter that makes one attempt at an answer.
 
-        DSPy passes no arguments of ours to `format` and `parse`, so the copy has the attempt.
+        DSPy calls `format` and `parse` without saying which attempt they belong to, so they read it
+        from the copy.
         """
         adapter = copy.copy(self)
         adapter._attempt = attempt
-        # DSPy's callbacks see the copy. The model that proposes prompts reads there whether an
-        # unreadable answer will be asked for again, and samples it anew only if it will not.
+        # `corrections` counts the retries that may follow, and these become fewer with every
+        # attempt. `optimizers/proposals.py` reads it: at 0, nobody else asks again for an
+        # unreadable answer, so it does so itself.
         adapter.corrections = attempt.retries_left
         return adapter
 
@@ -134,8 +143,9 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         """
         attempt = self._attempt
         if attempt is None:
-            # Code outside this class may read an answer without having asked for it.
-            attempt = Attempt(self.corrections)
+            # `parse` was called from outside, on an adapter that made no request. The answer is
+            # then read without inputs, as if it were the first attempt.
+            attempt = Attempt(retries_left=self.corrections)
         # `CutText` is the class of an answer that was cut off at the token limit.
         is_cut = isinstance(completion, CutText)
         if is_cut:
@@ -147,7 +157,8 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
                 signature, completion, attempt.inputs, max_text_length, self.layout
             )
         except UnreadableError as error:
-            # The error holds the answer, which the model is shown in the next request.
+            # The next request quotes the answer from this error. A very long answer would fill the
+            # prompt, so only its beginning is quoted.
             quoted_answer = completion
             if len(completion) > MAX_ANSWER_LENGTH:
                 quoted_answer = _beginning(completion)
@@ -163,24 +174,27 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
     def _check_cut_answer(
         self, signature: type[dspy.Signature], completion: CutText, may_retry: bool
     ) -> None:
-        """Raise an error for an answer that was cut off at the token limit, if it is no use.
+        """Raise an error if an answer that was cut off at the token limit should not be used.
 
-        The beginning of a text is used where no retry is left: it is better than no answer.
+        It is not used while it can be asked for again. After the last retry it is used if all
+        outputs are plain texts: half a text is better than none, but half a JSON value is not.
 
         Raises:
-            CutShortError: The answer is to be asked for with more tokens, or is no plain text.
-            AdapterParseError: The answer is to be asked for with the same number of tokens.
+            AdapterParseError: The answer repeats itself, so a retry must correct it.
+            CutShortError: A retry needs more tokens, or the last answer holds more than texts.
         """
-        if may_retry and ends_in_loop(completion):
-            # More tokens would not help: such an answer would fill them too.
-            reason = "it repeats itself without an end"
-            raise self._parse_error(AdapterParseError, signature, _beginning(completion), reason)
+        cut_reason = "the answer ended for want of room"
+        if may_retry:
+            if ends_in_loop(completion):
+                # More tokens would not help: such an answer would fill them too.
+                reason = "it repeats itself without an end"
+                beginning = _beginning(completion)
+                raise self._parse_error(AdapterParseError, signature, beginning, reason)
+            raise self._parse_error(CutShortError, signature, completion, cut_reason)
 
         output_types = [field.annotation for field in signature.output_fields.values()]
-        holds_only_texts = all(output_type is str for output_type in output_types)
-        if may_retry or not holds_only_texts:
-            reason = "the answer ended for want of room"
-            raise self._parse_error(CutShortError, signature, completion, reason)
+        if any(output_type is not str for output_type in output_types):
+            raise self._parse_error(CutShortError, signature, completion, cut_reason)
 
     def _parse_error(
         self,
@@ -225,7 +239,8 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
         """Return the system message of a signature; it is rendered once, since that takes long."""
         render = super().format_system_message
-        # A signature alone is no key: DSPy's InferRules changes instructions in place.
+        # The instructions are in the key, since DSPy's InferRules changes them without making a
+        # new signature.
         key = (type(self), signature, signature.instructions)
         return self._system_messages.get_or_compute(key, lambda: render(signature))
 
@@ -237,9 +252,10 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         suffix: str = "",
         main_request: bool = False,
     ) -> str:
-        """Return the inputs of a request or a demo as a message, with field markers escaped.
+        """Return the inputs of a request, or of a demo in the prompt, as the text of a message.
 
-        A marker such as `[[ ## answer ## ]]` in an input would look like a part of the prompt.
+        Field markers such as `[[ ## answer ## ]]` are escaped in them: they would look like parts
+        of the prompt.
         """
         escaped_inputs: dict[str, Any] = {}
         for name, value in inputs.items():
@@ -255,10 +271,10 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         outputs: dict[str, Any],
         missing_field_message: str | None = None,
     ) -> str:
-        """Return the outputs of a demo as a message, with field markers in them escaped.
+        """Return the outputs of a demo as the text of a message, with field markers escaped.
 
-        A list that the demo lacks is shown as empty. DSPy would write `missing_field_message` in
-        its place, and small models copy that sentence into their lists.
+        A list that is missing in the demo is shown as empty. DSPy would show the sentence
+        `missing_field_message` for it, and small models copy that sentence into their lists.
         """
         shown_outputs: dict[str, Any] = {}
         for name, info in signature.output_fields.items():
@@ -280,7 +296,7 @@ def _correction_messages(error: AdapterParseError, requirements: str) -> list[di
         error: Why the answer could not be read; it holds the answer.
         requirements: The form of an answer, as the first request describes it.
     """
-    # DSPy appends the whole answer to the reason, after these words.
+    # The message of a DSPy error is the reason, these words, and then the whole answer.
     reason, _, _ = str(error).partition(f"Adapter {error.adapter_name} failed")
     reason = " ".join(reason.split())[:MAX_REASON_CHARS]
     request = (

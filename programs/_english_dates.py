@@ -129,7 +129,7 @@ def _read_day(match: Match[str], day: date) -> DateSpan | None:
 
 def _read_direction(match: Match[str], day: date) -> DateSpan | None:
     """Return the time of "last week", "this coming Sunday" or "next summer"."""
-    # "this coming Sunday" is the coming Sunday: the last word tells the direction.
+    # The direction may be two words: "this coming" means "coming", and "this past" means "past".
     word = match["direction"].lower().split()[-1]
     return _unit_span(_DIRECTIONS[word], match["unit"].lower(), day)
 
@@ -159,10 +159,10 @@ def _unit_span(direction: int, unit: str, day: date) -> DateSpan | None:
 
 
 def _year_of_months(direction: int, first_month: int, month_count: int, day: date) -> int:
-    """Return the year of the last, this or the next May or summer.
+    """Return the year that is meant by "last May", "this summer" or the like.
 
-    In June 2023, "last May" is May 2023 and "next May" is May 2024, but "last summer" is that of
-    2022: this year's is not over.
+    On a day in June 2023, "last May" is May 2023 and "next May" is May 2024. But "last summer" is
+    the summer of 2022, since the summer of 2023 is not over.
 
     Args:
         direction: -1 for "last", 0 for "this" and 1 for "next".
@@ -203,8 +203,8 @@ def _read_count(match: Match[str], day: date) -> DateSpan | None:
     if unit != "week":
         return parse_date(f"{number} {unit}s {way}", "en", day)
 
-    # "Last week" means a week from Monday to Sunday, but "two weeks ago" means about the day that
-    # was fourteen days before.
+    # "Two weeks ago" means no whole week from Monday to Sunday, but about the day that was fourteen
+    # days before.
     span = parse_date(f"{7 * number} days {way}", "en", day)
     if span is None:
         return None
@@ -265,10 +265,11 @@ def _rule(
     Args:
         words: The regular expression for the words; "'s" may follow them, as in "last week's".
         read: Returns the time that a match means on a day.
-        uses_dateparser: Whether `read` leaves the reading to dateparser.
+        uses_dateparser: Whether `read` leaves the reading to dateparser. Only the table in
+            `docs/relative_dates.md` shows it.
     """
-    # Two endings are not matched: "the last week of May" is not the week before this one, and where
-    # brackets follow, the date was written before.
+    # Words before "of" are not matched: "the last week of May" is not the week before this one. Nor
+    # are words before a bracket: "yesterday [7 May 2023]" has its date already.
     pattern = rf"\b(?:{words})\b(?:['’]s\b)?(?!\s+of\b|\s*\[)"
     return DateRule(re.compile(pattern, re.IGNORECASE), read, uses_dateparser)
 

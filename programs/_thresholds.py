@@ -45,10 +45,10 @@ checked on conv-30:
 
 
 def cosine_thresholds(method_class: type[Method], embedder: Embedder | None) -> dict[str, float]:
-    """Return the lowest cosines that a method accepts with an embedder, by name of the setting.
+    """Return the values of a method's cosine thresholds that suit an embedder, by setting.
 
-    A cosine of 0.7 is high for one embedding model and low for another, so the suite's methods have
-    numbers per embedder. Settings that are missing in the result keep the method's default.
+    A cosine of 0.7 is high for one embedding model and low for another, so thresholds depend on the
+    embedder. A setting that is missing in the result keeps the method's default.
 
     Args:
         method_class: The method; for a method from outside the suite, the result is empty.
@@ -57,20 +57,26 @@ def cosine_thresholds(method_class: type[Method], embedder: Embedder | None) -> 
     if embedder is None:
         return {}
 
+    # `COSINES` has the embedder's cosine for each level of likeness, such as {"same": 0.92}.
+    cosine_by_level = COSINES.get(embedder.name, {})
     folder = _folder_of(method_class)
-    cosines = COSINES.get(embedder.name, {})
+
+    # `LEVELS` has the level that each setting stands for: `merge_score` of `pgr` is "same".
     thresholds: dict[str, float] = {}
     for (method_folder, setting), level in LEVELS.items():
-        # A level such as "same" has a number for each embedder. The methods of one folder need not
-        # all have the same settings.
-        is_of_method = method_folder == folder and setting in method_class.Settings.model_fields
-        if is_of_method and level in cosines:
-            thresholds[setting] = cosines[level]
+        if method_folder != folder:
+            continue
+        # A folder may have several methods, and not all of them need have the setting.
+        if setting not in method_class.Settings.model_fields:
+            continue
+        if level in cosine_by_level:
+            thresholds[setting] = cosine_by_level[level]
     return thresholds
 
 
 def _folder_of(method_class: type[Method]) -> str:
-    """Return the folder in `programs/` that a method stands in; "" if it is none of the suite's."""
+    """Return the folder of `programs/` that defines a method; "" if it is defined elsewhere."""
+    # "mempiler.programs.pgr.method" is split into the folder "pgr" and what stands before it.
     package, _, _ = method_class.__module__.rpartition(".")
     parent, _, folder = package.rpartition(".")
     return folder if parent == __package__ else ""

@@ -71,10 +71,10 @@ class SchemaTrial:
     def raise_unless_refusal(self, error: dspy.LMError) -> None:
         """Re-raise the error of a request, unless the endpoint may have refused the schema.
 
-        It did not refuse the schema if it accepted the same one before, if it does not know the
-        model, or if the prompt was too long.
+        The error has another cause if the endpoint accepted the same schema before, if it does not
+        know the model, or if the prompt was too long.
         """
-        # Looked up anew, since another thread may have learned meanwhile that it is accepted.
+        # A request of another thread may have been accepted since this trial began.
         was_accepted = self._accepted.get(self._use, self._was_accepted)
         is_unknown_model = isinstance(error, LMUnsupportedModelError)
         is_too_long = failure_kind(error) == "too-long"
@@ -91,7 +91,8 @@ class SchemaTrial:
         Call this only after the same prompt was answered without the schema. This shows that the
         endpoint had not refused the prompt.
         """
-        # If a request of another thread was accepted under the schema, that stays recorded.
+        # `setdefault` changes nothing if another thread has recorded meanwhile that the endpoint
+        # accepts the schema.
         self._accepted.setdefault(self._use, False)
 
 
@@ -106,10 +107,13 @@ class AutoAdapter(CorrectingAdapter):
         self._accepted: dict[SchemaUse, bool] = {}
 
     def output_modes(self) -> dict[str, dict[str, str]]:
-        """Return how each model is asked for its outputs: "schema" or "chat".
+        """Return by model how its outputs are asked for: by "schema" or in the "chat" layout.
+
+        A model may accept the schema of one predictor and refuse another's, so it has an entry for
+        each. The key of an entry is the names of the outputs and a digest of their schema.
 
         Example:
-            {"openai/gpt-4.1-mini": {"answer 3f2a9c01": "schema"}}
+            {"openai/gpt-4.1-mini": {"answer 3f2a9c01": "schema", "facts 77e0b1d2": "chat"}}
         """
         modes: dict[str, dict[str, str]] = {}
         for use, is_accepted in sorted(self._accepted.items()):
@@ -118,14 +122,16 @@ class AutoAdapter(CorrectingAdapter):
         return modes
 
     def add_output_modes(self, modes: Mapping[str, Mapping[str, str]]) -> None:
-        """Learn from another adapter how models are asked, so that schemas are not tried again.
+        """Learn which models accept which schemas, so that this adapter does not try them again.
 
         Args:
-            modes: What `output_modes` of the other adapter returned.
+            modes: The result of `output_modes` of another adapter: "schema" where a model accepted
+                the schema of some outputs, and "chat" where it refused it.
         """
         for model, modes_of_model in modes.items():
             for outputs, mode in modes_of_model.items():
-                # The modes do not say at which address the model was asked.
+                # `output_modes` leaves out the address at which a model was asked. So what it says
+                # is taken to hold for the model at any address.
                 use = SchemaUse(model, ANY_ADDRESS, outputs)
                 self._accepted[use] = mode == SCHEMA
 
@@ -137,6 +143,7 @@ class AutoAdapter(CorrectingAdapter):
         demos: list[dict[str, Any]],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
+        # `super().__call__` asks in the chat layout, and `trial.adapter` under a schema.
         trial = self._schema_trial(lm, signature)
         if trial is None:
             return super().__call__(lm, lm_kwargs, signature, demos, inputs)
@@ -149,34 +156,40 @@ class AutoAdapter(CorrectingAdapter):
             trial.record_accepted()
             return outputs
 
+        # An endpoint that answers the same prompt without the schema had refused the schema.
         outputs = super().__call__(lm, lm_kwargs, signature, demos, inputs)
         trial.record_refused()
         return outputs
 
     def _schema_trial(self, lm: dspy.BaseLM, signature: type[dspy.Signature]) -> SchemaTrial | None:
-        """Prepare a request for outputs under a JSON schema; return None if none is to be made.
+        """Return a request for the outputs under their JSON schema; None to ask without a schema.
 
         No schema is used for a model in this process, for outputs that no schema describes, and
         for an endpoint that refused the schema before.
         """
         if not _is_remote(lm):
             return None
-        # `output_schema` is cached by signature, which type checkers do not know to be hashable.
-        cache_key: Any = signature
-        schema = output_schema(cache_key)
+        # Type checkers do not know that a signature can be a key of the cache of `output_schema`.
+        hashable_signature: Any = signature
+        schema = output_schema(hashable_signature)
         if schema is None:
             return None
 
         use = SchemaUse(lm.model, _address(lm), outputs_name(schema))
-        at_any_address = use._replace(address=ANY_ADDRESS)
-        is_accepted = self._accepted.get(use, self._accepted.get(at_any_address))
-        # It is None if the schema was never tried, and the trial is then to find it out.
-        if is_accepted is False:
+        accepted = self._accepted.get(use)
+        if accepted is None:
+            # What was learned from another adapter holds for the model at any address.
+            accepted = self._accepted.get(use._replace(address=ANY_ADDRESS))
+
+        # True and False were learned from earlier requests. None means that the schema was never
+        # tried, so this request tries it.
+        if accepted is False:
             return None
+        was_accepted = accepted is True
 
         adapter = SchemaAdapter(schema, self._system_messages)
         adapter.corrections = self.corrections
-        return SchemaTrial(adapter, use, self._accepted, was_accepted=is_accepted is True)
+        return SchemaTrial(adapter, use, self._accepted, was_accepted)
 
 
 def _is_remote(lm: dspy.BaseLM) -> bool:

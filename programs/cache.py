@@ -136,8 +136,10 @@ class MemoryCache(SharedByCopies):
             SingleFlight()
         )
         """Extractions of several items by writer key and digests of the items."""
-        self._paid: SingleFlight[MemoryKey, CachedMemory] = SingleFlight()
-        self._free: SingleFlight[MemoryKey, CachedMemory] = SingleFlight(MAX_FREE_MEMORIES)
+        self._paid_memories: SingleFlight[MemoryKey, CachedMemory] = SingleFlight()
+        """Memories of writers that call a model."""
+        self._free_memories: SingleFlight[MemoryKey, CachedMemory] = SingleFlight(MAX_FREE_MEMORIES)
+        """Memories of writers that call no model."""
         self._keys_of_free_writers: WeakKeyDictionary[Writer[Any], str] = WeakKeyDictionary()
 
     def get_or_write(self, writer: Writer[Any], history: History) -> CachedMemory:
@@ -152,7 +154,7 @@ class MemoryCache(SharedByCopies):
         key = self._writer_key(writer)
         # All memories that took calls of a model are kept. The others can be written again for
         # nothing, so only those used last are.
-        memories = self._paid if writer.calls_model else self._free
+        memories = self._paid_memories if writer.calls_model else self._free_memories
 
         # The finalized memory has a key of its own, so that a second question about the history
         # need not look through its prefixes.
@@ -166,20 +168,33 @@ class MemoryCache(SharedByCopies):
         return memories.get_or_compute(finalized_key, lambda: cached)
 
     def count_missing(self, writer: Writer[Any], histories: Iterable[History]) -> int:
-        """Return how many items of some histories are not in a memory of this process yet.
+        """Return how many items of the histories this process has yet to write or read from disk.
 
-        An item that two histories begin with is counted once. The result is 0 for a writer that
-        calls no model, since writing then costs nothing.
+        Items with which several histories begin are written once, so they count once. The result
+        is 0 for a writer that calls no model, since writing then costs nothing.
         """
         if not writer.calls_model:
             return 0
 
+        # A history has one prefix per item: the digest of all items up to this one. Histories that
+        # begin with the same items share these prefixes, and the set holds them once.
         prefixes: set[str] = set()
         for history in histories:
             prefixes.update(history.prefixes)
 
+        # An item is written when the memory after it is in the cache.
         key = writer_key(writer)
-        return sum(self._paid.peek((key, prefix)) is None for prefix in prefixes)
+        missing = [prefix for prefix in prefixes if not self._is_cached(key, prefix)]
+        return len(missing)
+
+    def _is_cached(self, key: str, prefix: str) -> bool:
+        """Return whether the memory after a prefix of a history took calls and is in this process.
+
+        Args:
+            key: The key of the writer.
+            prefix: The digest of the items in the prefix.
+        """
+        return self._paid_memories.peek((key, prefix)) is not None
 
     def _writer_key(self, writer: Writer[Any]) -> str:
         """Return the part of a cache key that stands for a writer, its model and its adapter.
@@ -248,7 +263,10 @@ class _HistoryWriter:
         return self._finalize(cached)
 
     def _longest_cached(self) -> _WrittenPrefix:
-        """Return the memory after as many items of the history as this process has written."""
+        """Return the longest beginning of the history that is in a memory of this process.
+
+        If there is none, it is the empty memory with no item.
+        """
         prefixes = self.history.prefixes
         for item_count in range(len(prefixes), 0, -1):
             # The key of a memory holds the digest of all items that are in it.
@@ -260,10 +278,13 @@ class _HistoryWriter:
         return _WrittenPrefix(empty, item_count=0)
 
     def _count_stored(self, start: int) -> int:
-        """Return how many further items the store has in its longest memory of the history.
+        """Return how many of the next items need not be written, as the store on disk has them.
+
+        They are the items after `start`, up to the end of the longest beginning of the history that
+        is stored.
 
         Args:
-            start: The number of items that are in a memory of this process.
+            start: How many items, from the first on, are in a memory of this process already.
         """
         remaining = self.history.prefixes[start:]
         if self.store is None or not remaining:
@@ -271,22 +292,26 @@ class _HistoryWriter:
         return self.store.count_stored(self.key, remaining)
 
     def _read_or_write(self, position: int, parent: CachedMemory) -> CachedMemory:
-        """Return the memory after one more item, which the store is expected to have.
+        """Return the memory after one more item; the store is expected to have this memory.
 
-        If the store has lost it meanwhile, the item is extracted and written after all.
+        If the store has lost the memory meanwhile, the item is extracted and written after all.
 
         Args:
             position: The position of the item in the history.
             parent: The memory before the item.
         """
         item = self.history.items[position]
+        # `_get_or_compute` looks in the cache and the store, and runs this step only if the memory
+        # is in neither.
         write_step = partial(self._extract_and_write_step, parent, item)
         return self._get_or_compute(self.history.prefixes[position], item, parent, write_step)
 
     def _write(
         self, position: int, parent: CachedMemory, extraction: StepResult[Any]
     ) -> CachedMemory:
-        """Return the memory after one more item, which is written if no other thread has.
+        """Write one more item, and return the memory after it.
+
+        If another thread has written the item meanwhile, its memory is returned.
 
         Args:
             position: The position of the item in the history.
@@ -294,19 +319,21 @@ class _HistoryWriter:
             extraction: What the writer read from the item alone.
         """
         item = self.history.items[position]
+        # `_get_or_compute` runs this step only if no thread has written the memory yet.
         write_step = partial(self._write_step, parent, item, extraction)
         return self._get_or_compute(self.history.prefixes[position], item, parent, write_step)
 
     def _finalize(self, parent: CachedMemory) -> CachedMemory:
-        """Return the finalized memory; the memory itself if there is nothing to finalize.
+        """Return the memory that questions are asked of, after the last step of writing a history.
 
-        Finalizing also tries failed items once more.
+        This step also tries failed items once more. If there is nothing to do, the memory itself is
+        returned.
         """
         if not self.writer.needs_finalizing and not parent.memory.failed_items:
             return parent
 
-        # The suffix tells the key from that of the same items before they are finalized. Stored
-        # memories have it too, so it must not change.
+        # The memory before this step has the digest of the same items as its key, so a suffix tells
+        # them apart. Stored memories have this suffix too, so it must not change.
         prefix = f"{self.history.digest}:settled"
         finalize_step = partial(self._finalize_step, parent)
         return self._get_or_compute(prefix, None, parent, finalize_step)
@@ -342,9 +369,13 @@ class _HistoryWriter:
         )
 
     def _extract(self, item: Item) -> StepResult[Any]:
-        """Return what the writer reads from one item alone, with the calls that it took."""
+        """Return what the writer reads from one item alone, with the calls that it took.
+
+        The result is cached, since another history may hold the same item.
+        """
         if not self.writer.needs_extraction:
             return NO_EXTRACTION
+        # The calls stay out of the trace of the question that happens to need the item first.
         return self.cache.extractions.get_or_compute(
             (self.key, item.digest),
             lambda: _record_untraced(partial(extract_item, self.writer, item)),
@@ -378,29 +409,35 @@ class _HistoryWriter:
     ) -> CachedMemory:
         """Return a memory from the store; if it is not there, compute and store it.
 
-        This runs once per memory: other threads that need it wait for the result. The arguments
-        are those of `_get_or_compute`, with the whole key of the memory.
+        `_get_or_compute` calls this in one thread per memory, and lets other threads wait.
+
+        Args:
+            key: The key of the writer, and the digest of the items that are in the memory.
+            item: The item that was written last; None for a finalized memory.
+            parent: The memory before that.
+            compute: Returns the memory, with the calls that it took.
         """
         cached: CachedMemory | None = None
         if self.store is not None:
             cached = self.store.get(key, self.writer, item, parent)
         if cached is None:
-            cached = self._keep(key, item, parent, compute())
+            cached = self._store_if_paid(key, item, parent, compute())
 
-        # Whoever shows progress counts items; a finalized memory is no further item.
+        # `on_write` counts the items for a display of progress. Finalizing (`item` is None) adds no
+        # item.
         if item is not None and self.on_write is not None:
             self.on_write()
         return cached
 
-    def _keep(
+    def _store_if_paid(
         self, key: MemoryKey, item: Item | None, parent: CachedMemory, step: StepResult[Memory]
     ) -> CachedMemory:
-        """Return the cached form of a memory that was just written; store it if it took a call.
+        """Return a new memory as the cache holds it, and store it on disk if it took a call.
 
         A memory with failures is not stored, so a later run writes it anew.
 
         Args:
-            key: The writer key, and the digest of the items that are in the memory.
+            key: The key of the writer, and the digest of the items that are in the memory.
             item: The item that was written last; None for a finalized memory.
             parent: The memory before that.
             step: The new memory, with the calls that it took.
@@ -418,15 +455,24 @@ class _HistoryWriter:
         if step.calls:
             return self.store.put(key, self.writer, cached)
 
-        # Without a call, the memory can be written again from its parent for nothing, so it is not
-        # stored. It only gets a version, which is made of the parent's version and of what was
-        # written: the store can then keep the next memory as changes to this one.
+        # This memory took no call, so it is not stored: a later run writes it again from its parent
+        # for nothing. It gets no version if the parent has none, since the parent is not in the
+        # store then, and a later run may write another one.
         if not parent.version:
             return cached
-        return replace(cached, version=digest([parent.version, key[1]]))
+
+        # By the version, the store can keep the next memory as changes to this one. It is the same
+        # whenever the same items are written on the same parent.
+        _, items_digest = key
+        version = digest([parent.version, items_digest])
+        return replace(cached, version=version)
 
     def _write_calls(self, calls: Sequence[PredictorCall]) -> tuple[WriteCall, ...]:
-        """Return the calls of the writer's predictors of which the answer could be read."""
+        """Return the calls that the writer's predictors made, with their paths below the writer.
+
+        Calls of other predictors and calls without a readable answer are left out.
+        """
+        # A recorded call holds the predictor that made it, which is looked up as the same object.
         paths: dict[int, str] = {}
         for path, predictor in self.writer.predictors_below().items():
             paths[id(predictor)] = path

@@ -38,14 +38,13 @@ def build(
     """Return a program that is built from the names of a method and a task.
 
     Args:
-        method: A name of `METHODS`, the `module:Class` of a method, or one of these after `pgr+` or
-            `logs+`. A user's own system is named as well: by the `module:name` of something that
-            answers or is searched, or by the URL of an endpoint (`external.target`).
-        task: A name of `tasks.catalog.TASKS`.
+        method: A name such as "turn-rag", the `module:Class` of a method of your own, or one of
+            these after a policy, as in "pgr+turn-rag". A memory system of your own is named by its
+            `module:name` or by the URL of its endpoint (`external.target`).
+        task: The name of a task, such as "question-answering".
         embedder: Makes vectors for methods that search by meaning. If None, methods that need one
-            get the offline embedder, which compares spelling: name an embedding model for real
-            use. Each embedder has its own thresholds for cosines (`_thresholds.py`), which hold
-            where `config` names none.
+            get the offline embedder, which only compares spelling: pass an embedding model for real
+            use. The embedder also decides the thresholds for cosines that `config` does not set.
         cache: Memories to share with other programs.
         adapter: Name of the adapter that the program uses.
         **config: Settings of the method. Settings of the method beneath a policy have the prefix
@@ -55,13 +54,15 @@ def build(
         UnknownNameError: There is no such method or task.
         UserError: The class cannot be imported, is no method, or has no such settings.
     """
-    # An unknown task is reported before a module of the user's is imported.
+    # Raises an error for an unknown task, before `load_target` imports a module of the user's.
     task_class(task)
     target = load_target(method)
     if target is not None:
         return build_external_program(target, method, task, embedder, cache, adapter, config=config)
 
-    method_config, task_settings = split_config(_with_new_names(method, config), task)
+    # A program that was saved by an earlier version may have old names of settings.
+    config_with_new_names = _with_new_names(method, config)
+    method_config, task_settings = split_config(config_with_new_names, task)
     built_method = _build_method(method, embedder, method_config)
     built_task = _make_task(built_method, task, task_settings)
     return MemoryProgram(built_method, built_task, cache, adapter, method)
@@ -84,24 +85,27 @@ def with_task(program: MemoryProgram, task: str, settings: TaskSettings) -> Memo
     if program.task.predictors():
         raise UserError(f"it is for {program.task.name}, not for {task}; compile one for that")
 
-    # Whether the date stands beside relative dates stays as it was: memories were written so.
+    # The setting `dates` says whether dates are written beside words such as "yesterday". Memories
+    # were written with the program's own value, so it stays.
     task_settings = settings.model_copy(update={"dates": program.task.settings.dates})
     new_task = _make_task(program.method, task, task_settings)
     return MemoryProgram(program.method, new_task, program.cache, program.adapter, program.name)
 
 
 def method_class(name: str) -> type[Method]:
-    """Return the class of a method; for a name such as `pgr+turn-rag`, that of the policy `pgr`.
+    """Return the class of a method; for "pgr+turn-rag" it is the class of the policy "pgr".
 
     Args:
-        name: A name of `METHODS`, the `module:Class` of a method, or one of these after `pgr+` or
-            `logs+`.
+        name: A name such as "turn-rag", the `module:Class` of a method, or one of these after one
+            or more policies, as in "pgr+turn-rag".
 
     Raises:
         UnknownNameError: There is no such method or policy.
-        UserError: The class cannot be imported, or is no method.
+        UserError: The class cannot be imported, or there are too many policies.
+        ProgramError: The name stands for something that is no method.
     """
-    # Checked first: every policy takes a further level of recursion.
+    # `_path_of_class` calls this function for the method beneath each policy. So a name of a
+    # thousand policies would exceed the limit of Python's recursion.
     policy_count = name.count("+")
     if policy_count > MOST_POLICIES:
         raise UserError(
@@ -116,14 +120,17 @@ def method_class(name: str) -> type[Method]:
 
 
 def needs_embedder(name: str) -> bool:
-    """Return whether a method takes an embedder, whether it needs one or can do without.
+    """Return whether `build` should get an embedder for a method: it requires or accepts one.
 
-    A policy takes one if the method beneath it does: for `pgr+turn-rag` that is `turn-rag`.
+    A policy such as "pgr" searches with the embedder of the method beneath it. So for the name
+    "pgr+turn-rag" the answer is that of "turn-rag".
     """
+    # A user's own system is no method, and its parameters say whether it takes an embedder.
     target = load_target(name)
     if target is not None:
         return takes_embedder(target)
 
+    # The class of a policy is loaded too, since this raises an error for an unknown policy.
     cls = method_class(name)
     _, plus, inner_name = name.partition("+")
     if plus:
@@ -149,8 +156,8 @@ def preset(name: str, benchmark: str) -> dict[str, Any]:
     if not plus:
         return settings
 
-    # A preset of the inner method may hold settings of the task too. They are left out, since the
-    # task belongs to the whole program; so it does not matter which task is named here.
+    # The task belongs to the whole program, so settings of the task in the preset of the inner
+    # method are left out. The name of the task is only needed to split them off: any would do.
     inner_settings, _ = split_config(preset(inner_name, benchmark), "question-answering")
     for setting, value in inner_settings.items():
         settings[f"{Policy.INNER_PREFIX}{setting}"] = value
@@ -176,7 +183,7 @@ def _path_of_class(name: str) -> str:
     if plus:
         if policy not in POLICIES:
             raise UnknownNameError("retrieval policy", policy, POLICIES)
-        # Only checked: the path is that of the policy.
+        # Raises an error if there is no such method; the class itself is not needed here.
         method_class(inner_name)
         return POLICIES[policy].path
 
@@ -196,7 +203,8 @@ def _path_of_class(name: str) -> str:
 def _make_task(method: Method, task: str, settings: TaskSettings) -> Task:
     """Return a task with its settings.
 
-    A method may bring an answer prompt of its paper for the task, which then replaces the suite's.
+    A method may have its own version of the task, with the answer prompt of its paper. All other
+    methods share one version.
     """
     if task in method.tasks:
         method_task: Any = method.make_task(task)
@@ -209,8 +217,8 @@ def _build_method(name: str, embedder: Embedder | None, config: Mapping[str, Any
 
     Args:
         name: As for `method_class`.
-        embedder: The embedding model. A method that takes none ignores it, and one that needs one
-            gets the offline embedder for None.
+        embedder: The embedding model; a method that takes none is built without it. If it is None,
+            a method that requires an embedder gets the offline one.
         config: The settings by name; defaults fill the gaps.
     """
     cls = method_class(name)
@@ -258,14 +266,15 @@ def _construct(
     embedder: Embedder | None,
     config: Mapping[str, Any],
 ) -> Method:
-    """Return an object of a method's class.
+    """Return an object of a method's class, made with settings from names and values.
 
     Args:
         name: What the user calls the method, for errors.
         cls: The class.
-        parts: Arguments of the constructor besides its settings: `embedder`, `inner` or none.
-        embedder: The embedding model that the method searches with. Its name decides about the
-            thresholds for cosines, also where the constructor takes no embedder.
+        parts: Arguments of the constructor besides its settings: `embedder`; for a policy `inner`,
+            the method beneath it; or none.
+        embedder: The embedding model that the method searches with. It decides the thresholds for
+            cosines; the constructor gets it only if it is in `parts`.
         config: The settings by name; thresholds and defaults fill the gaps.
 
     Raises:
@@ -275,12 +284,12 @@ def _construct(
     settings = cls.Settings.from_values(name, {**thresholds, **config})
 
     arguments = dict(parts)
-    # The constructor of a method without settings need not take an empty object of them.
+    # A method without settings may have a constructor without the parameter `settings`.
     if cls.Settings.model_fields:
         arguments["settings"] = settings
 
     try:
         return cls(**arguments)
     except TypeError as error:
-        # The class may be the user's own, so the error is one for the user to mend.
+        # The class may be the user's own, so the user can mend its constructor.
         raise UserError(f"method {name!r}: {error}") from error

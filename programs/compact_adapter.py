@@ -80,11 +80,13 @@ class CompactAdapter(dspy.ChatAdapter):
         suffix: str = "",
         main_request: bool = False,
     ) -> str:
-        """Return one line `name: value` per input.
+        """Return the inputs as a message: one line `name: value` per input.
 
-        An entry that another input refers to by its id is written out there, and not listed again.
-        The message is "-" if there is nothing to write.
+        An entry is left out of its own list if another input refers to it by its id: that input
+        shows the entry in the place of the id. The message is "-" if there is nothing to write.
         """
+        # An input with nothing to show, such as a list of which all entries are shown elsewhere, is
+        # not in `texts`.
         texts = _write_inputs(signature, inputs)
         lines = [prefix]
         for name in signature.input_fields:
@@ -157,26 +159,32 @@ class _InputWriter:
     def __init__(self) -> None:
         self._entries_by_suffix: dict[str, dict[str, Any]] = {}
         """Entries by id, for the fields whose name ends with a suffix, such as `memory_ids`."""
-        self._written_out: set[int] = set()
-        """The Python ids of the entries that were written out where they are named."""
+        self._shown_entries: list[Any] = []
+        """The entries that were shown in the place of their ids."""
 
     def add_named_entries(self, id_field: str, entries: Iterable[Any]) -> None:
-        """Let `write` show some entries in the place of their ids.
+        """Make `write` show these entries where an input only has their ids.
 
-        That is in fields such as `related_memory_ids`, if the id of an entry is in `memory_id`.
+        For the id field `memory_id`, `write` looks for ids in fields with a name that ends with
+        `memory_ids`, such as `related_memory_ids`.
 
         Args:
             id_field: The field of the entries that holds their id, such as `memory_id`.
-            entries: The entries.
+            entries: Objects with an id, such as memories.
         """
         entries_by_id: dict[str, Any] = {}
         for entry in entries:
-            entries_by_id[str(_fields_of(entry).get(id_field))] = entry
-        self._entries_by_suffix[f"{id_field}s"] = entries_by_id
+            entry_id = _fields_of(entry).get(id_field)
+            entries_by_id[str(entry_id)] = entry
 
-    def has_written_out(self, entry: Any) -> bool:
-        """Return whether an entry was written out where an input names it."""
-        return id(entry) in self._written_out
+        # The plural of the id field, such as `memory_ids`, ends the names of fields with ids.
+        suffix = f"{id_field}s"
+        self._entries_by_suffix[suffix] = entries_by_id
+
+    def has_shown(self, entry: Any) -> bool:
+        """Return whether this entry was shown in the place of its id."""
+        # Two entries with the same content are still two, so they are compared by identity.
+        return any(shown_entry is entry for shown_entry in self._shown_entries)
 
     def write(self, value: Any) -> str:
         """Return a value on one line.
@@ -195,13 +203,15 @@ class _InputWriter:
         return json.dumps(value, ensure_ascii=False, default=str)
 
     def _write_field(self, name: str, value: Any) -> str:
-        """Return the value of a field, in brackets if it is a list or an object.
+        """Return the value of a field on one line, in brackets if it is a list or an object.
 
-        An empty value is written as "". A field of ids whose entries are known, such as
-        `related_memory_ids`, is written as these entries.
+        A field with ids of entries, such as `related_memory_ids`, shows the entries in their place.
+        An empty value is written as "".
         """
         if value is None or value in ("", [], ()):
             return ""
+
+        # `add_named_entries` was told which entries belong to names that end with `memory_ids`.
         for suffix, entries_by_id in self._entries_by_suffix.items():
             if name.endswith(suffix):
                 return self._write_named_entries(value, entries_by_id)
@@ -214,41 +224,56 @@ class _InputWriter:
     def _write_named_entries(
         self, entry_ids: Iterable[str], entries_by_id: Mapping[str, Any]
     ) -> str:
-        """Return the entries with some ids, each in brackets; an id without entry stays an id."""
+        """Return the entries with these ids as "(m1 Ada pet dog) (m2 Ben city Oslo)".
+
+        An id without an entry is written as it is: "(m3)".
+        """
         texts: list[str] = []
         for entry_id in entry_ids:
             if entry_id not in entries_by_id:
                 texts.append(f"({entry_id})")
                 continue
             entry = entries_by_id[entry_id]
-            self._written_out.add(id(entry))
-            # A new writer knows no entries, so ids inside this entry are written as ids.
-            texts.append(f"({_InputWriter().write(entry)})")
+            texts.append(f"({_write_with_ids(entry)})")
+            # The caller asks `has_shown` later, so as not to list this entry a second time.
+            self._shown_entries.append(entry)
         return " ".join(texts)
+
+
+def _write_with_ids(value: Any) -> str:
+    """Return a value on one line in which ids of entries stay ids.
+
+    So an entry that is shown in the place of its id does not show further entries inside it.
+    """
+    # A new writer knows no entries that it could show.
+    return _InputWriter().write(value)
 
 
 def _write_inputs(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> dict[str, str]:
     """Return each input as one line of text, by its name.
 
-    An entry that another input refers to by its id is written out in that input, and nowhere else.
-    An input whose entries are all written out in others has no line.
+    If a fact refers to a memory by its id, the line of the facts shows the memory in the place of
+    the id, and the line of the memories leaves it out. An input of which all entries are left out
+    has no line.
     """
+    # For each input with entries that others refer to, such as "memories", the field of their ids.
     id_fields = _id_fields_of_named_lists(signature)
     entries_by_input = {name: _as_list(inputs.get(name)) for name in id_fields}
     writer = _InputWriter()
     for name, id_field in id_fields.items():
         writer.add_named_entries(id_field, entries_by_input[name])
 
-    # Inputs that refer to entries come first: the writer remembers which entries it wrote out.
+    # Inputs that refer to entries come first: the writer remembers which entries it has shown.
     texts: dict[str, str] = {}
     for name in signature.input_fields:
         if name in inputs and name not in entries_by_input:
             texts[name] = writer.write(inputs[name])
 
     for name, entries in entries_by_input.items():
-        other_entries = [entry for entry in entries if not writer.has_written_out(entry)]
-        if other_entries:
-            texts[name] = _InputWriter().write(other_entries)
+        remaining_entries = [entry for entry in entries if not writer.has_shown(entry)]
+        # These may have ids of entries too, which stay ids: entries are shown in other inputs only.
+        if remaining_entries:
+            texts[name] = _write_with_ids(remaining_entries)
     return texts
 
 
@@ -338,18 +363,21 @@ def _fields_of(entry: Any) -> dict[str, Any]:
 def _write_output(value: Any, annotation: TypeHint, output_names: Collection[str]) -> str:
     """Return the value of an output as a model should write it: a bare text, or JSON.
 
-    Fields of an object that have their default value are left out. A text is quoted as JSON where
-    it would otherwise not be read back as it is.
+    Fields of an object that have their default value are left out. A text is quoted as JSON if
+    `parse` would otherwise read something else than this text.
     """
     if not isinstance(value, str):
         json_value = _ANY_VALUE.dump_python(value, mode="json", exclude_defaults=True, fallback=str)
         return json.dumps(json_value, ensure_ascii=False)
 
-    # The text "12" as value of an output of any type would be read back as the number 12.
-    would_be_read_as_json = annotation is not str and _is_json(value)
-    if _is_plain_line(value, output_names) and not would_be_read_as_json:
-        return value
-    return json.dumps(value, ensure_ascii=False)
+    quoted_value = json.dumps(value, ensure_ascii=False)
+    if not _is_plain_line(value, output_names):
+        return quoted_value
+    # An output of the type `Any` is read as JSON if that is possible: the bare text "12" would
+    # become the number 12. An output of the type `str` stays a text.
+    if annotation is not str and _is_json(value):
+        return quoted_value
+    return value
 
 
 def _is_plain_line(text: str, output_names: Collection[str]) -> bool:
@@ -372,7 +400,8 @@ def _split_outputs(completion: str, names: list[str]) -> dict[str, str]:
     answer = completion.strip()
     any_name = "|".join(re.escape(name) for name in names)
     label = re.compile(rf"^({any_name}):[ \t]*", re.MULTILINE)
-    # The parts are a name and its text, the next name and its text, and so on.
+    # `split` returns first what stands before any name, which belongs to no output. Then come a
+    # name and its text, the next name and its text, and so on.
     text_before, *parts = label.split(answer)
     begins_with_label = bool(parts) and not text_before
     if len(names) == 1 and not begins_with_label:

@@ -24,7 +24,9 @@ MIN_WORDS_LENGTH = 16
 
 
 def reports_recall(memory: Memory, context: Context) -> bool:
-    """Return whether a context tells which turns were recalled, so that all others were not.
+    """Return whether a context names every turn that was recalled.
+
+    If it does, a turn that the context does not name was surely not recalled.
 
     Args:
         memory: The memory that was asked.
@@ -33,16 +35,19 @@ def reports_recall(memory: Memory, context: Context) -> bool:
     # A user's own system may answer without telling what it recalled.
     if not context.is_reported:
         return False
+    # Such a memory keeps with every fact the ids of the turns that it was written from.
+    if memory.names_sources:
+        return True
 
-    # It may also recall facts in its own words. Such a hit names no turn as its source, and may
-    # come from any.
-    return memory.names_sources or all(hit.sources for hit in context.hits)
+    # Other memories may recall facts without saying where they are from. A hit without sources may
+    # come from any turn.
+    return all(hit.sources for hit in context.hits)
 
 
 def evidence_steps(
     turn_ids: Iterable[str], memory: Memory | None, context: Context | None
 ) -> dict[str, EvidenceStep]:
-    """Return by turn id how far each turn got: "never stored", "recalled" or something between.
+    """Return for some turns how far they got: into the memory, or into what was recalled from it.
 
     Args:
         turn_ids: Ids of the turns, mostly of a question's gold evidence.
@@ -50,7 +55,8 @@ def evidence_steps(
         context: What was recalled for the question; None if it is not known.
 
     Returns:
-        The steps; turns of which nothing is known are left out.
+        By turn id, the step that the turn reached, such as "stored but not recalled". Turns of
+        which nothing is known are left out.
     """
     wanted_ids = list(turn_ids)
     if not wanted_ids or memory is None or context is None:
@@ -65,7 +71,7 @@ def evidence_steps(
         if turn_id in recalled:
             steps[turn_id] = "recalled"
         elif not is_reported:
-            # It may have been recalled or not.
+            # The context does not name all recalled turns, so this turn may be among them or not.
             continue
         elif stored is None:
             # The memory of a user's own system does not tell which turns are in it.
@@ -82,7 +88,7 @@ def turns_in_inputs(
 ) -> list[str]:
     """Return the ids of those turns that a model was shown in its prompts.
 
-    A turn is recognized by its id in brackets ("[D1:3]"), or by its words.
+    A turn was shown if the inputs contain its id in brackets, such as "[D1:3]", or its words.
 
     Args:
         inputs: The inputs of each call of the model.
@@ -107,8 +113,8 @@ def turns_in_inputs(
 def _wordings(turn_id: str, history: History) -> list[str]:
     """Return the texts by which a turn is recognized in a prompt, on one line in small letters.
 
-    They are the text as it was said, and the text with dates beside its relative dates: prompts
-    show the one or the other. Texts that are too short to tell the turn from others are left out.
+    Prompts show a turn as it was said, or with dates beside its relative dates. So both texts are
+    returned. Texts that are too short to tell the turn from others are left out.
     """
     if turn_id not in history.turns:
         return []
