@@ -172,8 +172,8 @@ class Operators:
     def abstract_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
         """Ask a model for a new theory of a concept, from the old theory and the new evidence.
 
-        A theory has two parts: `sigma` for general facts and `delta` for specific ones. Both come
-        from one call. This is the operator R_K2 (Eq. 8 and 10).
+        A theory is a summary in two parts: `sigma` for general facts and `delta` for specific ones.
+        Both come from one call. This is the operator R_K2 (Eq. 8 and 10).
         """
         # `own`: the theory from evidence of the concept itself, without the concepts below it.
         previous = node.own or _NO_THEORY
@@ -207,8 +207,8 @@ class Operators:
     def integrate_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
         """Ask a model for a theory of a parent concept, from the theories of the concepts below it.
 
-        A theory has two parts: `sigma` holds what is general and `delta` what is particular. This
-        is the operator R_K3 (Eq. 13).
+        A theory is a summary in two parts: `sigma` for what is general and `delta` for what is
+        particular. This is the operator R_K3 (Eq. 13).
         """
         # `microstates` is the paper's word for the theories that the new one is made from.
         named_theories = microstates(memory, node)
@@ -220,6 +220,7 @@ class Operators:
         for name, theory in named_theories:
             summary = SubSummary(name=name, common=theory.sigma, particular=theory.delta)
             sub_summaries.append(summary)
+            # The new theory rests on all evidence of the theories that it is made from.
             evidence_ids.extend(theory.evidence)
 
         answer = self._call_predictor(
@@ -231,8 +232,8 @@ class Operators:
         if answer is None:
             return None
 
-        # General are the law that covers all theories below and the traits behind it; particular
-        # is what restricts them.
+        # The law and the core traits are the general part of the new theory, the restrictions are
+        # the particular part.
         return _make_theory(
             memory,
             "flow",
@@ -503,6 +504,7 @@ def _raw_event_lines(
     """Return what some units of evidence say on an event edge, as lines of a prompt.
 
     Such a line reads `Raw event (8 May 2023, Monday) Sports to City Race: Ann ran it with Bob`.
+    What a unit says there is the label of its mention; it may be empty.
     """
     source = memory.nodes[relation.source]
     target = memory.nodes[relation.target]

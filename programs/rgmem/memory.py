@@ -295,10 +295,10 @@ class GraphMemory(Memory):
 
 
 def name_of_user(people: Sequence[str]) -> str:
-    """Return what prompts call the people whom one graph is about.
+    """Return the name by which prompts call the people whom one graph is about.
 
-    That is "user", or the name of the one person, or the names of several with a remark that they
-    share a profile.
+    It is "user" if nobody is known, the person's name if there is one person, and otherwise all
+    names with a remark that these people share a profile.
     """
     if not people:
         return USER

@@ -231,6 +231,7 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
 
         # The calls for several people run at the same time.
         calls: list[Callable[[], tuple[GraphPath, ...]]] = []
+        # `linked`: whether paths note which conclusions are about which edge.
         linked = self.settings.linked
         for person in people_concerned(unit, people or [USER]):
             calls.append(partial(extract_paths, unit, self.call_predictor, person, linked=linked))
@@ -259,6 +260,7 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         if not self.settings.use_l1:
             return PlacedUnit(unit)
 
+        # `linked`: whether paths note which conclusions are about which edge.
         linked = self.settings.linked
         paths = extract_paths(unit, self.call_predictor, user=user, linked=linked)
         return PlacedUnit(unit, paths)

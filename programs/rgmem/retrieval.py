@@ -318,11 +318,11 @@ def _step_of_theory(relation: Relation) -> int:
 
 
 def _is_readable(layer: Layer, kind: str, people: frozenset[str], entry: Entry) -> bool:
-    """Return whether a search for a layer of some people's graphs may find a node.
+    """Return whether a node has the wanted kind and person, and something to read in a layer.
 
     Args:
         layer: What is to be read at the node, such as "history".
-        kind: The kind of node that is searched for: "concept" or "event".
+        kind: "concept" or "event".
         people: The people whose graphs are searched.
         entry: The node, as an entry that `name_entries` made.
     """
@@ -382,10 +382,9 @@ def searched_parts(memory: GraphMemory, use_l0: bool = True) -> list[SearchedPar
 
 
 def entries_of(part: SearchedPart) -> tuple[Entry, ...]:
-    """Return the entries of a searched part of a memory.
+    """Return the entries of a unit of evidence: one for each conclusion, and one for its fact.
 
-    A unit of evidence has an entry for each conclusion, and one for its fact. A theory is an entry
-    already.
+    The other searched parts of a memory are theories, which are entries already.
     """
     if not isinstance(part, Evidence):
         return (part,)
@@ -709,10 +708,10 @@ def _edit_unit(unit: Evidence, edits: EntryEdits) -> Evidence:
 
 
 def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits) -> Theory | None:
-    """Return the theory of a node or an edge as the user edited it; None if it is hidden.
+    """Return the theory of a node or an edge as the user edited it; None if the user hid it.
 
-    A theory has two parts: `sigma`, the main part, and `delta`. If the user reworded it, all new
-    words are in the first part. Without edits, return the same object.
+    A theory has two parts, `sigma` and `delta`. If the user reworded it, all new words are in
+    `sigma`. Without edits, return the same object.
     """
     theory = owner.theory
     if theory is None:
@@ -723,8 +722,8 @@ def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits)
     if visible_entry is None:
         return None
 
-    # The user may have hidden the second part alone, where it is shown as an entry of its own. Then
-    # a new wording of the whole theory is not used: it may repeat the hidden part.
+    # Where the context shows `delta` as an entry of its own, the user may have hidden it alone.
+    # Then a new wording of the whole theory is not used: it may repeat the hidden part.
     traits = trait_hit(memory, owner)
     if traits is not None and edits.visible_entry(hit_as_entry(traits)) is None:
         return theory.replace(delta="")
