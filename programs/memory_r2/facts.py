@@ -161,7 +161,8 @@ class FactDraft:
     def _update(self, edit: Edit) -> Outcome:
         """Give a fact a new wording and further turns, and keep its earlier wordings.
 
-        An edit without content, or of a fact that the manager was not shown, is refused.
+        If the user changed the fact, a new fact with the new wording takes its place. An edit
+        without content, or of a fact that the manager was not shown, is refused.
         """
         position = self._target_position(edit)
         content = one_line(edit.content)
@@ -170,9 +171,9 @@ class FactDraft:
 
         fact = self.facts[position]
         sources = _distinct((*fact.sources, *edit.sources))
-        # What a user amended is stored under the id of the fact and would hide the new wording. So
-        # that wording becomes a new fact, with a new id.
-        if not is_as_written(fact, StoredFact.entry):
+        # The user's words are stored under the id of the fact, and are shown instead of whatever
+        # the fact says. Under a new id the manager's words are shown.
+        if _is_changed_by_user(fact):
             self._remove_fact(position)
             self._append_fact(Wording(fact.speaker, content), sources, fact.time)
             return "updated"
@@ -192,25 +193,26 @@ class FactDraft:
         return "deleted"
 
     def _target_position(self, edit: Edit) -> int | None:
-        """Return the position of the fact that an edit names.
+        """Return the position of the fact that an edit is to update or delete.
 
-        None is returned if there is no such fact, or if the manager was not shown it.
+        None is returned if no fact has the id in the edit, or if the manager was not shown it.
         """
         if edit.memory_id is None or edit.memory_id not in self._shown_ids:
             return None
         return _position_of(self.facts, edit.memory_id)
 
     def _position_of_duplicate(self, wording: Wording) -> int | None:
-        """Return the position of the oldest fact with this wording that no user amended.
+        """Return the position of the oldest fact that says the same of the same speaker, or None.
 
-        None is returned if there is no such fact.
+        Facts that the user changed or deleted do not count, since the memory shows the user's words
+        in their place.
         """
-        # The index also knows wordings that a fact had before an update.
         candidate_ids = self.ids_by_wording.get(wording, ())
         for position in positions_of(self.facts, candidate_ids):
             fact = self.facts[position]
-            has_wording_now = fact.content == wording.content
-            if has_wording_now and is_as_written(fact, StoredFact.entry):
+            # The index also holds the wordings that a fact had before an update.
+            has_wording_now = fact.wording == wording
+            if has_wording_now and not _is_changed_by_user(fact):
                 return position
         return None
 
@@ -253,6 +255,11 @@ class FactDraft:
         known_ids = self.ids_by_wording.get(wording, ())
         fact_ids = _distinct((*known_ids, fact.id))
         self.ids_by_wording = self.ids_by_wording.insert(wording, fact_ids)
+
+
+def _is_changed_by_user(fact: StoredFact) -> bool:
+    """Return whether the user reworded or deleted a fact of the memory that is written now."""
+    return not is_as_written(fact, StoredFact.entry)
 
 
 def index_by_wording(facts: Iterable[StoredFact]) -> FactIdsByWording:

@@ -256,15 +256,15 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
         """Return the facts of each part; all parts are read at the same time."""
         return gather([partial(self._extract_part, part) for part in parts])
 
-    def _extract_part(self, part: SessionPart) -> FactsOfPart:
-        """Ask a model for the facts in one part of a session; None if its answer is unreadable.
+    def _extract_part(self, part: SessionPart) -> list[Fact] | None:
+        """Return the facts in one part of a session; None if the model's answer is unreadable.
 
-        The single agent of the ablation reads the turns themselves: they stand in for facts.
+        With the setting `single_agent` no model is asked, and each turn counts as a fact.
         """
         if self.settings.single_agent:
             return part.turns_as_facts()
 
-        # `earlier`: whether prompts also show the parts of the session before this one.
+        # The setting `earlier`: whether prompts also show the parts of the session before this.
         if self.settings.earlier:
             answer = self.try_call(
                 self.extract_facts, earlier=part.earlier_dialogue, dialogue=part.dialogue
@@ -358,17 +358,22 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
 
         edits = [_edit_of(operation, facts) for operation in answer.operations]
         new_memory = memory.apply(edits, shown_ids, part.item.time)
-        self._record_refused_edits(memory, new_memory)
+        self._record_refused_operations(memory, new_memory)
         return new_memory
 
-    def _record_refused_edits(self, before: FactMemory, after: FactMemory) -> None:
-        """Record how many operations of the latest answer were refused.
+    def _record_refused_operations(self, before: FactMemory, after: FactMemory) -> None:
+        """Record how many of the operations in a model's answer were refused.
 
-        Memories count the operations of all answers so far, so the number is the difference.
+        Args:
+            before: The memory that the model was asked about.
+            after: The memory after the operations of the answer.
         """
-        manager = self.edit if self.settings.single_agent else self.manage
+        # The predictor that was asked for the operations.
+        asked_predictor = self.edit if self.settings.single_agent else self.manage
+
+        # A memory counts the refused operations of all answers since its beginning.
         refused_count = after.counts.get("refused", 0) - before.counts.get("refused", 0)
-        record_rejected(manager, refused_count)
+        record_rejected(asked_predictor, refused_count)
 
     def _ask_manager(
         self,

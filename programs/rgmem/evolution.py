@@ -79,7 +79,7 @@ def _abstract_concepts(memory: GraphMemory, operators: Operators, theta_sum: int
         # Without a usable answer the concept stays due, so that the next step tries again.
         if theory is not None:
             memory = with_concept_theory(memory, concept.id, theory)
-            memory = _mark_dirty_above(memory, concept.id)
+            memory = _mark_dependents_dirty(memory, concept.id)
     return memory
 
 
@@ -132,13 +132,14 @@ class Operators:
         self._call_predictor = call_predictor
 
     def infer_relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
-        """Ask for a new theory of an event edge, from its theory so far and its new mentions.
+        """Ask a model for a new theory of an event edge, from the old theory and its new mentions.
 
-        This is the operator R_K1 (Eq. 6).
+        A mention is what one unit of evidence says on the edge. This is the operator R_K1 (Eq. 6).
         """
         source = memory.nodes[relation.source]
         target = memory.nodes[relation.target]
         previous = relation.theory or _NO_THEORY
+        # `fresh`: the mentions that the old theory does not reflect.
         fresh_ids = [mention.evidence for mention in relation.fresh]
 
         # All conclusions are shown, also those of low relevance: only for the theory of a concept
@@ -161,13 +162,18 @@ class Operators:
 
         evidence_ids = union_of_evidence(memory, previous.evidence, fresh_ids)
         return _make_theory(
-            memory, "infer", [answer.fact_summary], [answer.inferred_traits], evidence_ids
+            memory,
+            "infer",
+            sigma_texts=[answer.fact_summary],
+            delta_texts=[answer.inferred_traits],
+            evidence_ids=evidence_ids,
         )
 
     def abstract_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Ask for a new theory of a concept, from its theory so far and its new evidence.
+        """Ask a model for a new theory of a concept, from the old theory and the new evidence.
 
-        This is the operator R_K2 (Eq. 8). General and specific facts come from one call (Eq. 10).
+        A theory is a summary in two parts: `sigma` for general facts and `delta` for specific ones.
+        Both come from one call. This is the operator R_K2 (Eq. 8 and 10).
         """
         # `own`: the theory from evidence of the concept itself, without the concepts below it.
         previous = node.own or _NO_THEORY
@@ -182,24 +188,29 @@ class Operators:
         if answer is None:
             return None
 
-        # The theory also rests on what the new theories of edges below the concept rest on.
+        # The new theory rests on the evidence of the old theory, and on the new units (`fresh`).
         evidence_ids = [*previous.evidence, *node.fresh]
+        # The model was also shown the new theories of edges below the concept
+        # (`fresh_relations`), so their evidence belongs to the new theory too.
         for relation_id in node.fresh_relations:
-            relation_theory = memory.relations[relation_id].theory or _NO_THEORY
-            evidence_ids.extend(relation_theory.evidence)
+            relation_theory = memory.relations[relation_id].theory
+            if relation_theory is not None:
+                evidence_ids.extend(relation_theory.evidence)
         return _make_theory(
             memory,
             "abstract",
-            [answer.general_facts],
-            [answer.specific_facts],
-            union_of_evidence(memory, evidence_ids),
+            sigma_texts=[answer.general_facts],
+            delta_texts=[answer.specific_facts],
+            evidence_ids=union_of_evidence(memory, evidence_ids),
         )
 
     def integrate_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Ask for a theory of a parent concept, from the theories of the concepts below it.
+        """Ask a model for a theory of a parent concept, from the theories of the concepts below it.
 
-        This is the operator R_K3 (Eq. 13).
+        A theory is a summary in two parts: `sigma` for what is general and `delta` for what is
+        particular. This is the operator R_K3 (Eq. 13).
         """
+        # `microstates` is the paper's word for the theories that the new one is made from.
         named_theories = microstates(memory, node)
         if not named_theories:
             return None
@@ -209,6 +220,7 @@ class Operators:
         for name, theory in named_theories:
             summary = SubSummary(name=name, common=theory.sigma, particular=theory.delta)
             sub_summaries.append(summary)
+            # The new theory rests on all evidence of the theories that it is made from.
             evidence_ids.extend(theory.evidence)
 
         answer = self._call_predictor(
@@ -220,19 +232,22 @@ class Operators:
         if answer is None:
             return None
 
+        # The law and the core traits are the general part of the new theory, the restrictions are
+        # the particular part.
         return _make_theory(
             memory,
             "flow",
-            [answer.macro_law, answer.core_traits],
-            [answer.restrictions],
-            union_of_evidence(memory, evidence_ids),
+            sigma_texts=[answer.macro_law, answer.core_traits],
+            delta_texts=[answer.restrictions],
+            evidence_ids=union_of_evidence(memory, evidence_ids),
         )
 
     def rewrite_summary(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Ask for a new summary of a concept, from its summary so far and its new evidence.
+        """Ask a model for a new summary of a concept, from the old summary and the new evidence.
 
         This replaces the operators in the paper's ablation without them ("w/o RG").
         """
+        # `own` and `fresh`: the summary so far, and the units of evidence that are not in it.
         previous = node.own or _NO_THEORY
         conclusions = _conclusions_below(memory, node, node.fresh)
         new_evidence = _conclusion_lines(memory, conclusions)
@@ -249,7 +264,13 @@ class Operators:
             return None
 
         evidence_ids = union_of_evidence(memory, previous.evidence, node.fresh)
-        return _make_theory(memory, "rewrite", [answer.concept_summary], [], evidence_ids)
+        return _make_theory(
+            memory,
+            "rewrite",
+            sigma_texts=[answer.concept_summary],
+            delta_texts=[],
+            evidence_ids=evidence_ids,
+        )
 
 
 def _make_theory(
@@ -306,14 +327,15 @@ def _statements(texts: Sequence[str | None]) -> list[str]:
 
 
 def project(memory: GraphMemory, node: Node) -> list[str]:
-    """Select from what is new to a concept the lines of a prompt that renews its theory.
+    """Return lines that show a model what is new to a concept, to renew the concept's theory.
 
-    First come new theories of the event edges below the concept, then new units of evidence that
-    none of these theories rests on. If a unit has conclusions of high relevance, its other
-    conclusions are left out (projection P, Eq. 7 and 9).
+    First come the new theories of event edges below the concept. Then come the conclusions, and
+    last the events, of new units of evidence that none of these theories rests on. This is the
+    paper's projection P (Eq. 7 and 9).
     """
     theory_lines: list[str] = []
     covered_ids: set[str] = set()
+    # `fresh_relations`: edges with theories that are new to the concept.
     for relation_id in node.fresh_relations:
         relation = memory.relations[relation_id]
         if relation.theory is None:
@@ -323,10 +345,11 @@ def project(memory: GraphMemory, node: Node) -> list[str]:
         theory_lines.append(f"Inference about {target.name}. {inference}")
         covered_ids.update(relation.theory.evidence)
 
+    # `fresh`: the units of evidence that are new to the concept.
     uncovered_ids = [evidence_id for evidence_id in node.fresh if evidence_id not in covered_ids]
     salient: dict[str, tuple[Conclusion, ...]] = {}
     for evidence_id, conclusions in _conclusions_below(memory, node, uncovered_ids).items():
-        # `seeds`: the conclusions of high relevance, or all if there are none.
+        # The conclusions of high relevance; all conclusions of the unit if it has none of these.
         salient[evidence_id] = seeds(conclusions)
     return [
         *theory_lines,
@@ -338,8 +361,8 @@ def project(memory: GraphMemory, node: Node) -> list[str]:
 def microstates(memory: GraphMemory, node: Node) -> list[tuple[str, Theory]]:
     """Return the theories from which the theory of a parent concept is made, with their names.
 
-    These are the theories of the concepts right below it, and last the theory from evidence of the
-    parent itself, `own`, if there is any (Eq. 13).
+    These are the theories of the concepts right below it, and last the theory from the parent's
+    own evidence, if it has such a theory (the paper's microstates, Eq. 13).
     """
     named_theories: list[tuple[str, Theory]] = []
     for child_id in memory.children(node.id):
@@ -385,8 +408,8 @@ def linked_conclusions(
 ) -> dict[str, tuple[Conclusion, ...]]:
     """Return the conclusions that mentions on event edges point to.
 
-    A mention is what one unit of evidence says on an edge. It points to some conclusions of the
-    unit; if its `conclusions` are None, to all that concern the person.
+    A mention is what one unit of evidence says on an edge. Its `conclusions` are the positions of
+    the unit's conclusions about the edge, or None for all conclusions that concern the person.
 
     Args:
         memory: The memory with the units.
@@ -414,25 +437,28 @@ def linked_conclusions(
 def _conclusions_below(
     memory: GraphMemory, node: Node, evidence_ids: Sequence[str]
 ) -> dict[str, tuple[Conclusion, ...]]:
-    """Return the conclusions of some units of evidence that concern a concept, by unit.
+    """Return the conclusions in some units of evidence that are about a concept, by unit id.
 
-    Those are the conclusions that the units' mentions on event edges below the concept point to. A
-    unit without such a mention gives all its conclusions about the person.
+    A unit may be mentioned on event edges below the concept. Then its conclusions about these
+    edges are returned; otherwise all its conclusions that concern the person.
     """
-    mentions_by_unit: dict[str, list[Mention]] = {evidence_id: [] for evidence_id in evidence_ids}
+    mentions: list[Mention] = []
     for relation in _relations_below(memory, node):
         for mention in relation.mentions:
-            if mention.evidence in mentions_by_unit:
-                mentions_by_unit[mention.evidence].append(mention)
+            if mention.evidence in evidence_ids:
+                mentions.append(mention)
+    conclusions_about_edges = linked_conclusions(memory, mentions, node.person)
 
-    mentions: list[Mention] = []
-    for evidence_id, unit_mentions in mentions_by_unit.items():
-        if unit_mentions:
-            mentions.extend(unit_mentions)
+    conclusions_by_unit: dict[str, tuple[Conclusion, ...]] = {}
+    for evidence_id in evidence_ids:
+        if evidence_id in conclusions_about_edges:
+            conclusions_by_unit[evidence_id] = conclusions_about_edges[evidence_id]
         else:
-            # Without `conclusions`, a mention points to all that concern the person.
-            mentions.append(Mention(evidence=evidence_id, label=""))
-    return linked_conclusions(memory, mentions, node.person)
+            unit = memory.evidence[evidence_id]
+            positions = unit.conclusions_about(node.person)
+            conclusions = [unit.conclusions[position] for position in positions]
+            conclusions_by_unit[evidence_id] = tuple(conclusions)
+    return conclusions_by_unit
 
 
 def _relations_below(memory: GraphMemory, node: Node) -> list[Relation]:
@@ -457,7 +483,15 @@ def _conclusion_lines(
 def _raw_event_lines_below(
     memory: GraphMemory, node: Node, evidence_ids: Sequence[str]
 ) -> list[str]:
-    """Return what some units say on all event edges below a concept, as lines of a prompt."""
+    """Return what some units of evidence say on the event edges below a concept.
+
+    Each line is for a prompt: `Raw event (8 May 2023, Monday) Sports to City Race: Ann ran it`.
+
+    Args:
+        memory: The memory with the units.
+        node: The concept.
+        evidence_ids: Ids of the units.
+    """
     lines: list[str] = []
     for relation in _relations_below(memory, node):
         lines.extend(_raw_event_lines(memory, relation, evidence_ids))
@@ -470,6 +504,7 @@ def _raw_event_lines(
     """Return what some units of evidence say on an event edge, as lines of a prompt.
 
     Such a line reads `Raw event (8 May 2023, Monday) Sports to City Race: Ann ran it with Bob`.
+    What a unit says there is the label of its mention; it may be empty.
     """
     source = memory.nodes[relation.source]
     target = memory.nodes[relation.target]
@@ -515,13 +550,17 @@ def with_concept_theory(memory: GraphMemory, concept_id: str, theory: Theory) ->
     return memory.replace(nodes={**memory.nodes, concept_id: concept})
 
 
-def _mark_dirty_above(memory: GraphMemory, concept_id: str) -> GraphMemory:
-    """Mark the concepts dirty whose theories depend on a new theory of a concept.
+def _mark_dependents_dirty(memory: GraphMemory, concept_id: str) -> GraphMemory:
+    """Mark concepts that need a new summary, after a concept got a new one of its own evidence.
 
-    Those are its parents. If its children have theories, the concept itself has one that is made
-    from theirs and from the new one, and so it becomes dirty too (algorithm 1, line 24).
+    To be dirty means that the summary of what lies below a concept is out of date (algorithm 1,
+    line 24).
     """
+    # The summaries of the parents are made from that of the concept.
     dirty_ids = list(memory.parents(concept_id))
+
+    # A concept above others has a second summary, which joins that of its own evidence with those
+    # of its children. It is out of date as well.
     children = [memory.nodes[child_id] for child_id in memory.children(concept_id)]
     if any(child.theory for child in children):
         dirty_ids.append(concept_id)
@@ -531,8 +570,8 @@ def _mark_dirty_above(memory: GraphMemory, concept_id: str) -> GraphMemory:
 def with_parent_theory(memory: GraphMemory, parent_id: str, theory: Theory) -> GraphMemory:
     """Return the memory with a new theory of a parent concept, made by the operator R_K3.
 
-    The concept is clean now, but its own parents become dirty: their theories are made from this
-    one (algorithm 1, lines 27 and 28).
+    The concept is clean now, but its parents become dirty: their theories are made from the new
+    theory and are out of date (algorithm 1, lines 27 and 28).
     """
     # `flow`: the theory from the concepts below.
     parent = memory.nodes[parent_id].replace(flow=theory, dirty=False)
@@ -573,7 +612,7 @@ def dirty_levels(memory: GraphMemory) -> list[list[str]]:
 
 
 def union_of_evidence(memory: GraphMemory, *id_groups: Iterable[str]) -> tuple[str, ...]:
-    """Return the ids of units from several groups, each once, oldest first."""
+    """Return the ids of units of evidence from several groups, each once, oldest first."""
     ids: set[str] = set()
     for group in id_groups:
         ids.update(group)

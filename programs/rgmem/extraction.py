@@ -174,8 +174,8 @@ def extract_paths(
         call_predictor: Calls one of the writer's predictors by its name.
         person: Whose graph it is.
         user: What the prompts call the person, if that is not the name.
-        linked: Whether an edge takes only the conclusions that its label names. If not, or if no
-            label names any, an edge takes all that are about the person.
+        linked: Whether only those conclusions count as being about an edge that the model names
+            with its label. If not, or if it names none at all, all that concern the person count.
 
     Returns:
         The paths that have events; none where the model gave none.
@@ -205,7 +205,7 @@ def _to_graph_path(entity_path: EntityPath, person: str) -> GraphPath:
 
 
 class _EdgeLabel(NamedTuple):
-    """What a model says of an edge: a label, and positions of the conclusions it is about."""
+    """What a model says of an edge: a label, and positions of the conclusions about the edge."""
 
     text: str
     conclusions: tuple[int, ...]
@@ -224,7 +224,14 @@ def _label_paths(
 ) -> tuple[GraphPath, ...]:
     """Ask a model for the labels of all edges that lead to events, and add them to the paths.
 
-    All paths belong to one person's graph. The other arguments are those of `extract_paths`.
+    With a label, the model names the conclusions of the unit that are about the edge.
+
+    Args:
+        paths: Paths in one person's graph.
+        unit: The unit of evidence that the paths were extracted from.
+        call_predictor: Calls one of the writer's predictors by its name.
+        user: What the prompt calls the person.
+        linked: Whether the paths note which conclusions are about which edge.
     """
     person = paths[0].person
     segments_by_path = _path_segments(paths, user)
@@ -242,25 +249,26 @@ def _label_paths(
     if answer is not None:
         labels = _read_labels(answer.edge_labels or [], unit, person)
 
-    # Where no label names a conclusion, each edge takes all of them, as if `linked` were off.
-    has_links = any(label.conclusions for label in labels.values())
-    uses_links = linked and has_links
+    # A model that names no conclusions with any label has left out this part of its answer. Then
+    # nothing is noted, and all conclusions count for each edge.
+    names_conclusions = any(label.conclusions for label in labels.values())
+    notes_conclusions = linked and names_conclusions
     labelled_paths: list[GraphPath] = []
     for path, segments in zip(paths, segments_by_path, strict=True):
         edge_labels = [labels.get(segment.segment_id, _NO_LABEL) for segment in segments]
-        labelled_paths.append(_with_labels(path, edge_labels, uses_links))
+        labelled_paths.append(_with_labels(path, edge_labels, notes_conclusions))
     return tuple(labelled_paths)
 
 
 def _read_labels(
     segment_labels: Sequence[SegmentLabel], unit: Evidence, person: str
 ) -> dict[str, _EdgeLabel]:
-    """Return a model's labels of edges by the ids that the prompt gave to the edges.
+    """Return the labels in a model's answer, by the ids that the prompt gave to the edges.
 
     Args:
-        segment_labels: The labels in the model's answer.
+        segment_labels: The labels, as the model wrote them.
         unit: The unit of evidence that the model was shown.
-        person: The person whose conclusions it was shown.
+        person: The model was shown the conclusions of the unit that concern this person.
     """
     labels: dict[str, _EdgeLabel] = {}
     for segment_label in segment_labels:
@@ -270,21 +278,27 @@ def _read_labels(
     return labels
 
 
-def _with_labels(path: GraphPath, edge_labels: Sequence[_EdgeLabel], uses_links: bool) -> GraphPath:
-    """Return a path with the labels of its edges.
+def _with_labels(
+    path: GraphPath, edge_labels: Sequence[_EdgeLabel], notes_conclusions: bool
+) -> GraphPath:
+    """Return a path with the labels of its edges, and with the conclusions that are about them.
 
     Args:
         path: The path.
-        edge_labels: A label for each event of the path, in the same order.
-        uses_links: Whether an edge takes only the conclusions that its label names. Otherwise it
-            takes all that are about the person, which is written as None.
+        edge_labels: What a model says of the edge to each event, in the order of the events.
+        notes_conclusions: Whether only the conclusions that the model names are about an edge. If
+            not, all that concern the person are.
     """
-    linked: list[tuple[int, ...] | None] = []
+    texts: list[str] = []
+    conclusions_per_edge: list[tuple[int, ...] | None] = []
     for edge_label in edge_labels:
-        linked.append(edge_label.conclusions if uses_links else None)
-
-    texts = tuple(edge_label.text for edge_label in edge_labels)
-    return replace(path, labels=texts, linked=tuple(linked))
+        texts.append(edge_label.text)
+        if notes_conclusions:
+            conclusions_per_edge.append(edge_label.conclusions)
+        else:
+            # None stands for all conclusions that concern the person.
+            conclusions_per_edge.append(None)
+    return replace(path, labels=tuple(texts), linked=tuple(conclusions_per_edge))
 
 
 def _path_segments(paths: Sequence[GraphPath], user: str) -> list[list[PathSegment]]:
@@ -312,15 +326,15 @@ def _path_segments(paths: Sequence[GraphPath], user: str) -> list[list[PathSegme
 
 
 def _named_conclusions(names: Sequence[str], unit: Evidence, person: str) -> tuple[int, ...]:
-    """Return which of a unit's conclusions about a person a model names, as positions.
+    """Return the positions of the conclusions in a unit that a model names.
 
-    The prompt shows a conclusion as `[c1, D1:3] ...`: its own id, then the ids of its turns. Models
-    name it by either.
+    The prompt shows a conclusion as `[c1, D1:3] ...`, with a number and the ids of its turns. Some
+    models name the conclusion by the number, others by a turn.
 
     Args:
-        names: The ids in the model's answer.
+        names: What the model names: "c1" or "D1:3".
         unit: The unit of evidence that the model was shown.
-        person: The person whose conclusions it was shown.
+        person: The model was shown the conclusions that concern this person; others do not count.
     """
     ids = {name.strip(_AROUND_IDS) for name in names}
     positions: list[int] = []
@@ -376,14 +390,23 @@ def _fact_lines(unit: Evidence) -> list[str]:
     return [one_line(f"{time_prefix(unit.time)}{unit.fact}")]
 
 
-def format_conclusion(conclusion: Conclusion, time: datetime | None, *ids: str) -> str:
-    """Return a conclusion as a line of a prompt: `[D1:3] (8 May 2023, Monday) Ann likes jazz`.
+def format_conclusion(
+    conclusion: Conclusion, time: datetime | None, conclusion_id: str | None = None
+) -> str:
+    """Return a conclusion as a line of a prompt: `[c1, D1:3] (8 May 2023, Monday) Ann likes jazz`.
 
-    In the brackets stand further `ids`, if there are any, and the ids of the conclusion's turns.
-    An optimizer reads from these which call of a model saw the evidence.
+    The ids of the turns that it rests on, here D1:3, let optimizers find the prompts in which a
+    model was shown these turns.
+
+    Args:
+        conclusion: The conclusion.
+        time: When it was said.
+        conclusion_id: An id by which the model may refer to it, here c1; left out if None.
     """
-    shown_ids = ", ".join((*ids, *conclusion.sources))
-    return one_line(f"[{shown_ids}] {time_prefix(time)}{conclusion.text}")
+    ids = list(conclusion.sources)
+    if conclusion_id is not None:
+        ids.insert(0, conclusion_id)
+    return one_line(f"[{', '.join(ids)}] {time_prefix(time)}{conclusion.text}")
 
 
 def time_prefix(time: datetime | None) -> str:

@@ -180,9 +180,10 @@ class _GraphDraft:
             self._relation_ids[relation.source, relation.target] = relation.id
 
     def add_path(self, unit: Evidence, path: GraphPath) -> None:
-        """Add the nodes and edges of a path, with a unit of evidence for each of them.
+        """Add to the graph the nodes and edges of a path that was found in a unit of evidence.
 
-        A path with an unknown base concept, or without events, says too little: it is left out.
+        The unit becomes evidence of the lowest concept and of the events, and a mention on the
+        edges to the events. A path with an unknown base concept, or without events, is left out.
         """
         self._ensure_graph_of(path.person)
         base_id = self._base_ids.get(_BaseKey(path.person, stems_of(path.base)))
@@ -355,8 +356,17 @@ class _GraphDraft:
         return None
 
     def _nodes_with_vectors(self, person: str, is_concept: bool) -> list[Node]:
-        """Return a person's concepts, or else events, the names of which have an embedding."""
-        tiers: tuple[Tier, ...] = ("abstract",) if is_concept else ("general", "instance")
+        """Return the nodes of a person's graph with names that have an embedding.
+
+        Args:
+            person: Whose graph it is.
+            is_concept: Whether concepts are returned; if not, events are.
+        """
+        tiers: tuple[Tier, ...] = ("abstract",)
+        if not is_concept:
+            # An event is a kind of events, such as races, or an instance, such as one race.
+            tiers = ("general", "instance")
+
         nodes: list[Node] = []
         for node in self.nodes.values():
             if node.person == person and node.tier in tiers and node.name in self._vectors:

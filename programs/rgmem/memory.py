@@ -244,11 +244,16 @@ class GraphMemory(Memory):
         return {node.person: node.id for node in self.nodes.values() if node.tier == "user"}
 
     def user_of(self, person: str) -> str:
-        """Return what prompts call the person, or the people, whom a graph is about.
+        """Return the name by which prompts call the person whom a graph is about.
 
-        One graph that several people share is the graph of the nameless person "user".
+        A graph that several people share is stored as the graph of the person "user". Prompts name
+        all the people instead: "Ann and Bob (they share one profile ...)".
+
+        Args:
+            person: Whom the graph is stored for, as in `Node.person`.
         """
-        if person == USER and self.shared_by:
+        is_shared_graph = person == USER and bool(self.shared_by)
+        if is_shared_graph:
             return name_of_user(self.shared_by)
         return person
 
@@ -261,10 +266,10 @@ class GraphMemory(Memory):
         return tuple(edge.parent for edge in self.classes if edge.child == node_id)
 
     def relations_below(self) -> dict[str, tuple[str, ...]]:
-        """Return the ids of the event edges below concepts, by the id of the concept.
+        """Return for each concept the ids of all event edges below it, by the id of the concept.
 
-        These are the edges from the concept to events, and those from such events to further
-        events. Concepts without event edges are left out (N(v) of Eq. 7).
+        Event edges lead from a concept to an event, or from an event to a further event. Concepts
+        without any are left out (the edges of N(v) in Eq. 7).
         """
         outgoing: dict[str, list[Relation]] = {}
         for relation in self.relations.values():
@@ -272,6 +277,7 @@ class GraphMemory(Memory):
 
         below: dict[str, tuple[str, ...]] = {}
         for node in self.nodes.values():
+            # Concepts are the nodes of the tier "abstract".
             if node.tier == "abstract" and node.id in outgoing:
                 below[node.id] = _reachable_relations(node.id, outgoing)
         return below
@@ -289,10 +295,10 @@ class GraphMemory(Memory):
 
 
 def name_of_user(people: Sequence[str]) -> str:
-    """Return what prompts call the people whom one graph is about.
+    """Return the name by which prompts call the people whom one graph is about.
 
-    That is "user", or the name of the one person, or the names of several with a remark that they
-    share a profile.
+    It is "user" if nobody is known, the person's name if there is one person, and otherwise all
+    names with a remark that these people share a profile.
     """
     if not people:
         return USER

@@ -171,30 +171,42 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         """
         # Without failed turns this part is empty, and counts as nothing.
         failed_part = item.select_turns(_failed_turns(extraction))
-        return Update(self._add_units(memory, item, extraction), failed_items=(failed_part,))
+        new_memory = self._write_session(memory, item, extraction)
+        return Update(new_memory, failed_items=(failed_part,))
 
-    def _add_units(
+    def _write_session(
         self, memory: GraphMemory, item: Item, results: Sequence[PlacedUnit | ExtractionFailed]
     ) -> GraphMemory:
-        """Return the memory after a session, with the units of evidence that could be read.
+        """Return the memory with the evidence of a session, and with the theories renewed by it.
 
-        Without a graph (`use_l1` off), the memory holds evidence alone.
+        A model writes the theories. Without a graph there are none, and no model is called.
         """
         memory = memory.replace(step=memory.step + 1)
+        # With one graph for all people, prompts name everybody who has spoken so far.
         if self.settings.merged_graph:
             people = dict.fromkeys((*memory.shared_by, *people_of(item)))
             memory = memory.replace(shared_by=tuple(people))
 
         units = _number_units(memory, results)
+        # `use_l1`: whether there is a graph, the layer L1 of the paper.
         if not self.settings.use_l1:
             new_evidence = {unit.id: unit for unit, _ in units}
             return memory.replace(evidence={**memory.evidence, **new_evidence})
 
         vectors = self._embed_names(memory, units)
         memory = add_units(memory, units, vectors, self.settings.merge_cosine)
+        return self._renew_theories(memory)
+
+    def _renew_theories(self, memory: GraphMemory) -> GraphMemory:
+        """Return the memory with new theories wherever the graph has enough new evidence.
+
+        In the paper's ablation without operators (`use_rg` off), each concept with new evidence
+        gets a new summary instead.
+        """
         operators = Operators(self.call_predictor)
         if not self.settings.use_rg:
             return evolve_without_rg(memory, operators)
+        # `theta_inf` and `theta_sum`: how much new evidence is enough, for edges and for concepts.
         return evolve(memory, operators, self.settings.theta_inf, self.settings.theta_sum)
 
     def _extract_unit(
@@ -202,8 +214,8 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
     ) -> PlacedUnit | ExtractionFailed | None:
         """Return the unit of evidence in a segment, with its paths in the graphs it concerns.
 
-        Everybody who speaks in the session has a graph. If the segment could not be read, or holds
-        nothing worth keeping, return what `synthesize` says.
+        Everybody who speaks in the session has a graph. An `ExtractionFailed` is returned if the
+        model's answer cannot be read, and None if the segment holds nothing worth keeping.
         """
         people = people_of(item)
         if self.settings.merged_graph:
@@ -213,12 +225,13 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         unit = synthesize(segment, item.time, self.call_predictor, users, people)
         if not isinstance(unit, Evidence):
             return unit
-        # Without a graph there are no paths.
+        # `use_l1`: whether there is a graph. Without it there are no paths.
         if not self.settings.use_l1:
             return PlacedUnit(unit)
 
         # The calls for several people run at the same time.
         calls: list[Callable[[], tuple[GraphPath, ...]]] = []
+        # `linked`: whether paths note which conclusions are about which edge.
         linked = self.settings.linked
         for person in people_concerned(unit, people or [USER]):
             calls.append(partial(extract_paths, unit, self.call_predictor, person, linked=linked))
@@ -232,20 +245,22 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
     ) -> PlacedUnit | ExtractionFailed | None:
         """Return the unit of evidence in a segment, with its paths in the one graph of all people.
 
-        If the segment could not be read, or holds nothing worth keeping, return what `synthesize`
-        says.
+        An `ExtractionFailed` is returned if the model's answer cannot be read, and None if the
+        segment holds nothing worth keeping.
 
         Args:
             item: The session.
             segment: Some of its turns.
-            user: What prompts call the people who share the graph.
+            user: The name that prompts have for all the people: "Ann and Bob (they share ...)".
         """
         unit = synthesize(segment, item.time, self.call_predictor, user)
         if not isinstance(unit, Evidence):
             return unit
+        # `use_l1`: whether there is a graph. Without it there are no paths.
         if not self.settings.use_l1:
             return PlacedUnit(unit)
 
+        # `linked`: whether paths note which conclusions are about which edge.
         linked = self.settings.linked
         paths = extract_paths(unit, self.call_predictor, user=user, linked=linked)
         return PlacedUnit(unit, paths)
@@ -319,18 +334,21 @@ class GraphReader(EntryReader[GraphMemory]):
         self.plan = predictor(PlanRetrieval)
 
     def fallback(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
-        """Return the newest entries, which are shown where `recall` finds nothing.
+        """Return some of the newest entries, which are shown where `recall` finds nothing.
 
-        Facts and conclusions come before theories.
+        Facts and conclusions are taken first. Theories are taken where these are too few.
         """
-        hits: list[Hit] = []
-        for part in reversed(searched_parts(memory, self.settings.use_l0)):
-            hits.extend(entry.hit() for entry in reversed(entries_of(part)))
+        # `use_l0`: whether evidence (facts and conclusions) may be shown.
+        parts = searched_parts(memory, self.settings.use_l0)
+        newest_first: list[Hit] = []
+        for part in reversed(parts):
+            newest_first.extend(entry.hit() for entry in reversed(entries_of(part)))
 
-        evidence = [hit for hit in hits if hit.is_evidence]
-        theories = [hit for hit in hits if not hit.is_evidence]
-        first_hits = [*evidence, *theories][:MAX_FALLBACK_HITS]
-        return in_blocks(first_hits, BLOCKS)
+        evidence = [hit for hit in newest_first if hit.is_evidence]
+        theories = [hit for hit in newest_first if not hit.is_evidence]
+        selected_hits = [*evidence, *theories][:MAX_FALLBACK_HITS]
+        # Only now are the hits sorted by the headings under which the context shows them.
+        return in_blocks(selected_hits, BLOCKS)
 
     def with_edits(self, memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
         return with_edits(memory, edits)

@@ -97,7 +97,8 @@ class _Recollection:
     def as_context(self) -> Context:
         """Return a context with each hit once, under the headings of `BLOCKS`.
 
-        Its `counts` hold the number of hits of each kind, and the estimated number of tokens.
+        Its `counts` hold the number of different hits of each kind, and the estimated number of
+        tokens. A hit of two kinds is counted under both.
         """
         hits_by_kind = {
             "facts": self.facts,
@@ -121,50 +122,49 @@ class _Recollection:
 
 def recall_scales(
     memory: GraphMemory,
-    texts: IndexCache,
-    names: IndexCache | None,
+    text_index: IndexCache,
+    name_index: IndexCache | None,
     settings: RecallSettings,
     question: str,
     keywords: Sequence[Keyword],
 ) -> Context:
-    """Return what the evidence and the graph of a memory say on a question and its keywords.
+    """Return what a memory says on a question, at every scale from single facts to summaries.
 
-    The context has the headings of `BLOCKS`. Its `counts` hold the number of hits of each kind, and
-    the number of tokens (algorithm 1, lines 34 to 36).
+    Facts and conclusions are found by their words; summaries and events are read at the nodes of
+    the graph that have the names of keywords (algorithm 1, lines 34 to 36).
 
     Args:
         memory: The memory to read.
-        texts: Searches the evidence and theories of the memory (`searched_parts`).
-        names: Searches the names of nodes (`name_entries`); None without a graph.
+        text_index: Searches the texts of evidence and theories in the memory.
+        name_index: Searches the names of nodes in the graph; None without a graph.
         settings: What is recalled, and how much.
         question: The question. Where it names people who have graphs, only those graphs are read.
-        keywords: What to look for in which layers.
+        keywords: What to look for at the nodes, in which layers of the memory.
     """
     recollection = _Recollection()
 
-    # Facts and conclusions, in the words of the question and all keywords together.
+    # `use_l0`: whether evidence is read. The query is the question with all keywords.
     if settings.use_l0:
         keyword_names = [keyword.name for keyword in keywords]
         query = " ".join(dict.fromkeys([question, *keyword_names]))
-        recollection.facts = _search_evidence(memory, texts, query, "fact", settings.facts)
+        recollection.facts = _search_evidence(memory, text_index, query, "fact", settings.facts)
         recollection.conclusions = _search_evidence(
-            memory, texts, query, "conclusion", settings.conclusions
+            memory, text_index, query, "conclusion", settings.conclusions
         )
 
-    # Summaries and events, at the nodes of the graph that the keywords name.
-    if names is not None:
+    if name_index is not None:
         people = named_people(memory, question)
-        search = _GraphSearch(memory, names, settings, keywords, people)
+        search = _GraphSearch(memory, name_index, settings, keywords, people)
         search.read_into(recollection)
 
     return recollection.as_context()
 
 
 def _search_evidence(
-    memory: GraphMemory, texts: IndexCache, query: str, kind: str, limit: int
+    memory: GraphMemory, text_index: IndexCache, query: str, kind: str, limit: int
 ) -> list[Hit]:
     """Return the entries of a kind, "fact" or "conclusion", that are nearest to a query."""
-    hits_per_query = texts.search(memory, [query], limit, where=partial(_is_of_kind, kind))
+    hits_per_query = text_index.search(memory, [query], limit, where=partial(_is_of_kind, kind))
     return hits_per_query[0]
 
 
@@ -184,7 +184,7 @@ class _GraphSearch:
 
     Args:
         memory: The memory with the graph.
-        names: Searches the names of nodes.
+        name_index: Searches the names of nodes.
         settings: How many nodes are read, and how near their names must be.
         keywords: What to look for in which layers.
         people: The people whose graphs are read.
@@ -193,20 +193,23 @@ class _GraphSearch:
     def __init__(
         self,
         memory: GraphMemory,
-        names: IndexCache,
+        name_index: IndexCache,
         settings: RecallSettings,
         keywords: Sequence[Keyword],
         people: frozenset[str],
     ) -> None:
         self._memory = memory
-        self._names = names
+        self._name_index = name_index
         self._settings = settings
         self._keywords = keywords
         self._people = people
         self._relations_below = memory.relations_below()
 
     def read_into(self, recollection: _Recollection) -> None:
-        """Add what the graph has in the layers of the keywords."""
+        """Add what the graph says at the nodes that keywords name, layer by layer.
+
+        A keyword asks for one or several of the four layers.
+        """
         self._read_summaries(recollection)
         self._read_inferences(recollection)
         self._read_history(recollection)
@@ -216,27 +219,29 @@ class _GraphSearch:
     def _read_summaries(self, recollection: _Recollection) -> None:
         """Add the summaries of the concepts that keywords name, and their restrictions."""
         for node, score in self._find_nodes("summary", "concept"):
-            recollection.nodes.append(main_hit(self._memory, node, score))
-            restrictions = aside_hit(self._memory, node, score)
+            recollection.nodes.append(summary_hit(self._memory, node, score))
+            restrictions = trait_hit(self._memory, node, score)
             if restrictions is not None:
                 recollection.traits.append(restrictions)
 
     def _read_inferences(self, recollection: _Recollection) -> None:
         """Add the newest theories of event edges at the nodes that keywords name.
 
-        The facts and the traits of a theory become two hits, since they have different headings.
+        A theory has two parts, facts and inferred traits. They become two hits, since the context
+        shows them under different headings.
         """
         for node, score in self._find_concepts_and_events("inference"):
             relations = [relation for relation in self._relations_of(node) if relation.theory]
             newest_first = sorted(relations, key=_step_of_theory, reverse=True)
             for relation in newest_first[:PER_NODE]:
-                recollection.inferences.append(main_hit(self._memory, relation, score))
-                traits = aside_hit(self._memory, relation, score)
+                recollection.inferences.append(summary_hit(self._memory, relation, score))
+                traits = trait_hit(self._memory, relation, score)
                 if traits is not None:
                     recollection.traits.append(traits)
 
     def _read_history(self, recollection: _Recollection) -> None:
         """Add the newest labels of event edges at the nodes that keywords name."""
+        # Facts are evidence, and evidence may be switched off.
         shows_facts = self._settings.use_l0
         for node, score in self._find_concepts_and_events("history"):
             relations = self._relations_of(node)
@@ -244,17 +249,22 @@ class _GraphSearch:
             recollection.history.extend(hits)
 
     def _read_conclusions(self, recollection: _Recollection) -> None:
-        """Add the newest conclusions from the evidence of the nodes that keywords name."""
+        """Add the newest conclusions at each node that a keyword names, at most `PER_NODE`.
+
+        Of a unit of evidence, only the conclusions of high relevance are read, if it has any.
+        """
         for node, score in self._find_concepts_and_events("conclusions"):
             entries: list[Entry] = []
+            # A node has the ids of its units of evidence from the oldest on.
             for evidence_id in reversed(node.evidence):
                 unit = self._memory.evidence[evidence_id]
-                # `seeds`: the unit's conclusions of high relevance, or all if there are none.
-                entries.extend(_conclusion_entries(unit, seeds(unit.conclusions)))
+                relevant_conclusions = seeds(unit.conclusions)
+                entries.extend(_conclusion_entries(unit, relevant_conclusions))
             hits = [entry.hit(score) for entry in entries[:PER_NODE]]
             recollection.conclusions.extend(hits)
 
     def _find_concepts_and_events(self, layer: Layer) -> list[ScoredNode]:
+        """Return the nodes that are named by the keywords for a layer, concepts first."""
         return [*self._find_nodes(layer, "concept"), *self._find_nodes(layer, "event")]
 
     def _find_nodes(self, layer: Layer, kind: str) -> list[ScoredNode]:
@@ -272,7 +282,9 @@ class _GraphSearch:
         limit = self._settings.nodes
         min_cosine = self._settings.node_cosine
         is_readable = partial(_is_readable, layer, kind, self._people)
-        hits_per_query = self._names.search(self._memory, queries, limit, min_cosine, is_readable)
+        hits_per_query = self._name_index.search(
+            self._memory, queries, limit, min_cosine, is_readable
+        )
 
         # A node that several keywords name gets the best of its scores.
         best_scores: dict[str, float] = {}
@@ -306,14 +318,19 @@ def _step_of_theory(relation: Relation) -> int:
 
 
 def _is_readable(layer: Layer, kind: str, people: frozenset[str], entry: Entry) -> bool:
-    """Return whether a node is of a kind, in the graph of these people, and has a layer to read.
+    """Return whether a node has the wanted kind and person, and something to read in a layer.
 
-    The node comes as an entry of `name_entries`, the tags of which say all that.
+    Args:
+        layer: What is to be read at the node, such as "history".
+        kind: "concept" or "event".
+        people: The people whose graphs are searched.
+        entry: The node, as an entry that `name_entries` made.
     """
-    if entry.tags["kind"] != kind or entry.tags["person"] not in people:
-        return False
-    layers = entry.tags["has"].split()
-    return layer in layers
+    is_of_kind = entry.tags["kind"] == kind
+    is_of_people = entry.tags["person"] in people
+    # A tag is a string: `has` holds all layers of the node, as in "summary history".
+    has_layer = layer in entry.tags["has"].split()
+    return is_of_kind and is_of_people and has_layer
 
 
 def named_people(memory: GraphMemory, question: str) -> frozenset[str]:
@@ -365,10 +382,9 @@ def searched_parts(memory: GraphMemory, use_l0: bool = True) -> list[SearchedPar
 
 
 def entries_of(part: SearchedPart) -> tuple[Entry, ...]:
-    """Return the entries of a searched part of a memory.
+    """Return the entries of a unit of evidence: one for each conclusion, and one for its fact.
 
-    A unit of evidence has an entry for each conclusion, and one for its fact. A theory is an entry
-    already.
+    The other searched parts of a memory are theories, which are entries already.
     """
     if not isinstance(part, Evidence):
         return (part,)
@@ -402,12 +418,12 @@ def _conclusion_entry_id(unit: Evidence, position: int) -> str:
 
 
 def name_entries(memory: GraphMemory) -> list[Entry]:
-    """Return an entry with the name of each node at which there is something to read.
+    """Return entries by which nodes of the graph are searched by their names.
 
-    Its tags say the `kind` of the node, concept or event, its `person`, and in `has` the layers
-    that can be read at it, such as "summary history".
+    An entry has tags: the `kind` of the node ("concept" or "event"), its `person`, and in `has`
+    what can be read at it, such as "summary history". Nodes without anything to read are left out.
     """
-    # Event edges count for all concepts above them, and for the events that they join.
+    # What event edges say can be read at all concepts above them, and at the events they join.
     relations_below = memory.relations_below()
     relations_at = _relations_at_nodes(memory)
     entries: list[Entry] = []
@@ -435,7 +451,7 @@ def _relations_at_nodes(memory: GraphMemory) -> Mapping[str, Sequence[str]]:
 
 
 def _layers_of(memory: GraphMemory, node: Node, relation_ids: Sequence[str]) -> list[Layer]:
-    """Return what can be read at a node: its theory, its evidence, or something of its edges.
+    """Return all layers for which there is something to read at a node; maybe none.
 
     Args:
         memory: The memory with the node.
@@ -443,65 +459,74 @@ def _layers_of(memory: GraphMemory, node: Node, relation_ids: Sequence[str]) -> 
         relation_ids: Ids of the event edges that are read at the node.
     """
     layers: list[Layer] = []
+    # The theory of a concept is a summary of it.
     if node.theory is not None:
         layers.append("summary")
+    # The theory of an edge infers traits from events.
     if any(memory.relations[relation_id].theory for relation_id in relation_ids):
         layers.append("inference")
     if node.evidence:
         layers.append("conclusions")
+    # The labels of edges tell what happened.
     if relation_ids:
         layers.append("history")
     return layers
 
 
 def whole_hit(memory: GraphMemory, owner: Node | Relation) -> Hit:
-    """Return the theory of a concept or an event edge, with both of its parts."""
-    theory = _theory_of(owner)
-    return _theory_hit(memory, owner, theory, f": {theory_as_text(theory)}")
+    """Return the theory of a concept or an event edge as a single hit, with both of its parts."""
+    return _theory_hit(memory, owner, theory_as_text(_theory_of(owner)))
 
 
-def main_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -> Hit:
-    """Return the theory of a concept or an event edge, as the context shows it.
+def summary_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -> Hit:
+    """Return the theory of a concept or an event edge as the context shows it among summaries.
 
-    The second part of some theories is left out here: `aside_hit` shows it under another heading.
+    If the second part of the theory is shown elsewhere, by `trait_hit`, it is left out here.
     """
     theory = _theory_of(owner)
-    text = as_sentences(theory.sigma)
-    if _aside_theory(owner) is None:
-        text = theory_as_text(theory)
-    hit = _theory_hit(memory, owner, theory, f": {text}")
-    return hit.model_copy(update={"score": score})
+    text = theory_as_text(theory)
+    if _has_separate_traits(owner):
+        # `sigma`: the first part of the theory.
+        text = as_sentences(theory.sigma)
+    return _theory_hit(memory, owner, text, score)
 
 
-def aside_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -> Hit | None:
-    """Return the second part of a theory, if the context shows it under a heading of its own.
+def trait_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -> Hit | None:
+    """Return the second part of a theory, `delta`, as the context shows it among traits.
 
-    Of an event edge these are inferred traits, of a parent concept its restrictions. All other
-    theories are shown as a whole by `main_hit`, and None is returned.
+    For an event edge these are inferred traits, for a concept restrictions. None is returned if
+    the theory has no second part, or if `summary_hit` shows it together with the first.
     """
-    theory = _aside_theory(owner)
-    if theory is None or not theory.delta:
+    theory = _theory_of(owner)
+    if not theory.delta or not _has_separate_traits(owner):
         return None
 
-    text = as_sentences(theory.delta)
     if isinstance(owner, Node):
-        hit = _theory_hit(memory, owner, theory, f", restrictions: {text}")
         hit_id = f"{owner.id}.restrictions"
+        introduction = "restrictions"
     else:
-        hit = _theory_hit(memory, owner, theory, f", inferred: {text}")
         hit_id = f"{owner.id}.traits"
-    return hit.model_copy(update={"id": hit_id, "kind": "trait", "score": score})
+        introduction = "inferred"
+    return Hit(
+        id=hit_id,
+        text=f"{_title(memory, owner)}, {introduction}: {as_sentences(theory.delta)}",
+        kind="trait",
+        score=score,
+        sources=memory.turns(theory.evidence),
+    )
 
 
-def _aside_theory(owner: Node | Relation) -> Theory | None:
-    """Return the theory of an edge or a concept, if its second part is shown by itself.
+def _has_separate_traits(owner: Node | Relation) -> bool:
+    """Return whether the two parts of a theory are shown as two hits, under two headings.
 
-    That is so for edges, and for theories from the concepts below (`flow`). The two parts of a
-    theory from a concept's own evidence belong together.
+    That is so for the theory of an event edge (facts, and inferred traits), and for a concept's
+    theory from the concepts below it (a law, and its restrictions). The general and the specific
+    facts of a concept's theory from its own evidence are shown together.
     """
-    if isinstance(owner, Node):
-        return owner.flow
-    return owner.theory
+    if isinstance(owner, Relation):
+        return True
+    # `flow`: the theory from the concepts below. A concept that has it shows no other.
+    return owner.flow is not None
 
 
 def _theory_of(owner: Node | Relation) -> Theory:
@@ -510,23 +535,24 @@ def _theory_of(owner: Node | Relation) -> Theory:
     return theory
 
 
-def _theory_hit(memory: GraphMemory, owner: Node | Relation, theory: Theory, text: str) -> Hit:
-    """Return a theory, or a part of it, as a hit.
+def _theory_hit(memory: GraphMemory, owner: Node | Relation, text: str, score: float = 0.0) -> Hit:
+    """Return the theory of a concept or an event edge as a hit, with a text made from it.
 
-    A hit has no date here: a theory rests on what was said on many days.
+    The hit has no date: a theory rests on what was said on many days.
 
     Args:
         memory: The memory with the theory.
         owner: The concept or event edge that the theory is about.
-        theory: The theory; the hit's sources are the turns that it rests on.
-        text: What follows the title.
+        text: The theory, or a part of it, as running text. The title is put before it.
+        score: The score of the hit.
     """
     kind = "summary" if isinstance(owner, Node) else "inference"
     return Hit(
         id=owner.id,
-        text=f"{_title(memory, owner)}{text}",
+        text=f"{_title(memory, owner)}: {text}",
         kind=kind,
-        sources=memory.turns(theory.evidence),
+        score=score,
+        sources=memory.turns(_theory_of(owner).evidence),
     )
 
 
@@ -549,8 +575,8 @@ def _title(memory: GraphMemory, owner: Node | Relation) -> str:
     return ", ".join(names)
 
 
-class _EdgeLabel(NamedTuple):
-    """A label of an event edge, with the number of its unit of evidence, from the oldest on."""
+class _DatedMention(NamedTuple):
+    """A mention on an event edge, with the number of its unit of evidence, from the oldest on."""
 
     relation: Relation
     mention: Mention
@@ -562,16 +588,18 @@ def _history_hits(
 ) -> list[Hit]:
     """Return the newest labels of some event edges: what happened, in a few words.
 
+    An edge has a label for each unit of evidence that mentions it. At most `PER_NODE` are returned.
+
     Args:
         memory: The memory with the edges.
         relations: The edges.
         score: The score of all hits.
-        shows_facts: Whether a label may be the fact of a unit of evidence. A fact stands in where
-            the model gave an edge no label.
+        shows_facts: Whether to return also labels that are the fact of a unit of evidence. Where
+            the model gave a mention no label, the fact stands in for it.
     """
     # Units stand in the memory from oldest to newest, so their numbers order the labels.
     unit_numbers = {evidence_id: number for number, evidence_id in enumerate(memory.evidence)}
-    labels: list[_EdgeLabel] = []
+    labelled_mentions: list[_DatedMention] = []
     for relation in relations:
         for mention in relation.mentions:
             is_fact = mention.label == memory.evidence[mention.evidence].fact
@@ -579,18 +607,26 @@ def _history_hits(
                 continue
             # A label that the user has hidden is empty.
             if mention.label:
-                labels.append(_EdgeLabel(relation, mention, unit_numbers[mention.evidence]))
+                unit_number = unit_numbers[mention.evidence]
+                labelled_mentions.append(_DatedMention(relation, mention, unit_number))
 
-    newest_first = sorted(labels, key=attrgetter("unit_number"), reverse=True)
-    return [_label_hit(memory, label, score) for label in newest_first[:PER_NODE]]
+    newest_first = sorted(labelled_mentions, key=attrgetter("unit_number"), reverse=True)
+    hits: list[Hit] = []
+    for dated_mention in newest_first[:PER_NODE]:
+        hits.append(_label_hit(memory, dated_mention.relation, dated_mention.mention, score))
+    return hits
 
 
-def _label_hit(memory: GraphMemory, label: _EdgeLabel, score: float) -> Hit:
-    """Return a label as a hit; it rests on the turns of its unit of evidence."""
-    unit = memory.evidence[label.mention.evidence]
+def _label_hit(memory: GraphMemory, relation: Relation, mention: Mention, score: float) -> Hit:
+    """Return the label of a mention as a hit: what a unit of evidence says on an event edge.
+
+    Its sources and its time are those of the unit.
+    """
+    unit = memory.evidence[mention.evidence]
     return Hit(
-        id=f"{label.relation.id}.{unit.id}",
-        text=label.mention.label,
+        # A unit has at most one mention on an edge, so both ids together are unique.
+        id=f"{relation.id}.{unit.id}",
+        text=mention.label,
         kind="label",
         score=score,
         sources=memory.turns((unit.id,)),
@@ -612,7 +648,8 @@ def with_edits(memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
         if edited_unit.fact != unit.fact:
             changed_facts.add(evidence_id)
 
-    # The labels on edges retell the facts of their units, so they go with a fact that changes.
+    # The labels on edges retell the facts of their units. They are removed where the user hid or
+    # reworded the fact, since they may still say what it said before.
     relations: dict[str, Relation] = {}
     for relation_id, relation in memory.relations.items():
         mentions = _hide_labels(relation.mentions, changed_facts)
@@ -628,7 +665,8 @@ def _edit_node(memory: GraphMemory, node: Node, edits: EntryEdits) -> Node:
     theory = _edit_theory(memory, node, edits)
     if theory is node.theory:
         return node
-    # `flow`, the theory that is shown, has taken in the words of `own`. Both go.
+    # A node may have two theories. The one that is shown, `flow`, was made from `own` and repeats
+    # its words, so the edited theory replaces both.
     return node.replace(own=None, flow=theory)
 
 
@@ -670,9 +708,10 @@ def _edit_unit(unit: Evidence, edits: EntryEdits) -> Evidence:
 
 
 def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits) -> Theory | None:
-    """Return the theory of a node or an edge as the user edited it; None if it is hidden.
+    """Return the theory of a node or an edge as the user edited it; None if the user hid it.
 
-    A theory that the user reworded has a single part. Without edits, return the same object.
+    A theory has two parts, `sigma` and `delta`. If the user reworded it, all new words are in
+    `sigma`. Without edits, return the same object.
     """
     theory = owner.theory
     if theory is None:
@@ -683,9 +722,10 @@ def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits)
     if visible_entry is None:
         return None
 
-    # The second part of the theory may be hidden by itself.
-    aside = aside_hit(memory, owner)
-    if aside is not None and edits.visible_entry(hit_as_entry(aside)) is None:
+    # Where the context shows `delta` as an entry of its own, the user may have hidden it alone.
+    # Then a new wording of the whole theory is not used: it may repeat the hidden part.
+    traits = trait_hit(memory, owner)
+    if traits is not None and edits.visible_entry(hit_as_entry(traits)) is None:
         return theory.replace(delta="")
 
     if visible_entry.text == whole.text:
