@@ -59,14 +59,15 @@ class PendingItems:
 
 
 def with_failed_items(memory: Memory, pending: PendingItems | None) -> PendingItems:
-    """Return all items whose turns are not in a memory: those that failed, then those that wait.
+    """Return pending items with a memory's failed items before them: all that it does not hold.
 
     Args:
-        memory: The memory, with the items that a writer could not write into it.
-        pending: Items that have not been written yet; None if there are none.
+        memory: The memory. Its `failed_items` are those that a writer could not write into it.
+        pending: Items that wait to be written; None if there are none.
     """
     if pending is None:
-        # Without pending items, the search index of the failed ones is kept with the memory.
+        # A search index is kept as long as the lineage of the items that it indexes. That of the
+        # memory lasts from question to question; a new one would be indexed for each of them.
         pending = PendingItems(lineage=memory.lineage)
     if not memory.failed_items:
         return pending
