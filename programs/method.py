@@ -288,9 +288,10 @@ class Method(Component):
             )
 
     def check(self) -> None:
-        """Check that the method is put together as a program needs it, and complete its predictors.
+        """Check that the method is put together as a program needs it.
 
-        Every plain `dspy.Predict` in it is replaced by a predictor that records its calls.
+        This also replaces every plain `dspy.Predict` in the method by a predictor that records its
+        calls.
 
         Raises:
             UserError: The constructor takes other arguments than programs are built from; the

@@ -59,15 +59,15 @@ class PendingItems:
 
 
 def with_failed_items(memory: Memory, pending: PendingItems | None) -> PendingItems:
-    """Return pending items with a memory's failed items before them: all that it does not hold.
+    """Return all items that a memory does not hold: its failed items, then the pending ones.
 
     Args:
         memory: The memory. Its `failed_items` are those that a writer could not write into it.
         pending: Items that wait to be written; None if there are none.
     """
     if pending is None:
-        # A search index is kept as long as the lineage of the items that it indexes. That of the
-        # memory lasts from question to question; a new one would be indexed for each of them.
+        # A lineage keeps the search indexes of items. The lineage of the memory is still there for
+        # the next question, so the failed items are indexed only once.
         pending = PendingItems(lineage=memory.lineage)
     if not memory.failed_items:
         return pending

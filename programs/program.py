@@ -232,7 +232,7 @@ class MemoryProgram(dspy.Module):
         """What becomes of the items that came after the history.
 
         They are written into the memory ("written"), searched beside it as raw turns ("searched"),
-        or neither ("left out"). The writer decides, if the task wants them remembered at all.
+        or neither ("left out"). The writer decides, unless the task leaves them out.
         """
         if not self.task.remembers_recent:
             return "left out"
@@ -265,11 +265,11 @@ class MemoryProgram(dspy.Module):
 
         Args:
             example: The example.
-            history: The history that the memory was written from, e.g. the beginning of that of
-                the example. None stands for the history that `forward` would remember.
+            history: What the memory was written from, e.g. the beginning of the example's history.
+                None stands for the history that `forward` would remember.
         """
-        # An example has the arguments of `forward`. Without the arguments that have a name there,
-        # the fields of the task are left.
+        # An example has the arguments of `forward`. Once those that are not for the task have been
+        # taken out, the query fields of the task are left.
         fields = dict(example.inputs().items())
         fields.pop("evidence_ids", None)
         example_history = fields.pop("history")
@@ -303,7 +303,7 @@ class MemoryProgram(dspy.Module):
 
     def current_adapter(self) -> dspy.Adapter:
         """Return the adapter of `dspy.settings`, or else the program's own."""
-        # The program keeps one adapter for all its calls.
+        # The program's own is one object for all its calls and copies.
         return dspy.settings.adapter or self._adapter
 
     def _writing_context(self) -> AbstractContextManager[None]:

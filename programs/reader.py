@@ -83,8 +83,8 @@ class Reader(Component, Generic[MemoryT]):
     def nearest(self, memory: MemoryT, query: Query, k: int) -> list[Hit]:
         """Return the `k` best hits of `search` for a query.
 
-        An evaluation may want to see more hits than the program needs. It records the program, and
-        its recorder says how many: so many are searched, and all of them are recorded.
+        An evaluation records the program, and its recorder may ask for more hits than the program
+        needs (`ranking_depth`). Then all of these are searched and recorded.
         """
         recorder = current_program_context().recorder
         # `is_search_free` is False for readers whose search costs money or time. They search for no
@@ -105,8 +105,8 @@ class Reader(Component, Generic[MemoryT]):
         """Return a copy of a memory with its entries as the user has edited or deleted them.
 
         By default, every field is edited that is a tuple of entries, or of the `parts` that entries
-        are made of. An override must edit all that `entries` returns and `recall` shows. It leaves
-        everything else equal, but may copy it, since the copy is never written to.
+        are made of. An override must edit all that `entries` returns and `recall` shows, and leave
+        the rest equal. No writer goes on with the copy.
 
         Args:
             memory: A finalized memory. It stays as it is.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sysconfig
 import traceback
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -162,13 +162,12 @@ def _record_in_current(call: PredictorCall) -> Generator[None]:
         return
 
     recorder.calls.append(call)
-    with _measure_usage_of(call):
-        if not recorder.keep_completions:
-            yield
-            return
-        # While the block runs, the call gets a copy of every answer of a model.
-        with call_context(on_call=call.add_completions):
-            yield
+    keep_completions: AbstractContextManager[None] = nullcontext()
+    if recorder.keep_completions:
+        # While the block runs, every answer of a model is passed to the record of the call.
+        keep_completions = call_context(on_call=call.add_completions)
+    with _measure_usage_of(call), keep_completions:
+        yield
 
 
 @contextmanager

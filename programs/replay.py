@@ -135,7 +135,7 @@ def _last_calls(memories: Sequence[CachedMemory]) -> list[WriteCall]:
 
 
 def _positions_of_turns(memories: Sequence[CachedMemory]) -> dict[str, int]:
-    """Return by turn id the position of the memory that was made when the turn came.
+    """Return for each turn, by its id, the position of the memory after the item of the turn.
 
     Args:
         memories: The memories after each item of a history, in order.

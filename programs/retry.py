@@ -98,7 +98,7 @@ def _as_failed(items: Iterable[Item], attempts: int = 1) -> list[FailedItem]:
     for item in items:
         spoken_ids = [turn.id for turn in item.spoken]
         if spoken_ids:
-            # `AnyItem` is the union of all subclasses of `Item`.
+            # `AnyItem` names all subclasses of `Item`, which pyright cannot know.
             spoken_part = cast("AnyItem", item.select_turns(spoken_ids))
             failed_items.append(FailedItem(item=spoken_part, attempts=attempts))
     return failed_items

@@ -74,8 +74,8 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
     def get_or_compute(self, key: K, compute: Callable[[], V]) -> V:
         """Return the value of a key, which is computed if the map does not have it.
 
-        If another caller computes it at the moment, wait for that value. Only if the computation
-        could not go on meanwhile, because both run in one event loop, compute it here as well.
+        If another caller computes it at the moment, wait for that value. If the wait would block
+        the event loop in which the value is computed, compute it here a second time instead.
 
         Args:
             key: The key.

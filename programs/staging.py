@@ -56,7 +56,7 @@ def make_staging(stage: Stage, predictors: Iterable[str], writers: Iterable[str]
         # cached by the model that wrote them, so they would be written anew each time. As they are
         # not what is tuned, the present model goes on writing them.
         return Staging(stage, frozen_predictors=frozenset(writers), writing_lm=dspy.settings.lm)
-    # As in stage "write", memories are written by the model that the optimizer sets: it tunes them.
+    # Here, as in stage "write", writing is tuned. So the optimizer's model writes the memories.
     return Staging(stage)
 
 

@@ -73,12 +73,13 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
 def run_unordered(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
     """Make calls at the same time, at most `limit` at once, and yield results as they come.
 
-    If a call fails, no further call begins. The exception is raised when those that run have ended.
-    Closing the generator does not wait for them: threads go on, and tasks are cancelled.
+    If a call fails, no further call begins, and the exception is raised when the running calls have
+    ended. Closing the generator does not wait for running calls: threads go on, and tasks are
+    cancelled.
 
     Args:
         calls: Functions without arguments that do not depend on one another.
-        limit: How many run at a time; at least 1.
+        limit: Most calls that run at the same time; at least 1.
 
     Raises:
         Exception: The first exception of a call. A `CancelledError` of a call is raised as well.
@@ -136,7 +137,7 @@ class _Job(Generic[T]):
 def _make_jobs(calls: Sequence[Callable[[], T]]) -> list[_Job[T]]:
     """Return a job for each call, with a copy of the caller's context and a trace of its own.
 
-    A trace of its own keeps the entries of a job together while the jobs run at the same time.
+    The jobs run at the same time, so their entries would be mixed up in a common trace.
 
     If a recording is active, every job also numbers its model calls, so that they can be sorted
     when all have ended. If the gather has the position (3,), the first job numbers its calls
@@ -200,8 +201,8 @@ def _results_of_threads(calls: Sequence[Callable[[], T]], limit: int) -> Generat
         for future in as_completed(futures):
             yield future.result()
     except BaseException as error:
-        # A failed call waits for those that run. Whoever interrupts, or closes the generator, does
-        # not want to wait.
+        # After the error of a call, the calls that still run may end. Whoever interrupts the
+        # program or closes the generator does not want to wait for them.
         is_stopped = isinstance(error, KeyboardInterrupt | GeneratorExit)
         pool.shutdown(wait=not is_stopped, cancel_futures=True)
         raise
@@ -226,7 +227,7 @@ def _results_of_tasks(calls: Sequence[Callable[[], T]], limit: int) -> Generator
 class _LimitedTasks(Generic[T]):
     """Runs calls as tasks of the running event loop, a limited number at a time.
 
-    When one has ended, the next one begins. After the first failure, no more calls begin.
+    When a task has ended, the next call begins. After the first failure, no more calls begin.
     """
 
     def __init__(self, calls: Sequence[Callable[[], T]], limit: int) -> None:
