@@ -133,7 +133,7 @@ class Method(Component):
         shown_query = show_raw_turns(query, pending, raw_turns)
         context = self.reader.recall(memory, shown_query)
 
-        # The original query: a fallback chooses the raw turns to show anew.
+        # Not `shown_query`, since a fallback chooses anew which raw turns are shown.
         fallback = self.fallback(memory, query, pending, (*context.hits, *raw_turns))
         if fallback is not None:
             # No hit may be an answer, so the hits and the raw turns are both replaced.
@@ -301,7 +301,7 @@ class Method(Component):
         """
         self.check_constructor()
 
-        # The writer and the reader, and that their hooks are not defined on the method.
+        # Both parts are there, and none of their hooks is defined on the method instead.
         self._check_part("writer", Writer)
         self._check_part("reader", Reader)
         if not isinstance(getattr(self.writer, "Memory", None), type):
@@ -342,6 +342,7 @@ class Method(Component):
         A program saves the settings that constructors give to `super().__init__`.
         """
         name = type(self).__name__
+        # A method that has nothing to set has a `Settings` class without fields.
         if self.settings is None and self.Settings.model_fields:
             raise UserError(f"{name}: give its settings to super().__init__, as settings=settings")
         if self.settings is not None and not self.Settings.model_fields:

@@ -307,7 +307,7 @@ class MemoryProgram(dspy.Module):
         return dspy.settings.adapter or self._adapter
 
     def _writing_context(self) -> AbstractContextManager[None]:
-        """Set the model and the adapter that write memories, for the block.
+        """Return a context manager that sets the model and the adapter for writing memories.
 
         While an optimizer tunes only the prompts that read memories, `writing_lm` is the model from
         the time when it began. Otherwise the model of `dspy.settings` writes.

@@ -155,9 +155,9 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
                     dropped.append(self._flights.pop(key))
 
     def _evict(self) -> list[_Flight[V]]:
-        """Remove the finished values that were used least recently, and return them.
+        """Remove the values beyond the capacity, those used least recently, and return them.
 
-        As many are removed as are beyond the capacity. The caller holds the lock.
+        Values that are still being computed stay. The caller holds the lock.
         """
         if self._capacity is None:
             return []
