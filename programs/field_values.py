@@ -68,7 +68,8 @@ def load_values(
     for name, value in values.items():
         loaded[name] = _load_value(signature, name, value, predictor)
 
-    # Some types make an image of a plain text. So the typed values are checked, by their JSON.
+    # Plain JSON such as {"url": "..."} is no image yet, but becomes one in a field of that type. It
+    # is marked as an image in the JSON of the loaded value, so the values are dumped for the check.
     example = dspy.Example(loaded)
     if names_file(dump_values(signature, example)):
         raise ProgramError(
@@ -107,10 +108,14 @@ def _load_value(signature: type[dspy.Signature], name: str, value: Any, predicto
 
 def names_file(values: JsonValue) -> bool:
     """Return whether the JSON of values holds a file or an image, which may lie at any address."""
+    # DSPy puts this marker before the JSON of an image, a file or another special type.
     return CUSTOM_TYPE_START_IDENTIFIER in json.dumps(values, ensure_ascii=False)
 
 
 @functools.lru_cache(maxsize=1024)
 def _type_adapter(value_type: Any) -> TypeAdapter[Any]:
-    """Return what reads and dumps a type; making it takes longer than reading most values."""
+    """Return pydantic's adapter for a type, which validates and dumps its values.
+
+    Adapters are cached, since making one takes longer than reading most values.
+    """
     return TypeAdapter(value_type)

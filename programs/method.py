@@ -65,8 +65,6 @@ _HOOKS_OF_PARTS = {
 
 _BUILD_ARGUMENTS = ("settings", "embedder", "inner")
 """The arguments that `catalog.build` can give to the constructor of a method."""
-_PARTS = ("writer", "reader")
-"""Arguments of the constructors of `Method` and `Policy`, which a class may inherit."""
 
 EmbedderUse = Literal["none", "optional", "required"]
 
@@ -116,10 +114,10 @@ class Method(Component):
         """Indexes of turns that are not in a memory yet."""
 
     def recall(self, memory: Any, query: Query, pending: PendingItems | None = None) -> Recalled:
-        """Return what a question is answered from: hits of the memory, and turns that it lacks.
+        """Return hits of the memory for a question, and turns that are not in the memory yet.
 
-        If a search finds nothing that may answer the question, the newest entries and turns are
-        returned instead (`fallback`).
+        If none of them may answer the question, the newest entries and turns take their places
+        (`fallback`).
 
         Args:
             memory: A finalized memory.
@@ -130,14 +128,17 @@ class Method(Component):
         pending = with_failed_items(memory, pending)
         raw_turns = self._search_raw_turns(pending, query)
 
-        # The query carries the raw turns to the task, which shows them beside the context.
+        # The task shows the raw turns beside the context. They are put into the query, so that the
+        # reader knows them as well, and need not recall them.
         shown_query = show_raw_turns(query, pending, raw_turns)
         context = self.reader.recall(memory, shown_query)
 
+        # Not `shown_query`, since a fallback chooses anew which raw turns are shown.
         fallback = self.fallback(memory, query, pending, (*context.hits, *raw_turns))
         if fallback is not None:
-            hits = fallback.entries_instead_of(context.hits)
-            context = context.model_copy(update={"hits": hits})
+            # No hit may be an answer, so the hits and the raw turns are both replaced.
+            fallback_hits = fallback.entries_instead_of(context.hits)
+            context = context.model_copy(update={"hits": fallback_hits})
             raw_turns = fallback.raw_turns_instead_of(raw_turns)
             shown_query = show_raw_turns(query, pending, raw_turns)
         return Recalled(shown_query, _with_fallback_count(context, raw_turns), raw_turns)
@@ -263,22 +264,24 @@ class Method(Component):
         """Raise a UserError if `catalog.build` could not call the constructor of the class.
 
         Programs are built from names and settings, so a constructor may take `settings`,
-        `embedder` and, for a policy, the `inner` method.
+        `embedder` and, for a policy, the `inner` method. One that takes `embedder` also has to say
+        in `embedder_use` whether it needs one.
         """
         parameters = constructor_parameters(cls)
+        # Only the constructors of `Method` and `Policy` take a writer or a reader. So a class that
+        # has such a parameter has inherited one of these.
+        inherits_constructor = "writer" in parameters or "reader" in parameters
+
         for name in parameters:
-            if name not in _BUILD_ARGUMENTS and name not in _PARTS:
+            if name not in _BUILD_ARGUMENTS and name not in ("writer", "reader"):
                 raise UserError(
                     f"{cls.__name__}: the constructor takes {name}; make {name} a field of its "
                     f"Settings class and take `settings` alone, see docs/extend.md"
                 )
 
-        # A class that inherits the constructor of `Method` takes an embedder, but need not use one.
-        inherits_constructor = any(name in parameters for name in _PARTS)
-        if inherits_constructor:
-            return
-
-        if "embedder" in parameters and cls.embedder_use == "none":
+        # An inherited constructor takes an embedder too, but the class need not use it.
+        takes_own_embedder = "embedder" in parameters and not inherits_constructor
+        if takes_own_embedder and cls.embedder_use == "none":
             raise UserError(
                 f"{cls.__name__}: the constructor takes embedder; "
                 'set embedder_use = "optional" or "required"'
@@ -287,14 +290,18 @@ class Method(Component):
     def check(self) -> None:
         """Check that the method is put together as a program needs it.
 
-        Its plain `dspy.Predict` are replaced by predictors that record their calls.
+        This also replaces every plain `dspy.Predict` in the method by a predictor that records its
+        calls.
 
         Raises:
-            UserError: The writer or the reader is missing or of a wrong class, settings would not
-                be saved, the method defines a hook of its writer or reader, or a predictor belongs
-                to both of them or to neither.
+            UserError: The constructor takes other arguments than programs are built from; the
+                writer or the reader is missing or of a wrong class; the method defines a hook that
+                only they may have; settings would not be saved; or a predictor belongs to both of
+                them or to neither.
         """
         self.check_constructor()
+
+        # Both parts are there, and none of their hooks is defined on the method instead.
         self._check_part("writer", Writer)
         self._check_part("reader", Reader)
         if not isinstance(getattr(self.writer, "Memory", None), type):
@@ -302,6 +309,8 @@ class Method(Component):
             raise UserError(f"{writer}: names no Memory; set Memory to the class of what it writes")
 
         self._check_settings()
+
+        # Replaced first, so that the predictors of the program are those that are checked.
         replace_predictors(self)
         self._check_predictors()
 
@@ -333,6 +342,7 @@ class Method(Component):
         A program saves the settings that constructors give to `super().__init__`.
         """
         name = type(self).__name__
+        # A method that has nothing to set has a `Settings` class without fields.
         if self.settings is None and self.Settings.model_fields:
             raise UserError(f"{name}: give its settings to super().__init__, as settings=settings")
         if self.settings is not None and not self.Settings.model_fields:

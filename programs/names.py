@@ -43,7 +43,7 @@ def plugins() -> dict[str, EntryPoint]:
 def _declared_entries() -> dict[str, MethodEntry]:
     """Return the methods and policies of the suite by name.
 
-    Every folder in `programs/` that has some lists them in its `__init__`:
+    A folder in `programs/` declares its methods in its `__init__`, by name with class and summary:
 
         METHODS = {"turn-rag": ("turn_rag:TurnRAG", "search the turns as they are"), ...}
     """
@@ -55,8 +55,8 @@ def _declared_entries() -> dict[str, MethodEntry]:
         folder = importlib.import_module(module.name)
         # Folders such as `tasks` have no methods.
         declared = getattr(folder, "METHODS", {})
-        for name, (path, summary) in declared.items():
-            entries[name] = MethodEntry(f"{module.name}.{path}", summary)
+        for name, (class_path, summary) in declared.items():
+            entries[name] = MethodEntry(f"{module.name}.{class_path}", summary)
     return entries
 
 

@@ -59,14 +59,15 @@ class PendingItems:
 
 
 def with_failed_items(memory: Memory, pending: PendingItems | None) -> PendingItems:
-    """Return all items whose turns are not in a memory: those that failed, then those that wait.
+    """Return all items that a memory does not hold: its failed items, then the pending ones.
 
     Args:
-        memory: The memory, with the items that a writer could not write into it.
-        pending: Items that have not been written yet; None if there are none.
+        memory: The memory. Its `failed_items` are those that a writer could not write into it.
+        pending: Items that wait to be written; None if there are none.
     """
     if pending is None:
-        # Without pending items, the search index of the failed ones is kept with the memory.
+        # A lineage keeps the search indexes of items. The lineage of the memory is still there for
+        # the next question, so the failed items are indexed only once.
         pending = PendingItems(lineage=memory.lineage)
     if not memory.failed_items:
         return pending

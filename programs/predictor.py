@@ -105,8 +105,8 @@ class _PredictorReplacement:
     def __init__(self) -> None:
         self._replacements: dict[int, Any] = {}
         """What replaces each visited object, by its Python id; mostly the object itself."""
-        self._visited: list[Any] = []
-        """Keeps visited objects alive, since Python gives the id of a dead one to another."""
+        self._kept_alive: list[Any] = []
+        """The visited objects, so that no other object gets the id of one of them."""
 
     def replace_in(self, value: Any) -> Any:
         """Replace the predictors inside a value in place, and return the value.
@@ -114,24 +114,28 @@ class _PredictorReplacement:
         A plain predictor, or a tuple with such predictors in it, cannot be changed in place. Then
         the object that takes its place is returned.
         """
-        if id(value) in self._replacements:
-            return self._replacements[id(value)]
-        self._visited.append(value)
-        # Entered before its parts are visited, since a part may refer back to the value.
-        self._replacements[id(value)] = value
+        key = id(value)
+        if key in self._replacements:
+            return self._replacements[key]
+
+        # Python may give the id of a dead object to another one, so the value is kept alive.
+        self._kept_alive.append(value)
+        # A part of the value may refer back to it. It then gets the value itself, and is not
+        # followed for ever.
+        self._replacements[key] = value
 
         # The exact class: subclasses do something of their own, as `Predictor` does.
         if type(value) is dspy.Predict:
-            self._replacements[id(value)] = _as_predictor(value)
+            self._replacements[key] = _as_predictor(value)
+        elif isinstance(value, tuple):
+            self._replacements[key] = self._replace_in_tuple(value)
         elif isinstance(value, dspy.Module):
             self._replace_in_module(value)
         elif isinstance(value, dict):
             self._replace_in_dict(value)
         elif isinstance(value, list):
             self._replace_in_list(value)
-        elif isinstance(value, tuple):
-            self._replacements[id(value)] = self._replace_in_tuple(value)
-        return self._replacements[id(value)]
+        return self._replacements[key]
 
     def _replace_in_module(self, module: dspy.Module) -> None:
         for name, part in list(vars(module).items()):

@@ -110,9 +110,9 @@ class MemoryProgram(dspy.Module):
             history: The past, which is remembered; or its JSON, see `History.parse`.
             evidence_ids: Ids of the turns that hold the answer. They choose which write calls an
                 optimizer sees, and nothing else.
-            recent: Items that came after the history, e.g. the running conversation. They are shown
-                with the question. If the task `remembers_recent`, `Writer.recent_mode` decides
-                whether they are written into the memory or searched beside it as well.
+            recent: Items that came after the history, e.g. the running conversation. Tasks show
+                them with the question. If the task `remembers_recent`, `Writer.recent_mode` may
+                have them written into the memory instead, or searched as well as shown.
             remembered: The memory, if `remember` has been called already; else it is written here.
             **fields: The query fields of the task, e.g. `question`.
 
@@ -123,15 +123,16 @@ class MemoryProgram(dspy.Module):
             history = History.parse(history)
 
         with dspy.context(adapter=self.current_adapter()):
-            # Recent items that are written into the memory belong to the past, and are not new.
+            # Recent items are either written into the memory, as the end of the past, or are new.
             past = self.history_before(history, recent)
-            new_items = () if self._recent_mode == "written" else recent
+            new_items = self._new_items(recent)
             cached_memory = self.remember(past) if remembered is None else remembered
 
             query = self.task.query(fields, past.items, new_items, past.speakers)
             recalled = self.recall(cached_memory.memory, query, self._pending(new_items))
-            # The memory is shared by many questions, so its calls are not in the trace of this one.
-            # An optimizer that tunes them has to see them there.
+
+            # The memory is shared by many questions, so the calls that wrote it are not in the
+            # trace of this question. An optimizer that tunes these calls has to see them there.
             if self._staging.tunes_writing:
                 writer = self.method.writer
                 replay_write_calls(writer, cached_memory, recalled.context, evidence_ids)
@@ -156,7 +157,9 @@ class MemoryProgram(dspy.Module):
         return await run_bridged(partial(self.remember, history))
 
     def recall(self, memory: Memory, query: Query, pending: PendingItems | None = None) -> Recalled:
-        """Return what the task answers a query from, and record it if something records.
+        """Return what the method recalls for a query, from which the task then answers.
+
+        If a recording is active (`recording`), it gets the result and the times of the searches.
 
         Args:
             memory: A finalized memory.
@@ -164,6 +167,7 @@ class MemoryProgram(dspy.Module):
             pending: Items that are not in the memory yet. Their turns are searched as they are.
         """
         recorder = current_program_context().recorder
+        # Searches append their times to the list in `SEARCH_TIMES`; None if nobody measures them.
         search_times = None if recorder is None else recorder.searches
         with set_context(SEARCH_TIMES, search_times):
             recalled = self.method.recall(memory, query, pending)
@@ -195,11 +199,14 @@ class MemoryProgram(dspy.Module):
         return await run_bridged(partial(self.answer, memory, query, pending))
 
     def _answer_from(self, recalled: Recalled, memory: Memory) -> dspy.Prediction:
-        """Answer a query from what was recalled for it; the prediction has context and memory too.
+        """Answer a query from what was recalled for it.
 
         Args:
             recalled: The query, and what the method recalled for it.
-            memory: The memory, which is only passed on.
+            memory: The memory, which is not read, but returned with the answer.
+
+        Returns:
+            The task's outputs, the recalled `context`, and the `memory`.
         """
         # The embedding model of the method also helps predictors to choose demos for their prompts.
         with program_context(demo_embedder=semantic_embedder(self.method.embedder)):
@@ -209,12 +216,12 @@ class MemoryProgram(dspy.Module):
         )
 
     def history_before(self, history: History, recent: Sequence[Item] = ()) -> History:
-        """Return the history whose memory a question is asked of.
+        """Return the history that has to be remembered before a question about it is answered.
 
         Args:
             history: The past.
-            recent: Items that came after it. They are appended if the method writes such items into
-                the memory (`Writer.recent_mode`) and the task wants them remembered.
+            recent: Items that came after it. They are appended if the task wants them remembered
+                and the method writes them into the memory (`Writer.recent_mode`).
         """
         if not recent or self._recent_mode != "written":
             return history
@@ -222,16 +229,25 @@ class MemoryProgram(dspy.Module):
 
     @property
     def _recent_mode(self) -> RecentItems:
-        """Whether items after the history are written, searched as raw turns, or left out.
+        """What becomes of the items that came after the history.
 
-        The writer decides; but a task that only shows them has them left out of the memory.
+        They are written into the memory ("written"), searched beside it as raw turns ("searched"),
+        or neither ("left out"). The writer decides, unless the task leaves them out.
         """
         if not self.task.remembers_recent:
             return "left out"
         return self.method.writer.recent_mode
 
+    def _new_items(self, recent: Sequence[Item]) -> Sequence[Item]:
+        """Return the recent items that are not written into the memory: all of them, or none."""
+        if self._recent_mode == "written":
+            return ()
+        return recent
+
     def _pending(self, new_items: Sequence[Item]) -> PendingItems | None:
-        """Return new items as pending ones if they are to be searched as raw turns, else None.
+        """Return new items in the form in which `recall` searches them, as raw turns.
+
+        The result is None if there are none, or if they are not to be searched.
 
         Args:
             new_items: Items that came after the end of the memory.
@@ -241,7 +257,7 @@ class MemoryProgram(dspy.Module):
         return PendingItems(tuple(new_items))
 
     def history_of(self, example: dspy.Example) -> History:
-        """Return `history_before` the question of a benchmark's example."""
+        """Return the history to remember before the question of a benchmark's example."""
         return self.history_before(example.history, tuple(example.get("recent") or ()))
 
     def query_of(self, example: dspy.Example, history: History | None = None) -> Query:
@@ -249,22 +265,24 @@ class MemoryProgram(dspy.Module):
 
         Args:
             example: The example.
-            history: The history to ask about, e.g. the beginning of the example's; None takes the
-                example's history.
+            history: What the memory was written from, e.g. the beginning of the example's history.
+                None stands for the history that `forward` would remember.
         """
-        # The inputs of an example are those of `forward`. What is left are the fields of the task.
+        # An example has the arguments of `forward`. Once those that are not for the task have been
+        # taken out, the query fields of the task are left.
         fields = dict(example.inputs().items())
         fields.pop("evidence_ids", None)
         example_history = fields.pop("history")
         recent = tuple(fields.pop("recent", None) or ())
 
-        # A history that is passed is taken as it is, with the recent items after it.
-        if history is not None:
-            return self.task.query(fields, history.items, recent, history.speakers)
-
-        # Recent items that are written into the memory belong to the past, and are not new.
-        past = self.history_before(example_history, recent)
-        new_items = () if self._recent_mode == "written" else recent
+        if history is None:
+            # Recent items are either written into the memory, as the end of the past, or are new.
+            past = self.history_before(example_history, recent)
+            new_items = self._new_items(recent)
+        else:
+            # The memory has been written from this history alone, so all recent items are new.
+            past = history
+            new_items = recent
         return self.task.query(fields, past.items, new_items, past.speakers)
 
     def recall_for(self, example: dspy.Example) -> Recalled:
@@ -289,18 +307,19 @@ class MemoryProgram(dspy.Module):
         return dspy.settings.adapter or self._adapter
 
     def _writing_context(self) -> AbstractContextManager[None]:
-        """Set the model and the adapter that write memories, for the block.
+        """Return a context manager that sets the model and the adapter for writing memories.
 
-        While an optimizer tunes the reading of memories only, the model is the one of its start.
+        While an optimizer tunes only the prompts that read memories, `writing_lm` is the model from
+        the time when it began. Otherwise the model of `dspy.settings` writes.
         """
         lm = self._staging.writing_lm or dspy.settings.lm
         return dspy.context(lm=lm, adapter=self.current_adapter())
 
     def count_missing(self, histories: Iterable[History]) -> int:
-        """Return how many items of some histories are in no memory of this process yet.
+        """Return how many items of some histories `remember` would have to write.
 
-        These are the items that `remember` would write, or read from a store. The result is 0 for a
-        method that writes without a model.
+        Only memories in this process are looked up, so items that a store has are counted too. The
+        result is 0 for a method that writes without a model, since writing then costs nothing.
         """
         with self._writing_context():
             return self.cache.count_missing(self.method.writer, histories)
@@ -333,9 +352,9 @@ class MemoryProgram(dspy.Module):
 
     def writer_names(self) -> frozenset[str]:
         """Return the names of the predictors that write memories, as `all_predictors` has them."""
-        writing_ids = {
-            id(predictor) for predictor in self.method.writer.predictors_below().values()
-        }
+        # Below the writer, the predictors have shorter names. So they are recognized as objects.
+        writer_predictors = self.method.writer.predictors_below().values()
+        writing_ids = {id(predictor) for predictor in writer_predictors}
         predictors = self.all_predictors().items()
         return frozenset(name for name, predictor in predictors if id(predictor) in writing_ids)
 

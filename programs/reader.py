@@ -83,10 +83,12 @@ class Reader(Component, Generic[MemoryT]):
     def nearest(self, memory: MemoryT, query: Query, k: int) -> list[Hit]:
         """Return the `k` best hits of `search` for a query.
 
-        Evaluation looks at longer rankings than a program needs. So while it records, more hits are
-        searched, and the recorder gets all of them.
+        An evaluation records the program, and its recorder may ask for more hits than the program
+        needs (`ranking_depth`). Then all of these are searched and recorded.
         """
         recorder = current_program_context().recorder
+        # `is_search_free` is False for readers whose search costs money or time. They search for no
+        # more hits than are needed.
         if recorder is None or not self.is_search_free:
             return self.search(memory, [query.search_text], k)[0]
 
@@ -100,30 +102,32 @@ class Reader(Component, Generic[MemoryT]):
         return memory.entries()
 
     def with_edits(self, memory: MemoryT, edits: EntryEdits) -> MemoryT:
-        """Return the memory in which entries are as its user has edited or deleted them.
+        """Return a copy of a memory with its entries as the user has edited or deleted them.
 
-        All that `entries` returns and `recall` shows must be edited. This default edits every field
-        of the memory that is a tuple of entries, or of the `parts` that entries are made of. What
-        is not edited has to be equal, but need not be the same object.
+        By default, every field is edited that is a tuple of entries, or of the `parts` that entries
+        are made of. An override must edit all that `entries` returns and `recall` shows, and leave
+        the rest equal. No writer goes on with the copy.
 
         Args:
-            memory: A finalized memory. It stays as it is, and no writer goes on with the result.
+            memory: A finalized memory. It stays as it is.
             edits: The user's edits.
         """
+        # A part is what one entry is made of, e.g. a fact.
         part_types = {type(part) for part in memory.parts()}
         entry_types = (Entry, *part_types)
         edited_fields: dict[str, Sequence[Any]] = {}
         # A pydantic model yields the names and values of its fields.
         for name, value in memory:
             if isinstance(value, tuple) and all(isinstance(part, entry_types) for part in value):
+                # The memory knows how to make an entry of a part, and how to give a part new words.
                 edited_fields[name] = edits.amended_parts(value, memory.entry, memory.with_text)
         return memory.model_copy(update=edited_fields)
 
     def fallback(self, memory: MemoryT, query: Query) -> Iterable[Hit]:
-        """Return what is shown where `recall` finds nothing that may answer: the newest entries.
+        """Return what is shown if `recall` finds nothing that may answer: the newest entries.
 
-        "Where do I live?" shares no word with "I moved to Lisbon". Only the first
-        `_fallback.MAX_FALLBACK_HITS` hits are shown.
+        "Where do I live?" shares no word with "I moved to Lisbon". The caller reads only as many
+        hits as it shows (`_fallback.MAX_FALLBACK_HITS`).
         """
         return (entry.hit() for entry in reversed(memory.entries()))
 

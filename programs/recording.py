@@ -14,7 +14,7 @@ from __future__ import annotations
 import sysconfig
 import traceback
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -22,7 +22,7 @@ from typing import Any
 
 import dspy
 
-from ..engines.call_context import call_context, current_context, measure_usage, record_usage
+from ..engines.call_context import call_context, current_context, measure_usage
 from ..errors import UserError
 from ..reading.failures import failure_kind
 from ..records import Failure
@@ -46,7 +46,7 @@ class ExternalError(Exception):
 
 
 def failure_of(where: str, error: BaseException) -> Failure:
-    """Return an error as a failure, which methods record instead of raising it.
+    """Return a `Failure` that describes an error, for methods that go on after recording it.
 
     Args:
         where: What failed, e.g. the name of a predictor.
@@ -54,7 +54,8 @@ def failure_of(where: str, error: BaseException) -> Failure:
     """
     kind = failure_kind(error)
     message = one_line(error, MAX_ERROR_LENGTH)
-    # Any other error is probably a mistake in code, which its class and its place help to find.
+    # No language model caused an error of the kind "error". Unless it is external, it is probably a
+    # mistake in code, which the class of the error and its place help to find.
     if kind == "error" and not isinstance(error, ExternalError):
         message = f"{type(error).__name__}: {message}{user_code_location(error)}"
     return Failure(kind=kind, where=where, message=message)
@@ -65,7 +66,7 @@ def user_code_location(error: BaseException | None) -> str:
 
     The result is "" if no code of the user's is involved.
     """
-    # An error of ours may have been raised because of one in the user's code.
+    # An error of Mempiler may have been raised because of an error in the user's code.
     while error is not None:
         frames = list(traceback.walk_tb(error.__traceback__))
         for frame, line in reversed(frames):
@@ -91,7 +92,7 @@ def _is_user_code(frame: FrameType) -> bool:
 def recording(keep_completions: bool = False, ranking_depth: int = 0) -> Generator[CallRecorder]:
     """Record every call of a predictor and every failure in the block.
 
-    The recorder is yielded. A recording around the block gets nothing of what happens in it.
+    The recorder is yielded. A recording around the block records nothing of what happens in it.
 
     Args:
         keep_completions: Whether the texts of the model's answers are kept as they came.
@@ -114,8 +115,8 @@ def recording(keep_completions: bool = False, ranking_depth: int = 0) -> Generat
 def record_call(predictor: Any, inputs: dict[str, Any]) -> Generator[PredictorCall]:
     """Record one call of a predictor, which the code in the block makes.
 
-    The record is yielded; the block adds the prediction to it. Whether something records or not,
-    the meter of the language model counts how the call ended.
+    The record is yielded, and the block sets its prediction. If no recording is active, nobody sees
+    the record, but the meter of the language model still counts how the call ended.
 
     Args:
         predictor: The predictor.
@@ -125,15 +126,15 @@ def record_call(predictor: Any, inputs: dict[str, Any]) -> Generator[PredictorCa
         UserError: No language model is set.
     """
     call_order = current_program_context().call_order
-    # Calls are only numbered while something records.
+    # Calls are only numbered while a recording is active.
     order = () if call_order is None else call_order.next_position()
     call = PredictorCall(predictor, dict(inputs), order=order)
 
-    # As DSPy chooses the model: that of the call, of the predictor, or of the settings.
+    # DSPy asks the model of the call, or else that of the predictor, or else that of its settings.
     lm = call.inputs.get("lm") or getattr(predictor, "lm", None) or dspy.settings.lm
     try:
         with program_context(running_call=call), _record_in_current(call):
-            # Checked while the call is recorded, so that the recording shows what was to be asked.
+            # Checked in here, so that the recording shows the call even if there is no model.
             if lm is None:
                 raise UserError(
                     "no language model: pass lm=dspy.LM(...), or call dspy.configure(lm=...)"
@@ -142,7 +143,7 @@ def record_call(predictor: Any, inputs: dict[str, Any]) -> Generator[PredictorCa
     except Exception as error:
         _hide_secrets(lm, error)
         _set_error(call, error)
-        # An error of the code says nothing about the model, so it is not counted.
+        # `failed` stays False for a mistake in code, which says nothing about the model.
         if call.failed:
             _count_answer(lm, call)
         raise
@@ -151,39 +152,47 @@ def record_call(predictor: Any, inputs: dict[str, Any]) -> Generator[PredictorCa
 
 @contextmanager
 def _record_in_current(call: PredictorCall) -> Generator[None]:
-    """Add a call to the current recording, and measure the usage of the block for it.
+    """Add a predictor call to the active recording, and measure what the block uses for it.
 
-    Usage is model calls, tokens, cost and time. Without a recording, nothing happens.
+    If no recording is active, the block just runs.
     """
     recorder = current_program_context().recorder
     if recorder is None:
         yield
         return
+
     recorder.calls.append(call)
-
-    # The listener is called with every answer of a model. It stays the same unless the answers are
-    # to be kept with this call.
-    listener = current_context().on_call
+    keep_completions: AbstractContextManager[None] = nullcontext()
     if recorder.keep_completions:
-        listener = call.add_completions
+        # While the block runs, every answer of a model is passed to the record of the call.
+        keep_completions = call_context(on_call=call.add_completions)
+    with _measure_usage_of(call), keep_completions:
+        yield
 
-    try:
-        with measure_usage() as tracker, call_context(on_call=listener):
-            # A call that fails has used something too.
-            try:
-                yield
-            finally:
-                call.usage = tracker.usage
-    finally:
-        # What is measured here is hidden from a measurement around it, so it is added there by
-        # hand. Its seconds are left out: the outer measurement has a clock that runs all the time.
-        record_usage(replace(call.usage, seconds=0.0))
+
+@contextmanager
+def _measure_usage_of(call: PredictorCall) -> Generator[None]:
+    """Set the usage of a predictor call to what the block uses: model calls, tokens, cost and time.
+
+    It is set even if the block raises an error, since a call that fails has used something too.
+    """
+    outer_tracker = current_context().usage
+    with measure_usage() as tracker:
+        try:
+            yield
+        finally:
+            call.usage = tracker.usage
+            # The outer tracker sees nothing of an inner `measure_usage` block, so the usage is
+            # passed on to it. Its own clock has counted the seconds already.
+            if outer_tracker is not None:
+                outer_tracker.calls.append(replace(call.usage, seconds=0.0))
 
 
 def _set_error(call: PredictorCall, error: Exception) -> None:
-    """Record why a call failed.
+    """Record why a call raised an error.
 
-    The call counts as failed only if the model is to blame, and not for an error in the code.
+    The call counts as failed only if the model or its endpoint is to blame, and not for a mistake
+    in code, which has the kind "error".
     """
     kind = failure_kind(error)
     call.error = one_line(error, MAX_ERROR_LENGTH) or type(error).__name__
@@ -219,14 +228,19 @@ def record_failure(failure: Failure) -> None:
 
 
 def record_rejected(predictor: Any, count: int) -> None:
-    """Record that code refused operations in the answer of the predictor's latest call."""
+    """Record that code refused operations that the predictor's latest answer asked for.
+
+    Args:
+        predictor: The predictor.
+        count: How many operations were refused, e.g. the update of an unknown fact.
+    """
     recorder = current_program_context().recorder
     if recorder is not None:
         recorder.add_rejected(predictor, count)
 
 
 def record_retry(fault: FailureKind) -> None:
-    """Record for the predictor call that is running that its answer is asked for once more.
+    """Mark the running predictor call as retried: the model is asked for its answer once more.
 
     Args:
         fault: What was wrong with the first answer.
@@ -238,10 +252,7 @@ def record_retry(fault: FailureKind) -> None:
 
 
 def record_faults(faults: Iterable[str]) -> None:
-    """Record for the predictor call that is running what was wrong with its answer.
-
-    The answer could be read all the same, after repairs.
-    """
+    """Add faults to the running predictor call: what had to be repaired to read its answer."""
     call = current_program_context().running_call
     if call is not None:
         call.fault_counts.update(faults)

@@ -35,7 +35,7 @@ class _CallPlace(NamedTuple):
 def replay_write_calls(
     writer: Writer[Any], cached: CachedMemory, recalled: Context, evidence_ids: Sequence[str]
 ) -> None:
-    """Append the calls that wrote what a question is answered from to DSPy's current trace.
+    """Add to DSPy's current trace the calls that wrote what the memory knows about a question.
 
     An optimizer of writing prompts learns from the trace of each question. But a memory is written
     once for many questions and outside of their traces, so its calls have to be added.
@@ -44,11 +44,12 @@ def replay_write_calls(
         writer: The writer; the calls are traced as calls of its predictors.
         cached: The memory that the question was asked of.
         recalled: What was recalled for the question.
-        evidence_ids: Ids of the turns that hold the answer. If they are known, only calls that saw
-            one of these turns are added. Otherwise the turns behind the recalled hits count, which
-            may be those of half of all sessions.
+        evidence_ids: Ids of the turns that hold the answer. Only calls that saw one of these turns
+            are added. If no ids are known, the turns that the recalled hits come from are used,
+            which may be many more.
     """
-    # No optimizer reads the trace of the whole process, which plain evaluation runs under.
+    # An optimizer sets a trace for its own runs. DSPy also has a trace for the whole process, which
+    # is current in a plain evaluation; nobody learns from it.
     trace = dspy.settings.trace
     if trace is None or trace is _process_wide_trace():
         return
@@ -99,6 +100,7 @@ def _relevant_calls(cached: CachedMemory, turn_ids: Sequence[str]) -> list[Write
         cached: The memory that the calls wrote.
         turn_ids: Ids of the turns, the most important ones first.
     """
+    # One memory for each item of the history, as it was after that item.
     memories = cached.ancestors()
     position_of_turn = _positions_of_turns(memories)
     calls_by_place: dict[_CallPlace, WriteCall] = {}
@@ -107,7 +109,8 @@ def _relevant_calls(cached: CachedMemory, turn_ids: Sequence[str]) -> list[Write
         if turn_id not in position_of_turn:
             continue
 
-        # The turn may have been written later than it was added.
+        # Some writers collect several items before they call a model. So the call that wrote the
+        # turn may have been made for a later item than the item of the turn.
         position = _next_with_calls(memories, position_of_turn[turn_id])
         for number, call in enumerate(memories[position].write_calls):
             place = _CallPlace(position, number)
@@ -119,6 +122,7 @@ def _relevant_calls(cached: CachedMemory, turn_ids: Sequence[str]) -> list[Write
 
     if not calls_by_place:
         return _last_calls(memories)
+    # Places compare by the position of the memory, then by the number of the call.
     return [calls_by_place[place] for place in sorted(calls_by_place)]
 
 
@@ -131,7 +135,7 @@ def _last_calls(memories: Sequence[CachedMemory]) -> list[WriteCall]:
 
 
 def _positions_of_turns(memories: Sequence[CachedMemory]) -> dict[str, int]:
-    """Return by turn id the position of the memory into which the turn was written.
+    """Return for each turn, by its id, the position of the memory after the item of the turn.
 
     Args:
         memories: The memories after each item of a history, in order.

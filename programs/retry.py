@@ -86,15 +86,19 @@ def check_update(update: Update[MemoryT], writer: Writer[MemoryT, Any]) -> Updat
 
 
 def _as_failed(items: Iterable[Item], attempts: int = 1) -> list[FailedItem]:
-    """Return items that could not be written as failed items, with the number of attempts.
+    """Return a `FailedItem` for each item that a writer could not write.
 
     Turns without a text or a caption are dropped: there is nothing in them to write.
+
+    Args:
+        items: The items that could not be written.
+        attempts: How often they have been tried.
     """
     failed_items: list[FailedItem] = []
     for item in items:
         spoken_ids = [turn.id for turn in item.spoken]
         if spoken_ids:
-            # The type of failed items names all kinds of items, and pyright knows their base only.
+            # `AnyItem` names all subclasses of `Item`, which pyright cannot know.
             spoken_part = cast("AnyItem", item.select_turns(spoken_ids))
             failed_items.append(FailedItem(item=spoken_part, attempts=attempts))
     return failed_items

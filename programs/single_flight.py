@@ -74,7 +74,8 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
     def get_or_compute(self, key: K, compute: Callable[[], V]) -> V:
         """Return the value of a key, which is computed if the map does not have it.
 
-        If another caller computes it at the moment, wait for that value.
+        If another caller computes it at the moment, wait for that value. If the wait would block
+        the event loop in which the value is computed, compute it here a second time instead.
 
         Args:
             key: The key.
@@ -84,16 +85,16 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
             BaseException: What `compute` raised. All callers that wait for the value get it too.
         """
         while True:
+            new_flight: _Flight[V] = _Flight()
             with self._lock:
-                flight = self._flights.get(key)
-                is_first = flight is None
-                if flight is None:
-                    flight = _Flight()
-                    self._flights[key] = flight
+                # The flight that the map already has for the key; or else the new one, which is
+                # put into the map.
+                flight = self._flights.setdefault(key, new_flight)
                 # Values are evicted from the front, so those used last stand at the end.
                 self._flights.move_to_end(key)
 
-            if is_first:
+            is_first_caller = flight is new_flight
+            if is_first_caller:
                 return self._compute(key, flight.future, compute)
             if flight.would_deadlock():
                 return compute()
@@ -108,7 +109,7 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
     def _compute(self, key: K, future: Future[V], compute: Callable[[], V]) -> V:
         """Compute a value, and complete the future that other callers wait for.
 
-        If computing fails, they get the exception, and the key is free again.
+        If computing fails, these callers get the exception, and the key is removed from the map.
         """
         try:
             value = compute()
@@ -154,9 +155,9 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
                     dropped.append(self._flights.pop(key))
 
     def _evict(self) -> list[_Flight[V]]:
-        """Remove the finished values that were used least recently, and return them.
+        """Remove the values beyond the capacity, those used least recently, and return them.
 
-        As many are removed as are beyond the capacity. The caller holds the lock.
+        Values that are still being computed stay. The caller holds the lock.
         """
         if self._capacity is None:
             return []

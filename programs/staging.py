@@ -52,9 +52,11 @@ def make_staging(stage: Stage, predictors: Iterable[str], writers: Iterable[str]
     if stage == "write":
         return Staging(stage, frozen_predictors=frozenset(predictors).difference(writers))
     if stage == "read":
-        # The model of this moment writes. Optimizers set models with other settings to sample, and
-        # every memory would be written anew under each of them.
+        # To sample several answers, an optimizer changes the settings of the model. Memories are
+        # cached by the model that wrote them, so they would be written anew each time. As they are
+        # not what is tuned, the present model goes on writing them.
         return Staging(stage, frozen_predictors=frozenset(writers), writing_lm=dspy.settings.lm)
+    # Here, as in stage "write", writing is tuned. So the optimizer's model writes the memories.
     return Staging(stage)
 
 

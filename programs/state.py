@@ -80,6 +80,7 @@ class ParsedState:
         """
         predictor.signature = self.signature
         predictor.demos = self.demos
+        # DSPy keeps settings for single output fields in `fields`; it calls them decision settings.
         predictor.fields = dict(self.decisions)
         predictor.config = {**predictor.config, **self.config}
         # How many demos a prompt shows; a plain `dspy.Predict` shows all.
@@ -160,25 +161,27 @@ def dump_predictor(predictor: dspy.Predict) -> PredictorState:
         if not names_file(dumped_demo):
             demos.append(dumped_demo)
 
-    # `fields` of a predictor holds DSPy's decision settings, by the names of fields. DSPy refuses
-    # them if they do not fit the signature, so they are not saved then.
+    # DSPy's "decisions" are settings for single output fields, which a predictor has in `fields`.
+    # DSPy refuses to load them if they do not fit the signature, so they are not saved then.
     decisions = dict(predictor.fields)
     if _decisions_error(signature, decisions) is not None:
         decisions = {}
 
-    config: dict[str, Any] = {}
+    sampling_settings: dict[str, Any] = {}
     for name, value in predictor.config.items():
         if sampling_error(name, value) is None:
-            config[name] = value
+            sampling_settings[name] = value
+
+    # How many demos a prompt shows; None for all. Only our own predictors can limit them.
+    nearest = predictor.nearest if isinstance(predictor, Predictor) else None
 
     return PredictorState(
         instructions=signature.instructions,
         fields=field_states(signature),
         demos=demos,
         decisions=decisions,
-        config=config,
-        # A plain `dspy.Predict` shows all its demos.
-        nearest=getattr(predictor, "nearest", None),
+        config=sampling_settings,
+        nearest=nearest,
     )
 
 

@@ -65,23 +65,29 @@ async def stream_answer(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncG
 
 
 def send_answer_to(stream: AnswerStream | None) -> AbstractContextManager[None]:
-    """Send the words of the answer that a program gives in the block to a stream, if not None."""
+    """Send the words of the answer to a stream while a program writes it in the block.
+
+    Args:
+        stream: Takes the words; None if nobody reads the answer in parts.
+    """
     return program_context(answer_stream=stream)
 
 
-def predictor_writes_answer(is_unchanged: bool) -> AbstractContextManager[None]:
-    """Let the predictor that a task calls in the block send its words as words of the answer.
+def stream_predictor(is_unchanged: bool) -> AbstractContextManager[None]:
+    """Send what the predictor in the block writes to the stream of the program's answer.
+
+    That is only right for a task that answers in the words of its predictor. If a task changes
+    them, the predictor gets no stream (None), and none of its words are sent.
 
     Args:
-        is_unchanged: Whether the task returns the answer as the predictor writes it. Otherwise the
-            words of the predictor are not those of the answer, and are not sent.
+        is_unchanged: Whether the task returns the answer as the predictor writes it.
     """
     stream = current_program_context().answer_stream if is_unchanged else None
     return program_context(predictor_stream=stream)
 
 
 def send_output(signature: type[dspy.Signature], layout: Layout) -> AbstractContextManager[None]:
-    """Send the words of the answer while the model's call in the block writes them.
+    """Return a context manager that streams the answer of the model call in its block.
 
     Nothing is sent if nobody reads the answer in parts, or if its type is not `str`.
 
@@ -92,5 +98,6 @@ def send_output(signature: type[dspy.Signature], layout: Layout) -> AbstractCont
     stream = current_program_context().predictor_stream
     if stream is None or not is_text_output(signature, ANSWER):
         return nullcontext()
-    # A call that is repeated begins another attempt: `on_text` is called for each of them.
+    # The engine calls `on_text` before each attempt of the call, and gets a new function that takes
+    # the pieces of that attempt. So the words of a broken attempt are not sent again.
     return call_context(on_text=partial(stream.begin_attempt, layout))

@@ -73,12 +73,13 @@ def gather(calls: Sequence[Callable[[], T]]) -> list[T]:
 def run_unordered(calls: Sequence[Callable[[], T]], limit: int) -> Generator[T]:
     """Make calls at the same time, at most `limit` at once, and yield results as they come.
 
-    If a call fails, no further call begins. The exception is raised when those that run have ended.
-    Closing the generator does not wait for them: threads go on, and tasks are cancelled.
+    If a call fails, no further call begins, and the exception is raised when the running calls have
+    ended. Closing the generator does not wait for running calls: threads go on, and tasks are
+    cancelled.
 
     Args:
         calls: Functions without arguments that do not depend on one another.
-        limit: How many run at a time; at least 1.
+        limit: Most calls that run at the same time; at least 1.
 
     Raises:
         Exception: The first exception of a call. A `CancelledError` of a call is raised as well.
@@ -136,18 +137,22 @@ class _Job(Generic[T]):
 def _make_jobs(calls: Sequence[Callable[[], T]]) -> list[_Job[T]]:
     """Return a job for each call, with a copy of the caller's context and a trace of its own.
 
-    While a recording is active, model calls are numbered. Those of a gather that is number 3 get
-    (3, 0, 0) and (3, 0, 1) in the first job, and (3, 1, 0) in the second. So they can be sorted
-    later, in whatever order they end.
+    The jobs run at the same time, so their entries would be mixed up in a common trace.
+
+    If a recording is active, every job also numbers its model calls, so that they can be sorted
+    when all have ended. If the gather has the position (3,), the first job numbers its calls
+    (3, 0, 0), (3, 0, 1) and so on, and the second job (3, 1, 0), (3, 1, 1).
     """
     is_traced = dspy.settings.trace is not None
     call_order = current_program_context().call_order
+    # Without a recording, nothing is numbered.
     gather_position = () if call_order is None else call_order.next_position()
 
     jobs: list[_Job[T]] = []
     for number, call in enumerate(calls):
         job_order: CallOrder | None = None
         if call_order is not None:
+            # The job adds the last number of a position, which counts its calls.
             job_order = CallOrder((*gather_position, number))
         trace: list[Any] | None = [] if is_traced else None
         jobs.append(_Job(call, contextvars.copy_context(), job_order, trace))
@@ -196,8 +201,8 @@ def _results_of_threads(calls: Sequence[Callable[[], T]], limit: int) -> Generat
         for future in as_completed(futures):
             yield future.result()
     except BaseException as error:
-        # A failed call waits for those that run. Whoever interrupts, or closes the generator, does
-        # not want to wait.
+        # After the error of a call, the calls that still run may end. Whoever interrupts the
+        # program or closes the generator does not want to wait for them.
         is_stopped = isinstance(error, KeyboardInterrupt | GeneratorExit)
         pool.shutdown(wait=not is_stopped, cancel_futures=True)
         raise
@@ -208,10 +213,11 @@ def _results_of_tasks(calls: Sequence[Callable[[], T]], limit: int) -> Generator
     """Make calls in at most `limit` tasks, and yield results as they come (`run_unordered`)."""
     tasks = _LimitedTasks(calls, limit)
     try:
-        for _ in calls:
+        for _ in range(len(calls)):
             task = wait_for(tasks.finished.get())
-            # After a failure, those that run may end. Then `result` raises the exception.
-            if not _has_result(task):
+            if _has_failed(task):
+                # The tasks that are still running may end first. Then `result` raises the exception
+                # of the failed task, which leaves the loop.
                 tasks.wait_for_running()
             yield task.result()
     finally:
@@ -221,7 +227,7 @@ def _results_of_tasks(calls: Sequence[Callable[[], T]], limit: int) -> Generator
 class _LimitedTasks(Generic[T]):
     """Runs calls as tasks of the running event loop, a limited number at a time.
 
-    When one has ended, the next one begins. After the first failure, no more calls begin.
+    When a task has ended, the next call begins. After the first failure, no more calls begin.
     """
 
     def __init__(self, calls: Sequence[Callable[[], T]], limit: int) -> None:
@@ -248,10 +254,14 @@ class _LimitedTasks(Generic[T]):
         """Begin the next waiting call as a task, if there is one."""
         if not self._waiting:
             return
-        call = run_bridged(self._waiting.popleft())
-        # Each call has a copy of the context, so that none sees what another one sets in it.
+        call = self._waiting.popleft()
+        # The call is a plain function. `run_bridged` makes a coroutine of it, so that a task can
+        # run it, and the event loop goes on while it waits for a model.
+        coroutine = run_bridged(call)
+
+        # A copy of the context: a variable that one call sets is not seen by the others.
         context = self._context.copy()
-        task = asyncio.get_running_loop().create_task(call, context=context)
+        task = asyncio.get_running_loop().create_task(coroutine, context=context)
         self._running.add(task)
         task.add_done_callback(self._on_end)
 
@@ -259,14 +269,14 @@ class _LimitedTasks(Generic[T]):
         """Hand over a task that has ended, and begin the next call unless this one has failed."""
         self._running.discard(task)
         self.finished.put_nowait(task)
-        if not _has_result(task):
+        if _has_failed(task):
             self._waiting.clear()
         self._start_next()
 
 
-def _has_result(task: asyncio.Task[Any]) -> bool:
-    """Return whether a task that has ended was neither cancelled nor has failed."""
-    return not task.cancelled() and task.exception() is None
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    """Return whether a task that has ended has no result: it was cancelled, or raised an error."""
+    return task.cancelled() or task.exception() is not None
 
 
 def _join_traces(jobs: Sequence[_Job[Any]]) -> None:

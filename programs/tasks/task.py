@@ -43,7 +43,7 @@ from ...signatures.chinese import has_chinese, in_language
 from .._relative_dates import resolve_item_dates, resolve_line_dates
 from ..predictor import predictor
 from ..state import signature_of
-from ..streaming import predictor_writes_answer
+from ..streaming import stream_predictor
 from .settings import TaskSettings
 
 REASONS_DESCRIPTION = "what helps to answer, and what follows from it; work out dates here"
@@ -179,7 +179,7 @@ class Task(dspy.Module):
         """Answer a query from what the memory recalled, and from the raw items of the query."""
         # A task that overrides `build_outputs` may change the words of the model.
         is_unchanged = type(self).build_outputs is Task.build_outputs
-        with predictor_writes_answer(is_unchanged):
+        with stream_predictor(is_unchanged):
             prediction = self.answer(**self.prompt_inputs(context, query))
         return self.build_outputs(prediction, query)
 
