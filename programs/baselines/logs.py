@@ -216,11 +216,13 @@ class LoggedWriter(Writer[LoggedMemory]):
             max_words=max_words,
         )
         if prediction is None:
+            # The answer cannot be read, so the logs will be tried again.
             return Update(old_summary, failed_items=(logs,))
 
         # The field of a prediction may be None.
         summary = (prediction.log_summary or "").strip()
         if not summary:
+            # That is a failure too, unless the old summary is empty as well.
             return keep_summary(old_summary, logs, "update_logs")
         return Update(old_summary.with_summary(summary, logs, max_words))
 
@@ -274,7 +276,7 @@ class LoggedReader(Reader[LoggedMemory]):
         return [*self.inner.entries(memory.inner), *memory.logs()]
 
     def with_edits(self, memory: LoggedMemory, edits: EntryEdits) -> LoggedMemory:
-        """Return the memory as a user's edits change it: its logs, their summary, and the rest."""
+        """Return the memory with a user's edits of logs, their summary and the inner memory."""
         edited_memory = super().with_edits(memory, edits)
         # The reader of the inner method knows how edits change its memory.
         inner = self.inner.with_edits(memory.inner, edits)

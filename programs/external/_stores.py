@@ -123,7 +123,7 @@ class Stores(SharedByCopies):
         Raises:
             ExternalError: The store cannot be written, now or at an earlier call.
         """
-        # An unusable store is kept as well, so that only one question waits for what hangs.
+        # An unusable store is kept too, so that no later question waits for a system that hangs.
         store = self._stores.get_or_compute(history.digest, partial(self._write_store, history))
         if isinstance(store, _UnusableStore):
             raise ExternalError(store.reason)
@@ -164,7 +164,9 @@ class Stores(SharedByCopies):
             # An earlier system, which is being closed, may still write files in the folder.
             previous_calls.wait_until_closed()
 
-        folder = self._folder / (history.digest or "empty")[:16]
+        # The digest of a history without items is "", which is no name for a folder.
+        folder_name = (history.digest or "empty")[:16]
+        folder = self._folder / folder_name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         return folder
