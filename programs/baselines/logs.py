@@ -106,13 +106,16 @@ def logged_memory_class(inner_class: type[Memory[Any]]) -> type[LoggedMemory]:
     Args:
         inner_class: The class of the other method's memories.
     """
-    # Every empty memory needs an inner memory of its own: its versions share a search index, and
-    # with one inner memory for all users, each search would replace the index of another user.
+    empty_inner = inner_class()
     inner_field = Field(
+        # A factory makes a new inner memory for every user. Users who share a default would share
+        # its search index too, which would be rebuilt whenever another user is asked.
         default_factory=inner_class,
-        # The schema is part of the key of stored memories, and shows no default of a factory.
-        json_schema_extra={"default": inner_class().model_dump(mode="json")},
+        # pydantic writes no default into the JSON schema if there is a factory. The schema is part
+        # of the key of stored memories, so the default is added to it here.
+        json_schema_extra={"default": empty_inner.model_dump(mode="json")},
     )
+    # A subclass of `LoggedMemory` that differs in the type and default of its field `inner`.
     return create_model(
         f"Logged{inner_class.__name__}",
         __base__=LoggedMemory,
@@ -169,7 +172,8 @@ class LoggedWriter(Writer[LoggedMemory]):
             extraction: What the inner writer extracted from the item; None for logs.
         """
         if isinstance(item, Logs):
-            # Single logs of earlier sessions are read by the search alone.
+            # The log entries of earlier sessions are needed only if questions search them. By the
+            # other settings a question sees a summary of them, or nothing.
             keep_earlier = self.settings.earlier == "search"
             memory_with_logs = memory.with_logs(item, keep_earlier)
             return self._summarize(memory_with_logs, item)
@@ -182,7 +186,7 @@ class LoggedWriter(Writer[LoggedMemory]):
 
     def update_with_part(self, memory: LoggedMemory, part: Item) -> Update[LoggedMemory]:
         """Return the memory after another try with a part of an item that failed before."""
-        # Logs fail in the summary alone: they stand in the memory already.
+        # Logs are in the memory already: if they failed, it was in the call for their summary.
         if isinstance(part, Logs):
             return self._summarize(memory, part)
         return memory.with_inner(self.inner.update_with_part(memory.inner, part))
@@ -212,11 +216,13 @@ class LoggedWriter(Writer[LoggedMemory]):
             max_words=max_words,
         )
         if prediction is None:
+            # The answer cannot be read, so the logs will be tried again.
             return Update(old_summary, failed_items=(logs,))
 
         # The field of a prediction may be None.
         summary = (prediction.log_summary or "").strip()
         if not summary:
+            # That is a failure too, unless the old summary is empty as well.
             return keep_summary(old_summary, logs, "update_logs")
         return Update(old_summary.with_summary(summary, logs, max_words))
 
@@ -270,7 +276,7 @@ class LoggedReader(Reader[LoggedMemory]):
         return [*self.inner.entries(memory.inner), *memory.logs()]
 
     def with_edits(self, memory: LoggedMemory, edits: EntryEdits) -> LoggedMemory:
-        """Return the memory as a user's edits change it: its logs, their summary, and the rest."""
+        """Return the memory with a user's edits of logs, their summary and the inner memory."""
         edited_memory = super().with_edits(memory, edits)
         # The reader of the inner method knows how edits change its memory.
         inner = self.inner.with_edits(memory.inner, edits)
@@ -279,9 +285,16 @@ class LoggedReader(Reader[LoggedMemory]):
         return edited_memory.replace(inner=inner, log_summary=log_summary)
 
     def recall(self, memory: LoggedMemory, query: Query) -> Context:
-        """Return what the inner reader recalls, then earlier logs, then all current logs."""
+        """Return what the inner reader recalls, and after it the logs.
+
+        Logs are shown as their summary, if one is kept, then the logs of earlier sessions that are
+        nearest to the query, and then all logs of the current session.
+        """
         context = self.inner.recall(memory.inner, query)
-        inner_hits = context.hits or self._inner_fallback(memory, query)
+        inner_hits = context.hits
+        if not inner_hits:
+            inner_hits = self._inner_fallback(memory, query)
+
         hits = (
             *inner_hits,
             *memory.log_summary.hits("log_summary"),
@@ -291,10 +304,12 @@ class LoggedReader(Reader[LoggedMemory]):
         return context.model_copy(update={"hits": hits})
 
     def _inner_fallback(self, memory: LoggedMemory, query: Query) -> tuple[Hit, ...]:
-        """Return a few hits to show of the inner memory, for when its reader recalls nothing.
+        """Return a few entries of the inner memory, to show when the inner reader recalls nothing.
 
-        `Method.recall` shows such hits only if nothing was found at all, and logs are found too.
+        `Method.recall` shows such entries as well, but only if there is no hit at all. Logs are
+        hits too, so beside logs it would show nothing of the inner memory.
         """
+        # The task shows these turns in any case.
         shown_ids = query.shown_turn_ids
         candidates = self.inner.fallback(memory.inner, query)
         new_hits = (hit for hit in candidates if hit.id not in shown_ids)

@@ -82,7 +82,7 @@ class Strength(NamedTuple):
 
         Args:
             now: The time at which the piece is looked for.
-            days: Days after which a piece that was never recalled is remembered by 1/e.
+            days: Days in which the retention of a piece that is never recalled falls to 0.37 (1/e).
         """
         if now is None or self.last is None:
             return 1.0
@@ -92,19 +92,23 @@ class Strength(NamedTuple):
         return math.exp(-age_in_days / (days * self.recalls))
 
     def is_forgotten(self, piece_id: str, now: datetime | None, days: float) -> bool:
-        """Return whether a piece is no longer remembered at a time.
+        """Return whether a piece is forgotten at a time: its retention is below its threshold.
+
+        The threshold of a piece is a number from 0 to 1 that is computed from a hash of its id, so
+        that the same pieces are forgotten in every run.
 
         Args:
-            piece_id: The id of the piece, which decides how far its retention may fall.
+            piece_id: The id of the piece.
             now: The time at which the piece is looked for.
-            days: Days after which a piece that was never recalled is remembered by 1/e.
+            days: Days in which the retention of a piece that is never recalled falls to 0.37 (1/e).
         """
         return self.retention(now, days) < _threshold(piece_id)
 
 
 def _threshold(piece_id: str) -> float:
     """Return the retention below which a piece is forgotten: from 0 to 1, evenly distributed."""
-    # The 0 is the seed that could once be set. Another number would forget other pieces.
+    # A hash serves as a random number that is the same in every run. The 0 is a seed that could
+    # once be set; another seed would forget other pieces.
     first_bytes = hashlib.sha256(f"0:{piece_id}".encode()).digest()[:8]
     return int.from_bytes(first_bytes, "big") / 2**64
 

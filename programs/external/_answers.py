@@ -75,11 +75,11 @@ def _split_answer(returned: Any) -> Answer:
 
 
 def hits_of(recalled: Any, history: History) -> tuple[Hit, ...]:
-    """Return what the search of a system returned as hits, in the same order.
+    """Convert the result of a system's search to hits, in the same order.
 
     Args:
-        recalled: A list, or a mapping with a list in `results`. Its elements are texts, hits, or
-            mappings or objects with a text. None stands for an empty list.
+        recalled: The result: a list, or a mapping with a list in `results`. Its elements are texts,
+            hits, or mappings or objects with a text. None stands for an empty list.
         history: The history that was searched.
 
     Raises:
@@ -94,7 +94,7 @@ def hits_of(recalled: Any, history: History) -> tuple[Hit, ...]:
         raise ExternalError(f"recalled {kind}, expected a list of texts or entries")
 
     hits: list[Hit] = []
-    # The limit also ends a generator that would never end.
+    # A result may be a generator that never ends, so no more than `MAX_HITS` elements are read.
     for result in islice(results, MAX_HITS):
         hit = result if isinstance(result, Hit) else _hit(result, history)
         hits.append(hit)
@@ -102,7 +102,7 @@ def hits_of(recalled: Any, history: History) -> tuple[Hit, ...]:
 
 
 def _hit(result: Any, history: History) -> Hit:
-    """Return a text or an entry that a system recalled as a hit.
+    """Convert a text or an entry that a system recalled to a hit.
 
     The sources of the hit are the turns whose ids the entry names. If it names none, they are the
     turns that share their words with it. A hit without sources is a `summary`, which is left out

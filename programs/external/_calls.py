@@ -13,7 +13,6 @@ import os
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from typing import Any
 
 from ...async_bridge import result_of
@@ -61,13 +60,19 @@ class SystemCalls:
         _close_systems_at_exit()
 
     def make_system(self, make: Callable[[], Any]) -> None:
-        """Make the system in the thread of its calls.
+        """Make the system in the thread in which all its methods will be called too.
+
+        The system is stored in this object. Nothing is returned.
+
+        Args:
+            make: Returns a new system; it may be a coroutine function.
 
         Raises:
             ExternalError: `make` failed, or took too long.
             MempilerError: A budget is spent, or the model's endpoint is gone.
         """
-        self._wait_for(self._make_system(Call("make", make)), "make")
+        call = Call("make", make)
+        self._wait_for(self._run_and_store_system(call), call.label)
 
     def call(self, method: str, *args: Any) -> Any:
         """Call a method of the system and return its result; it may be a coroutine method.
@@ -80,21 +85,27 @@ class SystemCalls:
         def call_method() -> Any:
             return getattr(self._system, method)(*args)
 
-        return self._wait_for(self._run_in_turn(Call(method, call_method)), method)
+        call = Call(method, call_method)
+        return self._wait_for(self._run_in_turn(call), call.label)
 
-    def _wait_for(self, work: Coroutine[Any, Any, Outcome], label: str) -> Any:
-        """Run work in the supervisor loop, wait for it, and return the value of its call.
+    def _wait_for(self, coroutine: Coroutine[Any, Any, Outcome], label: str) -> Any:
+        """Run a coroutine that calls the system; wait, and return what the system returned.
+
+        The coroutine runs in the supervisor, an event loop in a thread where no code of the user's
+        runs. So nothing blocks it, and time limits are kept even if the system hangs.
 
         Args:
-            work: Makes a call of the system.
+            coroutine: Calls the system in its own thread, and returns the outcome.
             label: The name of the call in errors.
         """
-        outcome = result_of(supervise(work, self._supervisor))
+        outcome = result_of(supervise(coroutine, self._supervisor))
         return _value_of(outcome, self.name, label)
 
-    async def _make_system(self, call: Call) -> Outcome:
-        # Set here and not by the caller, who may be cancelled: the system must be closed even then.
+    async def _run_and_store_system(self, call: Call) -> Outcome:
+        """Run a call that makes the system, and store the system in this object."""
         outcome = await self._run_in_turn(call)
+        # Stored here and not by the caller, who may be cancelled while the system is being made.
+        # The system must be closed even then.
         self._system = outcome.value
         return outcome
 
@@ -127,7 +138,8 @@ class SystemCalls:
     async def _kill(self) -> None:
         """Call the method `kill` of a system that hangs, if it has one.
 
-        It is called from another thread: the one of the system is blocked by the call that hangs.
+        It is called in a new thread, since the system's own thread is blocked by the call that
+        hangs.
         """
 
         def kill_system() -> Any:
@@ -144,39 +156,45 @@ class SystemCalls:
         This waits for no call and no lock, so finalizers may call it.
 
         Returns:
-            A future that is done when the system is closed.
+            A future that is done when the system is closed; the same future at every call.
         """
 
         def close_system() -> Any:
+            # Read when earlier calls have ended: one of them may still be making the system now.
             if hasattr(self._system, "close"):
                 return self._system.close()
 
         if self._closing is None:
-            work = self._close(Call("close", close_system))
-            self._closing = supervise(work, self._supervisor)
+            closing = self._close(Call("close", close_system))
+            # The supervisor, an event loop in another thread, waits for the earlier calls.
+            self._closing = supervise(closing, self._supervisor)
         return self._closing
 
     async def _close(self, call: Call) -> None:
         """Close the system after all calls so far, and end its thread.
 
         Args:
-            call: Calls the method `close` of the system.
+            call: Calls the method `close` of the system, if it has one.
         """
         async with self._turn:
-            # A system that hangs was killed, so it cannot be closed.
-            if not self.end_reason:
-                # If `close` takes too long, `_run` kills the system. It has ended then as well.
-                with suppress(ExternalError):
+            # `end_reason` says why no further call is made. There is a reason already if an earlier
+            # call hung: that system was killed, and cannot be closed any more.
+            was_killed = bool(self.end_reason)
+            if not was_killed:
+                try:
                     await self._run(call, min(self.timeout, CLOSING_SECONDS))
-            if not self.end_reason:
-                self.end_reason = "is closed"
+                except ExternalError:
+                    # `close` hung. `_run` has killed the system and set `end_reason`.
+                    pass
+                else:
+                    self.end_reason = "is closed"
 
             self._system = None
             self._thread.stop()
             _open_systems.discard(self)
 
     def wait_until_closed(self) -> None:
-        """Wait for the end of a system that is being closed; do nothing if it is not."""
+        """Wait until the system is closed, if `begin_close` was called; else return at once."""
         if self._closing is not None:
             result_of(self._closing)
 
@@ -226,9 +244,11 @@ class FunctionCalls(SharedByCopies):
             ExternalError: The function failed, or took too long.
             MempilerError: A budget is spent, or the model's endpoint is gone.
         """
-        work = self._run(Call("answer", function))
-        outcome = result_of(supervise(work, self._supervisor))
-        return _value_of(outcome, self.name, "answer")
+        call = Call("answer", function)
+        # The supervisor is an event loop in a thread where no code of the user's runs. So nothing
+        # blocks it, and the time limit is kept even if the function hangs.
+        outcome = result_of(supervise(self._run(call), self._supervisor))
+        return _value_of(outcome, self.name, call.label)
 
     async def _run(self, call: Call) -> Outcome:
         """Run a call in an idle thread, or in a new one if none is idle.

@@ -228,7 +228,7 @@ class External(Method):
             return super().recall(memory, query, pending)
 
         history = _with_newer_items(memory.history, query, pending)
-        answer = self._answer(memory, history, query)
+        answer = self._answer(query, memory, history)
 
         extra_fields = {**query.extra, ANSWER_KEY: answer.outputs}
         answered_query = query.model_copy(update={"extra": extra_fields})
@@ -238,16 +238,19 @@ class External(Method):
         context = Context(hits=hits_of(answer.recalled, history), is_reported=is_reported)
         return Recalled(answered_query, context, raw_turns=())
 
-    def _answer(self, memory: HistoryMemory, history: History, query: Query) -> Answer:
-        """Ask a system that answers by itself.
+    def _answer(self, query: Query, memory: HistoryMemory, history: History) -> Answer:
+        """Ask a system that answers by itself: the store of a history, or a function or module.
 
         Args:
-            memory: The history of the store that is asked, for a system with stores.
-            history: The same history and newer items, for a function or module to read.
             query: What is asked.
+            memory: Holds the history that the store was written for.
+            history: What a function or module is shown: the same history, and newer items after it.
         """
-        # In a dialogue, `search_text` is all of it: the last words may say little ("Yes, please.").
-        question = query.dated_text if query.modality == "question" else query.search_text
+        question = query.dated_text
+        if query.modality == "dialogue":
+            # The whole dialogue, since its last words alone may say little ("Yes, please.").
+            question = query.search_text
+
         if self.stores is not None:
             returned = self.stores.call(memory.history, "ask", _with_options(question, query))
             return read_answer(returned)
@@ -255,7 +258,7 @@ class External(Method):
         answerer = self._answerer
         assert answerer is not None, "a system without stores has an answerer"
         arguments = _query_arguments(answerer, query)
-        # Unless the function takes the options as an argument, they are a part of the question.
+        # A function without a parameter for the options gets them as a part of the question.
         if "options" not in arguments:
             question = _with_options(question, query)
         ask = partial(answerer, history, question, **arguments)

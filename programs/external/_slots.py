@@ -25,15 +25,16 @@ class Slots:
 
     @contextmanager
     def slot(self) -> Generator[None]:
-        """Wait for a free slot, and hold it while the block runs."""
+        """Wait for a free slot, and hold it while the `with` block runs."""
         acquisition = supervise(self._semaphore.acquire(), self._supervisor)
         try:
             result_of(acquisition)
             yield
         finally:
-            # A callback, since a caller that is cancelled while it waits has no slot yet. It gets
-            # one later, and must give it back then. Otherwise the slot is given back at once.
+            # After the block, the acquisition is done, and the callback runs at once. A caller that
+            # is cancelled while it waits for the slot leaves earlier, but the acquisition goes on.
+            # Then the callback gives the slot back as soon as it is acquired.
             acquisition.add_done_callback(self._release)
 
-    def _release(self, acquired: Future[Any]) -> None:
+    def _release(self, acquisition: Future[Any]) -> None:
         self._supervisor.call_soon_threadsafe(self._semaphore.release)

@@ -73,16 +73,19 @@ class Stores(SharedByCopies):
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._folder = folder
         self._stores = SingleFlight[str, _Store | _UnusableStore](MAX_OPEN_STORES)
-        self._writing = Slots(MAX_STORES_IN_WRITING)
+        self._writing_slots = Slots(MAX_STORES_IN_WRITING)
         self._latest_calls: dict[str, SystemCalls] = {}
         """The calls of the newest store of each history, by the digest of the history."""
 
     def write(self, history: History) -> None:
-        """Write the store of a history unless it is open; record its usage and its failures.
+        """Write the store of a history, unless it is open: then it was written before.
+
+        The model calls and the failures of the writing are recorded in both cases.
 
         Raises:
             ExternalError: The system cannot be made, hangs, or adds no session of the history.
         """
+        # A store that is not open is written by opening it.
         store = self._open_store(history)
         record_usage(store.usage)
         for failure in store.failures:
@@ -101,12 +104,16 @@ class Stores(SharedByCopies):
         return store.calls.call(method, *args)
 
     def close(self) -> None:
-        """Close every store that is in no call, and wait for it.
+        """Close all stores that are written and not in use, and wait until they are closed.
 
-        The object can still be used: a store that is needed again is written anew.
+        A store that is being called is closed after the call, which is not waited for. This object
+        can still be used: a store that is needed again is written anew.
         """
-        # A store is closed as soon as nothing refers to it.
-        self._stores.drop(lambda digest: True)
+        # Drop all stores that are written. A store that nothing refers to is finalized, and its
+        # finalizer begins to close it. A call that is running still refers to its store.
+        self._stores.drop(is_unwanted=lambda digest: True)
+
+        # For a store that is not being closed, this returns at once.
         for calls in tuple(self._latest_calls.values()):
             calls.wait_until_closed()
 
@@ -116,7 +123,7 @@ class Stores(SharedByCopies):
         Raises:
             ExternalError: The store cannot be written, now or at an earlier call.
         """
-        # An unusable store is remembered as well, so that no question waits again for what hangs.
+        # An unusable store is kept too, so that no later question waits for a system that hangs.
         store = self._stores.get_or_compute(history.digest, partial(self._write_store, history))
         if isinstance(store, _UnusableStore):
             raise ExternalError(store.reason)
@@ -128,14 +135,17 @@ class Stores(SharedByCopies):
         Returns:
             The store; an `_UnusableStore` if the system cannot be made, hangs, or adds no session.
         """
-        with self._writing.slot():
+        # A store that is being written has a thread, so only so many are written at the same time.
+        with self._writing_slots.slot():
             folder = self._make_folder(history)
             calls = SystemCalls(self.name, self._timeout)
+            # If the store is ever written anew, `_make_folder` waits until these calls have ended.
             self._latest_calls[history.digest] = calls
             store = _Store(calls)
 
             try:
-                # Measured apart from the question that happens to come first: `write` records it.
+                # The model calls are kept in `store.usage`, and `Stores.write` records them. They
+                # are not counted for the question that happens to need the store first.
                 with measure_usage() as tracker:
                     self._fill_store(store, history, folder)
             except ExternalError as error:
@@ -154,7 +164,9 @@ class Stores(SharedByCopies):
             # An earlier system, which is being closed, may still write files in the folder.
             previous_calls.wait_until_closed()
 
-        folder = self._folder / (history.digest or "empty")[:16]
+        # The digest of a history without items is "", which is no name for a folder.
+        folder_name = (history.digest or "empty")[:16]
+        folder = self._folder / folder_name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         return folder

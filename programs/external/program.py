@@ -98,12 +98,14 @@ def _answering_method(target: Any, name: str, config: Mapping[str, Any]) -> Exte
         config: Settings of the target.
     """
     if isinstance(target, type):
-        return _module_class_method(target, name, config)
+        return _method_for_module_class(target, name, config)
 
     settings = AnsweringSettings.from_values(name, config)
+    # These values are saved with the program and its results.
     saved_values = settings.model_dump()
-    # A function that reads recorded answers from a file says here which file it read. The version
-    # is saved as a setting, so that results for different files are told apart.
+
+    # A target may have an attribute `version`: a mapping of further values to save, so that results
+    # of different versions are told apart. Recorded answers have the hash of their file there.
     version = getattr(target, "version", None)
     if isinstance(version, Mapping):
         saved_values.update(version)
@@ -115,10 +117,10 @@ def _answering_method(target: Any, name: str, config: Mapping[str, Any]) -> Exte
     return External(system, answerer=SharedFunction(target))
 
 
-def _module_class_method(
+def _method_for_module_class(
     module_class: type[dspy.Module], name: str, config: Mapping[str, Any]
 ) -> External:
-    """Return a method that answers questions by a new module of the user's class.
+    """Make a module of the user's class, and return a method that answers questions by it.
 
     Args:
         module_class: The class of the module.
@@ -128,12 +130,14 @@ def _module_class_method(
     settings_class = with_constructor_arguments(AnsweringSettings, module_class)
     settings = settings_class.from_values(name, config)
     common_names = set(AnsweringSettings.model_fields)
+    # Arguments that are not in `config` are not passed: the constructor has defaults for them.
+    argument_names = config.keys() - common_names
 
-    # Arguments that were not set are left out: the constructor has defaults for them.
-    arguments = settings.model_dump(include=config.keys() - common_names)
+    arguments = settings.model_dump(include=argument_names)
     module = module_class(**arguments)
 
-    saved_values = settings.model_dump(include=common_names | config.keys())
+    # What is saved with the program and its results: the settings that it was built from.
+    saved_values = settings.model_dump(include=common_names | argument_names)
     system = SystemSettings(name=name, settings=ExternalSettings(**saved_values))
     return External(system, answerer=module)
 
@@ -161,12 +165,13 @@ def _store_method(
 
 
 def _endpoint_method(url: str, config: Mapping[str, Any], folder: Path | None) -> External:
-    """Return a method that sends every history to a chat endpoint, and asks it questions.
+    """Return a method that sends every history to a chat endpoint, and asks the endpoint questions.
 
     Args:
         url: The URL of the endpoint.
         config: Settings of the endpoint.
-        folder: Where stores keep their files, although an endpoint keeps none there.
+        folder: Where an empty folder is made for every history, as for other systems. An endpoint
+            writes nothing there. A temporary folder if None.
     """
     settings = EndpointSettings.from_values(url, config)
     make_system = partial(Endpoint, url, model=settings.model, timeout=settings.timeout)
@@ -200,7 +205,7 @@ def _system_maker(target: Any, name: str, embedder: Embedder | None) -> Callable
         return target
 
     try:
-        # Tried now, so that the user learns of it before the first history is written.
+        # Try it now, so that the user sees the error before the first history is written.
         copy.deepcopy(target)
     except Exception as error:
         raise UserError(

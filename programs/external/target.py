@@ -38,19 +38,22 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def load_target(name: str) -> Any | None:
-    """Return what a user names in the place of a method: a system or an agent of their own.
+    """Return the system or agent of the user's that a name stands for; None if it is a method.
 
     Args:
-        name: The URL of an endpoint, or `module:attribute` of anything that can be imported.
+        name: What the user wrote where a method is expected: the URL of an endpoint, the
+            `module:attribute` of an object to import, or the name of a method.
 
     Returns:
-        `Endpoint` for a URL, else the imported object. None if the name is that of a method.
+        The class `Endpoint` for a URL, else the imported object. None for the name of a method of
+        ours, and for an imported class of methods.
 
     Raises:
         UserError: The object cannot be imported.
-        ProgramError: The object is no method, and nothing else that can be scored.
+        ProgramError: The imported object is no method, and cannot be scored as a system either.
     """
     if name.startswith(URL_PREFIXES):
+        # The caller still has the URL, and passes it to `Endpoint`.
         return Endpoint
     # Names of our methods have no colon, and only methods are combined by "+".
     if ":" not in name or "+" in name:
@@ -67,31 +70,46 @@ def load_target(name: str) -> Any | None:
 
 
 def target_kind(target: Any) -> TargetKind | None:
-    """Return how a system of the user's is asked; None if it cannot be scored.
+    """Return in which way a system of the user's gets its questions; None if it cannot be scored.
 
     Returns:
-        "search" for a store with `add` and `search`, or a function with a parameter `folder` that
-        makes stores; "ask" for a store with `add` and `ask`; "answer" for a `dspy.Module`, or a
-        function of (history, question).
+        "search" or "ask", after the method that is called, for a store, a class of stores, or a
+        function that makes stores. "answer" for a `dspy.Module`, a class of modules, or a function
+        of (history, question).
     """
-    is_class = isinstance(target, type)
-    makes_stores = not is_class and "folder" in parameters(target)
-    is_searchable = hasattr(target, "add") and hasattr(target, "search")
-    if makes_stores or is_searchable:
-        # A function that makes stores, or a store with both methods, may say that it is asked.
-        is_asked = getattr(target, "asks", False) is True
-        return "ask" if is_asked else "search"
-    if hasattr(target, "add") and hasattr(target, "ask"):
-        return "ask"
+    store_kind = _store_kind(target)
+    if store_kind is not None:
+        return store_kind
 
+    if isinstance(target, type):
+        return "answer" if issubclass(target, dspy.Module) else None
     if isinstance(target, dspy.Module):
         return "answer"
-    if is_class:
-        return "answer" if issubclass(target, dspy.Module) else None
 
     # A function that can be called with a history and a question.
     positional = [name for name, value in parameters(target).items() if value.kind in _POSITIONAL]
     return "answer" if len(positional) > 1 else None
+
+
+def _store_kind(target: Any) -> Literal["search", "ask"] | None:
+    """Return whether a store of the user's is searched or asked; None if the target is no store.
+
+    A store has the methods `add`, and `search` or `ask`. The target may also be a class of stores,
+    or a function with a parameter `folder` that makes stores.
+    """
+    # The constructor of a class may have this parameter too, but a class shows its methods.
+    is_class = isinstance(target, type)
+    is_function_for_stores = not is_class and "folder" in parameters(target)
+    is_searchable = hasattr(target, "add") and hasattr(target, "search")
+    if is_function_for_stores or is_searchable:
+        # A function does not show which methods its stores have, and a searchable store may have
+        # `ask` as well. An attribute `asks` that is True says that they are to be asked.
+        is_asked = getattr(target, "asks", False) is True
+        return "ask" if is_asked else "search"
+
+    if hasattr(target, "add") and hasattr(target, "ask"):
+        return "ask"
+    return None
 
 
 def takes_embedder(target: Any) -> bool:

@@ -10,8 +10,8 @@ from ...memory.entry import Entry
 from ...records import Context, Hit, Query, estimate_tokens, in_blocks
 from ...signatures.pramem import PredictWithExperience
 from ..reader import EntryReader
-from ..tasks.behavior import BehaviorPrediction, unseen
-from ..tasks.task import with_items
+from ..tasks.behavior import BehaviorPrediction, without_shown_turns
+from ..tasks.task import lines_of_items
 from .memory import ExperienceMemory, RoundExperience
 from .settings import ExperienceReaderSettings
 
@@ -40,7 +40,11 @@ class ExperienceReader(EntryReader[ExperienceMemory]):
         k: int = 10,
         min_score: float | None = None,
     ) -> list[list[Hit]]:
-        """Return the `k` entries nearest to each query, of the experience after a round."""
+        """Return the `k` entries of the experience that are nearest to each query, best first.
+
+        If the setting `at_round` names a practice round, the experience is searched as it was after
+        that round, and not as it is now.
+        """
         return super().search(self._at_round(memory), queries, k, min_score)
 
     def entries(self, memory: ExperienceMemory) -> Sequence[Entry]:
@@ -92,9 +96,10 @@ class ExperienceReader(EntryReader[ExperienceMemory]):
         return edited_memory.replace(kept_rounds=tuple(kept_rounds))
 
     def _at_round(self, memory: ExperienceMemory) -> ExperienceMemory:
-        """Return the memory with the experience after the round that the settings name.
+        """Return the memory with the experience that it had after a practice round.
 
-        Without a round, it is the experience after all practice.
+        The setting `at_round` names the round. If it is None, the memory stays as it is, with the
+        experience of all practice.
         """
         if self.settings.at_round is None:
             return memory
@@ -110,16 +115,17 @@ class ExperiencedPrediction(BehaviorPrediction):
     prompt = PredictWithExperience
 
     def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
-        """Return the inputs of the prompt: recalled experience, newest records and the question.
+        """Return the inputs of the prompt: patterns, alerts, the newest records and the question.
 
-        A memory of another method has no alerts; all that it recalls is shown as patterns.
+        Alerts are the hits of the kind "alert", and all other hits are patterns. So the prompt also
+        suits memories of other methods: these have no alerts.
         """
-        # Recalled records that stand among the newest records are not shown twice.
-        hits = unseen(context, query).hits
+        # Recalled records that are among the newest records are not shown twice.
+        hits = without_shown_turns(context, query).hits
         return {
             "patterns": [hit.text for hit in hits if hit.kind != "alert"],
             "alerts": [hit.text for hit in hits if hit.kind == "alert"],
-            "records": with_items("", query.shown_items),
+            "records": "\n".join(lines_of_items(query.shown_items)),
             "question": query.text,
             "options": list(query.options),
         }

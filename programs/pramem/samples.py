@@ -96,14 +96,16 @@ def draw_samples(
     Args:
         memory: Holds the records.
         settings: How many records are drawn, and whether recent ones are likelier.
-        recency_draws: How many are drawn where recent ones are likelier, unless more are needed.
+        recency_draws: If recent records are likelier, draw so many first, or more if the run needs
+            more; the first of these become samples.
     """
     positions = _drawable_positions(memory, settings.min_history)
     sample_count = settings.rounds * settings.samples
     generator = random.Random(settings.seed + memory.practised)
 
-    # More are drawn than needed: the order depends on how many are drawn, and a run of few rounds
-    # should practise on the first samples of a longer run.
+    # A short run is to practise on the first samples of a longer run. But the order of positions
+    # depends on how many are drawn. So all runs draw the same number, unless they need more, and
+    # use as many of the first as they need.
     if settings.weighting == "uniform":
         drawn_positions = generator.sample(positions, len(positions))
     else:
@@ -149,7 +151,8 @@ def _drawable_positions(memory: ExperienceMemory, min_history: int) -> list[int]
     These are the records from after the last practice run that have at least `min_history` records
     before them, and something to predict.
     """
-    # Both numbers count from the first record of the user, the dropped ones too.
+    # `practised` and `min_history` count from the first record of the user, but `memory.records`
+    # begins after the records that were dropped.
     start = max(memory.practised, min_history) - memory.dropped
     positions: list[int] = []
     for position in range(start, len(memory.records)):

@@ -151,13 +151,14 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return Update(memory, failed_items)
 
     def update_with_part(self, memory: ExperienceMemory, part: Item) -> Update[ExperienceMemory]:
-        """Practise again on records with which practice failed, as an answer was unreadable.
+        """Practise again on records for which the model gave an unreadable answer before.
 
-        New proposals for the experience join the memory's pool, and wait there for `finalize`.
+        `finalize` has reported them as failed. New proposals for the experience join the memory's
+        pool, and wait there for the next `finalize`.
 
         Args:
             memory: The memory so far.
-            part: The failed records; only `Behavior` items have records.
+            part: The failed records, or a part of them; only `Behavior` items have records.
         """
         if not isinstance(part, Behavior):
             return Update(memory)
@@ -165,8 +166,8 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         positions = {record.id: position for position, record in enumerate(memory.records)}
         failed_items: tuple[Item, ...] = ()
         for record in part.actions:
-            # The model may only see records from before the practised one. A record that the memory
-            # has dropped is older than all records it has left, so none is shown: position 0.
+            # The model sees only records that stand before this position. A record that is not in
+            # the memory any more is older than all that are, so none of them stands before it.
             position = positions.get(record.id, 0)
             sample = make_sample(
                 memory, record, position, memory.rounds, self.settings.practice_tokens
@@ -189,13 +190,16 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return memory
 
     def _initialize_experience(self, memory: ExperienceMemory) -> ExperienceMemory:
-        """Return the memory as it is before the first practice round, which is called round 0.
+        """Return the memory with the experience that it has before any practice (section 4.1).
 
-        Alerts to biases that all models share are added, if alerts are switched on (section 4.1).
+        If alerts are switched on, these are alerts to biases that all models share.
         """
         if self.settings.alerts:
             for bias in COMMON_BIASES:
                 memory = memory.with_initial_entry("alert", bias)
+
+        # Practice rounds are numbered from 1. The memory notes this beginning like an adjustment
+        # after a round 0. If `keep_rounds` is on, it also keeps a copy of the experience.
         return memory.after_adjustment(0, self.settings.keep_rounds)
 
     def _practise_batch(
@@ -429,24 +433,26 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
     def _review_generalizability(
         self, sample: Sample, proposals: ProposalsById, virtual_scenes: Sequence[str]
     ) -> Verdicts:
-        """Review whether proposals are general, or describe a single scene of the user's life.
+        """Ask whether proposals are general, or describe a single scene of the user's life (Eq. 7).
 
-        A proposal fails if a reviewer can tell from it which of several scenes is the true one.
-        Without invented scenes beside the true one, no proposal gets a verdict (Eq. 7).
+        A reviewer compares them with the true scene, from which they were learned, and with scenes
+        that a model has invented. Without invented scenes, no proposal gets a verdict.
         """
         if not virtual_scenes:
             return {}
         if self.settings.blind:
+            # The reviewer is not told which scene is the true one.
             return self._select_scenes(sample, proposals, virtual_scenes)
-        return self._judge_generality_as_printed(sample, proposals, virtual_scenes)
+        return self._judge_with_known_scene(sample, proposals, virtual_scenes)
 
     def _select_scenes(
         self, sample: Sample, proposals: ProposalsById, virtual_scenes: Sequence[str]
     ) -> Verdicts:
-        """Ask a reviewer which of several shuffled scenes each proposal fits.
+        """Ask a reviewer which of several scenes each proposal fits best (Eq. 7).
 
-        The reviewer is not told which scene is the true one. A proposal fails if the reviewer picks
-        the true scene for it: then it describes that scene alone (Eq. 7).
+        One is the true scene, from which the proposals were learned; the virtual ones are invented.
+        The reviewer is not told which is the true one. A proposal fails if the true scene is picked
+        for it: then it describes this scene, and is not general.
         """
         true_scene = sample.true_scene(self.settings.scene_chars)
         scenes = [true_scene, *virtual_scenes]
@@ -464,18 +470,21 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
             return {}
 
         choices: list[SceneChoice] = answer.scene_choices or []
+        # A proposal passes unless the true scene was picked for it.
         verdicts = [scene_verdict(choice, letters, true_letter) for choice in choices]
         return clear_verdicts(verdicts, proposals)
 
-    def _judge_generality_as_printed(
+    def _judge_with_known_scene(
         self, sample: Sample, proposals: ProposalsById, virtual_scenes: Sequence[str]
     ) -> Verdicts:
-        """Ask a reviewer, who is told that scene A is the true one, which proposals are general.
+        """Ask a reviewer, who is told which scene is the true one, which proposals are general.
 
-        This is the prompt that the paper prints (Figure 11). By its equation the reviewer does not
-        know the true scene, see `_select_scenes`.
+        The true scene is the one from which the proposals were learned; the virtual ones are
+        invented. The paper prints this prompt (Figure 11), although in its equation the reviewer
+        does not know the true scene (Eq. 7).
         """
         true_scene = sample.true_scene(self.settings.scene_chars)
+        # The prompt says that the first scene, scene A, is the true one.
         answer = self.try_call(
             self.judge_generality,
             candidates=lettered_scenes([true_scene, *virtual_scenes]),
@@ -496,10 +505,11 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         A change without enough supporting proposals is refused. An answer that stays unreadable
         changes nothing (Eq. 5, Figure 9).
         """
+        # Without this setting, proposals need no support from others.
         if not self.settings.consensus:
             return adopt_all_proposals(memory, self.settings)
 
-        # A call is saved where even all proposals together could not support a change.
+        # If even all proposals together are too few to support a change, the model is not asked.
         if count_support(memory.pool, self.settings) < self.settings.needed:
             return memory
 

@@ -16,7 +16,7 @@ import dspy
 from ...records import Context, Hit, Item, Profile, Query
 from ...records.token_counts import count_fitting_lines
 from ...signatures.behavior import PredictBehavior, chosen_option
-from .task import Task, with_items
+from .task import Task, lines_of_items
 
 SUFFIX_TOKENS = 8_000
 """Most tokens of the newest records: the input window of all methods in PraMem, section 4.1."""
@@ -48,22 +48,24 @@ class BehaviorPrediction(Task):
         self.suffix_tokens = suffix_tokens
 
     def shown_items(self, history: Sequence[Item], new_items: Sequence[Item]) -> list[Item]:
-        """Return what the prompt shows of the records: profiles, and the newest turns that fit.
+        """Return the user's profiles, and after them the newest turns of all other items.
 
-        The turns take up `suffix_tokens` at most.
+        Only as many turns are returned as fit into `suffix_tokens` with the dates beside words such
+        as "yesterday", if the settings ask for these dates.
         """
+        # Dates make lines longer. So what does not fit without dates need not get any, and of what
+        # fits without dates, less may fit with them.
         candidates = newest_actions([*history, *new_items], self.suffix_tokens)
-        # Dates that are written out make lines longer, so that fewer of them fit.
         return newest_actions(self.items_as_shown(candidates), self.suffix_tokens)
 
     def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
-        """Return the inputs of the prompt: the memory, the newest records, and the question.
+        """Return the inputs of the prompt: what was recalled, the newest records, the question.
 
-        Turns that stand in the records are left out of the memory.
+        Recalled turns that are among the newest records are not shown twice.
         """
         return {
-            "context": unseen(context, query).text(),
-            "records": with_items("", query.shown_items),
+            "context": without_shown_turns(context, query).text(),
+            "records": "\n".join(lines_of_items(query.shown_items)),
             "question": query.text,
             "options": list(query.options),
         }
@@ -81,10 +83,10 @@ class BehaviorPrediction(Task):
         return prediction
 
     def _ask_again(self, context: Context, query: Query, attempt: int) -> dspy.Prediction:
-        """Return another answer of the model to a query.
+        """Ask the model once more, and return its new answer to a query.
 
-        It is sampled, with a `rollout_id` of its own: an equal request would get the same answer
-        from the cache.
+        The answer is sampled, and the request has a new `rollout_id`: an equal request would get
+        the same answer from the cache.
 
         Args:
             context: What the memory recalled.
@@ -147,13 +149,17 @@ def _lines_newest_first(items: Sequence[Item]) -> Iterator[str]:
         yield from reversed(item.lines())
 
 
-def unseen(context: Context, query: Query) -> Context:
-    """Return a context without the turns that the prompt already shows among the records."""
+def without_shown_turns(context: Context, query: Query) -> Context:
+    """Return a recalled context without the turns that the prompt shows anyway.
+
+    The prompt shows the turns of `query.shown_items` in full. What a memory has learned from these
+    turns stays in the context.
+    """
     shown_ids = query.shown_turn_ids
     hits: list[Hit] = []
     for hit in context.hits:
-        # A hit that rests on itself alone is a turn. What was learned from turns stays.
-        is_shown_turn = hit.id in shown_ids and hit.sources == (hit.id,)
-        if not is_shown_turn:
+        # A turn is its own only source; the sources of learned entries are other turns.
+        is_turn = hit.sources == (hit.id,)
+        if not is_turn or hit.id not in shown_ids:
             hits.append(hit)
     return context.model_copy(update={"hits": tuple(hits)})

@@ -76,11 +76,12 @@ class DialogueReply(Task):
         new_items: Sequence[Item] = (),
         speakers: Sequence[str] = (),
     ) -> Query:
-        """Return the query of an example's fields; its field `about` says what to recall.
+        """Return the query of an example's fields, with the half of the memory that it is about.
 
-        While the assistant still guesses the user's requirement, that is needs of the user. Later
-        it is solutions.
+        While the assistant still guesses what the user requires, the query is about the needs of
+        the user. After that it is about solutions.
         """
+        # As the class attribute `about` says, this query is about solutions.
         query = super().query(fields, history, new_items, speakers)
         if _action_of(query) == "requirement prediction":
             return query.model_copy(update={"about": "needs"})
@@ -88,6 +89,8 @@ class DialogueReply(Task):
 
     def build_inputs(self, context: Context, query: Query) -> dict[str, Any]:
         """Return the inputs of the prompt: the context, the dialogue, and the kind of reply.
+
+        The prompt calls the kind of reply an action, and explains what it means.
 
         Raises:
             UserError: There is no such kind of reply.

@@ -48,8 +48,9 @@ class TaskSettings(Settings):
     def non_defaults(self) -> dict[str, Any]:
         """The settings to save: those that differ from their defaults, and always `dates`.
 
-        Their names have the prefix that `split_config` expects, as in "task.dates". Once `dates`
-        was off by default: a saved program that does not name it is from that time.
+        Their names have the prefix that `split_config` expects, as in "task.dates". `dates` is
+        always saved because it was off by default in the past: saved programs of that time do not
+        name it, and a new program must not be taken for one of them.
         """
         values = self.model_dump(exclude_defaults=True)
         values["dates"] = self.dates

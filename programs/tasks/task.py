@@ -98,13 +98,19 @@ class Task(dspy.Module):
     def _signature_for(
         self, prompt: type[dspy.Signature], settings: TaskSettings
     ) -> type[dspy.Signature]:
-        """Return the signature of the predictor `answer` as some settings change it.
+        """Return the prompt of the task in the language of some settings, with what they add to it.
+
+        Args:
+            prompt: The English prompt of the task, for which there may be a Chinese one.
+            settings: The settings.
 
         Raises:
             UserError: There is no such prompt in the language of the settings.
         """
-        signature = signature_of(self.answer)
-        if settings.language != "English":
+        if settings.language == "English":
+            # The prompt of the predictor itself, which may differ from the `prompt` of the class.
+            signature = signature_of(self.answer)
+        else:
             # Chinese is the only other language.
             if not has_chinese(prompt):
                 raise UserError(
@@ -113,7 +119,7 @@ class Task(dspy.Module):
             signature = in_language(prompt, settings.language)
 
         if settings.reasoning and "reasoning" not in signature.output_fields:
-            # First, so that the model writes its reasons before the answer.
+            # The field stands first, so that the model writes its reasons before the answer.
             reasons = dspy.OutputField(desc=REASONS_DESCRIPTION, default="")
             signature = signature.prepend("reasoning", reasons, str)
 
@@ -230,9 +236,17 @@ class Task(dspy.Module):
         return prediction
 
 
-def with_items(text: str, items: Sequence[Item]) -> str:
-    """Return a text, such as that of a context, followed by the lines of raw items."""
-    lines: list[str] = [text] if text else []
+def lines_of_items(items: Sequence[Item]) -> list[str]:
+    """Return the lines of all items, as prompts show them."""
+    lines: list[str] = []
     for item in items:
         lines.extend(item.lines())
+    return lines
+
+
+def with_items(text: str, items: Sequence[Item]) -> str:
+    """Return a text, such as that of a context, followed by the lines of raw items."""
+    lines = lines_of_items(items)
+    if text:
+        lines.insert(0, text)
     return "\n".join(lines)
