@@ -27,8 +27,9 @@ from mempiler.programs.recording import ExternalError
 
 from ..runs.evaluations import asked
 
-OTHER_THREADS = 12
-"""New threads that are not there for stores: loops, their helpers, and one that asks endpoints."""
+OTHER_THREADS = 24
+"""New threads that are not there for stores, at most: those for the disk, event loops and their
+helpers, and one that asks endpoints. How many of them are new depends on the tests before."""
 
 QUESTIONS = [128, pytest.param(512, marks=pytest.mark.slow)]
 
