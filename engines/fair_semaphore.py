@@ -75,7 +75,7 @@ class FairSemaphore:
         turn = self._join_queue(caller)
         try:
             if not turn.done():
-                run(_wait_for(turn))
+                wait_within_deadline(turn)
             yield
         finally:
             self._leave(caller, turn)
@@ -133,9 +133,19 @@ def _tenant_of(caller: Hashable) -> Hashable:
     return caller[0] if isinstance(caller, tuple) else caller
 
 
-async def _wait_for(turn: Future[None]) -> None:
-    # Shielded, so that whoever stops waiting does not cancel a turn that is just getting its slot.
-    await asyncio.shield(asyncio.wrap_future(turn))
+def wait_within_deadline(future: Future[None]) -> None:
+    """Wait for a future that another call completes, no longer than the current deadline.
+
+    Raises:
+        AbandonedCallError: The deadline of the call context passed.
+    """
+    run(_await_shared(future))
+
+
+async def _await_shared(future: Future[None]) -> None:
+    # Shielded: whoever stops waiting must not cancel a slot that is just handed out, nor a change
+    # that other calls wait for, too.
+    await asyncio.shield(asyncio.wrap_future(future))
 
 
 @contextmanager

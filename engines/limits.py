@@ -23,13 +23,12 @@ from dspy.utils.exceptions import (
     LMUnsupportedModelError,
 )
 
-from ..async_bridge import result_of
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..records.shared_by_copies import SharedByCopies
 from ..text import one_line
 from ..validation import check_number
 from .endpoint.errors import AbandonedCallError
-from .fair_semaphore import IN_FLIGHT, FairSemaphore
+from .fair_semaphore import IN_FLIGHT, FairSemaphore, wait_within_deadline
 from .usage import Usage
 
 DEAD_AFTER = 5
@@ -151,6 +150,9 @@ class BudgetGuard(SharedByCopies):
         """Reserve what a call may use, for the block.
 
         While the calls in flight may use all that is left of a limit, it waits first.
+
+        Raises:
+            AbandonedCallError: The deadline of the call context passed meanwhile.
         """
         if not self.has_limits:
             yield
@@ -172,7 +174,7 @@ class BudgetGuard(SharedByCopies):
                     self._reservations.append(expected)
                     return
                 change = self._change
-            result_of(change)
+            wait_within_deadline(change)
 
     def _announce_change(self) -> None:
         """Let all calls look again that wait for room; the lock is held."""

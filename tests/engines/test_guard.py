@@ -93,6 +93,21 @@ def test_candidates_of_calls_in_flight_count_before_they_come():
     assert (len(asked), guard.spent().calls) == (5, 20)
 
 
+def test_a_call_waits_for_room_in_the_budget_until_its_deadline():
+    guard = BudgetGuard(Limits(max_calls=4))
+
+    def wait_for_room() -> float:
+        started = time.monotonic()
+        with call_context(deadline=Deadline(0.2)), pytest.raises(AbandonedCallError), guard.reserve(Usage(calls=3)):
+            pass
+        return time.monotonic() - started
+
+    with guard.reserve(Usage(calls=4)), ThreadPoolExecutor(1) as pool:
+        assert 0.2 <= pool.submit(wait_for_room).result(timeout=10) < 5
+    with guard.reserve(Usage(calls=4)):  # the call that gave up holds nothing
+        guard.admit()
+
+
 def test_answers_from_a_cache_are_free():
     guard = BudgetGuard(Limits(max_calls=1))
     for _ in range(5):
