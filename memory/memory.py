@@ -65,16 +65,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, cast
 
 from pydantic import BaseModel, JsonValue, PrivateAttr
+from typing_extensions import TypeVar
 
 from ..records import AnyItem, Frozen, Item, Session
 from ..text import one_line
 from .entry import DIALOGUE, Entry
 from .search.index_cache import Lineage
 
-PartT = TypeVar("PartT", bound=BaseModel)
+PartT = TypeVar("PartT", bound=BaseModel, default=Any)
 """What the entries of a memory are made of, e.g. `StoredFact`; `Entry` where it stores entries."""
 
 _HIT_KINDS = {"logs": "log", "behavior": "record", "profile": "profile"}

@@ -352,6 +352,8 @@ class Method(Component):
         components: Any = self.named_sub_modules(Component)
         for _, component in components:
             component.check_settings()
+            if not isinstance(component, Method):
+                _check_keeps_settings(component)
 
     def _check_part(self, part: str, part_class: type) -> None:
         """Raise a UserError if the writer or the reader is missing, or its hook is defined here.
@@ -372,6 +374,18 @@ class Method(Component):
         for hook in _HOOKS_OF_PARTS[part]:
             if hasattr(type(self), hook):
                 raise UserError(f"{name}: {hook} is the {part}'s; nothing calls it here")
+
+
+def _check_keeps_settings(component: Component) -> None:
+    """Raise a UserError if a writer or reader takes settings, but gives none to its base class."""
+    component_class = type(component)
+    if component.settings is not None or component_class.__init__ is Component.__init__:
+        return
+    if "settings" in constructor_parameters(component_class):
+        raise UserError(
+            f"{component_class.__name__}: takes settings but does not keep them; "
+            "give them to super().__init__(settings)"
+        )
 
 
 class Policy(Method):

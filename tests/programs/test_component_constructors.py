@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from mempiler import EntryReader, Item, Memory, Settings, Update, Writer
+from mempiler import EntryReader, Item, Memory, Method, Settings, Update, Writer
 from mempiler.errors import UserError
 from mempiler.memory.search.embedder import Embedder
 
@@ -151,3 +151,18 @@ def test_argument_of_an_entry_reader_that_other_settings_leave_out_is_refused() 
         UserError, match=r"^EntryReader: the constructor takes k, which no settings hold"
     ):
         reader.check_settings()
+
+
+class ForgetsItsSettings(NotebookWriter):
+    def __init__(self, settings: LengthSettings) -> None:
+        super().__init__()
+
+
+def test_writer_that_gives_its_settings_to_nobody_is_refused() -> None:
+    method = Method(ForgetsItsSettings(LengthSettings()), EntryReader())
+    with pytest.raises(UserError) as refused:
+        method.check()
+    assert str(refused.value) == (
+        "ForgetsItsSettings: takes settings but does not keep them; "
+        "give them to super().__init__(settings)"
+    )
