@@ -174,27 +174,28 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
     def _check_cut_answer(
         self, signature: type[dspy.Signature], completion: CutText, may_retry: bool
     ) -> None:
-        """Raise an error if an answer that was cut off at the token limit should not be used.
+        """Reject an answer that was cut off at the token limit, unless it is the best we can get.
 
-        It is not used while it can be asked for again. After the last retry it is used if all
-        outputs are plain texts: half a text is better than none, but half a JSON value is not.
+        While a retry is left, the answer is rejected, since the next may be complete. After the
+        last retry it is accepted if all outputs are plain texts: half a text is better than none,
+        but half a JSON value is not.
 
         Raises:
-            AdapterParseError: The answer repeats itself, so a retry must correct it.
-            CutShortError: A retry needs more tokens, or the last answer holds more than texts.
+            AdapterParseError: The answer repeats itself without an end. The retry says so.
+            CutShortError: The answer is rejected for any other reason. A retry gets more tokens.
         """
-        cut_reason = "the answer ended for want of room"
-        if may_retry:
-            if ends_in_loop(completion):
-                # More tokens would not help: such an answer would fill them too.
-                reason = "it repeats itself without an end"
-                beginning = _beginning(completion)
-                raise self._parse_error(AdapterParseError, signature, beginning, reason)
-            raise self._parse_error(CutShortError, signature, completion, cut_reason)
+        if may_retry and ends_in_loop(completion):
+            # More tokens would not help: such an answer would fill them too.
+            reason = "it repeats itself without an end"
+            beginning = _beginning(completion)
+            raise self._parse_error(AdapterParseError, signature, beginning, reason)
 
         output_types = [field.annotation for field in signature.output_fields.values()]
-        if any(output_type is not str for output_type in output_types):
-            raise self._parse_error(CutShortError, signature, completion, cut_reason)
+        has_only_texts = all(output_type is str for output_type in output_types)
+        is_accepted = has_only_texts and not may_retry
+        if not is_accepted:
+            reason = "the answer ended for want of room"
+            raise self._parse_error(CutShortError, signature, completion, reason)
 
     def _parse_error(
         self,

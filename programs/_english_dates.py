@@ -225,9 +225,10 @@ def _read_number(text: str) -> int:
 
 
 def _read_around_date(match: Match[str], day: date) -> DateSpan | None:
-    """Return the day of "the Friday before 15 July 2023".
+    """Return the time of "the Friday before 15 July 2023" or "the week after July 15th".
 
-    A date without a year, e.g. "15 July", means the one nearest to `day`.
+    A date without a year means the one nearest to `day`. The result is None if dateparser cannot
+    read the unit.
 
     Args:
         match: A match with a date, a "way" ("before" or "after") and a "unit", e.g. "day" or
@@ -237,8 +238,10 @@ def _read_around_date(match: Match[str], day: date) -> DateSpan | None:
     Raises:
         ValueError: There is no such date, e.g. 30 February.
     """
-    # The pattern has a group for each order of the words: "15 July" and "July 15th".
-    month = _MONTHS[(match["month"] or match["first_month"]).lower()]
+    # "15 July" matches the groups "day" and "month", and "July 15th" the groups "first_month" and
+    # "last_day". The two groups of the other order are None.
+    month_name = match["month"] or match["first_month"]
+    month = _MONTHS[month_name.lower()]
     day_of_month = int(match["day"] or match["last_day"])
     if match["year"]:
         anchor = date(int(match["year"]), month, day_of_month)

@@ -69,13 +69,17 @@ class SchemaTrial:
         self._was_accepted = was_accepted
 
     def raise_unless_refusal(self, error: dspy.LMError) -> None:
-        """Re-raise the error of a request, unless the endpoint may have refused the schema.
+        """Raise the error of a request again if something else than the schema caused it.
 
-        The error has another cause if the endpoint accepted the same schema before, if it does not
-        know the model, or if the prompt was too long.
+        The endpoint need not say why it refused a request. So the schema is ruled out only if the
+        endpoint accepted it before, if it does not know the model, or if the prompt was too long.
+        Otherwise this returns, and the caller asks without the schema.
         """
-        # A request of another thread may have been accepted since this trial began.
-        was_accepted = self._accepted.get(self._use, self._was_accepted)
+        was_accepted = self._was_accepted
+        # Another thread may have learned since this trial began whether the schema is accepted.
+        if self._use in self._accepted:
+            was_accepted = self._accepted[self._use]
+
         is_unknown_model = isinstance(error, LMUnsupportedModelError)
         is_too_long = failure_kind(error) == "too-long"
         if was_accepted or is_unknown_model or is_too_long:

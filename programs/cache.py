@@ -278,18 +278,19 @@ class _HistoryWriter:
         return _WrittenPrefix(empty, item_count=0)
 
     def _count_stored(self, start: int) -> int:
-        """Return how many of the next items need not be written, as the store on disk has them.
-
-        They are the items after `start`, up to the end of the longest beginning of the history that
-        is stored.
+        """Return how many of the next items are in a memory on disk, and need not be written.
 
         Args:
             start: How many items, from the first on, are in a memory of this process already.
         """
-        remaining = self.history.prefixes[start:]
-        if self.store is None or not remaining:
+        # The memory after an item is stored under a prefix: a digest of all items up to this one.
+        # These are the prefixes that end with the next item, the one after it, and so on.
+        longer_prefixes = self.history.prefixes[start:]
+        if self.store is None or not longer_prefixes:
             return 0
-        return self.store.count_stored(self.key, remaining)
+        # If the longest prefix with a stored memory is the third of the list, the result is 3: this
+        # memory has the next three items.
+        return self.store.count_stored(self.key, longer_prefixes)
 
     def _read_or_write(self, position: int, parent: CachedMemory) -> CachedMemory:
         """Return the memory after one more item; the store is expected to have this memory.
@@ -354,14 +355,12 @@ class _HistoryWriter:
         return extraction.followed_by(_record_untraced(write))
 
     def _extract_together(self, items: Sequence[Item]) -> Sequence[StepResult[Any]]:
-        """Return the extraction of each item; all are made at the same time.
-
-        They are cached as one value under the digests of all items. So threads that write the same
-        history wait once, for all items, instead of once per item.
-        """
+        """Return the extraction of each item; all are made at the same time."""
         if not items or not self.writer.needs_extraction:
             return [NO_EXTRACTION] * len(items)
 
+        # `_extract` caches the extraction of every single item. The whole list is cached too: a
+        # second thread that writes the same history waits once for the list, not for every item.
         digests = [item.digest for item in items]
         return self.cache.joint_extractions.get_or_compute(
             (self.key, *digests),
@@ -472,14 +471,15 @@ class _HistoryWriter:
 
         Calls of other predictors and calls without a readable answer are left out.
         """
-        # A recorded call holds the predictor that made it, which is looked up as the same object.
-        paths: dict[int, str] = {}
+        # `call.predictor` is the very object that made the call, so its path is looked up by the id
+        # of the object.
+        paths_by_id: dict[int, str] = {}
         for path, predictor in self.writer.predictors_below().items():
-            paths[id(predictor)] = path
+            paths_by_id[id(predictor)] = path
 
         write_calls: list[WriteCall] = []
         for call in calls:
-            path = paths.get(id(call.predictor))
+            path = paths_by_id.get(id(call.predictor))
             if path is not None and call.prediction is not None:
                 write_calls.append(WriteCall(path, call.inputs, call.prediction))
         return tuple(write_calls)

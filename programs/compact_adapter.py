@@ -226,7 +226,8 @@ class _InputWriter:
     ) -> str:
         """Return the entries with these ids as "(m1 Ada pet dog) (m2 Ben city Oslo)".
 
-        An id without an entry is written as it is: "(m3)".
+        An id without an entry is written as it is: "(m3)". The entries are also added to those for
+        which `has_shown` is true, so that the prompt does not list them a second time.
         """
         texts: list[str] = []
         for entry_id in entry_ids:
@@ -235,7 +236,6 @@ class _InputWriter:
                 continue
             entry = entries_by_id[entry_id]
             texts.append(f"({_write_with_ids(entry)})")
-            # The caller asks `has_shown` later, so as not to list this entry a second time.
             self._shown_entries.append(entry)
         return " ".join(texts)
 

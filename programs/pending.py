@@ -59,15 +59,18 @@ class PendingItems:
 
 
 def with_failed_items(memory: Memory, pending: PendingItems | None) -> PendingItems:
-    """Return all items that a memory does not hold: its failed items, then the pending ones.
+    """Return all items that are not in a memory: first its failed items, then the pending ones.
+
+    Questions search both as raw turns, so they are returned as one `PendingItems`.
 
     Args:
         memory: The memory. Its `failed_items` are those that a writer could not write into it.
         pending: Items that wait to be written; None if there are none.
     """
     if pending is None:
-        # A lineage keeps the search indexes of items. The lineage of the memory is still there for
-        # the next question, so the failed items are indexed only once.
+        # The lineage keeps the search index of the items. A new lineage would be lost after this
+        # question, and the failed items would be indexed anew for every question. The lineage of
+        # the memory lasts as long as the memory.
         pending = PendingItems(lineage=memory.lineage)
     if not memory.failed_items:
         return pending

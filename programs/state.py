@@ -217,11 +217,13 @@ def parse_predictor(predictor: dspy.Predict, state: PredictorState, name: str) -
 
 
 def _check_config(config: Mapping[str, Any], name: str) -> None:
-    """Raise a ProgramError if a saved setting is none of sampling, or out of its bounds.
+    """Raise a ProgramError if a saved program holds a setting that it must not set.
 
-    Other settings, such as an address, would decide where a user's words are sent.
+    Only settings of sampling are allowed, such as the temperature, and within their bounds. With
+    others, such as the address of the model, a stranger's file could send the user's words away.
     """
     for setting, value in config.items():
+        # None if the setting is allowed.
         reason = sampling_error(setting, value)
         if reason is not None:
             raise ProgramError(

@@ -65,7 +65,9 @@ async def stream_answer(ask: Callable[[], Awaitable[dspy.Prediction]]) -> AsyncG
 
 
 def send_answer_to(stream: AnswerStream | None) -> AbstractContextManager[None]:
-    """Send the words of the answer to a stream while a program writes it in the block.
+    """Return a context manager that sets where a program in its block sends its answer.
+
+    The program sends the words of the answer to the stream while the model writes them.
 
     Args:
         stream: Takes the words; None if nobody reads the answer in parts.
@@ -74,16 +76,19 @@ def send_answer_to(stream: AnswerStream | None) -> AbstractContextManager[None]:
 
 
 def stream_predictor(is_unchanged: bool) -> AbstractContextManager[None]:
-    """Send what the predictor in the block writes to the stream of the program's answer.
+    """Return a context manager that decides whether the predictor in its block is streamed.
 
-    That is only right for a task that answers in the words of its predictor. If a task changes
-    them, the predictor gets no stream (None), and none of its words are sent.
+    Words that were sent cannot be taken back. So the predictor writes to the stream of the answer
+    only if the task returns its words as they are.
 
     Args:
         is_unchanged: Whether the task returns the answer as the predictor writes it.
     """
-    stream = current_program_context().answer_stream if is_unchanged else None
-    return program_context(predictor_stream=stream)
+    # Every model call in the block reads the field `predictor_stream`, see `send_output`.
+    if not is_unchanged:
+        # Nothing that the predictor writes is sent.
+        return program_context(predictor_stream=None)
+    return program_context(predictor_stream=current_program_context().answer_stream)
 
 
 def send_output(signature: type[dspy.Signature], layout: Layout) -> AbstractContextManager[None]:

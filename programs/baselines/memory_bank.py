@@ -289,12 +289,13 @@ class BankWriter(Writer[BankMemory, Digest]):
         return strengths
 
     def _recall_counts(self, turns: Sequence[Entry], memory: BankMemory) -> Mapping[str, int]:
-        """Return how often each piece is recalled by a dialogue, by the id of the piece.
+        """Return how often the turns of a dialogue recall each older piece, by the id of the piece.
 
-        Every turn of the user recalls the `k` nearest pieces that are not forgotten.
+        Every turn of the user is searched for, and recalls the `k` nearest pieces that are not
+        forgotten.
         """
         queries = [turn.text for turn in turns if (turn.speaker or "").lower() != "assistant"]
-        # If nothing is ever forgotten, strengths are not used.
+        # A recall only makes a piece fade later. If nothing ever fades, recalls are not counted.
         if not self.settings.forgetting or not memory.pieces or not queries:
             return {}
 

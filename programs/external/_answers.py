@@ -62,10 +62,14 @@ def read_answer(returned: Any) -> Answer:
 def _split_answer(returned: Any) -> Answer:
     """Split what a system returned into its answer and what it recalled, without checking them."""
     if isinstance(returned, dspy.Prediction | Mapping):
-        # A program of ours also returns the memory, which is neither.
-        outputs = {name: value for name, value in returned.items() if name != "memory"}
-        context = outputs.pop("context", None)
-        recalled = outputs.pop("recalled", context)
+        outputs = dict(returned.items())
+        # Programs of ours also return the memory, which is no output and was not recalled.
+        outputs.pop("memory", None)
+
+        # What was recalled is in `recalled`, or else in `context`. Neither is an output.
+        recalled = outputs.pop("context", None)
+        if "recalled" in outputs:
+            recalled = outputs.pop("recalled")
         return Answer(outputs, recalled)
 
     if isinstance(returned, tuple) and len(returned) == 2:
@@ -154,10 +158,16 @@ def _text(result: Any) -> str:
 
 
 def _named_turn_ids(result: Any, history: History) -> tuple[str, ...]:
-    """Return the ids that an entry names and that are ids of turns, without repetitions.
+    """Return the ids of the turns of the history that a recalled entry names, each id once.
 
-    An entry may name turns in one of `TURN_ID_FIELDS`, or have the id of a turn itself.
+    An entry may list ids of turns in the fields `TURN_ID_FIELDS`, or have the id of a turn as its
+    own id. Other ids, e.g. of entries, are left out.
+
+    Args:
+        result: What a system recalled: a text, or an entry with fields.
+        history: The history that was searched.
     """
+    # A text has no fields that could name turns.
     if isinstance(result, str):
         return ()
 

@@ -283,16 +283,21 @@ def _stop_threads(threads: list[LoopThread]) -> None:
 
 
 def _value_of(outcome: Outcome, name: str, label: str) -> Any:
-    """Return the value of a call, or raise the error that it ended with.
+    """Return the value of a call to the user's system or function, or raise an error if it failed.
+
+    An ExternalError fails only the questions that need the call, and the run goes on. Any other
+    error ends the run.
 
     Args:
         outcome: The value or error of the call.
-        name: The name of the system or function in errors.
-        label: The name of the call in errors.
+        name: The name of the system or function, with which the message of an error begins.
+        label: What was called, such as the method "search". It follows the name in the message.
 
     Raises:
-        ExternalError: The call failed, but other questions may still be answered.
-        MempilerError: The error must end the run; see `FATAL_ERRORS`.
+        ExternalError: The call failed with any error that is none of `FATAL_ERRORS`.
+        BudgetError: A limit was reached.
+        EndpointError: The model's endpoint is gone.
+        UserError: A mistake of the user's must be corrected first.
     """
     error = outcome.error
     if error is None:
@@ -300,9 +305,11 @@ def _value_of(outcome: Outcome, name: str, label: str) -> Any:
     if isinstance(error, FATAL_ERRORS):
         raise error
     if isinstance(error, MempilerError):
-        # Its message already says what failed.
+        # Errors of Mempiler already say what failed, so neither name nor label is added.
         raise ExternalError(str(error)) from error
-    raise ExternalError(f"{name}: {label}: {failure_of(label, error).message}") from error
+
+    failure = failure_of(label, error)
+    raise ExternalError(f"{name}: {label}: {failure.message}") from error
 
 
 # A forked process has none of the systems of its parent.

@@ -90,7 +90,7 @@ def build_external_program(
 
 
 def _answering_method(target: Any, name: str, config: Mapping[str, Any]) -> External:
-    """Return a method whose reader answers questions by calling the user's function or module.
+    """Return a method that passes questions to the user's function or module, which answers them.
 
     Args:
         target: A function, a module, or a class of modules.
@@ -100,16 +100,19 @@ def _answering_method(target: Any, name: str, config: Mapping[str, Any]) -> Exte
     if isinstance(target, type):
         return _method_for_module_class(target, name, config)
 
+    # What is saved with the program and its results: the settings, and the version of the target.
     settings = AnsweringSettings.from_values(name, config)
-    # These values are saved with the program and its results.
     saved_values = settings.model_dump()
 
-    # A target may have an attribute `version`: a mapping of further values to save, so that results
-    # of different versions are told apart. Recorded answers have the hash of their file there.
+    # A target may name its version, so that results of different versions are told apart. It is a
+    # mapping: for answers that are read from a file it holds the hash of the file.
     version = getattr(target, "version", None)
     if isinstance(version, Mapping):
         saved_values.update(version)
-    system = SystemSettings(name=name, settings=ExternalSettings(**saved_values))
+
+    # Unlike `AnsweringSettings`, `ExternalSettings` may hold values of any name.
+    saved_settings = ExternalSettings(**saved_values)
+    system = SystemSettings(name=name, settings=saved_settings)
 
     if isinstance(target, dspy.Module):
         # Compiling changes the predictors of a module. The user's object is to stay as it is.

@@ -229,17 +229,19 @@ def turns_of_topics(
 ) -> list[tuple[str, ...]]:
     """Return the ids of the turns of each topic; together the topics cover the whole dialogue.
 
-    A model names the first and last turn of a topic, and may leave gaps. So only the starts are
-    used: a topic goes on until the next topic starts. A topic without a valid start shares the
-    turns of the previous topic.
+    A model names the first and last turn of a topic, and may leave gaps. So a topic is taken to
+    end where the next one starts. Topics that start with the same turn have the same turns.
 
     Args:
         spans: For each topic, the ids of its first and last turn as the model named them.
         turn_ids: Ids of all turns of the dialogue.
     """
+    # Positions in `turn_ids`, in ascending order. Where the model named no turn of the dialogue, or
+    # one before the previous topic, a topic has the start of the previous topic.
     starts = _starts_of_topics(spans, turn_ids)
     turns: list[tuple[str, ...]] = []
     for start in starts:
+        # Only greater positions: the next topic may have the same start.
         later_starts = [other for other in starts if other > start]
         end = min(later_starts, default=len(turn_ids))
         turns.append(tuple(turn_ids[start:end]))

@@ -395,18 +395,22 @@ def complete_hits(memory: HeterogeneousMemory, hits: Sequence[Hit]) -> list[Hit]
 def with_edits(memory: HeterogeneousMemory, edits: EntryEdits) -> HeterogeneousMemory:
     """Return the memory as its user sees it: without deleted entries, and with changed texts.
 
-    A topic with a changed text takes that text as its need, and loses its solutions and its
-    preference. A principle takes it as its type of need, and loses its preference.
+    The user's new text replaces the whole content of a topic or principle. It becomes the need of
+    the topic, which then has no solutions and no preference, or the type of need of the principle,
+    which then has no preference.
     """
-    # `amended_parts` gets two functions: the first makes the entry of a part, which the user saw;
-    # the second returns the part with the text that the user wrote.
+    # `entry` makes the entry in which the user saw a part. `with_text` returns the part with the
+    # new text; it is called only if the user changed the text.
+    situations = edits.amended_parts(
+        memory.situations, entry=_situation_entry, with_text=_with_text
+    )
+    background = _edited_background(memory, edits)
+    topics = edits.amended_parts(memory.topics, entry=_topic_entry, with_text=_with_need)
+    principles = edits.amended_parts(
+        memory.principles, entry=partial(_principle_entry, memory), with_text=_with_need_type
+    )
     return memory.replace(
-        situations=edits.amended_parts(memory.situations, _situation_entry, _with_text),
-        background=_edited_background(memory, edits),
-        topics=edits.amended_parts(memory.topics, _topic_entry, _with_need),
-        principles=edits.amended_parts(
-            memory.principles, partial(_principle_entry, memory), _with_need_type
-        ),
+        situations=situations, background=background, topics=topics, principles=principles
     )
 
 
@@ -445,10 +449,14 @@ def _with_text(situation: Situation, text: str) -> Situation:
 
 
 def _with_need(topic: Topic, text: str) -> Topic:
-    """Return a topic that says what its user wrote, and nothing else."""
-    return topic.replace(need=text.removeprefix("Need: "), solutions=(), preference="")
+    """Return a topic with the text that its user wrote as its need, and nothing else."""
+    # The text that users see, and may change, begins with this label.
+    need = text.removeprefix("Need: ")
+    return topic.replace(need=need, solutions=(), preference="")
 
 
 def _with_need_type(principle: Principle, text: str) -> Principle:
-    """Return a principle that says what its user wrote, and nothing else."""
-    return principle.replace(need_type=text.removeprefix("Type of need: "), preference="")
+    """Return a principle with the text that its user wrote as its type of need, nothing else."""
+    # The text that users see, and may change, begins with this label.
+    need_type = text.removeprefix("Type of need: ")
+    return principle.replace(need_type=need_type, preference="")
