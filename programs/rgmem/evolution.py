@@ -37,14 +37,14 @@ def evolve(
 ) -> GraphMemory:
     """Return the memory with new theories (summaries) wherever enough new evidence has come in.
 
-    First the theories of event edges are renewed, which say what happened. Then follow the theories
-    of concepts (topics), which use those of the edges, and last those of the concepts above them
-    (one renormalization step: Eq. 3; algorithm 1, lines 16 to 29).
+    First the theories of edges to events are renewed, which say what happened. Then follow those of
+    concepts (topics), which use the theories of edges, and last those of the concepts above (one
+    renormalization step: Eq. 3; algorithm 1, lines 16 to 29).
 
     Args:
         memory: A memory that already holds the new evidence of the step.
         operators: Ask a model for theories.
-        theta_inf: How many new mentions of an event edge it takes to renew its theory (R_K1).
+        theta_inf: How many new mentions of an edge it takes to renew its theory (R_K1).
         theta_sum: How many new units of evidence and new theories of edges it takes to renew the
             theory of a concept (R_K2).
     """

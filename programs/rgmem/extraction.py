@@ -328,7 +328,7 @@ def _path_segments(paths: Sequence[GraphPath], user: str) -> list[list[PathSegme
 def _positions_of_conclusions(
     references: Sequence[str], unit: Evidence, person: str
 ) -> tuple[int, ...]:
-    """Return where in a unit of evidence the conclusions stand that a model's answer refers to.
+    """Return the positions, in a unit of evidence, of the conclusions that an answer refers to.
 
     The prompt showed a conclusion as `[c1, D1:3] ...`: with its id, and the ids of the turns of
     conversation that it rests on. Some models refer to it by its id, others by the id of a turn.

@@ -74,12 +74,14 @@ class GraphPath:
         return (*self.concepts, *self.events)
 
     def event_steps(self) -> list[EventStep]:
-        """Return the events of the path, each with the label and links of the edge to it.
+        """Return the events of the path, each with what is said on the edge that leads to it.
 
-        Events without a name are left out.
+        That is a label, and which conclusions are about the edge. Events without a name are left
+        out.
         """
         steps: list[EventStep] = []
-        # There may be fewer labels and links than events: `zip_longest` fills up with None.
+        # `linked` holds the conclusions for each edge. There may be fewer labels and links than
+        # events: `zip_longest` fills up with None.
         for event, label, conclusions in zip_longest(self.events, self.labels, self.linked):
             if event and event.strip():
                 steps.append(EventStep(event, label or "", conclusions))

@@ -61,7 +61,7 @@ class Evidence(MemoryPart):
     """Ids of the turns of its segment."""
 
     def conclusions_about(self, person: str) -> list[int]:
-        """Return where in `conclusions` those stand that are about a person, or may be.
+        """Return the positions in `conclusions` of those that are about a person, or may be.
 
         If it is not known whom a conclusion is about, its `person` is empty, and it may be about
         anybody.
@@ -274,7 +274,7 @@ class GraphMemory(Memory):
         return tuple(edge.parent for edge in self.classes if edge.child == node_id)
 
     def relations_below(self) -> dict[str, tuple[str, ...]]:
-        """Return the ids of all edges to events below a concept, by the id of the concept.
+        """Return for each concept, by its id, the ids of all edges to events below it.
 
         Such an edge leads from the concept to an event, or from an event to a further event. Events
         of narrower concepts do not count. Concepts without such edges are left out (the edges of

@@ -219,8 +219,8 @@ class _GraphSearch:
     def _read_summaries(self, recollection: _Recollection) -> None:
         """Add the summaries of the concepts (topics) that keywords name, and their restrictions.
 
-        A summary may have restrictions as its second part: what keeps it from holding always. The
-        context shows them under a heading of their own.
+        A summary may have restrictions as its second part: where it does not hold. The context
+        shows them under a heading of their own.
         """
         for node, score in self._find_nodes("summary", "concept"):
             recollection.nodes.append(summary_hit(self._memory, node, score))
@@ -245,7 +245,7 @@ class _GraphSearch:
 
     def _read_history(self, recollection: _Recollection) -> None:
         """Add what happened last at the nodes that keywords name: the labels of edges to events."""
-        # Facts are evidence, and evidence may be switched off.
+        # A label may be a fact of the evidence. `use_l0`: whether evidence is read at all.
         shows_facts = self._settings.use_l0
         for node, score in self._find_concepts_and_events("history"):
             relations = self._relations_of(node)
@@ -255,13 +255,15 @@ class _GraphSearch:
     def _read_conclusions(self, recollection: _Recollection) -> None:
         """Add the newest conclusions at each node that a keyword names, at most `PER_NODE`.
 
-        Of a unit of evidence, only the conclusions of high relevance are read, if it has any.
+        A unit of evidence holds the conclusions from a part of a conversation. Only those of high
+        relevance are read, if it has any.
         """
         for node, score in self._find_concepts_and_events("conclusions"):
             entries: list[Entry] = []
             # A node has the ids of its units of evidence from the oldest on.
             for evidence_id in reversed(node.evidence):
                 unit = self._memory.evidence[evidence_id]
+                # Those of high relevance, or all if none is.
                 relevant_conclusions = seeds(unit.conclusions)
                 entries.extend(_conclusion_entries(unit, relevant_conclusions))
             hits = [entry.hit(score) for entry in entries[:PER_NODE]]
@@ -382,7 +384,7 @@ def searched_parts(memory: GraphMemory, use_l0: bool = True) -> list[SearchedPar
     # A theory is about an edge to an event, or about a concept.
     for owner in (*memory.relations.values(), *memory.nodes.values()):
         if owner.theory is not None:
-            # The entry that is searched has the same id and text as the hit that contexts show.
+            # Both parts of the theory in one text. The search takes entries, not hits.
             hit = whole_hit(memory, owner)
             parts.append(hit_as_entry(hit))
     return parts
@@ -462,6 +464,8 @@ def _relations_at_nodes(memory: GraphMemory) -> Mapping[str, Sequence[str]]:
 
 def _layers_of(memory: GraphMemory, node: Node, relation_ids: Sequence[str]) -> list[Layer]:
     """Return all layers for which there is something to read at a node; maybe none.
+
+    A layer is a kind of text, such as "summary", that a question may ask for.
 
     Args:
         memory: The memory with the node.
