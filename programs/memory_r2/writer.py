@@ -289,8 +289,8 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
             extraction: The facts of each part; None where they could not be extracted.
 
         Returns:
-            The new memory, with the parts that failed: no answer of the extractor or of the memory
-            manager could be read.
+            The new memory, and the parts that could not be written: a model's answer could not be
+            read, either when the facts of the part were extracted or when the memory was changed.
         """
         vectors = self._embed_facts(extraction)
         earlier_facts: list[Fact] = []
@@ -305,7 +305,8 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
                 failed_parts.append(part.as_item())
             else:
                 memory = memory_with_part
-            # Not `extend`: the list before may be stored as the input of a recorded call.
+            # Prompts of later parts show these facts as what was said before, also if the memory
+            # could not be changed. A new list is made, since records of calls may hold the old one.
             earlier_facts = [*earlier_facts, *facts]
         return Update(memory, tuple(failed_parts))
 

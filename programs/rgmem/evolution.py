@@ -35,16 +35,18 @@ _NO_THEORY = Theory(sigma="")
 def evolve(
     memory: GraphMemory, operators: Operators, theta_inf: int, theta_sum: int
 ) -> GraphMemory:
-    """Return the memory with new theories wherever enough new evidence has come together.
+    """Return the memory with new theories (summaries) wherever enough new evidence has come in.
 
-    A theory is a summary. Those of event edges are renewed first, then those of concepts, then
-    those of the concepts above (one renormalization step: Eq. 3; algorithm 1, lines 16 to 29).
+    First the theories of edges to events are renewed, which say what happened. Then follow those of
+    concepts (topics), which use the theories of edges, and last those of the concepts above (one
+    renormalization step: Eq. 3; algorithm 1, lines 16 to 29).
 
     Args:
         memory: A memory that already holds the new evidence of the step.
         operators: Ask a model for theories.
-        theta_inf: New mentions of an event edge at which its theory is renewed (R_K1).
-        theta_sum: Score of a concept at which its theory is renewed (R_K2).
+        theta_inf: How many new mentions of an edge it takes to renew its theory (R_K1).
+        theta_sum: How many new units of evidence and new theories of edges it takes to renew the
+            theory of a concept (R_K2).
     """
     memory = _infer_relations(memory, operators, theta_inf)
     memory = _abstract_concepts(memory, operators, theta_sum)
@@ -52,10 +54,11 @@ def evolve(
 
 
 def _infer_relations(memory: GraphMemory, operators: Operators, theta_inf: int) -> GraphMemory:
-    """Renew the theories (summaries) of the event edges that have enough new mentions.
+    """Renew the theories (summaries) of the edges to events that have enough new mentions.
 
-    `count` is the number of mentions since the last theory. The edges do not depend on one another,
-    so the model is asked about all of them at the same time (R_K1, lines 17 to 20).
+    A mention is what one part of a conversation says on the edge; `count` is the number of mentions
+    since the last theory. The edges do not depend on one another, so the model is asked about all
+    of them at the same time (R_K1, lines 17 to 20).
     """
     due = [relation for relation in memory.relations.values() if relation.count >= theta_inf]
     theories = gather([partial(operators.infer_relation, memory, relation) for relation in due])
@@ -67,10 +70,10 @@ def _infer_relations(memory: GraphMemory, operators: Operators, theta_inf: int) 
 
 
 def _abstract_concepts(memory: GraphMemory, operators: Operators, theta_sum: int) -> GraphMemory:
-    """Renew the theories (summaries) of the concepts that have enough new evidence.
+    """Renew the theories (summaries) of the concepts (topics) that have enough new evidence.
 
-    Evidence is counted in `score`. The concepts above become dirty: their theories have to be
-    renewed as well (R_K2, lines 21 to 25).
+    `score` counts what is new at a concept. The concepts above become dirty: their theories have to
+    be renewed as well (R_K2, lines 21 to 25).
     """
     concepts = [node for node in memory.nodes.values() if node.tier == "abstract"]
     due = [concept for concept in concepts if concept.score >= theta_sum]
@@ -84,20 +87,21 @@ def _abstract_concepts(memory: GraphMemory, operators: Operators, theta_sum: int
 
 
 def _integrate_concepts(memory: GraphMemory, operators: Operators) -> GraphMemory:
-    """Renew the theories (summaries) of dirty concepts from the theories of their children.
+    """Renew the theories (summaries) of dirty concepts from the theories of the concepts below.
 
-    A concept is dirty if a theory below it has changed. Children come before their parents (R_K3,
-    lines 26 to 29).
+    A concept is dirty if a theory that its own is made from has changed. Narrow concepts come
+    before the broader ones above them (R_K3, lines 26 to 29).
     """
     for level in dirty_levels(memory):
-        # A new theory makes the parents of its concept dirty, and they stand in a later level. So
-        # which concepts of a level are dirty is known only now.
+        # A new theory makes the concepts right above it dirty, and these stand in a later level.
+        # So which concepts of a level are dirty is known only once the levels before are done.
         concepts = [memory.nodes[concept_id] for concept_id in level]
         dirty = [concept for concept in concepts if concept.dirty]
         theories = gather(
             [partial(operators.integrate_concept, memory, concept) for concept in dirty]
         )
         for concept, theory in zip(dirty, theories, strict=True):
+            # Without a usable answer the concept stays dirty, so that the next step tries again.
             if theory is not None:
                 memory = with_parent_theory(memory, concept.id, theory)
     return memory
@@ -109,10 +113,12 @@ def evolve_without_rg(memory: GraphMemory, operators: Operators) -> GraphMemory:
     This is the paper's ablation without operators ("w/o RG", Tables 3 and 4): no thresholds, no
     theories of edges, and no summaries of summaries.
     """
-    # `fresh`: evidence that is not in the summary yet. Only concepts have any.
+    # `fresh`: ids of evidence that is not in the summary yet. Events have no summary, so theirs is
+    # always empty.
     due = [node for node in memory.nodes.values() if node.fresh]
     theories = gather([partial(operators.rewrite_summary, memory, concept) for concept in due])
     for concept, theory in zip(due, theories, strict=True):
+        # Without a usable answer the evidence stays fresh, so that the next step tries again.
         if theory is not None:
             memory = with_concept_theory(memory, concept.id, theory)
     return memory
@@ -132,18 +138,20 @@ class Operators:
         self._call_predictor = call_predictor
 
     def infer_relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
-        """Ask a model for a new theory of an event edge, from the old theory and its new mentions.
+        """Ask a model for a new theory (summary) of an edge to an event.
 
-        A mention is what one unit of evidence says on the edge. This is the operator R_K1 (Eq. 6).
+        It is made from the old theory and the new mentions: what parts of the conversation have
+        said on the edge since then. This is the operator R_K1 (Eq. 6).
         """
         source = memory.nodes[relation.source]
         target = memory.nodes[relation.target]
         previous = relation.theory or _NO_THEORY
-        # `fresh`: the mentions that the old theory does not reflect.
+        # `fresh`: the mentions that the old theory does not reflect. The `evidence` of a mention is
+        # the id of the part of the conversation that it comes from.
         fresh_ids = [mention.evidence for mention in relation.fresh]
 
-        # All conclusions are shown, also those of low relevance: only for the theory of a concept
-        # are they selected.
+        # All conclusions about the edge are shown, also those of low relevance. (For the theory of
+        # a concept those are left out.)
         conclusions = linked_conclusions(memory, relation.fresh, source.person)
         new_evidence = _conclusion_lines(memory, conclusions)
         new_evidence.extend(_raw_event_lines(memory, relation, fresh_ids))
@@ -170,12 +178,12 @@ class Operators:
         )
 
     def abstract_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Ask a model for a new theory of a concept, from the old theory and the new evidence.
+        """Ask a model for a new theory of a concept (topic), from the old theory and new evidence.
 
         A theory is a summary in two parts: `sigma` for general facts and `delta` for specific ones.
         Both come from one call. This is the operator R_K2 (Eq. 8 and 10).
         """
-        # `own`: the theory from evidence of the concept itself, without the concepts below it.
+        # `own`: the theory from the concept's own evidence, without that of the concepts below it.
         previous = node.own or _NO_THEORY
         answer = self._call_predictor(
             "abstract",
@@ -188,7 +196,7 @@ class Operators:
         if answer is None:
             return None
 
-        # The new theory rests on the evidence of the old theory, and on the new units (`fresh`).
+        # The new theory rests on the evidence of the old theory, and on the new evidence (`fresh`).
         evidence_ids = [*previous.evidence, *node.fresh]
         # The model was also shown the new theories of edges below the concept
         # (`fresh_relations`), so their evidence belongs to the new theory too.
@@ -205,10 +213,11 @@ class Operators:
         )
 
     def integrate_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Ask a model for a theory of a parent concept, from the theories of the concepts below it.
+        """Ask a model for a theory of a broad concept, from the theories of the concepts below it.
 
         A theory is a summary in two parts: `sigma` for what is general and `delta` for what is
-        particular. This is the operator R_K3 (Eq. 13).
+        particular. None is returned if there is nothing to summarize, or no usable answer. This is
+        the operator R_K3 (Eq. 13).
         """
         # `microstates` is the paper's word for the theories that the new one is made from.
         named_theories = microstates(memory, node)
@@ -280,16 +289,16 @@ def _make_theory(
     delta_texts: Sequence[str | None],
     evidence_ids: tuple[str, ...],
 ) -> Theory | None:
-    """Make a theory from a model's outputs; record a failure and return None if they are empty.
+    """Make a theory (a summary) from a model's outputs.
 
     A theory has two parts, `sigma` (what holds in general) and `delta` (what is particular), with
-    one line for each statement.
+    one line for each statement. If both are empty, a failure is recorded and None is returned.
 
     Args:
         memory: The memory that the model was shown.
         predictor_name: The predictor that was called, for the report of a failure.
-        sigma_texts: The outputs for the first part.
-        delta_texts: The outputs for the second part.
+        sigma_texts: The outputs for `sigma`.
+        delta_texts: The outputs for `delta`.
         evidence_ids: Ids of the units of evidence that the theory rests on.
     """
     sigma = _statements(sigma_texts)
@@ -299,7 +308,8 @@ def _make_theory(
         record_failure(Failure(kind="parse", where=predictor_name, message=message))
         return None
 
-    # All that is known may be particular. A theory always has a first part, so it moves there.
+    # The model may have written particular statements alone. A theory must not have an empty
+    # `sigma`, so they become its `sigma`, and `delta` is left empty.
     if not sigma:
         sigma = delta
         delta = []
@@ -327,15 +337,15 @@ def _statements(texts: Sequence[str | None]) -> list[str]:
 
 
 def project(memory: GraphMemory, node: Node) -> list[str]:
-    """Return lines that show a model what is new to a concept, to renew the concept's theory.
+    """Return prompt lines that say what is new about a concept since its last theory (summary).
 
-    First come the new theories of event edges below the concept. Then come the conclusions, and
-    last the events, of new units of evidence that none of these theories rests on. This is the
-    paper's projection P (Eq. 7 and 9).
+    First come the new theories of edges to events below the concept. Then come the conclusions, and
+    last the events, of new evidence that none of these theories was made from. This is the paper's
+    projection P (Eq. 7 and 9).
     """
     theory_lines: list[str] = []
     covered_ids: set[str] = set()
-    # `fresh_relations`: edges with theories that are new to the concept.
+    # `fresh_relations`: ids of the edges with theories that the concept's theory does not reflect.
     for relation_id in node.fresh_relations:
         relation = memory.relations[relation_id]
         if relation.theory is None:
@@ -345,11 +355,11 @@ def project(memory: GraphMemory, node: Node) -> list[str]:
         theory_lines.append(f"Inference about {target.name}. {inference}")
         covered_ids.update(relation.theory.evidence)
 
-    # `fresh`: the units of evidence that are new to the concept.
+    # `fresh`: ids of the evidence that the concept's theory does not reflect.
     uncovered_ids = [evidence_id for evidence_id in node.fresh if evidence_id not in covered_ids]
     salient: dict[str, tuple[Conclusion, ...]] = {}
     for evidence_id, conclusions in _conclusions_below(memory, node, uncovered_ids).items():
-        # The conclusions of high relevance; all conclusions of the unit if it has none of these.
+        # `seeds` keeps the conclusions of high relevance, or all of them if none is.
         salient[evidence_id] = seeds(conclusions)
     return [
         *theory_lines,
@@ -359,23 +369,25 @@ def project(memory: GraphMemory, node: Node) -> list[str]:
 
 
 def microstates(memory: GraphMemory, node: Node) -> list[tuple[str, Theory]]:
-    """Return the theories from which the theory of a parent concept is made, with their names.
+    """Return the theories (summaries) from which that of a broad concept is made, with names.
 
-    These are the theories of the concepts right below it, and last the theory from the parent's
-    own evidence, if it has such a theory (the paper's microstates, Eq. 13).
+    They are the theories of the concepts right below it, each with the name of its concept. The
+    theory from evidence of the broad concept itself comes last, if there is one (the paper's
+    microstates, Eq. 13).
     """
     named_theories: list[tuple[str, Theory]] = []
     for child_id in memory.children(node.id):
         child = memory.nodes[child_id]
         if child.theory is not None:
             named_theories.append((child.name, child.theory))
+    # `own`: the theory from evidence that was found for the concept itself, not below it.
     if node.own is not None:
         named_theories.append((f"{node.name}, from evidence of its own", node.own))
     return named_theories
 
 
 def theory_as_text(theory: Theory) -> str:
-    """Return both parts of a theory as running text."""
+    """Return both parts of a theory (a summary), general and particular, as running text."""
     parts = [as_sentences(theory.sigma), as_sentences(theory.delta)]
     return " ".join(part for part in parts if part)
 
@@ -394,7 +406,10 @@ def as_sentences(text: str) -> str:
 
 
 def _inference_parts(theory: Theory) -> list[str]:
-    """Return the parts of an event edge's theory that are not empty, each with its name."""
+    """Return the summary of an edge to an event for a prompt: its facts, then inferred traits.
+
+    A part of the summary that is empty is left out.
+    """
     parts: list[str] = []
     if theory.sigma:
         parts.append(f"Fact summary: {as_sentences(theory.sigma)}")
@@ -406,14 +421,14 @@ def _inference_parts(theory: Theory) -> list[str]:
 def linked_conclusions(
     memory: GraphMemory, mentions: Iterable[Mention], person: str
 ) -> dict[str, tuple[Conclusion, ...]]:
-    """Return the conclusions that mentions on event edges point to.
+    """Return the conclusions that concern some edges of the graph.
 
-    A mention is what one unit of evidence says on an edge. Its `conclusions` are the positions of
-    the unit's conclusions about the edge, or None for all conclusions that concern the person.
+    A unit of evidence holds conclusions from a part of a conversation. A mention connects a unit to
+    an edge, and says which of the unit's conclusions concern the edge.
 
     Args:
         memory: The memory with the units.
-        mentions: The mentions, of one or several edges.
+        mentions: The mentions on the edges.
         person: Whose graph the edges belong to.
 
     Returns:
@@ -421,16 +436,19 @@ def linked_conclusions(
     """
     positions_by_unit: dict[str, set[int]] = {}
     for mention in mentions:
+        unit_id = mention.evidence
+        # A mention stores positions in the unit's list of conclusions; None stands for those of all
+        # conclusions that concern the person.
         positions = mention.conclusions
         if positions is None:
-            positions = memory.evidence[mention.evidence].conclusions_about(person)
-        positions_by_unit.setdefault(mention.evidence, set()).update(positions)
+            positions = memory.evidence[unit_id].conclusions_about(person)
+        positions_by_unit.setdefault(unit_id, set()).update(positions)
 
     conclusions_by_unit: dict[str, tuple[Conclusion, ...]] = {}
-    for evidence_id, unit_positions in positions_by_unit.items():
-        unit = memory.evidence[evidence_id]
+    for unit_id, unit_positions in positions_by_unit.items():
+        unit = memory.evidence[unit_id]
         conclusions = [unit.conclusions[position] for position in sorted(unit_positions)]
-        conclusions_by_unit[evidence_id] = tuple(conclusions)
+        conclusions_by_unit[unit_id] = tuple(conclusions)
     return conclusions_by_unit
 
 
@@ -439,9 +457,10 @@ def _conclusions_below(
 ) -> dict[str, tuple[Conclusion, ...]]:
     """Return the conclusions in some units of evidence that are about a concept, by unit id.
 
-    A unit may be mentioned on event edges below the concept. Then its conclusions about these
-    edges are returned; otherwise all its conclusions that concern the person.
+    If a unit is mentioned on edges to events below the concept, only its conclusions about these
+    edges are returned. Otherwise all its conclusions that concern the person are.
     """
+    # A mention says which conclusions of a unit (`mention.evidence`) are about an edge.
     mentions: list[Mention] = []
     for relation in _relations_below(memory, node):
         for mention in relation.mentions:
@@ -462,7 +481,7 @@ def _conclusions_below(
 
 
 def _relations_below(memory: GraphMemory, node: Node) -> list[Relation]:
-    """Return the event edges that hang on a concept, directly or below its events."""
+    """Return the edges to all events below a concept, and from these to further events."""
     relation_ids = memory.relations_below().get(node.id, ())
     return [memory.relations[relation_id] for relation_id in relation_ids]
 
@@ -470,7 +489,10 @@ def _relations_below(memory: GraphMemory, node: Node) -> list[Relation]:
 def _conclusion_lines(
     memory: GraphMemory, conclusions_by_unit: Mapping[str, Sequence[Conclusion]]
 ) -> list[str]:
-    """Return conclusions as lines of a prompt; those without words are left out."""
+    """Return conclusions as lines of a prompt, each with the date of its unit of evidence.
+
+    A conclusion without words, such as one that the user has hidden, is left out.
+    """
     lines: list[str] = []
     for evidence_id, conclusions in conclusions_by_unit.items():
         unit = memory.evidence[evidence_id]
@@ -483,9 +505,10 @@ def _conclusion_lines(
 def _raw_event_lines_below(
     memory: GraphMemory, node: Node, evidence_ids: Sequence[str]
 ) -> list[str]:
-    """Return what some units of evidence say on the event edges below a concept.
+    """Return what some units of evidence say on the edges to events below a concept.
 
-    Each line is for a prompt: `Raw event (8 May 2023, Monday) Sports to City Race: Ann ran it`.
+    Each is a line of a prompt, such as `Raw event (8 May 2023, Monday) Sports to City Race: Ann ran
+    it`, where the edge leads from Sports to City Race.
 
     Args:
         memory: The memory with the units.
@@ -501,10 +524,11 @@ def _raw_event_lines_below(
 def _raw_event_lines(
     memory: GraphMemory, relation: Relation, evidence_ids: Sequence[str]
 ) -> list[str]:
-    """Return what some units of evidence say on an event edge, as lines of a prompt.
+    """Return what some units of evidence say on the edge to an event, as lines of a prompt.
 
-    Such a line reads `Raw event (8 May 2023, Monday) Sports to City Race: Ann ran it with Bob`.
-    What a unit says there is the label of its mention; it may be empty.
+    Such a line reads `Raw event (8 May 2023, Monday) Sports to City Race: Ann ran it with Bob`,
+    where the edge leads from Sports to City Race. What a unit says there is the label of its
+    mention. Empty labels, such as those that the user has hidden, are left out.
     """
     source = memory.nodes[relation.source]
     target = memory.nodes[relation.target]
@@ -517,35 +541,42 @@ def _raw_event_lines(
 
 
 def with_relation_theory(memory: GraphMemory, relation_id: str, theory: Theory) -> GraphMemory:
-    """Return the memory with a new theory of an event edge, made by the operator R_K1.
+    """Return the memory with a new theory (summary) of an edge to an event.
 
-    For every concept that the edge hangs on, the theory is new evidence, and raises the score by 1
-    (algorithm 1, lines 18 and 19).
+    The theories of the concepts above the edge do not reflect the new theory yet. So the edge joins
+    what is new at these concepts, which brings them nearer to a new theory (after the operator
+    R_K1; algorithm 1, lines 18 and 19).
     """
-    # `count` is the number of mentions that are not in the theory: now there is none.
+    # `count`: how many mentions came after the edge's theory. The new theory reflects all of them.
     relation = memory.relations[relation_id].replace(theory=theory, count=0)
     nodes = dict(memory.nodes)
-    for concept_id, relation_ids in memory.relations_below().items():
-        if relation_id not in relation_ids:
-            continue
-
-        # `fresh_relations`: edges with a theory that the concept's own theory does not reflect yet.
-        concept = nodes[concept_id]
-        fresh_relations = concept.fresh_relations
-        if relation_id not in fresh_relations:
-            fresh_relations = (*fresh_relations, relation_id)
-        nodes[concept_id] = concept.replace(
-            score=concept.score + 1, fresh_relations=fresh_relations
-        )
+    for concept_id, ids_of_relations_below in memory.relations_below().items():
+        if relation_id in ids_of_relations_below:
+            nodes[concept_id] = _with_new_relation_theory(nodes[concept_id], relation_id)
     return memory.replace(nodes=nodes, relations={**memory.relations, relation_id: relation})
 
 
-def with_concept_theory(memory: GraphMemory, concept_id: str, theory: Theory) -> GraphMemory:
-    """Return the memory with a new theory of a concept, made by the operator R_K2.
+def _with_new_relation_theory(concept: Node, relation_id: str) -> Node:
+    """Return a concept with a note that an edge to an event below it has a new theory (summary).
 
-    All evidence of the concept is now in its theory, so none is fresh and the score is 0
-    (algorithm 1, lines 22 and 23).
+    The score rises by 1. The theory of the concept is renewed when the score is high enough.
     """
+    # `fresh_relations`: ids of the edges with theories that the concept's theory does not reflect.
+    # The edge may be there already, with an earlier theory; the new one counts nevertheless.
+    fresh_relations = concept.fresh_relations
+    if relation_id not in fresh_relations:
+        fresh_relations = (*fresh_relations, relation_id)
+    return concept.replace(score=concept.score + 1, fresh_relations=fresh_relations)
+
+
+def with_concept_theory(memory: GraphMemory, concept_id: str, theory: Theory) -> GraphMemory:
+    """Return the memory with a new theory (summary) of a concept, from evidence of its own.
+
+    The theory reflects all this evidence, so nothing is new at the concept any more: no unit of
+    evidence and no theory of an edge, and the score is 0 (after the operator R_K2; algorithm 1,
+    lines 22 and 23).
+    """
+    # `own`: the theory from evidence of the concept itself, not from the concepts below it.
     concept = memory.nodes[concept_id].replace(own=theory, fresh=(), fresh_relations=(), score=0)
     return memory.replace(nodes={**memory.nodes, concept_id: concept})
 
@@ -568,18 +599,19 @@ def _mark_dependents_dirty(memory: GraphMemory, concept_id: str) -> GraphMemory:
 
 
 def with_parent_theory(memory: GraphMemory, parent_id: str, theory: Theory) -> GraphMemory:
-    """Return the memory with a new theory of a parent concept, made by the operator R_K3.
+    """Return the memory with a new theory (summary) of a broad concept, from those below it.
 
-    The concept is clean now, but its parents become dirty: their theories are made from the new
-    theory and are out of date (algorithm 1, lines 27 and 28).
+    The concept is up to date now. Its parents become dirty (out of date), since their theories are
+    made from this theory (after the operator R_K3; algorithm 1, lines 27 and 28).
     """
-    # `flow`: the theory from the concepts below.
+    # `flow`: the theory that is made from the theories of the concepts below.
     parent = memory.nodes[parent_id].replace(flow=theory, dirty=False)
     memory = memory.replace(nodes={**memory.nodes, parent_id: parent})
     return _mark_dirty(memory, memory.parents(parent_id))
 
 
 def _mark_dirty(memory: GraphMemory, node_ids: Iterable[str]) -> GraphMemory:
+    """Return the memory with some concepts marked as dirty: their theories are out of date."""
     nodes = dict(memory.nodes)
     for node_id in node_ids:
         nodes[node_id] = nodes[node_id].replace(dirty=True)
@@ -587,24 +619,27 @@ def _mark_dirty(memory: GraphMemory, node_ids: Iterable[str]) -> GraphMemory:
 
 
 def dirty_levels(memory: GraphMemory) -> list[list[str]]:
-    """Return the ids of the dirty concepts and of all concepts above them, in levels.
+    """Return the ids of the dirty concepts and of all concepts above them, level by level.
 
-    A level holds concepts that do not depend on one another, in the order of the graph. Their
-    children stand in earlier levels.
+    The summary of a concept is made from those of its children. So children stand in an earlier
+    level than their parents, and the concepts of one level can be renewed at the same time.
     """
     sorter = TopologicalSorter[str]()
-    queue = [node.id for node in memory.nodes.values() if node.dirty]
-    # The loop appends to the queue that it runs over, so it reaches all ancestors.
-    for node_id in queue:
-        sorter.add(node_id)
-        for parent_id in memory.parents(node_id):
-            sorter.add(parent_id, node_id)
-            if parent_id not in queue:
-                queue.append(parent_id)
+    concept_ids = [node.id for node in memory.nodes.values() if node.dirty]
+    # The loop appends to the list that it runs over, so it also visits the parents of parents.
+    for concept_id in concept_ids:
+        sorter.add(concept_id)
+        for parent_id in memory.parents(concept_id):
+            # The parent comes after the concept.
+            sorter.add(parent_id, concept_id)
+            if parent_id not in concept_ids:
+                concept_ids.append(parent_id)
 
     levels: list[list[str]] = []
     sorter.prepare()
     while sorter.is_active():
+        # Ready are the concepts with no children left to sort. They are the next level, in the
+        # order of the graph.
         ready = sorter.get_ready()
         levels.append([node_id for node_id in memory.nodes if node_id in ready])
         sorter.done(*ready)

@@ -24,7 +24,7 @@ from ..writer import ExtractionFailed
 from .graph import GraphPath
 from .memory import USER, Conclusion, Evidence
 
-_AROUND_IDS = "[]() "
+_BRACKETS_AND_SPACE = "[]() "
 """What models put around ids and names."""
 
 
@@ -114,7 +114,7 @@ def _to_conclusion(
     Its sources are the turns of the segment that the model names, or all turns if it names none.
     """
     turn_ids = [turn.id for turn in turns]
-    named_ids = dict.fromkeys(name.strip(_AROUND_IDS) for name in drawn.turn_ids)
+    named_ids = dict.fromkeys(name.strip(_BRACKETS_AND_SPACE) for name in drawn.turn_ids)
     sources = [turn_id for turn_id in named_ids if turn_id in turn_ids]
     if not sources:
         sources = turn_ids
@@ -155,7 +155,7 @@ def _bare_name(name: str) -> str:
 
     Models put brackets around names, and some names end in one, so neither counts in a comparison.
     """
-    return name.strip(_AROUND_IDS).casefold()
+    return name.strip(_BRACKETS_AND_SPACE).casefold()
 
 
 def extract_paths(
@@ -272,8 +272,8 @@ def _read_labels(
     """
     labels: dict[str, _EdgeLabel] = {}
     for segment_label in segment_labels:
-        segment_id = segment_label.segment_id.strip(_AROUND_IDS)
-        conclusions = _named_conclusions(segment_label.conclusions, unit, person)
+        segment_id = segment_label.segment_id.strip(_BRACKETS_AND_SPACE)
+        conclusions = _positions_of_conclusions(segment_label.conclusions, unit, person)
         labels[segment_id] = _EdgeLabel(segment_label.label, conclusions)
     return labels
 
@@ -325,22 +325,26 @@ def _path_segments(paths: Sequence[GraphPath], user: str) -> list[list[PathSegme
     return segments_by_path
 
 
-def _named_conclusions(names: Sequence[str], unit: Evidence, person: str) -> tuple[int, ...]:
-    """Return the positions of the conclusions in a unit that a model names.
+def _positions_of_conclusions(
+    references: Sequence[str], unit: Evidence, person: str
+) -> tuple[int, ...]:
+    """Return the positions, in a unit of evidence, of the conclusions that an answer refers to.
 
-    The prompt shows a conclusion as `[c1, D1:3] ...`, with a number and the ids of its turns. Some
-    models name the conclusion by the number, others by a turn.
+    The prompt showed a conclusion as `[c1, D1:3] ...`: with its id, and the ids of the turns of
+    conversation that it rests on. Some models refer to it by its id, others by the id of a turn.
 
     Args:
-        names: What the model names: "c1" or "D1:3".
+        references: The ids in the model's answer, "c1" or "D1:3", maybe in brackets.
         unit: The unit of evidence that the model was shown.
         person: The model was shown the conclusions that concern this person; others do not count.
     """
-    ids = {name.strip(_AROUND_IDS) for name in names}
+    ids = {reference.strip(_BRACKETS_AND_SPACE) for reference in references}
     positions: list[int] = []
     for position in unit.conclusions_about(person):
         turn_ids = unit.conclusions[position].sources
-        if _conclusion_id(position) in ids or ids.intersection(turn_ids):
+        is_named_by_id = _conclusion_id(position) in ids
+        is_named_by_turn = not ids.isdisjoint(turn_ids)
+        if is_named_by_id or is_named_by_turn:
             positions.append(position)
     return tuple(positions)
 

@@ -74,12 +74,14 @@ class GraphPath:
         return (*self.concepts, *self.events)
 
     def event_steps(self) -> list[EventStep]:
-        """Return the events of the path, each with the label and links of the edge to it.
+        """Return the events of the path, each with what is said on the edge that leads to it.
 
-        Events without a name are left out.
+        That is a label, and which conclusions are about the edge. Events without a name are left
+        out.
         """
         steps: list[EventStep] = []
-        # There may be fewer labels and links than events: `zip_longest` fills up with None.
+        # `linked` holds the conclusions for each edge. There may be fewer labels and links than
+        # events: `zip_longest` fills up with None.
         for event, label, conclusions in zip_longest(self.events, self.labels, self.linked):
             if event and event.strip():
                 steps.append(EventStep(event, label or "", conclusions))
@@ -94,8 +96,9 @@ def add_units(
 ) -> GraphMemory:
     """Return the memory with further units of evidence, and with their paths in its graph.
 
-    The units come in one by one; several at once give the same memory. A path whose base is no base
-    concept is left out, and so is one without an event (algorithm 1, lines 10, 13 and 14).
+    A unit of evidence is what was extracted from a part of a conversation. Its paths lead from a
+    base concept, one of the fixed topics, down to an event; without one of these it is left out.
+    Units added together give the same memory as one by one (algorithm 1, lines 10, 13 and 14).
 
     Two names are one node in two cases. Their stems without function words are the same ("Running",
     "to run"), or the cosine of their embeddings reaches the threshold and they hold the same
@@ -182,8 +185,9 @@ class _GraphDraft:
     def add_path(self, unit: Evidence, path: GraphPath) -> None:
         """Add to the graph the nodes and edges of a path that was found in a unit of evidence.
 
-        The unit becomes evidence of the lowest concept and of the events, and a mention on the
-        edges to the events. A path with an unknown base concept, or without events, is left out.
+        A path leads from a base concept over narrower concepts to events. The unit becomes evidence
+        of the lowest concept and of the events, and each edge to an event notes what the unit says
+        (a mention). A path with an unknown base concept, or without events, is left out.
         """
         self._ensure_graph_of(path.person)
         base_id = self._base_ids.get(_BaseKey(path.person, stems_of(path.base)))
@@ -194,10 +198,11 @@ class _GraphDraft:
         lowest_concept_id = self._add_concepts(base_id, path)
         self._add_evidence_of_concept(lowest_concept_id, unit)
 
-        # The first event hangs on the lowest concept, and each further event on the one before it.
+        # An edge leads from the lowest concept to the first event, and from each event to the next.
         source_id = lowest_concept_id
         for number, step in enumerate(steps, 1):
-            # The last event of a path is an instance, such as one race; events above it are kinds.
+            # The last event of a path is an instance, such as one race. The events before it are
+            # general: kinds of events, such as races.
             tier: Tier = "instance" if number == len(steps) else "general"
             event_id = self._find_or_add_node(path.person, step.event, tier)
             # Successive names that mean the same event need no edge between them.
@@ -254,6 +259,10 @@ class _GraphDraft:
             self._ids_by_name.setdefault(key, node.id)
 
     def _index_class_edge(self, edge: ClassEdge) -> None:
+        """Note the parent of the concept below an edge, so that concepts above it can be found.
+
+        A concept right below a root is a base concept, and becomes findable by its name as such.
+        """
         self._parent_ids[edge.child].add(edge.parent)
         if edge.parent in self._root_ids.values():
             base = self.nodes[edge.child]
@@ -262,8 +271,8 @@ class _GraphDraft:
     def _join_concepts(self, parent_id: str, child_id: str) -> None:
         """Add an edge from a concept to a narrower one, unless it is there or not allowed.
 
-        An edge must not close a cycle. Base concepts hang on the root of the graph alone, so no
-        edge may lead to them.
+        An edge must not close a cycle. Base concepts stand right below the root of the graph and
+        nowhere else, so no further edge may lead to them.
         """
         is_joined = parent_id in self._parent_ids[child_id]
         is_base = child_id in self._base_ids.values()
@@ -297,12 +306,13 @@ class _GraphDraft:
         is_concept = tier == "abstract"
         node_id = self._ids_by_name.get(_NameKey(person, is_concept, stems_of(name)))
         if node_id is None:
-            node_id = self._merge_with_nearest(person, name, is_concept)
+            # None is returned if there is no node with a similar name.
+            node_id = self._add_alias_of_similar_node(person, name, is_concept)
         if node_id is None:
             node_id = self._add_node(person, name, tier)
 
-        # An event that was the last of its paths so far is no single instance any more if another
-        # event follows it now.
+        # An event is an instance, such as one race, if it ends all its paths. In this path another
+        # event follows it, so from now on it counts as general: a kind of events, such as races.
         node = self.nodes[node_id]
         if node.tier == "instance" and tier == "general":
             self.nodes[node_id] = node.replace(tier="general")
@@ -316,11 +326,12 @@ class _GraphDraft:
         self._index_node(node)
         return node.id
 
-    def _merge_with_nearest(self, person: str, name: str, is_concept: bool) -> str | None:
+    def _add_alias_of_similar_node(self, person: str, name: str, is_concept: bool) -> str | None:
         """Make a new name an alias of the node with the most similar name.
 
         Returns:
-            The id of the node; None if no node's name is similar enough.
+            The id of the node. If no node has a name that is similar enough, nothing is changed and
+            None is returned.
         """
         node = self._nearest_node(person, name, is_concept)
         if node is None:
@@ -374,16 +385,16 @@ class _GraphDraft:
         return nodes
 
     def _add_evidence_of_event(self, event_id: str, unit: Evidence) -> None:
-        """Note that a unit is evidence of an event."""
+        """Note once that an event occurs in a unit of evidence, a part of a conversation."""
         event = self.nodes[event_id]
         if unit.id not in event.evidence:
             self.nodes[event_id] = event.replace(evidence=(*event.evidence, unit.id))
 
     def _add_evidence_of_concept(self, concept_id: str, unit: Evidence) -> None:
-        """Note that a unit is evidence of a concept, once per unit.
+        """Note once that a unit of evidence, a part of a conversation, is about a concept.
 
-        It waits in `fresh` until the theory of the concept is renewed, which happens when `score`
-        is high enough.
+        The unit waits in `fresh` until the theory (summary) of the concept is renewed, which
+        happens when `score` is high enough.
         """
         concept = self.nodes[concept_id]
         if unit.id in concept.evidence:
@@ -395,7 +406,7 @@ class _GraphDraft:
         )
 
     def _add_mention(self, source_id: str, target_id: str, unit: Evidence, step: EventStep) -> None:
-        """Record on the edge to an event what a unit of evidence says there.
+        """Note on the edge to an event what a unit of evidence says there, as a mention.
 
         A unit has one mention on an edge. If another of its paths takes the same edge, the mention
         gets the conclusions of that path too, and is not counted again.
@@ -414,7 +425,7 @@ class _GraphDraft:
         # Where the model gave no label, the fact of the unit says what happened.
         label = one_line(step.label) or unit.fact
         new_mention = Mention(evidence=unit.id, label=label, conclusions=step.conclusions)
-        # `count` says how many mentions are new since the theory of the edge was written.
+        # `count`: how many mentions came after the theory (summary) of the edge was written.
         self.relations[relation.id] = relation.replace(
             mentions=(*relation.mentions, new_mention), count=relation.count + 1
         )

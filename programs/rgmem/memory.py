@@ -61,9 +61,10 @@ class Evidence(MemoryPart):
     """Ids of the turns of its segment."""
 
     def conclusions_about(self, person: str) -> list[int]:
-        """Return the positions of the conclusions that are about a person, or may be.
+        """Return the positions in `conclusions` of those that are about a person, or may be.
 
-        A conclusion without a person may be about anybody.
+        If it is not known whom a conclusion is about, its `person` is empty, and it may be about
+        anybody.
         """
         positions: list[int] = []
         for position, conclusion in enumerate(self.conclusions):
@@ -91,7 +92,7 @@ def _is_machine(speaker: str) -> bool:
 def seeds(conclusions: tuple[Conclusion, ...]) -> tuple[Conclusion, ...]:
     """Return the conclusions of high relevance, or all conclusions if none is.
 
-    The summary of a concept begins from these (Lambda_rel, Eq. 4).
+    The summary of a concept is made from these (Lambda_rel, Eq. 4).
     """
     salient = tuple(conclusion for conclusion in conclusions if conclusion.high)
     return salient or conclusions
@@ -144,9 +145,10 @@ class Node(MemoryPart):
 
     @property
     def theory(self) -> Theory | None:
-        """The theory that stands for the node.
+        """The theory (summary) that is shown and used for the node; None if it has none yet.
 
-        The flow from below has taken the node's own theory in, so it comes first.
+        A concept may have two: `own` from evidence of the concept itself, and `flow` from `own` and
+        the theories of the concepts below. So `flow` says more, and is preferred.
         """
         return self.flow or self.own
 
@@ -183,7 +185,10 @@ class Relation(MemoryPart):
 
     @property
     def fresh(self) -> tuple[Mention, ...]:
-        """The mentions that R_K1 has not processed: D_e^new of Eq. 6."""
+        """The mentions that the theory (summary) of the edge does not reflect yet, the newest ones.
+
+        They wait for the operator R_K1, which renews the theory (D_e^new of Eq. 6).
+        """
         processed_count = len(self.mentions) - self.count
         return self.mentions[processed_count:]
 
@@ -197,6 +202,7 @@ def _base_nodes(prefix: str, person: str) -> list[Node]:
 
 
 def _edges_to_bases(root: Node, bases: Sequence[Node]) -> list[ClassEdge]:
+    """Return the edges from the root of a graph to its base concepts, the fixed topics."""
     return [ClassEdge(parent=root.id, child=base.id) for base in bases]
 
 
@@ -244,32 +250,35 @@ class GraphMemory(Memory):
         return {node.person: node.id for node in self.nodes.values() if node.tier == "user"}
 
     def user_of(self, person: str) -> str:
-        """Return the name by which prompts call the person whom a graph is about.
+        """Return the name that prompts show for the person whom a graph is about.
 
-        A graph that several people share is stored as the graph of the person "user". Prompts name
-        all the people instead: "Ann and Bob (they share one profile ...)".
+        This is the name under which the graph is stored, but for one case. A graph that several
+        people share is stored under the name "user", and prompts show the names of all of them:
+        "Ann and Bob (they share one profile ...)".
 
         Args:
-            person: Whom the graph is stored for, as in `Node.person`.
+            person: The name under which the graph is stored, as in `Node.person`.
         """
-        is_shared_graph = person == USER and bool(self.shared_by)
-        if is_shared_graph:
-            return name_of_user(self.shared_by)
-        return person
+        # `shared_by`: the names of the people who share a graph; empty if nobody does.
+        is_shared_graph = person == USER and len(self.shared_by) > 0
+        if not is_shared_graph:
+            return person
+        return name_of_user(self.shared_by)
 
     def children(self, node_id: str) -> tuple[str, ...]:
-        """Return the ids of the concepts right below one, in order of arrival."""
+        """Return the ids of the concepts right below a concept, in order of arrival."""
         return tuple(edge.child for edge in self.classes if edge.parent == node_id)
 
     def parents(self, node_id: str) -> tuple[str, ...]:
-        """Return the ids of the concepts right above one, in order of arrival."""
+        """Return the ids of the concepts right above a concept, in order of arrival."""
         return tuple(edge.parent for edge in self.classes if edge.child == node_id)
 
     def relations_below(self) -> dict[str, tuple[str, ...]]:
-        """Return for each concept the ids of all event edges below it, by the id of the concept.
+        """Return for each concept, by its id, the ids of all edges to events below it.
 
-        Event edges lead from a concept to an event, or from an event to a further event. Concepts
-        without any are left out (the edges of N(v) in Eq. 7).
+        Such an edge leads from the concept to an event, or from an event to a further event. Events
+        of narrower concepts do not count. Concepts without such edges are left out (the edges of
+        N(v) in Eq. 7).
         """
         outgoing: dict[str, list[Relation]] = {}
         for relation in self.relations.values():
@@ -283,10 +292,10 @@ class GraphMemory(Memory):
         return below
 
     def turns(self, evidence: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the ids of the turns that units of evidence come from, each once.
+        """Return the ids of the turns of conversation that evidence comes from, each once.
 
         Args:
-            evidence: Ids of the units.
+            evidence: Ids of units of evidence.
         """
         turn_ids: dict[str, None] = {}
         for evidence_id in evidence:
@@ -315,11 +324,11 @@ def name_of_user(people: Sequence[str]) -> str:
 def _reachable_relations(
     node_id: str, outgoing: Mapping[str, Sequence[Relation]]
 ) -> tuple[str, ...]:
-    """Return the ids of the event edges that can be reached from a node, nearest first.
+    """Return the ids of the edges to events that can be reached from a node, nearest first.
 
     Args:
         node_id: The node to begin at.
-        outgoing: The event edges that begin at a node, by its id.
+        outgoing: The edges that lead from a node to events, by the id of the node.
     """
     relation_ids: list[str] = []
     reached = {node_id}

@@ -217,7 +217,11 @@ class _GraphSearch:
             self._read_conclusions(recollection)
 
     def _read_summaries(self, recollection: _Recollection) -> None:
-        """Add the summaries of the concepts that keywords name, and their restrictions."""
+        """Add the summaries of the concepts (topics) that keywords name, and their restrictions.
+
+        A summary may have restrictions as its second part: where it does not hold. The context
+        shows them under a heading of their own.
+        """
         for node, score in self._find_nodes("summary", "concept"):
             recollection.nodes.append(summary_hit(self._memory, node, score))
             restrictions = trait_hit(self._memory, node, score)
@@ -225,7 +229,7 @@ class _GraphSearch:
                 recollection.traits.append(restrictions)
 
     def _read_inferences(self, recollection: _Recollection) -> None:
-        """Add the newest theories of event edges at the nodes that keywords name.
+        """Add the newest theories (summaries) of edges to events, at the nodes that keywords name.
 
         A theory has two parts, facts and inferred traits. They become two hits, since the context
         shows them under different headings.
@@ -240,8 +244,8 @@ class _GraphSearch:
                     recollection.traits.append(traits)
 
     def _read_history(self, recollection: _Recollection) -> None:
-        """Add the newest labels of event edges at the nodes that keywords name."""
-        # Facts are evidence, and evidence may be switched off.
+        """Add what happened last at the nodes that keywords name: the labels of edges to events."""
+        # A label may be a fact of the evidence. `use_l0`: whether evidence is read at all.
         shows_facts = self._settings.use_l0
         for node, score in self._find_concepts_and_events("history"):
             relations = self._relations_of(node)
@@ -251,13 +255,15 @@ class _GraphSearch:
     def _read_conclusions(self, recollection: _Recollection) -> None:
         """Add the newest conclusions at each node that a keyword names, at most `PER_NODE`.
 
-        Of a unit of evidence, only the conclusions of high relevance are read, if it has any.
+        A unit of evidence holds the conclusions from a part of a conversation. Only those of high
+        relevance are read, if it has any.
         """
         for node, score in self._find_concepts_and_events("conclusions"):
             entries: list[Entry] = []
             # A node has the ids of its units of evidence from the oldest on.
             for evidence_id in reversed(node.evidence):
                 unit = self._memory.evidence[evidence_id]
+                # Those of high relevance, or all if none is.
                 relevant_conclusions = seeds(unit.conclusions)
                 entries.extend(_conclusion_entries(unit, relevant_conclusions))
             hits = [entry.hit(score) for entry in entries[:PER_NODE]]
@@ -298,9 +304,9 @@ class _GraphSearch:
         return [ScoredNode(nodes[node_id], score) for node_id, score in ranked[:limit]]
 
     def _relations_of(self, node: Node) -> list[Relation]:
-        """Return the event edges at a node.
+        """Return the edges to events that are read at a node.
 
-        For a concept these are all edges below it; for an event, those that begin or end at it.
+        For a concept these are all below it; for an event, those that begin or end at it.
         """
         relations = self._memory.relations
         if node.tier == "abstract":
@@ -314,6 +320,7 @@ class _GraphSearch:
 
 
 def _step_of_theory(relation: Relation) -> int:
+    """Return in which session the theory (summary) of an edge was made; 0 if it has none."""
     return relation.theory.step if relation.theory else 0
 
 
@@ -364,27 +371,29 @@ def _mentions(question: str, name: str) -> bool:
 
 
 def searched_parts(memory: GraphMemory, use_l0: bool = True) -> list[SearchedPart]:
-    """Return what can be searched as text: units of evidence, then the theories as entries.
+    """Return what can be searched as text: units of evidence, then the theories (summaries).
 
     Args:
         memory: The memory to search.
-        use_l0: Whether evidence may be searched; without it, theories alone.
+        use_l0: Whether to include the units of evidence, which the paper calls the level L0.
     """
     parts: list[SearchedPart] = []
     if use_l0:
         parts.extend(memory.evidence.values())
 
-    # A theory belongs to an event edge or to a concept.
+    # A theory is about an edge to an event, or about a concept.
     for owner in (*memory.relations.values(), *memory.nodes.values()):
         if owner.theory is not None:
-            parts.append(hit_as_entry(whole_hit(memory, owner)))
+            # Both parts of the theory in one text. The search takes entries, not hits.
+            hit = whole_hit(memory, owner)
+            parts.append(hit_as_entry(hit))
     return parts
 
 
 def entries_of(part: SearchedPart) -> tuple[Entry, ...]:
     """Return the entries of a unit of evidence: one for each conclusion, and one for its fact.
 
-    The other searched parts of a memory are theories, which are entries already.
+    The other searched parts of a memory are theories (summaries), which are entries already.
     """
     if not isinstance(part, Evidence):
         return (part,)
@@ -397,7 +406,10 @@ def entries_of(part: SearchedPart) -> tuple[Entry, ...]:
 
 
 def _conclusion_entries(unit: Evidence, wanted: Collection[Conclusion]) -> list[Entry]:
-    """Return a unit's conclusions as entries; only those that are wanted and have words."""
+    """Return conclusions of a unit of evidence as entries: those that are wanted and have words.
+
+    The user may have hidden a conclusion; then it has no words.
+    """
     entries: list[Entry] = []
     for position, conclusion in enumerate(unit.conclusions):
         if conclusion.text and conclusion in wanted:
@@ -423,7 +435,7 @@ def name_entries(memory: GraphMemory) -> list[Entry]:
     An entry has tags: the `kind` of the node ("concept" or "event"), its `person`, and in `has`
     what can be read at it, such as "summary history". Nodes without anything to read are left out.
     """
-    # What event edges say can be read at all concepts above them, and at the events they join.
+    # What an edge to an event says can be read at all concepts above, and at the events it joins.
     relations_below = memory.relations_below()
     relations_at = _relations_at_nodes(memory)
     entries: list[Entry] = []
@@ -442,7 +454,7 @@ def name_entries(memory: GraphMemory) -> list[Entry]:
 
 
 def _relations_at_nodes(memory: GraphMemory) -> Mapping[str, Sequence[str]]:
-    """Return for each node the ids of the event edges that begin or end at it."""
+    """Return by the id of a node the ids of the edges to events that begin or end at the node."""
     relation_ids: dict[str, list[str]] = {}
     for relation in memory.relations.values():
         for node_id in (relation.source, relation.target):
@@ -453,52 +465,56 @@ def _relations_at_nodes(memory: GraphMemory) -> Mapping[str, Sequence[str]]:
 def _layers_of(memory: GraphMemory, node: Node, relation_ids: Sequence[str]) -> list[Layer]:
     """Return all layers for which there is something to read at a node; maybe none.
 
+    A layer is a kind of text, such as "summary", that a question may ask for.
+
     Args:
         memory: The memory with the node.
         node: The node.
-        relation_ids: Ids of the event edges that are read at the node.
+        relation_ids: Ids of the edges to events that are read at the node.
     """
     layers: list[Layer] = []
-    # The theory of a concept is a summary of it.
+    # The theory of a concept is a summary of what is known on it.
     if node.theory is not None:
         layers.append("summary")
-    # The theory of an edge infers traits from events.
+    # The theory of an edge to an event is a summary too, with traits that a model inferred.
     if any(memory.relations[relation_id].theory for relation_id in relation_ids):
         layers.append("inference")
     if node.evidence:
         layers.append("conclusions")
-    # The labels of edges tell what happened.
+    # The labels of edges to events tell what happened.
     if relation_ids:
         layers.append("history")
     return layers
 
 
 def whole_hit(memory: GraphMemory, owner: Node | Relation) -> Hit:
-    """Return the theory of a concept or an event edge as a single hit, with both of its parts."""
+    """Return the theory (summary) of a concept or an edge to an event, with both parts in one hit.
+
+    The parts are what holds in general, and what is particular or inferred.
+    """
     return _theory_hit(memory, owner, theory_as_text(_theory_of(owner)))
 
 
 def summary_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -> Hit:
-    """Return the theory of a concept or an event edge as the context shows it among summaries.
+    """Return a summary of a concept, or of an edge to an event, for the heading of summaries.
 
-    If the second part of the theory is shown elsewhere, by `trait_hit`, it is left out here.
+    A summary (`theory`) has two parts: `sigma` holds facts, and `delta` may hold inferred traits or
+    restrictions. These have a heading of their own, so `trait_hit` returns them as another hit.
     """
     theory = _theory_of(owner)
-    text = theory_as_text(theory)
-    if _has_separate_traits(owner):
-        # `sigma`: the first part of the theory.
-        text = as_sentences(theory.sigma)
-    return _theory_hit(memory, owner, text, score)
+    if _shows_delta_separately(owner):
+        return _theory_hit(memory, owner, as_sentences(theory.sigma), score)
+    return _theory_hit(memory, owner, theory_as_text(theory), score)
 
 
 def trait_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -> Hit | None:
-    """Return the second part of a theory, `delta`, as the context shows it among traits.
+    """Return the second part of a summary, `delta`, for the heading of traits and restrictions.
 
-    For an event edge these are inferred traits, for a concept restrictions. None is returned if
-    the theory has no second part, or if `summary_hit` shows it together with the first.
+    In the summary of an edge to an event it holds inferred traits, in that of a concept
+    restrictions. None is returned if it is empty, or if `summary_hit` shows the whole summary.
     """
     theory = _theory_of(owner)
-    if not theory.delta or not _has_separate_traits(owner):
+    if not theory.delta or not _shows_delta_separately(owner):
         return None
 
     if isinstance(owner, Node):
@@ -516,33 +532,36 @@ def trait_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -
     )
 
 
-def _has_separate_traits(owner: Node | Relation) -> bool:
-    """Return whether the two parts of a theory are shown as two hits, under two headings.
+def _shows_delta_separately(owner: Node | Relation) -> bool:
+    """Return whether the second part of a summary (`delta`) is shown under a heading of its own.
 
-    That is so for the theory of an event edge (facts, and inferred traits), and for a concept's
-    theory from the concepts below it (a law, and its restrictions). The general and the specific
-    facts of a concept's theory from its own evidence are shown together.
+    It is shown there if it holds inferred traits or restrictions, and together with the first part
+    if it holds facts.
     """
     if isinstance(owner, Relation):
+        # The summary of an edge to an event: `delta` holds inferred traits.
         return True
-    # `flow`: the theory from the concepts below. A concept that has it shows no other.
+    # A concept with `flow` shows this summary, which is made from those of the concepts below: its
+    # `delta` holds restrictions. Any other concept shows a summary of its own evidence, where
+    # `delta` holds specific facts.
     return owner.flow is not None
 
 
 def _theory_of(owner: Node | Relation) -> Theory:
+    """Return the theory (summary) of a concept or an edge that is known to have one."""
     theory = owner.theory
     assert theory is not None, f"{owner.id} has no theory"
     return theory
 
 
 def _theory_hit(memory: GraphMemory, owner: Node | Relation, text: str, score: float = 0.0) -> Hit:
-    """Return the theory of a concept or an event edge as a hit, with a text made from it.
+    """Return a theory (summary) as a hit, with a text made from it.
 
     The hit has no date: a theory rests on what was said on many days.
 
     Args:
         memory: The memory with the theory.
-        owner: The concept or event edge that the theory is about.
+        owner: The concept, or the edge to an event, that the theory is about.
         text: The theory, or a part of it, as running text. The title is put before it.
         score: The score of the hit.
     """
@@ -557,10 +576,10 @@ def _theory_hit(memory: GraphMemory, owner: Node | Relation, text: str, score: f
 
 
 def _title(memory: GraphMemory, owner: Node | Relation) -> str:
-    """Return what a theory is about, for the beginning of its text: "Ann, Sports, City Race".
+    """Return what a theory (summary) is about, to begin its text with: "Ann, Sports, City Race".
 
-    It names the concept, or both ends of the edge. The name of the person comes first, unless it is
-    not known or the concept is the person.
+    It names the concept, or both ends of the edge to an event. The name of the person comes first,
+    unless it is not known or is the first name already.
     """
     if isinstance(owner, Node):
         person = owner.person
@@ -570,6 +589,7 @@ def _title(memory: GraphMemory, owner: Node | Relation) -> str:
         target = memory.nodes[owner.target]
         person = source.person
         names = [source.name, target.name]
+    # `USER` stands for a person without a known name.
     if person not in (USER, names[0]):
         names.insert(0, person)
     return ", ".join(names)
@@ -586,9 +606,10 @@ class _DatedMention(NamedTuple):
 def _history_hits(
     memory: GraphMemory, relations: Sequence[Relation], score: float, shows_facts: bool
 ) -> list[Hit]:
-    """Return the newest labels of some event edges: what happened, in a few words.
+    """Return what happened last on some edges to events, as at most `PER_NODE` hits.
 
-    An edge has a label for each unit of evidence that mentions it. At most `PER_NODE` are returned.
+    Each time that a part of a conversation (a unit of evidence) mentions an edge, the mention has a
+    label that says in a few words what happened.
 
     Args:
         memory: The memory with the edges.
@@ -597,7 +618,7 @@ def _history_hits(
         shows_facts: Whether to return also labels that are the fact of a unit of evidence. Where
             the model gave a mention no label, the fact stands in for it.
     """
-    # Units stand in the memory from oldest to newest, so their numbers order the labels.
+    # Evidence stands in the memory from oldest to newest, so the numbers of units order the labels.
     unit_numbers = {evidence_id: number for number, evidence_id in enumerate(memory.evidence)}
     labelled_mentions: list[_DatedMention] = []
     for relation in relations:
@@ -618,9 +639,10 @@ def _history_hits(
 
 
 def _label_hit(memory: GraphMemory, relation: Relation, mention: Mention, score: float) -> Hit:
-    """Return the label of a mention as a hit: what a unit of evidence says on an event edge.
+    """Return the label of a mention as a hit: what happened, in a few words.
 
-    Its sources and its time are those of the unit.
+    A mention is what a unit of evidence, a part of a conversation, says on the edge to an event.
+    The hit has the time and the sources of the unit.
     """
     unit = memory.evidence[mention.evidence]
     return Hit(
@@ -637,8 +659,8 @@ def _label_hit(memory: GraphMemory, relation: Relation, mention: Mention, score:
 def with_edits(memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
     """Return the memory as the user edited it: with some entries reworded or hidden.
 
-    A hidden fact or conclusion loses its words, but its unit of evidence stays, since nodes and
-    theories refer to it. A hidden theory is removed.
+    A hidden fact or conclusion loses its words, but its unit of evidence stays, since the graph
+    refers to it. A hidden theory (summary) is removed.
     """
     evidence: dict[str, Evidence] = {}
     changed_facts: set[str] = set()
@@ -648,8 +670,8 @@ def with_edits(memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
         if edited_unit.fact != unit.fact:
             changed_facts.add(evidence_id)
 
-    # The labels on edges retell the facts of their units. They are removed where the user hid or
-    # reworded the fact, since they may still say what it said before.
+    # The mentions on an edge have labels, which retell the facts of units of evidence. They are
+    # removed where the user hid or reworded the fact, since they may still say what it said before.
     relations: dict[str, Relation] = {}
     for relation_id, relation in memory.relations.items():
         mentions = _hide_labels(relation.mentions, changed_facts)
@@ -661,19 +683,26 @@ def with_edits(memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
 
 
 def _edit_node(memory: GraphMemory, node: Node, edits: EntryEdits) -> Node:
-    """Return a node with its theory as the user edited it; the same node without edits."""
+    """Return a node with its theory (summary) as the user edited it.
+
+    Without edits, return the same object.
+    """
     theory = _edit_theory(memory, node, edits)
     if theory is node.theory:
         return node
-    # A node may have two theories. The one that is shown, `flow`, was made from `own` and repeats
-    # its words, so the edited theory replaces both.
+    # A node may have two theories: `own` from evidence of its own, and `flow` from `own` and the
+    # theories of the concepts below. The words of `own` may recur in `flow`, which is shown, so the
+    # edited theory replaces both.
     return node.replace(own=None, flow=theory)
 
 
 def _hide_labels(
     mentions: Sequence[Mention], hidden_evidence: Collection[str]
 ) -> tuple[Mention, ...]:
-    """Return the mentions of an edge, with empty labels where their evidence is to be hidden.
+    """Return the mentions of an edge, without the labels of those from hidden evidence.
+
+    A mention is what a unit of evidence says on the edge, and its label says it in a few words. The
+    mention itself stays, since other parts of the memory count on it.
 
     Args:
         mentions: The mentions.
@@ -699,7 +728,8 @@ def _edit_unit(unit: Evidence, edits: EntryEdits) -> Evidence:
     if edited_texts == texts:
         return unit
 
-    # A hidden entry has no text. Its conclusion stays, since mentions refer to it by position.
+    # A hidden conclusion is not in `edited_texts`. It stays without words, since the graph refers
+    # to conclusions by their position.
     conclusions: list[Conclusion] = []
     for position, conclusion in enumerate(unit.conclusions):
         edited_text = edited_texts.get(_conclusion_entry_id(unit, position), "")
@@ -708,10 +738,10 @@ def _edit_unit(unit: Evidence, edits: EntryEdits) -> Evidence:
 
 
 def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits) -> Theory | None:
-    """Return the theory of a node or an edge as the user edited it; None if the user hid it.
+    """Return the theory (summary) of a node or an edge as the user edited it; None if hidden.
 
-    A theory has two parts, `sigma` and `delta`. If the user reworded it, all new words are in
-    `sigma`. Without edits, return the same object.
+    A theory has two parts, `sigma` (facts) and `delta` (more facts, traits or restrictions). If the
+    user reworded it, all new words are in `sigma`. Without edits, return the same object.
     """
     theory = owner.theory
     if theory is None:
