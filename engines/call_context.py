@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
+from ..errors import MempilerError
 from .usage import Usage, UsageReport, UsageTracker
 
 if TYPE_CHECKING:
@@ -90,6 +91,10 @@ class RequestGuard(Protocol):
 
     def record_failure(self, error: Exception) -> None:
         """Count a request that failed."""
+        ...
+
+    def stop(self, error: MempilerError) -> None:
+        """Refuse all further requests."""
         ...
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import EndpointError, UserError
 from ..optional_import import require_package
+from ..records.shared_by_copies import SharedByCopies
 from ..text import one_line
 from .fair_semaphore import compute_slot
 
@@ -32,7 +33,7 @@ class LoadedModel(NamedTuple):
     model: Any
 
 
-class FastEmbedModel:
+class FastEmbedModel(SharedByCopies):
     """A model of fastembed by its name. Many threads may use it; it is loaded once.
 
     Args:

@@ -311,9 +311,11 @@ def make_report(results: Iterable[Result], seed: int, per_module: int) -> dict:
 
 
 def baseline_rate(baseline: dict, guarantees: Iterable[str]) -> float:
-    """Return the recorded survival rate of these guarantees together."""
+    """Return the recorded survival rate of these guarantees together; 100 if none is recorded."""
     counts = [baseline["guarantees"].get(guarantee) for guarantee in guarantees]
     known = [count for count in counts if count is not None]
+    if not known:
+        return 100.0
     return survival_rate(
         sum(count["tested"] for count in known), sum(count["survived"] for count in known)
     )

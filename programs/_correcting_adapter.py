@@ -1,7 +1,7 @@
 """The chat adapter of our programs: it reads tolerantly, and asks again for what it cannot read.
 
 Prompts are those of `dspy.ChatAdapter`. Answers are read by `reading.read_answer`, which repairs
-what is wrong in the usual ways; `answer_attempts` says what happens to the others. The second
+what is wrong in the usual ways; `_answer_attempts` says what happens to the others. The second
 request shows the model its answer and the reason:
 
     assistant   [[ ## number ## ]] about three

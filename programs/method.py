@@ -381,7 +381,9 @@ def _check_keeps_settings(component: Component) -> None:
     component_class = type(component)
     if component.settings is not None or component_class.__init__ is Component.__init__:
         return
-    if "settings" in constructor_parameters(component_class):
+    parameter = constructor_parameters(component_class).get("settings")
+    # A constructor whose settings are optional may have been given none.
+    if parameter is not None and parameter.default is parameter.empty:
         raise UserError(
             f"{component_class.__name__}: takes settings but does not keep them; "
             "give them to super().__init__(settings)"

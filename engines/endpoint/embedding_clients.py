@@ -94,7 +94,7 @@ class EmbeddingClient(Protocol):
 
 
 class HttpRequest(NamedTuple):
-    """A request as `http.Transport` takes it."""
+    """A request as `transport.Transport` takes it."""
 
     method: str
     url: str

@@ -137,7 +137,12 @@ class EndpointEmbedding:
             return self._ask(texts).vectors
 
         guard = accounting.guard
-        price = self._price(guard)
+        try:
+            price = self._price(guard)
+        except UserError as error:
+            # Optimizers would take it for a wrong answer, and go on paying.
+            guard.stop(error)
+            raise
         estimated_tokens = sum(map(estimate_tokens, texts))
         reserved_tokens = RESERVED_FACTOR * estimated_tokens
         reserved_cost = reserved_tokens * (price or 0.0)

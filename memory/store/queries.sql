@@ -423,7 +423,7 @@ SELECT
     (
         SELECT version FROM mempiler_users WHERE tenant = :tenant AND "user" = :user
     ) AS version,
-    (SELECT value FROM mempiler_meta WHERE name = 'forget_count') AS forget_count,
+    (SELECT value FROM mempiler_meta WHERE name = 'forgets') AS forget_count,
     (
         SELECT max(number) FROM mempiler_amendments WHERE tenant = :tenant AND "user" = :user
     ) AS last_amendment
@@ -505,12 +505,12 @@ WHERE tenant = :tenant AND "user" = :user AND number = :number
 
 -- name: select_forget_count
 -- How often anybody was forgotten in this store; no row if nobody ever was.
-SELECT value FROM mempiler_meta WHERE name = 'forget_count'
+SELECT value FROM mempiler_meta WHERE name = 'forgets'
 
 -- name: increase_forget_count
 -- Count one more forgotten user or session, and return the new count. The column holds texts, so
 -- the count is converted to a number and back.
-INSERT INTO mempiler_meta (name, value) VALUES ('forget_count', '1')
+INSERT INTO mempiler_meta (name, value) VALUES ('forgets', '1')
 ON CONFLICT (name) DO UPDATE
     SET value = CAST(CAST(mempiler_meta.value AS INTEGER) + 1 AS VARCHAR)
 RETURNING value

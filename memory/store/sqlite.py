@@ -85,6 +85,8 @@ class SQLite:
         else:
             self.engine = _reading_engine(url, self._path, timeout)
         self._thread_lock = TenantLock()
+        self._lock_waiter: threading.Thread | None = None
+        """The thread that waits for the lock of another process after writers have given up."""
 
     @contextmanager
     def write(self) -> Generator[Connection]:
@@ -119,11 +121,14 @@ class SQLite:
         with self._thread_lock.hold():
             lock_file: int | None = None
             try:
-                # If the lock file cannot be made or locked, SQLite's own lock has to do.
-                with suppress(OSError):
-                    path = self._path.with_name(f"{self._path.name}-lock")
-                    lock_file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-                    _wait_for_lock(lock_file)
+                # If the lock file cannot be made or locked, SQLite's own lock has to do. So it has
+                # while another process, e.g. a stopped one, keeps the lock: only the first writer
+                # waits for it.
+                if self._lock_waiter is None or not self._lock_waiter.is_alive():
+                    with suppress(OSError):
+                        path = self._path.with_name(f"{self._path.name}-lock")
+                        lock_file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+                        self._lock_waiter = _wait_for_lock(lock_file)
                 yield
             finally:
                 if lock_file is not None:
@@ -164,20 +169,26 @@ class SQLite:
         return Erasure(erased=True)
 
 
-def _wait_for_lock(lock_file: int) -> None:
+def _wait_for_lock(lock_file: int) -> threading.Thread | None:
     """Lock an open file, or give up after `_LOCK_WAIT_SECONDS`; closing the file unlocks it.
+
+    Returns:
+        The thread that waited for the lock, and does so still if the time is over; None if the
+        file could be locked at once.
 
     Raises:
         OSError: The file cannot be locked.
     """
     try:
         fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return None
     except BlockingIOError:
         # `flock` knows no time limit, so a thread of its own waits for it.
         waiting_file = os.dup(lock_file)
         thread = threading.Thread(target=_lock_and_close, args=(waiting_file,), daemon=True)
         thread.start()
         thread.join(_LOCK_WAIT_SECONDS)
+        return thread
 
 
 def _lock_and_close(waiting_file: int) -> None:

@@ -25,7 +25,7 @@ from ...memory.memory import Memory
 from ...programs.call_recorder import PredictorCall
 from ...programs.identity import rollout
 from ...programs.program import MemoryProgram
-from ...programs.retry import without_failed
+from ...programs.retry import check_update, without_failed
 from ...programs.threads import gather, in_order
 from ...programs.writer import Writer
 from ...programs.writing import NO_EXTRACTION, StepResult, extract_item, record_step
@@ -153,7 +153,7 @@ def _write_sessions(
             sessions.append(session)
             memory = session.after
 
-        finalized = record_step(lambda: writer.finalize(memory).memory, keep_completions=True)
+        finalized = record_step(lambda: check_update(writer.finalize(memory), writer).memory, keep_completions=True)
         return Rollout(past, tuple(sessions), finalized.value, finalized.calls)
 
 
@@ -177,7 +177,9 @@ def _write_session(
     """
     preprocessed = writer.preprocess(item)
     updated = record_step(
-        lambda: writer.update(memory, preprocessed, extraction.value).memory,
+        lambda: check_update(
+            writer.update(memory, preprocessed, extraction.value), writer
+        ).memory,
         keep_completions=True,
     )
     calls = extraction.calls + updated.calls

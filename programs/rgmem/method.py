@@ -169,10 +169,11 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
 
         The turns of segments that could not be read are reported as a failed part of the session.
         """
-        # Without failed turns this part is empty, and counts as nothing.
-        failed_part = item.select_turns(_failed_turns(extraction))
         new_memory = self._write_session(memory, item, extraction)
-        return Update(new_memory, failed_items=(failed_part,))
+        failed_turns = _failed_turns(extraction)
+        if not failed_turns:
+            return Update(new_memory)
+        return Update(new_memory, failed_items=(item.select_turns(failed_turns),))
 
     def _write_session(
         self, memory: GraphMemory, item: Item, results: Sequence[PlacedUnit | ExtractionFailed]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mempiler.async_bridge import MAX_THREADS, run_bridged
-from mempiler.engines.call_context import Deadline, call_context
+from mempiler.engines.call_context import Accounting, Deadline, call_context
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
@@ -25,7 +25,7 @@ from mempiler.engines.models import language_model
 from mempiler.engines.offline import hashed_vectors
 from mempiler.engines.offline.hashed_vectors import TEXTS_WITHOUT_SLOT
 from mempiler.engines.rerankers import FastEmbedReranker, TokenMatch
-from mempiler.errors import BudgetError, EndpointError
+from mempiler.errors import BudgetError, EndpointError, UserError
 
 from ..async_engines import run_within
 from ..conftest import within
@@ -114,6 +114,16 @@ def test_number_of_requests_is_limited_exactly(server: StubServer) -> None:
 
     assert len(server.requests) == 3
     assert remote.meter.read().calls == {"embedding": 3}
+
+
+def test_price_that_is_not_known_ends_a_run_with_a_limit_of_cost(server: StubServer) -> None:
+    guard = BudgetGuard(Limits(max_usd=1))
+    own_embedder = embedder("bge-m3", server.url)
+    with call_context(accounting=Accounting(Meter(), guard)), pytest.raises(UserError, match="price"):
+        own_embedder.embed(["a text"])
+
+    assert isinstance(guard.fatal_error, UserError)
+    assert server.requests == []
 
 
 # Slots and deadlines, in this process.

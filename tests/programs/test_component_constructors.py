@@ -166,3 +166,12 @@ def test_writer_that_gives_its_settings_to_nobody_is_refused() -> None:
         "ForgetsItsSettings: takes settings but does not keep them; "
         "give them to super().__init__(settings)"
     )
+
+
+class OptionalSettings(NotebookWriter):
+    def __init__(self, settings: LengthSettings | None = None) -> None:
+        super().__init__(settings)
+
+
+def test_writer_whose_settings_are_optional_may_be_made_without() -> None:
+    Method(OptionalSettings(), EntryReader()).check()
