@@ -469,10 +469,11 @@ def _conclusions_below(
 ) -> dict[str, tuple[Conclusion, ...]]:
     """Return the conclusions about a topic in some units of evidence, by the id of the unit.
 
-    A unit of evidence may be mentioned on edges to events below the topic. Then only its
-    conclusions about these edges are returned, and otherwise all that are about the person.
+    A unit of evidence is what one part of a conversation says. If it is mentioned on edges to
+    events below the topic, only its conclusions about these edges are returned. Otherwise they are
+    all its conclusions about the person whose graph it is.
     """
-    # A mention says which conclusions of a unit (`mention.evidence`) are about an edge.
+    # A mention says which conclusions of a unit (`mention.evidence` is its id) are about an edge.
     mentions: list[Mention] = []
     for relation in _relations_below(memory, node):
         for mention in relation.mentions:
@@ -481,13 +482,13 @@ def _conclusions_below(
     conclusions_about_edges = linked_conclusions(memory, mentions, node.person)
 
     conclusions_by_unit: dict[str, tuple[Conclusion, ...]] = {}
-    for evidence_id in evidence_ids:
-        if evidence_id in conclusions_about_edges:
-            conclusions_by_unit[evidence_id] = conclusions_about_edges[evidence_id]
+    for unit_id in evidence_ids:
+        if unit_id in conclusions_about_edges:
+            conclusions_by_unit[unit_id] = conclusions_about_edges[unit_id]
         else:
-            unit = memory.evidence[evidence_id]
+            unit = memory.evidence[unit_id]
             positions = unit.conclusions_about(node.person)
-            conclusions_by_unit[evidence_id] = _conclusions_at(unit, positions)
+            conclusions_by_unit[unit_id] = _conclusions_at(unit, positions)
     return conclusions_by_unit
 
 
@@ -598,11 +599,11 @@ def with_concept_theory(memory: GraphMemory, concept_id: str, theory: Theory) ->
 
 
 def _mark_dependents_dirty(memory: GraphMemory, concept_id: str) -> GraphMemory:
-    """Return the memory with those topics marked as dirty that a new summary makes out of date.
+    """Return the memory with those topics marked as dirty that a topic's new summary affects.
 
-    A topic (concept) has the new summary. Out of date are the summaries of the topics right above
-    it, and its second summary, which joins the new one with those of the topics below it (algorithm
-    1, line 24).
+    To be dirty means that a summary is out of date. The topics right above are dirty now, and so is
+    the topic itself if topics lie below it: its second summary joins the new one with theirs
+    (algorithm 1, line 24).
     """
     # The summaries of the parents are made from that of the topic.
     dirty_ids = list(memory.parents(concept_id))

@@ -269,6 +269,8 @@ def _read_labels(
 ) -> dict[str, _EdgeLabel]:
     """Return the labels in a model's answer, by the ids that the prompt gave to the edges.
 
+    A label says what happened, and names the conclusions that are about the edge.
+
     Args:
         segment_labels: The labels, as the model wrote them.
         unit: The unit of evidence that the model was shown.

@@ -265,10 +265,10 @@ class _GraphDraft:
             self._ids_by_name.setdefault(key, node.id)
 
     def _index_class_edge(self, edge: ClassEdge) -> None:
-        """Note the topic that an edge to a narrower topic comes from, to find the topics above.
+        """Note that an edge leads from a topic to a narrower one, to find the topics above later.
 
-        A topic right below a root is a fixed topic (base concept), and becomes findable by its name
-        as such.
+        A topic right below a root is a fixed topic (base concept), and is noted by its name as
+        well.
         """
         self._parent_ids[edge.child].add(edge.parent)
         if edge.parent in self._root_ids.values():

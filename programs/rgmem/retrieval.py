@@ -439,11 +439,12 @@ def _conclusion_entry_id(unit: Evidence, position: int) -> str:
 def name_entries(memory: GraphMemory) -> list[Entry]:
     """Return entries by which nodes of the graph are searched by their names.
 
-    An entry has tags: the `kind` of the node ("concept" or "event"), its `person`, and in `has`
-    what can be read at it, such as "summary history". Nodes without anything to read are left out.
+    An entry has tags: the `kind` of the node ("concept" for a topic, or "event"), its `person`, and
+    in `has` what can be read at it, such as "summary history". Nodes without anything to read are
+    left out.
     """
-    # What an edge (relation) to an event says can be read at all topics (concepts) above, and at
-    # the events that it joins.
+    # What an edge (relation) to an event says can be read at all topics above, and at the events
+    # that it joins.
     relations_below = memory.relations_below()
     relations_at = _relations_at_nodes(memory)
     entries: list[Entry] = []
