@@ -150,14 +150,15 @@ class SessionPart:
         ]
 
     def with_known_turn(self, fact: Fact) -> Fact:
-        """Return a fact that names a turn of this part; models shorten ids or make them up.
+        """Return a fact with the id of a turn of this part of the session.
 
-        A fact with an unknown id gets that of the first turn of the person whom it is about, or
-        else that of the first turn.
+        Models shorten ids or make them up. A fact with an unknown id gets the id of the first turn
+        of its speaker, or of the first turn of the part if its speaker has none.
         """
         if fact.turn_id in self.turn_ids:
             return fact
 
+        # The speaker of a fact is the person whom it is about.
         turn_id = self.turns[0].id
         for turn in self.turns:
             if turn.speaker == fact.speaker:
@@ -311,11 +312,15 @@ class FactWriter(Writer[FactMemory, list[FactsOfPart] | None]):
         return Update(memory, tuple(failed_parts))
 
     def _embed_facts(self, extraction: Sequence[FactsOfPart]) -> FactVectors:
-        """Return the vectors of all facts of a session, by their texts; one request embeds them."""
+        """Return the vectors of all facts of a session, by the texts of the facts.
+
+        One request to the embedder embeds all texts.
+        """
         texts: list[str] = []
-        for facts in extraction:
-            if facts is not None:
-                texts.extend(fact.fact for fact in facts)
+        for facts_of_part in extraction:
+            # None stands for a part of the session for which a model's answer could not be read.
+            if facts_of_part is not None:
+                texts.extend(fact.fact for fact in facts_of_part)
         if not texts:
             return {}
 

@@ -23,7 +23,7 @@ from .._component import CallPredictor
 from ..recording import record_failure
 from ..threads import gather
 from .extraction import format_conclusion, time_prefix
-from .memory import Conclusion, GraphMemory, Mention, Node, Relation, Theory, seeds
+from .memory import Conclusion, Evidence, GraphMemory, Mention, Node, Relation, Theory, seeds
 
 _LINE_PREFIX = re.compile(r"^(?:[-*•#]+\s*)*(?:inferred trait(?:/interest)?s?:\s*)?", re.I)
 """A bullet or a header's mark, and the phrase that the paper's prompt puts before a trait."""
@@ -35,18 +35,18 @@ _NO_THEORY = Theory(sigma="")
 def evolve(
     memory: GraphMemory, operators: Operators, theta_inf: int, theta_sum: int
 ) -> GraphMemory:
-    """Return the memory with new theories (summaries) wherever enough new evidence has come in.
+    """Return the memory with new summaries (theories) wherever enough new evidence has come in.
 
-    First the theories of edges to events are renewed, which say what happened. Then follow those of
-    concepts (topics), which use the theories of edges, and last those of the concepts above (one
-    renormalization step: Eq. 3; algorithm 1, lines 16 to 29).
+    First come the summaries of edges to events, which say what happened. Then follow those of
+    topics (concepts), which use the summaries of edges, and last those of the broader topics above
+    (Eq. 3; algorithm 1, lines 16 to 29).
 
     Args:
         memory: A memory that already holds the new evidence of the step.
-        operators: Ask a model for theories.
-        theta_inf: How many new mentions of an edge it takes to renew its theory (R_K1).
-        theta_sum: How many new units of evidence and new theories of edges it takes to renew the
-            theory of a concept (R_K2).
+        operators: Ask a model for summaries.
+        theta_inf: How many new mentions of an edge it takes to renew its summary (R_K1).
+        theta_sum: How many new units of evidence and new summaries of edges it takes to renew the
+            summary of a topic (R_K2).
     """
     memory = _infer_relations(memory, operators, theta_inf)
     memory = _abstract_concepts(memory, operators, theta_sum)
@@ -54,12 +54,12 @@ def evolve(
 
 
 def _infer_relations(memory: GraphMemory, operators: Operators, theta_inf: int) -> GraphMemory:
-    """Renew the theories (summaries) of the edges to events that have enough new mentions.
+    """Return the memory with new summaries of edges (relations) that have enough new mentions.
 
-    A mention is what one part of a conversation says on the edge; `count` is the number of mentions
-    since the last theory. The edges do not depend on one another, so the model is asked about all
-    of them at the same time (R_K1, lines 17 to 20).
+    Such an edge leads to an event, and a mention is what one part of a conversation says on it. The
+    model is asked about all edges at the same time (R_K1, lines 17 to 20).
     """
+    # `count`: how many mentions came after the edge's last summary.
     due = [relation for relation in memory.relations.values() if relation.count >= theta_inf]
     theories = gather([partial(operators.infer_relation, memory, relation) for relation in due])
     for relation, theory in zip(due, theories, strict=True):
@@ -70,16 +70,17 @@ def _infer_relations(memory: GraphMemory, operators: Operators, theta_inf: int) 
 
 
 def _abstract_concepts(memory: GraphMemory, operators: Operators, theta_sum: int) -> GraphMemory:
-    """Renew the theories (summaries) of the concepts (topics) that have enough new evidence.
+    """Return the memory with new summaries (theories) of topics that have enough new evidence.
 
-    `score` counts what is new at a concept. The concepts above become dirty: their theories have to
-    be renewed as well (R_K2, lines 21 to 25).
+    The summaries of the broader topics above are made from these, so they are marked as dirty,
+    which means out of date (R_K2, lines 21 to 25).
     """
+    # Topics (concepts) are the nodes of the tier "abstract". `score`: how much is new at a topic.
     concepts = [node for node in memory.nodes.values() if node.tier == "abstract"]
     due = [concept for concept in concepts if concept.score >= theta_sum]
     theories = gather([partial(operators.abstract_concept, memory, concept) for concept in due])
     for concept, theory in zip(due, theories, strict=True):
-        # Without a usable answer the concept stays due, so that the next step tries again.
+        # Without a usable answer the topic stays due, so that the next step tries again.
         if theory is not None:
             memory = with_concept_theory(memory, concept.id, theory)
             memory = _mark_dependents_dirty(memory, concept.id)
@@ -87,31 +88,32 @@ def _abstract_concepts(memory: GraphMemory, operators: Operators, theta_sum: int
 
 
 def _integrate_concepts(memory: GraphMemory, operators: Operators) -> GraphMemory:
-    """Renew the theories (summaries) of dirty concepts from the theories of the concepts below.
+    """Return the memory with new summaries (theories) of broad topics that are out of date.
 
-    A concept is dirty if a theory that its own is made from has changed. Narrow concepts come
-    before the broader ones above them (R_K3, lines 26 to 29).
+    The summary of a broad topic is made from the summaries of the narrower topics below it. So
+    narrow topics come before broad ones (R_K3, lines 26 to 29).
     """
+    # `dirty`: out of date, since a summary that the topic's own is made from has changed.
     for level in dirty_levels(memory):
-        # A new theory makes the concepts right above it dirty, and these stand in a later level.
-        # So which concepts of a level are dirty is known only once the levels before are done.
+        # A new summary makes the topics right above it dirty, and these stand in a later level. So
+        # which topics of a level are dirty is known only once the levels before are done.
         concepts = [memory.nodes[concept_id] for concept_id in level]
         dirty = [concept for concept in concepts if concept.dirty]
         theories = gather(
             [partial(operators.integrate_concept, memory, concept) for concept in dirty]
         )
         for concept, theory in zip(dirty, theories, strict=True):
-            # Without a usable answer the concept stays dirty, so that the next step tries again.
+            # Without a usable answer the topic stays dirty, so that the next step tries again.
             if theory is not None:
                 memory = with_parent_theory(memory, concept.id, theory)
     return memory
 
 
 def evolve_without_rg(memory: GraphMemory, operators: Operators) -> GraphMemory:
-    """Return the memory with a new summary of every concept that has new evidence.
+    """Return the memory with a new summary (theory) of every topic that has new evidence.
 
-    This is the paper's ablation without operators ("w/o RG", Tables 3 and 4): no thresholds, no
-    theories of edges, and no summaries of summaries.
+    This is the paper's ablation without operators: no thresholds, no summaries of edges, and no
+    summaries of summaries ("w/o RG", Tables 3 and 4).
     """
     # `fresh`: ids of evidence that is not in the summary yet. Events have no summary, so theirs is
     # always empty.
@@ -138,25 +140,25 @@ class Operators:
         self._call_predictor = call_predictor
 
     def infer_relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
-        """Ask a model for a new theory (summary) of an edge to an event.
+        """Return a new summary (theory) of an edge to an event, or None without a usable answer.
 
-        It is made from the old theory and the new mentions: what parts of the conversation have
-        said on the edge since then. This is the operator R_K1 (Eq. 6).
+        A model writes it from the old summary and the new mentions: what parts of the conversation
+        have said on the edge since then (R_K1, Eq. 6).
         """
         source = memory.nodes[relation.source]
         target = memory.nodes[relation.target]
         previous = relation.theory or _NO_THEORY
-        # `fresh`: the mentions that the old theory does not reflect. The `evidence` of a mention is
-        # the id of the part of the conversation that it comes from.
+        # `fresh`: the mentions that the old summary does not reflect. The `evidence` of a mention
+        # is the id of the part of the conversation that it comes from.
         fresh_ids = [mention.evidence for mention in relation.fresh]
 
-        # All conclusions about the edge are shown, also those of low relevance. (For the theory of
-        # a concept those are left out.)
+        # All conclusions about the edge are shown, also those of low relevance. (For the summary of
+        # a topic those are left out.)
         conclusions = linked_conclusions(memory, relation.fresh, source.person)
         new_evidence = _conclusion_lines(memory, conclusions)
         new_evidence.extend(_raw_event_lines(memory, relation, fresh_ids))
 
-        # The model writes the whole new theory, not a change to the one before.
+        # The model writes the whole new summary, not a change to the one before.
         answer = self._call_predictor(
             "infer",
             user=memory.user_of(source.person),
@@ -178,12 +180,12 @@ class Operators:
         )
 
     def abstract_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Ask a model for a new theory of a concept (topic), from the old theory and new evidence.
+        """Return a new summary (theory) of a topic, or None without a usable answer.
 
-        A theory is a summary in two parts: `sigma` for general facts and `delta` for specific ones.
-        Both come from one call. This is the operator R_K2 (Eq. 8 and 10).
+        A model writes it from the old summary and the new evidence. A summary has a general part
+        (`sigma`) and a particular part (`delta`), both from one call (R_K2, Eq. 8 and 10).
         """
-        # `own`: the theory from the concept's own evidence, without that of the concepts below it.
+        # `own`: the summary from evidence on the topic itself, not on the topics below it.
         previous = node.own or _NO_THEORY
         answer = self._call_predictor(
             "abstract",
@@ -196,10 +198,10 @@ class Operators:
         if answer is None:
             return None
 
-        # The new theory rests on the evidence of the old theory, and on the new evidence (`fresh`).
+        # The new summary rests on the evidence of the old one, and on the new evidence (`fresh`).
         evidence_ids = [*previous.evidence, *node.fresh]
-        # The model was also shown the new theories of edges below the concept
-        # (`fresh_relations`), so their evidence belongs to the new theory too.
+        # The model was also shown the new summaries of edges below the topic (`fresh_relations`),
+        # so their evidence belongs to the new summary too.
         for relation_id in node.fresh_relations:
             relation_theory = memory.relations[relation_id].theory
             if relation_theory is not None:
@@ -213,13 +215,12 @@ class Operators:
         )
 
     def integrate_concept(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Ask a model for a theory of a broad concept, from the theories of the concepts below it.
+        """Return a summary (theory) of a broad topic, made from those of the topics below it.
 
-        A theory is a summary in two parts: `sigma` for what is general and `delta` for what is
-        particular. None is returned if there is nothing to summarize, or no usable answer. This is
-        the operator R_K3 (Eq. 13).
+        A model writes it. A summary has a general part (`sigma`) and a particular part (`delta`).
+        None is returned if there is nothing to summarize, or no usable answer (R_K3, Eq. 13).
         """
-        # `microstates` is the paper's word for the theories that the new one is made from.
+        # The summaries that the new one is made from, each with the name of its topic.
         named_theories = microstates(memory, node)
         if not named_theories:
             return None
@@ -227,9 +228,10 @@ class Operators:
         sub_summaries: list[SubSummary] = []
         evidence_ids: list[str] = []
         for name, theory in named_theories:
-            summary = SubSummary(name=name, common=theory.sigma, particular=theory.delta)
-            sub_summaries.append(summary)
-            # The new theory rests on all evidence of the theories that it is made from.
+            # The prompt calls the general part of a summary `common`.
+            sub_summary = SubSummary(name=name, common=theory.sigma, particular=theory.delta)
+            sub_summaries.append(sub_summary)
+            # The new summary rests on all evidence of the summaries that it is made from.
             evidence_ids.extend(theory.evidence)
 
         answer = self._call_predictor(
@@ -241,7 +243,7 @@ class Operators:
         if answer is None:
             return None
 
-        # The law and the core traits are the general part of the new theory, the restrictions are
+        # The law and the core traits are the general part of the new summary, the restrictions are
         # the particular part.
         return _make_theory(
             memory,
@@ -252,9 +254,10 @@ class Operators:
         )
 
     def rewrite_summary(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Ask a model for a new summary of a concept, from the old summary and the new evidence.
+        """Return a new summary (theory) of a topic, or None without a usable answer.
 
-        This replaces the operators in the paper's ablation without them ("w/o RG").
+        A model writes it from the old summary and the new evidence. This replaces the operators in
+        the paper's ablation without them ("w/o RG").
         """
         # `own` and `fresh`: the summary so far, and the units of evidence that are not in it.
         previous = node.own or _NO_THEORY
@@ -289,17 +292,17 @@ def _make_theory(
     delta_texts: Sequence[str | None],
     evidence_ids: tuple[str, ...],
 ) -> Theory | None:
-    """Make a theory (a summary) from a model's outputs.
+    """Return a summary (theory) made from a model's outputs, or None if they hold no statement.
 
-    A theory has two parts, `sigma` (what holds in general) and `delta` (what is particular), with
-    one line for each statement. If both are empty, a failure is recorded and None is returned.
+    A summary has a general part (`sigma`) and a particular part (`delta`), with one line for each
+    statement. If both are empty, a failure is recorded.
 
     Args:
         memory: The memory that the model was shown.
         predictor_name: The predictor that was called, for the report of a failure.
         sigma_texts: The outputs for `sigma`.
         delta_texts: The outputs for `delta`.
-        evidence_ids: Ids of the units of evidence that the theory rests on.
+        evidence_ids: Ids of the units of evidence that the summary rests on.
     """
     sigma = _statements(sigma_texts)
     delta = _statements(delta_texts)
@@ -308,7 +311,7 @@ def _make_theory(
         record_failure(Failure(kind="parse", where=predictor_name, message=message))
         return None
 
-    # The model may have written particular statements alone. A theory must not have an empty
+    # The model may have written particular statements alone. A summary must not have an empty
     # `sigma`, so they become its `sigma`, and `delta` is left empty.
     if not sigma:
         sigma = delta
@@ -337,15 +340,14 @@ def _statements(texts: Sequence[str | None]) -> list[str]:
 
 
 def project(memory: GraphMemory, node: Node) -> list[str]:
-    """Return prompt lines that say what is new about a concept since its last theory (summary).
+    """Return prompt lines that say what is new about a topic since its last summary (theory).
 
-    First come the new theories of edges to events below the concept. Then come the conclusions, and
-    last the events, of new evidence that none of these theories was made from. This is the paper's
-    projection P (Eq. 7 and 9).
+    First come the new summaries of edges to events below the topic. New evidence that is not in any
+    of them follows: its conclusions, then its events (the projection P, Eq. 7 and 9).
     """
     theory_lines: list[str] = []
     covered_ids: set[str] = set()
-    # `fresh_relations`: ids of the edges with theories that the concept's theory does not reflect.
+    # `fresh_relations`: ids of the edges with summaries that the topic's summary does not reflect.
     for relation_id in node.fresh_relations:
         relation = memory.relations[relation_id]
         if relation.theory is None:
@@ -355,7 +357,7 @@ def project(memory: GraphMemory, node: Node) -> list[str]:
         theory_lines.append(f"Inference about {target.name}. {inference}")
         covered_ids.update(relation.theory.evidence)
 
-    # `fresh`: ids of the evidence that the concept's theory does not reflect.
+    # `fresh`: ids of the units of evidence that the topic's summary does not reflect.
     uncovered_ids = [evidence_id for evidence_id in node.fresh if evidence_id not in covered_ids]
     salient: dict[str, tuple[Conclusion, ...]] = {}
     for evidence_id, conclusions in _conclusions_below(memory, node, uncovered_ids).items():
@@ -369,25 +371,25 @@ def project(memory: GraphMemory, node: Node) -> list[str]:
 
 
 def microstates(memory: GraphMemory, node: Node) -> list[tuple[str, Theory]]:
-    """Return the theories (summaries) from which that of a broad concept is made, with names.
+    """Return the summaries (theories) from which that of a broad topic is made, with names.
 
-    They are the theories of the concepts right below it, each with the name of its concept. The
-    theory from evidence of the broad concept itself comes last, if there is one (the paper's
-    microstates, Eq. 13).
+    They are the summaries of the topics right below it, each with the name of its topic. Last comes
+    the summary from evidence on the broad topic itself, if there is one (the microstates of Eq.
+    13).
     """
     named_theories: list[tuple[str, Theory]] = []
     for child_id in memory.children(node.id):
         child = memory.nodes[child_id]
         if child.theory is not None:
             named_theories.append((child.name, child.theory))
-    # `own`: the theory from evidence that was found for the concept itself, not below it.
+    # `own`: the summary from evidence on the topic itself, not on the topics below it.
     if node.own is not None:
         named_theories.append((f"{node.name}, from evidence of its own", node.own))
     return named_theories
 
 
 def theory_as_text(theory: Theory) -> str:
-    """Return both parts of a theory (a summary), general and particular, as running text."""
+    """Return both parts of a summary (theory), general and particular, as running text."""
     parts = [as_sentences(theory.sigma), as_sentences(theory.delta)]
     return " ".join(part for part in parts if part)
 
@@ -421,46 +423,57 @@ def _inference_parts(theory: Theory) -> list[str]:
 def linked_conclusions(
     memory: GraphMemory, mentions: Iterable[Mention], person: str
 ) -> dict[str, tuple[Conclusion, ...]]:
-    """Return the conclusions that concern some edges of the graph.
+    """Return the conclusions that some mentions refer to, by the id of their unit of evidence.
 
-    A unit of evidence holds conclusions from a part of a conversation. A mention connects a unit to
-    an edge, and says which of the unit's conclusions concern the edge.
+    A unit of evidence is what one part of a conversation says, with the conclusions drawn from it.
+    A mention ties a unit to an edge of the graph, and says which of its conclusions are about the
+    edge.
 
     Args:
         memory: The memory with the units.
-        mentions: The mentions on the edges.
+        mentions: The mentions.
         person: Whose graph the edges belong to.
-
-    Returns:
-        Conclusions by the id of their unit, each once, in the order of the unit.
     """
+    # A set, since several mentions may refer to the same conclusion. `evidence`: id of the unit.
     positions_by_unit: dict[str, set[int]] = {}
     for mention in mentions:
-        unit_id = mention.evidence
-        # A mention stores positions in the unit's list of conclusions; None stands for those of all
-        # conclusions that concern the person.
-        positions = mention.conclusions
-        if positions is None:
-            positions = memory.evidence[unit_id].conclusions_about(person)
-        positions_by_unit.setdefault(unit_id, set()).update(positions)
+        positions = _linked_positions(memory, mention, person)
+        positions_by_unit.setdefault(mention.evidence, set()).update(positions)
 
     conclusions_by_unit: dict[str, tuple[Conclusion, ...]] = {}
     for unit_id, unit_positions in positions_by_unit.items():
         unit = memory.evidence[unit_id]
-        conclusions = [unit.conclusions[position] for position in sorted(unit_positions)]
-        conclusions_by_unit[unit_id] = tuple(conclusions)
+        conclusions_by_unit[unit_id] = _conclusions_at(unit, sorted(unit_positions))
     return conclusions_by_unit
+
+
+def _linked_positions(memory: GraphMemory, mention: Mention, person: str) -> Sequence[int]:
+    """Return the positions, in a unit's list of conclusions, of those that a mention refers to.
+
+    A mention that names none refers to all conclusions of its unit that are about the person.
+    """
+    # An empty tuple is a choice too: no conclusion is about the edge.
+    if mention.conclusions is not None:
+        return mention.conclusions
+    unit = memory.evidence[mention.evidence]
+    return unit.conclusions_about(person)
+
+
+def _conclusions_at(unit: Evidence, positions: Sequence[int]) -> tuple[Conclusion, ...]:
+    """Return the conclusions of a unit of evidence that stand at some positions."""
+    return tuple(unit.conclusions[position] for position in positions)
 
 
 def _conclusions_below(
     memory: GraphMemory, node: Node, evidence_ids: Sequence[str]
 ) -> dict[str, tuple[Conclusion, ...]]:
-    """Return the conclusions in some units of evidence that are about a concept, by unit id.
+    """Return the conclusions about a topic in some units of evidence, by the id of the unit.
 
-    If a unit is mentioned on edges to events below the concept, only its conclusions about these
-    edges are returned. Otherwise all its conclusions that concern the person are.
+    A unit of evidence is what one part of a conversation says. If it is mentioned on edges to
+    events below the topic, only its conclusions about these edges are returned. Otherwise they are
+    all its conclusions about the person whose graph it is.
     """
-    # A mention says which conclusions of a unit (`mention.evidence`) are about an edge.
+    # A mention says which conclusions of a unit (`mention.evidence` is its id) are about an edge.
     mentions: list[Mention] = []
     for relation in _relations_below(memory, node):
         for mention in relation.mentions:
@@ -469,19 +482,18 @@ def _conclusions_below(
     conclusions_about_edges = linked_conclusions(memory, mentions, node.person)
 
     conclusions_by_unit: dict[str, tuple[Conclusion, ...]] = {}
-    for evidence_id in evidence_ids:
-        if evidence_id in conclusions_about_edges:
-            conclusions_by_unit[evidence_id] = conclusions_about_edges[evidence_id]
+    for unit_id in evidence_ids:
+        if unit_id in conclusions_about_edges:
+            conclusions_by_unit[unit_id] = conclusions_about_edges[unit_id]
         else:
-            unit = memory.evidence[evidence_id]
+            unit = memory.evidence[unit_id]
             positions = unit.conclusions_about(node.person)
-            conclusions = [unit.conclusions[position] for position in positions]
-            conclusions_by_unit[evidence_id] = tuple(conclusions)
+            conclusions_by_unit[unit_id] = _conclusions_at(unit, positions)
     return conclusions_by_unit
 
 
 def _relations_below(memory: GraphMemory, node: Node) -> list[Relation]:
-    """Return the edges to all events below a concept, and from these to further events."""
+    """Return the edges to all events below a topic, and from these to further events."""
     relation_ids = memory.relations_below().get(node.id, ())
     return [memory.relations[relation_id] for relation_id in relation_ids]
 
@@ -491,7 +503,8 @@ def _conclusion_lines(
 ) -> list[str]:
     """Return conclusions as lines of a prompt, each with the date of its unit of evidence.
 
-    A conclusion without words, such as one that the user has hidden, is left out.
+    A unit of evidence is what one part of a conversation says. A conclusion that the user has
+    hidden has no words, and is left out.
     """
     lines: list[str] = []
     for evidence_id, conclusions in conclusions_by_unit.items():
@@ -505,14 +518,14 @@ def _conclusion_lines(
 def _raw_event_lines_below(
     memory: GraphMemory, node: Node, evidence_ids: Sequence[str]
 ) -> list[str]:
-    """Return what some units of evidence say on the edges to events below a concept.
+    """Return what some units of evidence say on the edges to events below a topic.
 
     Each is a line of a prompt, such as `Raw event (8 May 2023, Monday) Sports to City Race: Ann ran
     it`, where the edge leads from Sports to City Race.
 
     Args:
         memory: The memory with the units.
-        node: The concept.
+        node: The topic.
         evidence_ids: Ids of the units.
     """
     lines: list[str] = []
@@ -526,14 +539,15 @@ def _raw_event_lines(
 ) -> list[str]:
     """Return what some units of evidence say on the edge to an event, as lines of a prompt.
 
-    Such a line reads `Raw event (8 May 2023, Monday) Sports to City Race: Ann ran it with Bob`,
-    where the edge leads from Sports to City Race. What a unit says there is the label of its
-    mention. Empty labels, such as those that the user has hidden, are left out.
+    A line reads `Raw event (8 May 2023, Monday) Sports to City Race: Ann ran it with Bob`, where
+    the edge leads from Sports to City Race.
     """
     source = memory.nodes[relation.source]
     target = memory.nodes[relation.target]
     lines: list[str] = []
     for mention in relation.mentions:
+        # A mention is what one unit (`evidence`) says on the edge, and its label says it in words.
+        # A label that the user has hidden is empty.
         if mention.evidence in evidence_ids and mention.label:
             when = time_prefix(memory.evidence[mention.evidence].time)
             lines.append(f"Raw event {when}{source.name} to {target.name}: {mention.label}")
@@ -541,15 +555,16 @@ def _raw_event_lines(
 
 
 def with_relation_theory(memory: GraphMemory, relation_id: str, theory: Theory) -> GraphMemory:
-    """Return the memory with a new theory (summary) of an edge to an event.
+    """Return the memory with a new summary (theory) of an edge (relation) to an event.
 
-    The theories of the concepts above the edge do not reflect the new theory yet. So the edge joins
-    what is new at these concepts, which brings them nearer to a new theory (after the operator
-    R_K1; algorithm 1, lines 18 and 19).
+    The edge is noted at the topics above it as one with a new summary. Once enough is new at a
+    topic, its summary is renewed too (after R_K1; algorithm 1, lines 18 and 19).
     """
-    # `count`: how many mentions came after the edge's theory. The new theory reflects all of them.
+    # `count`: how often the edge was mentioned after its last summary. The new one reflects all
+    # mentions.
     relation = memory.relations[relation_id].replace(theory=theory, count=0)
     nodes = dict(memory.nodes)
+    # Topics are called concepts here. The edge may lie below several of them.
     for concept_id, ids_of_relations_below in memory.relations_below().items():
         if relation_id in ids_of_relations_below:
             nodes[concept_id] = _with_new_relation_theory(nodes[concept_id], relation_id)
@@ -557,12 +572,13 @@ def with_relation_theory(memory: GraphMemory, relation_id: str, theory: Theory) 
 
 
 def _with_new_relation_theory(concept: Node, relation_id: str) -> Node:
-    """Return a concept with a note that an edge to an event below it has a new theory (summary).
+    """Return a topic with a note that an edge (relation) to an event has a new summary.
 
-    The score rises by 1. The theory of the concept is renewed when the score is high enough.
+    The edge lies below the topic, and the topic's score, which counts what is new, rises by 1. When
+    it is high enough, the summary of the topic is renewed.
     """
-    # `fresh_relations`: ids of the edges with theories that the concept's theory does not reflect.
-    # The edge may be there already, with an earlier theory; the new one counts nevertheless.
+    # `fresh_relations`: ids of the edges with summaries that the topic's summary does not reflect.
+    # The edge may be there already, with an earlier summary; the new one counts nevertheless.
     fresh_relations = concept.fresh_relations
     if relation_id not in fresh_relations:
         fresh_relations = (*fresh_relations, relation_id)
@@ -570,28 +586,29 @@ def _with_new_relation_theory(concept: Node, relation_id: str) -> Node:
 
 
 def with_concept_theory(memory: GraphMemory, concept_id: str, theory: Theory) -> GraphMemory:
-    """Return the memory with a new theory (summary) of a concept, from evidence of its own.
+    """Return the memory with a new summary (theory) of a topic, made from evidence on the topic.
 
-    The theory reflects all this evidence, so nothing is new at the concept any more: no unit of
-    evidence and no theory of an edge, and the score is 0 (after the operator R_K2; algorithm 1,
-    lines 22 and 23).
+    The summary reflects all evidence so far, so nothing counts as new at the topic any more (after
+    R_K2; algorithm 1, lines 22 and 23).
     """
-    # `own`: the theory from evidence of the concept itself, not from the concepts below it.
+    # `own`: the summary from evidence on the topic itself, not on the topics below it.
+    # `fresh` and `fresh_relations`: the evidence, and the edges with new summaries, that the
+    # topic's summary does not reflect. `score` counts them.
     concept = memory.nodes[concept_id].replace(own=theory, fresh=(), fresh_relations=(), score=0)
     return memory.replace(nodes={**memory.nodes, concept_id: concept})
 
 
 def _mark_dependents_dirty(memory: GraphMemory, concept_id: str) -> GraphMemory:
-    """Mark concepts that need a new summary, after a concept got a new one of its own evidence.
+    """Return the memory with those topics marked as dirty that a topic's new summary affects.
 
-    To be dirty means that the summary of what lies below a concept is out of date (algorithm 1,
-    line 24).
+    To be dirty means that a summary is out of date. The topics right above are dirty now, and so is
+    the topic itself if topics lie below it: its second summary joins the new one with theirs
+    (algorithm 1, line 24).
     """
-    # The summaries of the parents are made from that of the concept.
+    # The summaries of the parents are made from that of the topic.
     dirty_ids = list(memory.parents(concept_id))
 
-    # A concept above others has a second summary, which joins that of its own evidence with those
-    # of its children. It is out of date as well.
+    # Where no topic below has a summary, there is nothing to join.
     children = [memory.nodes[child_id] for child_id in memory.children(concept_id)]
     if any(child.theory for child in children):
         dirty_ids.append(concept_id)
@@ -599,19 +616,19 @@ def _mark_dependents_dirty(memory: GraphMemory, concept_id: str) -> GraphMemory:
 
 
 def with_parent_theory(memory: GraphMemory, parent_id: str, theory: Theory) -> GraphMemory:
-    """Return the memory with a new theory (summary) of a broad concept, from those below it.
+    """Return the memory with a new summary (theory) of a broad topic, made from those below it.
 
-    The concept is up to date now. Its parents become dirty (out of date), since their theories are
-    made from this theory (after the operator R_K3; algorithm 1, lines 27 and 28).
+    The topic is up to date now. The topics right above become dirty (out of date), since their
+    summaries are made from this one (after R_K3; algorithm 1, lines 27 and 28).
     """
-    # `flow`: the theory that is made from the theories of the concepts below.
+    # `flow`: the summary that is made from the summaries of the topics below.
     parent = memory.nodes[parent_id].replace(flow=theory, dirty=False)
     memory = memory.replace(nodes={**memory.nodes, parent_id: parent})
     return _mark_dirty(memory, memory.parents(parent_id))
 
 
 def _mark_dirty(memory: GraphMemory, node_ids: Iterable[str]) -> GraphMemory:
-    """Return the memory with some concepts marked as dirty: their theories are out of date."""
+    """Return the memory with some topics marked as dirty: their summaries are out of date."""
     nodes = dict(memory.nodes)
     for node_id in node_ids:
         nodes[node_id] = nodes[node_id].replace(dirty=True)
@@ -619,10 +636,11 @@ def _mark_dirty(memory: GraphMemory, node_ids: Iterable[str]) -> GraphMemory:
 
 
 def dirty_levels(memory: GraphMemory) -> list[list[str]]:
-    """Return the ids of the dirty concepts and of all concepts above them, level by level.
+    """Return the ids of the topics to renew, those out of date and all above them, in levels.
 
-    The summary of a concept is made from those of its children. So children stand in an earlier
-    level than their parents, and the concepts of one level can be renewed at the same time.
+    The summary of a topic is made from those of the topics below it, its children. So children
+    stand in an earlier level than their parents, and the topics of one level can be renewed
+    together.
     """
     sorter = TopologicalSorter[str]()
     concept_ids = [node.id for node in memory.nodes.values() if node.dirty]
@@ -630,7 +648,7 @@ def dirty_levels(memory: GraphMemory) -> list[list[str]]:
     for concept_id in concept_ids:
         sorter.add(concept_id)
         for parent_id in memory.parents(concept_id):
-            # The parent comes after the concept.
+            # The parent comes after the topic.
             sorter.add(parent_id, concept_id)
             if parent_id not in concept_ids:
                 concept_ids.append(parent_id)
@@ -638,8 +656,8 @@ def dirty_levels(memory: GraphMemory) -> list[list[str]]:
     levels: list[list[str]] = []
     sorter.prepare()
     while sorter.is_active():
-        # Ready are the concepts with no children left to sort. They are the next level, in the
-        # order of the graph.
+        # Ready are the topics with no children left to sort. They are the next level, in the order
+        # of the graph.
         ready = sorter.get_ready()
         levels.append([node_id for node_id in memory.nodes if node_id in ready])
         sorter.done(*ready)

@@ -51,7 +51,10 @@ def synthesize(
     users: str = USER,
     people: Sequence[str] = (),
 ) -> Evidence | ExtractionFailed | None:
-    """Ask a model for the fact and the conclusions in one segment (f_synth, Eq. 4).
+    """Return the unit of evidence that a model finds in one segment of a conversation.
+
+    A unit of evidence is a fact with conclusions, the sentences that can be drawn from the segment
+    (f_synth, Eq. 4).
 
     Args:
         turns: The segment.
@@ -165,9 +168,10 @@ def extract_paths(
     user: str | None = None,
     linked: bool = True,
 ) -> tuple[GraphPath, ...]:
-    """Ask a model for the paths of a unit of evidence in one person's graph, and for their labels.
+    """Return the paths that a model finds for a unit of evidence in one person's graph.
 
-    A path leads from a base concept over narrower concepts to events (f_extract, Eq. 5).
+    A path leads from a fixed topic (base concept) over narrower topics to events. A second call
+    asks for the labels of its edges to events (f_extract, Eq. 5).
 
     Args:
         unit: The unit of evidence.
@@ -175,7 +179,7 @@ def extract_paths(
         person: Whose graph it is.
         user: What the prompts call the person, if that is not the name.
         linked: Whether only those conclusions count as being about an edge that the model names
-            with its label. If not, or if it names none at all, all that concern the person count.
+            with its label. If not, or if it names none at all, all about the person count.
 
     Returns:
         The paths that have events; none where the model gave none.
@@ -198,7 +202,7 @@ def extract_paths(
 
 
 def _to_graph_path(entity_path: EntityPath, person: str) -> GraphPath:
-    """Return a path as the graph takes it, without names that are empty."""
+    """Return a path of a model's answer as the graph takes it, without names that are empty."""
     concepts = [one_line(name) for name in entity_path.concepts if name.strip()]
     events = [one_line(name) for name in entity_path.events if name.strip()]
     return GraphPath(entity_path.base, tuple(concepts), tuple(events), person=person)
@@ -222,9 +226,9 @@ def _label_paths(
     user: str,
     linked: bool,
 ) -> tuple[GraphPath, ...]:
-    """Ask a model for the labels of all edges that lead to events, and add them to the paths.
+    """Return the paths with the labels that a model gives to their edges to events.
 
-    With a label, the model names the conclusions of the unit that are about the edge.
+    With a label, the model names those conclusions of the unit of evidence that are about the edge.
 
     Args:
         paths: Paths in one person's graph.
@@ -265,10 +269,12 @@ def _read_labels(
 ) -> dict[str, _EdgeLabel]:
     """Return the labels in a model's answer, by the ids that the prompt gave to the edges.
 
+    A label says what happened, and names the conclusions that are about the edge.
+
     Args:
         segment_labels: The labels, as the model wrote them.
         unit: The unit of evidence that the model was shown.
-        person: The model was shown the conclusions of the unit that concern this person.
+        person: The model was shown the conclusions of the unit that are about this person.
     """
     labels: dict[str, _EdgeLabel] = {}
     for segment_label in segment_labels:
@@ -281,13 +287,13 @@ def _read_labels(
 def _with_labels(
     path: GraphPath, edge_labels: Sequence[_EdgeLabel], notes_conclusions: bool
 ) -> GraphPath:
-    """Return a path with the labels of its edges, and with the conclusions that are about them.
+    """Return a path with the labels of its edges to events, and the conclusions about them.
 
     Args:
         path: The path.
         edge_labels: What a model says of the edge to each event, in the order of the events.
-        notes_conclusions: Whether only the conclusions that the model names are about an edge. If
-            not, all that concern the person are.
+        notes_conclusions: Whether only the conclusions that the model names count as being about
+            an edge. If not, all about the person count.
     """
     texts: list[str] = []
     conclusions_per_edge: list[tuple[int, ...] | None] = []
@@ -296,31 +302,36 @@ def _with_labels(
         if notes_conclusions:
             conclusions_per_edge.append(edge_label.conclusions)
         else:
-            # None stands for all conclusions that concern the person.
+            # None stands for all conclusions about the person.
             conclusions_per_edge.append(None)
     return replace(path, labels=tuple(texts), linked=tuple(conclusions_per_edge))
 
 
 def _path_segments(paths: Sequence[GraphPath], user: str) -> list[list[PathSegment]]:
-    """Return the edges that a model is to label: for each path, those that lead to its events.
+    """Return the edges to events in some paths, as a prompt shows them; a list for each path.
 
-    Their ids s1, s2, ... run on through all paths. An edge that two paths share has two ids.
+    A path leads from a fixed topic (`base`) over narrower topics to events. The ids of edges, s1,
+    s2, ..., run on through all paths, so an edge that two paths share has two ids.
     """
-    # Several users who share a graph are called "Ann and Bob (they share ...)". The remark in
-    # brackets is left out.
+    # Paths begin with the name of the user. Several users who share a graph are called "Ann and Bob
+    # (they share ...)"; the remark in brackets is left out.
     root_name = user.partition(" (")[0]
     segments_by_path: list[list[PathSegment]] = []
     segment_count = 0
     for path in paths:
-        whole_path = " > ".join([root_name, path.base, *path.names])
-        lowest_concept = path.concepts[-1] if path.concepts else path.base
+        # A path has topics first (the base, then narrower concepts), and then events.
+        topics = [path.base, *path.concepts]
+        whole_path = " > ".join([root_name, *topics, *path.events])
+
+        # The first edge to an event leads from the lowest topic, the others from event to event.
         segments: list[PathSegment] = []
-        for source, target in pairwise([lowest_concept, *path.events]):
+        for source, target in pairwise([topics[-1], *path.events]):
             segment_count += 1
             segment = PathSegment(
                 segment_id=f"s{segment_count}", source=source, target=target, path=whole_path
             )
             segments.append(segment)
+
         segments_by_path.append(segments)
     return segments_by_path
 
@@ -336,7 +347,7 @@ def _positions_of_conclusions(
     Args:
         references: The ids in the model's answer, "c1" or "D1:3", maybe in brackets.
         unit: The unit of evidence that the model was shown.
-        person: The model was shown the conclusions that concern this person; others do not count.
+        person: The model was shown the conclusions about this person; others do not count.
     """
     ids = {reference.strip(_BRACKETS_AND_SPACE) for reference in references}
     positions: list[int] = []
@@ -352,8 +363,8 @@ def _positions_of_conclusions(
 def people_concerned(unit: Evidence, people: Sequence[str]) -> list[str]:
     """Return the people in whose graphs a unit of evidence belongs.
 
-    Those are the people its conclusions are about. They are all people if there are no conclusions,
-    or if it is not known whom one of them is about.
+    These are the people whom its conclusions are about. They are all people if there are no
+    conclusions, or if it is not known whom one of them is about.
     """
     named_people = {conclusion.person for conclusion in unit.conclusions}
     is_person_unknown = "" in named_people
@@ -363,7 +374,7 @@ def people_concerned(unit: Evidence, people: Sequence[str]) -> list[str]:
 
 
 def format_fragment(unit: Evidence, person: str = USER) -> str:
-    """Return a unit as prompts show it: the fact, then the conclusions about a person."""
+    """Return a unit of evidence as prompts show it: its fact, then conclusions on a person."""
     lines = _fact_lines(unit)
     for position in unit.conclusions_about(person):
         lines.append(format_conclusion(unit.conclusions[position], unit.time))
@@ -371,9 +382,9 @@ def format_fragment(unit: Evidence, person: str = USER) -> str:
 
 
 def format_numbered_fragment(unit: Evidence, person: str) -> str:
-    """Return a unit as prompts show it: the fact, then a person's conclusions with ids c1, c2, ...
+    """Return a unit of evidence as prompts show it: its fact, then conclusions on a person.
 
-    The ids let a model's answer refer to conclusions.
+    The conclusions have ids c1, c2, ..., by which a model's answer can refer to them.
     """
     lines = _fact_lines(unit)
     for position in unit.conclusions_about(person):
@@ -388,7 +399,7 @@ def _conclusion_id(position: int) -> str:
 
 
 def _fact_lines(unit: Evidence) -> list[str]:
-    """Return the line of a unit's fact; none if it has no fact."""
+    """Return the line of a prompt for the fact of a unit of evidence; none if it has no fact."""
     if not unit.fact:
         return []
     return [one_line(f"{time_prefix(unit.time)}{unit.fact}")]

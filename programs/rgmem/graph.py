@@ -76,7 +76,7 @@ class GraphPath:
     def event_steps(self) -> list[EventStep]:
         """Return the events of the path, each with what is said on the edge that leads to it.
 
-        That is a label, and which conclusions are about the edge. Events without a name are left
+        This is a label, and which conclusions are about the edge. Events without a name are left
         out.
         """
         steps: list[EventStep] = []
@@ -96,14 +96,13 @@ def add_units(
 ) -> GraphMemory:
     """Return the memory with further units of evidence, and with their paths in its graph.
 
-    A unit of evidence is what was extracted from a part of a conversation. Its paths lead from a
-    base concept, one of the fixed topics, down to an event; without one of these it is left out.
-    Units added together give the same memory as one by one (algorithm 1, lines 10, 13 and 14).
+    A unit of evidence is what one part of a conversation says. Its paths lead from a fixed topic
+    (base concept) down to an event; a path that lacks either is left out (algorithm 1, lines 10, 13
+    and 14).
 
-    Two names are one node in two cases. Their stems without function words are the same ("Running",
-    "to run"), or the cosine of their embeddings reaches the threshold and they hold the same
-    numbers ("Marathon 2022" is not "Marathon 2023"). Merging is aggressive, as in the paper, which
-    gives no rule (appendix C.7).
+    Two names become one node if their words have the same stems ("Running", "to run"), or if their
+    embeddings are similar and they hold the same numbers ("Marathon 2022" is not "Marathon 2023").
+    The paper merges names as well, but gives no rule (appendix C.7).
 
     Args:
         memory: The memory so far.
@@ -112,6 +111,7 @@ def add_units(
             with the same stems merge.
         min_cosine: Lowest cosine of two names that are one node.
     """
+    # Adding units together gives the same memory as adding them one after another.
     draft = _GraphDraft(memory, vectors or {}, min_cosine)
     evidence = dict(memory.evidence)
     for unit, paths in units:
@@ -183,23 +183,29 @@ class _GraphDraft:
             self._relation_ids[relation.source, relation.target] = relation.id
 
     def add_path(self, unit: Evidence, path: GraphPath) -> None:
-        """Add to the graph the nodes and edges of a path that was found in a unit of evidence.
+        """Add to the graph a path from a unit of evidence: its topics, its events and its edges.
 
-        A path leads from a base concept over narrower concepts to events. The unit becomes evidence
-        of the lowest concept and of the events, and each edge to an event notes what the unit says
-        (a mention). A path with an unknown base concept, or without events, is left out.
+        A path leads from a fixed topic (base concept) over narrower topics to events. A path with
+        an unknown base, or without events, is left out.
         """
         self._ensure_graph_of(path.person)
         base_id = self._base_ids.get(_BaseKey(path.person, stems_of(path.base)))
-        steps = path.event_steps()
-        if base_id is None or not steps:
+        if base_id is None or not path.event_steps():
             return
 
-        lowest_concept_id = self._add_concepts(base_id, path)
-        self._add_evidence_of_concept(lowest_concept_id, unit)
+        lowest_topic_id = self._add_concepts(base_id, path)
+        self._add_evidence_of_concept(lowest_topic_id, unit)
+        self._add_events(lowest_topic_id, path, unit)
 
-        # An edge leads from the lowest concept to the first event, and from each event to the next.
-        source_id = lowest_concept_id
+    def _add_events(self, lowest_topic_id: str, path: GraphPath, unit: Evidence) -> None:
+        """Add the events of a path, and the edges from its lowest topic to the events.
+
+        The first edge leads from the topic to the first event, the next from there to the second
+        event, and so on. What the unit of evidence says on an edge is noted there as a mention.
+        """
+        steps = path.event_steps()
+        # Where the edge to the next event begins.
+        source_id = lowest_topic_id
         for number, step in enumerate(steps, 1):
             # The last event of a path is an instance, such as one race. The events before it are
             # general: kinds of events, such as races.
@@ -212,12 +218,12 @@ class _GraphDraft:
             source_id = event_id
 
     def _add_concepts(self, base_id: str, path: GraphPath) -> str:
-        """Add the concepts of a path below its base concept, from broad to narrow.
+        """Add the topics (concepts) of a path below its base, from broad to narrow.
 
         Returns:
-            The id of the lowest concept of the path; the base concept if it names no other.
+            The id of the lowest topic of the path; that of the base if it names no other.
         """
-        # Models often repeat the person in a path. The person is the root, above all concepts.
+        # Models often repeat the person in a path. The person is the root, above all topics.
         root_names = (stems_of(USER), stems_of(path.person))
         parent_id = base_id
         for name in path.concepts:
@@ -229,7 +235,7 @@ class _GraphDraft:
         return parent_id
 
     def _ensure_graph_of(self, person: str) -> None:
-        """Add the root and the base concepts of a person who has no graph yet."""
+        """Add the root and the fixed topics (base concepts) of a person who has no graph yet."""
         if person in self._root_ids:
             return
 
@@ -259,9 +265,10 @@ class _GraphDraft:
             self._ids_by_name.setdefault(key, node.id)
 
     def _index_class_edge(self, edge: ClassEdge) -> None:
-        """Note the parent of the concept below an edge, so that concepts above it can be found.
+        """Note that an edge leads from a topic to a narrower one, to find the topics above later.
 
-        A concept right below a root is a base concept, and becomes findable by its name as such.
+        A topic right below a root is a fixed topic (base concept), and is noted by its name as
+        well.
         """
         self._parent_ids[edge.child].add(edge.parent)
         if edge.parent in self._root_ids.values():
@@ -269,10 +276,10 @@ class _GraphDraft:
             self._base_ids[_BaseKey(base.person, stems_of(base.name))] = base.id
 
     def _join_concepts(self, parent_id: str, child_id: str) -> None:
-        """Add an edge from a concept to a narrower one, unless it is there or not allowed.
+        """Add an edge from a topic (concept) to a narrower one, unless it is there or not allowed.
 
-        An edge must not close a cycle. Base concepts stand right below the root of the graph and
-        nowhere else, so no further edge may lead to them.
+        An edge must not close a cycle. The fixed topics (base concepts) stand right below the root
+        of the graph and nowhere else, so no further edge may lead to them.
         """
         is_joined = parent_id in self._parent_ids[child_id]
         is_base = child_id in self._base_ids.values()
@@ -287,7 +294,7 @@ class _GraphDraft:
         self.classes.append(ClassEdge(parent=parent_id, child=child_id))
 
     def _ancestors(self, node_id: str) -> set[str]:
-        """Return the ids of all concepts above a node."""
+        """Return the ids of all topics (concepts) above a node."""
         ancestors: set[str] = set()
         queue = [node_id]
         while queue:
@@ -343,7 +350,7 @@ class _GraphDraft:
         return node.id
 
     def _nearest_node(self, person: str, name: str, is_concept: bool) -> Node | None:
-        """Return the concept or event of a person whose name is most similar to a new name.
+        """Return the topic or event of a person with the name most similar to a new name.
 
         The names must hold the same numbers: "Marathon 2022" is not "Marathon 2023". If no such
         name has a cosine of at least `min_cosine`, return None.
@@ -371,7 +378,7 @@ class _GraphDraft:
 
         Args:
             person: Whose graph it is.
-            is_concept: Whether concepts are returned; if not, events are.
+            is_concept: Whether topics (concepts) are returned; if not, events are.
         """
         tiers: tuple[Tier, ...] = ("abstract",)
         if not is_concept:
@@ -391,10 +398,10 @@ class _GraphDraft:
             self.nodes[event_id] = event.replace(evidence=(*event.evidence, unit.id))
 
     def _add_evidence_of_concept(self, concept_id: str, unit: Evidence) -> None:
-        """Note once that a unit of evidence, a part of a conversation, is about a concept.
+        """Note once that a unit of evidence, a part of a conversation, is about a topic (concept).
 
-        The unit waits in `fresh` until the theory (summary) of the concept is renewed, which
-        happens when `score` is high enough.
+        The unit waits in `fresh` until the summary of the topic is renewed, which happens when
+        `score` is high enough.
         """
         concept = self.nodes[concept_id]
         if unit.id in concept.evidence:
@@ -425,13 +432,13 @@ class _GraphDraft:
         # Where the model gave no label, the fact of the unit says what happened.
         label = one_line(step.label) or unit.fact
         new_mention = Mention(evidence=unit.id, label=label, conclusions=step.conclusions)
-        # `count`: how many mentions came after the theory (summary) of the edge was written.
+        # `count`: how many mentions came after the summary of the edge was written.
         self.relations[relation.id] = relation.replace(
             mentions=(*relation.mentions, new_mention), count=relation.count + 1
         )
 
     def _find_or_add_relation(self, source_id: str, target_id: str) -> Relation:
-        """Return the edge from a concept or an event to an event; add it if it is new."""
+        """Return the edge (relation) from a topic or event to an event; add it if it is new."""
         relation_id = self._relation_ids.get((source_id, target_id))
         if relation_id is not None:
             return self.relations[relation_id]

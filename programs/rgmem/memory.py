@@ -10,6 +10,9 @@ Class edges are static. Event edges hold what units of evidence say on them, as 
 Each person who talks has a graph of their own, with a root and base concepts of its own; evidence
 is shared. Nodes of different people are never joined.
 
+Words in docstrings: a topic is a concept node (tier "abstract"), a fixed topic is a base concept, a
+summary is a theory, and an edge to an event is a relation.
+
 Source: Tian et al., "RGMem", sections 3.2 and 3.3, Eq. 2, 4, 5.
 """
 
@@ -92,7 +95,7 @@ def _is_machine(speaker: str) -> bool:
 def seeds(conclusions: tuple[Conclusion, ...]) -> tuple[Conclusion, ...]:
     """Return the conclusions of high relevance, or all conclusions if none is.
 
-    The summary of a concept is made from these (Lambda_rel, Eq. 4).
+    The summary of a topic is made from these (Lambda_rel, Eq. 4).
     """
     salient = tuple(conclusion for conclusion in conclusions if conclusion.high)
     return salient or conclusions
@@ -145,10 +148,10 @@ class Node(MemoryPart):
 
     @property
     def theory(self) -> Theory | None:
-        """The theory (summary) that is shown and used for the node; None if it has none yet.
+        """The summary (theory) that is shown and used for the node; None if it has none yet.
 
-        A concept may have two: `own` from evidence of the concept itself, and `flow` from `own` and
-        the theories of the concepts below. So `flow` says more, and is preferred.
+        A topic may have two: `own` from evidence on the topic itself, and `flow` from `own` and the
+        summaries of the topics below. So `flow` says more, and is preferred.
         """
         return self.flow or self.own
 
@@ -185,16 +188,17 @@ class Relation(MemoryPart):
 
     @property
     def fresh(self) -> tuple[Mention, ...]:
-        """The mentions that the theory (summary) of the edge does not reflect yet, the newest ones.
+        """The newest mentions, which the summary (theory) of the edge does not reflect yet.
 
-        They wait for the operator R_K1, which renews the theory (D_e^new of Eq. 6).
+        A mention is what one part of a conversation says on the edge. These wait until the summary
+        is renewed (D_e^new of Eq. 6).
         """
         processed_count = len(self.mentions) - self.count
         return self.mentions[processed_count:]
 
 
 def _base_nodes(prefix: str, person: str) -> list[Node]:
-    """Return the base concepts of a person's graph, with the ids `prefix`1, `prefix`2, ..."""
+    """Return the fixed topics (base concepts) of a person's graph, with ids `prefix`1, ..."""
     nodes: list[Node] = []
     for number, name in enumerate(BASES, 1):
         nodes.append(Node(id=f"{prefix}{number}", name=name, tier="abstract", person=person))
@@ -202,14 +206,15 @@ def _base_nodes(prefix: str, person: str) -> list[Node]:
 
 
 def _edges_to_bases(root: Node, bases: Sequence[Node]) -> list[ClassEdge]:
-    """Return the edges from the root of a graph to its base concepts, the fixed topics."""
+    """Return the edges from the root of a graph to its fixed topics (base concepts)."""
     return [ClassEdge(parent=root.id, child=base.id) for base in bases]
 
 
 def new_graph(person: str, number: int) -> tuple[list[Node], list[ClassEdge]]:
     """Return the nodes and edges with which the graph of a person begins.
 
-    These are a root, which stands for the person, and the fixed base concepts right below it.
+    These are a root, which stands for the person, and the fixed topics (base concepts) right below
+    it.
 
     Args:
         person: Whose graph it is.
@@ -266,19 +271,19 @@ class GraphMemory(Memory):
         return name_of_user(self.shared_by)
 
     def children(self, node_id: str) -> tuple[str, ...]:
-        """Return the ids of the concepts right below a concept, in order of arrival."""
+        """Return the ids of the topics (concepts) right below a topic, in order of arrival."""
         return tuple(edge.child for edge in self.classes if edge.parent == node_id)
 
     def parents(self, node_id: str) -> tuple[str, ...]:
-        """Return the ids of the concepts right above a concept, in order of arrival."""
+        """Return the ids of the topics (concepts) right above a topic, in order of arrival."""
         return tuple(edge.parent for edge in self.classes if edge.child == node_id)
 
     def relations_below(self) -> dict[str, tuple[str, ...]]:
-        """Return for each concept, by its id, the ids of all edges to events below it.
+        """Return the ids of all edges to events below each topic, by the id of the topic.
 
-        Such an edge leads from the concept to an event, or from an event to a further event. Events
-        of narrower concepts do not count. Concepts without such edges are left out (the edges of
-        N(v) in Eq. 7).
+        Such an edge (relation) leads from the topic (concept) to an event, or from there to further
+        events. Edges below narrower topics do not count, and topics without edges are left out
+        (N(v) in Eq. 7).
         """
         outgoing: dict[str, list[Relation]] = {}
         for relation in self.relations.values():
@@ -286,7 +291,7 @@ class GraphMemory(Memory):
 
         below: dict[str, tuple[str, ...]] = {}
         for node in self.nodes.values():
-            # Concepts are the nodes of the tier "abstract".
+            # Topics are the nodes of the tier "abstract".
             if node.tier == "abstract" and node.id in outgoing:
                 below[node.id] = _reachable_relations(node.id, outgoing)
         return below

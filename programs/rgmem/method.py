@@ -165,7 +165,7 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         item: Item,
         extraction: list[PlacedUnit | ExtractionFailed],
     ) -> Update[GraphMemory]:
-        """Return the memory with the evidence of a session and with the theories renewed by it.
+        """Return the memory with the evidence of a session, and with the summaries renewed by it.
 
         The turns of segments that could not be read are reported as a failed part of the session.
         """
@@ -178,9 +178,10 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
     def _write_session(
         self, memory: GraphMemory, item: Item, results: Sequence[PlacedUnit | ExtractionFailed]
     ) -> GraphMemory:
-        """Return the memory with the evidence of a session, and with the theories renewed by it.
+        """Return the memory with the evidence of a session, and with the summaries renewed by it.
 
-        A model writes the theories. Without a graph there are none, and no model is called.
+        A model writes the summaries of topics and of edges to events. Without a graph there are
+        none, and no model is called.
         """
         memory = memory.replace(step=memory.step + 1)
         # With one graph for all people, prompts name everybody who has spoken so far.
@@ -199,24 +200,25 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         return self._renew_theories(memory)
 
     def _renew_theories(self, memory: GraphMemory) -> GraphMemory:
-        """Return the memory with new theories wherever the graph has enough new evidence.
+        """Return the memory with new summaries (theories) wherever there is enough new evidence.
 
-        In the paper's ablation without operators (`use_rg` off), each concept with new evidence
-        gets a new summary instead.
+        In the paper's ablation without operators (`use_rg` off), every topic with new evidence gets
+        a new summary.
         """
         operators = Operators(self.call_predictor)
         if not self.settings.use_rg:
             return evolve_without_rg(memory, operators)
-        # `theta_inf` and `theta_sum`: how much new evidence is enough, for edges and for concepts.
+        # `theta_inf` and `theta_sum`: how much new evidence is enough, for edges and for topics.
         return evolve(memory, operators, self.settings.theta_inf, self.settings.theta_sum)
 
     def _extract_unit(
         self, item: Item, segment: Sequence[Turn]
     ) -> PlacedUnit | ExtractionFailed | None:
-        """Return the unit of evidence in a segment, with its paths in the graphs it concerns.
+        """Return the unit of evidence in a segment, with its paths in the graphs of people.
 
-        Everybody who speaks in the session has a graph. An `ExtractionFailed` is returned if the
-        model's answer cannot be read, and None if the segment holds nothing worth keeping.
+        A unit of evidence is the fact and the conclusions that a model finds in the segment. An
+        `ExtractionFailed` is returned if the answer cannot be read, and None if nothing is worth
+        keeping.
         """
         people = people_of(item)
         if self.settings.merged_graph:
@@ -230,7 +232,8 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         if not self.settings.use_l1:
             return PlacedUnit(unit)
 
-        # The calls for several people run at the same time.
+        # Everybody in the session whom the unit is about has a graph, and paths in it. The calls
+        # for several people run at the same time.
         calls: list[Callable[[], tuple[GraphPath, ...]]] = []
         # `linked`: whether paths note which conclusions are about which edge.
         linked = self.settings.linked
@@ -246,8 +249,9 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
     ) -> PlacedUnit | ExtractionFailed | None:
         """Return the unit of evidence in a segment, with its paths in the one graph of all people.
 
-        An `ExtractionFailed` is returned if the model's answer cannot be read, and None if the
-        segment holds nothing worth keeping.
+        A unit of evidence is the fact and the conclusions that a model finds in the segment. An
+        `ExtractionFailed` is returned if the answer cannot be read, and None if nothing is worth
+        keeping.
 
         Args:
             item: The session.
@@ -337,7 +341,7 @@ class GraphReader(EntryReader[GraphMemory]):
     def fallback(self, memory: GraphMemory, query: Query) -> Sequence[Hit]:
         """Return some of the newest entries, which are shown where `recall` finds nothing.
 
-        Facts and conclusions are taken first. Theories are taken where these are too few.
+        Facts and conclusions are taken first. Summaries are taken where these are too few.
         """
         # `use_l0`: whether evidence (facts and conclusions) may be shown.
         parts = searched_parts(memory, self.settings.use_l0)
@@ -346,8 +350,8 @@ class GraphReader(EntryReader[GraphMemory]):
             newest_first.extend(entry.hit() for entry in reversed(entries_of(part)))
 
         evidence = [hit for hit in newest_first if hit.is_evidence]
-        theories = [hit for hit in newest_first if not hit.is_evidence]
-        selected_hits = [*evidence, *theories][:MAX_FALLBACK_HITS]
+        summaries = [hit for hit in newest_first if not hit.is_evidence]
+        selected_hits = [*evidence, *summaries][:MAX_FALLBACK_HITS]
         # Only now are the hits sorted by the headings under which the context shows them.
         return in_blocks(selected_hits, BLOCKS)
 

@@ -135,7 +135,7 @@ def recall_scales(
 
     Args:
         memory: The memory to read.
-        text_index: Searches the texts of evidence and theories in the memory.
+        text_index: Searches the texts of evidence and summaries in the memory.
         name_index: Searches the names of nodes in the graph; None without a graph.
         settings: What is recalled, and how much.
         question: The question. Where it names people who have graphs, only those graphs are read.
@@ -217,7 +217,7 @@ class _GraphSearch:
             self._read_conclusions(recollection)
 
     def _read_summaries(self, recollection: _Recollection) -> None:
-        """Add the summaries of the concepts (topics) that keywords name, and their restrictions.
+        """Add the summaries of the topics (concepts) that keywords name, and their restrictions.
 
         A summary may have restrictions as its second part: where it does not hold. The context
         shows them under a heading of their own.
@@ -229,10 +229,10 @@ class _GraphSearch:
                 recollection.traits.append(restrictions)
 
     def _read_inferences(self, recollection: _Recollection) -> None:
-        """Add the newest theories (summaries) of edges to events, at the nodes that keywords name.
+        """Add the newest summaries (theories) of edges to events, at the nodes that keywords name.
 
-        A theory has two parts, facts and inferred traits. They become two hits, since the context
-        shows them under different headings.
+        A node is a topic or an event. A summary has two parts, facts and inferred traits, which
+        become two hits, since the context shows them under different headings.
         """
         for node, score in self._find_concepts_and_events("inference"):
             relations = [relation for relation in self._relations_of(node) if relation.theory]
@@ -244,7 +244,10 @@ class _GraphSearch:
                     recollection.traits.append(traits)
 
     def _read_history(self, recollection: _Recollection) -> None:
-        """Add what happened last at the nodes that keywords name: the labels of edges to events."""
+        """Add what happened last at the nodes that keywords name, at most `PER_NODE` hits for each.
+
+        A node is a topic or an event. What happened is told by the labels of its edges to events.
+        """
         # A label may be a fact of the evidence. `use_l0`: whether evidence is read at all.
         shows_facts = self._settings.use_l0
         for node, score in self._find_concepts_and_events("history"):
@@ -253,24 +256,25 @@ class _GraphSearch:
             recollection.history.extend(hits)
 
     def _read_conclusions(self, recollection: _Recollection) -> None:
-        """Add the newest conclusions at each node that a keyword names, at most `PER_NODE`.
+        """Add the newest conclusions about nodes that keywords name, `PER_NODE` at most for each.
 
-        A unit of evidence holds the conclusions from a part of a conversation. Only those of high
-        relevance are read, if it has any.
+        A node is a topic or an event. A conclusion is a sentence drawn from a unit of evidence,
+        which is what one part of a conversation says.
         """
         for node, score in self._find_concepts_and_events("conclusions"):
-            entries: list[Entry] = []
-            # A node has the ids of its units of evidence from the oldest on.
+            newest_first: list[Entry] = []
+            # `node.evidence`: the ids of the units of evidence about the node, oldest first.
             for evidence_id in reversed(node.evidence):
                 unit = self._memory.evidence[evidence_id]
-                # Those of high relevance, or all if none is.
+                # `seeds` keeps the conclusions of high relevance, or all of them if none is.
                 relevant_conclusions = seeds(unit.conclusions)
-                entries.extend(_conclusion_entries(unit, relevant_conclusions))
-            hits = [entry.hit(score) for entry in entries[:PER_NODE]]
+                newest_first.extend(_conclusion_entries(unit, relevant_conclusions))
+
+            hits = [entry.hit(score) for entry in newest_first[:PER_NODE]]
             recollection.conclusions.extend(hits)
 
     def _find_concepts_and_events(self, layer: Layer) -> list[ScoredNode]:
-        """Return the nodes that are named by the keywords for a layer, concepts first."""
+        """Return the topics (concepts), then the events, that the keywords for a layer name."""
         return [*self._find_nodes(layer, "concept"), *self._find_nodes(layer, "event")]
 
     def _find_nodes(self, layer: Layer, kind: str) -> list[ScoredNode]:
@@ -304,14 +308,17 @@ class _GraphSearch:
         return [ScoredNode(nodes[node_id], score) for node_id, score in ranked[:limit]]
 
     def _relations_of(self, node: Node) -> list[Relation]:
-        """Return the edges to events that are read at a node.
+        """Return the edges (relations) to events that say something about a topic or an event.
 
-        For a concept these are all below it; for an event, those that begin or end at it.
+        For a topic they are the edges to all events below it. For an event they are the edges that
+        begin or end at it.
         """
         relations = self._memory.relations
+        # Topics (concepts) are the nodes of the tier "abstract".
         if node.tier == "abstract":
             relation_ids = self._relations_below.get(node.id, ())
             return [relations[relation_id] for relation_id in relation_ids]
+
         return [
             relation
             for relation in relations.values()
@@ -320,7 +327,7 @@ class _GraphSearch:
 
 
 def _step_of_theory(relation: Relation) -> int:
-    """Return in which session the theory (summary) of an edge was made; 0 if it has none."""
+    """Return in which session the summary (theory) of an edge was made; 0 if it has none."""
     return relation.theory.step if relation.theory else 0
 
 
@@ -371,7 +378,7 @@ def _mentions(question: str, name: str) -> bool:
 
 
 def searched_parts(memory: GraphMemory, use_l0: bool = True) -> list[SearchedPart]:
-    """Return what can be searched as text: units of evidence, then the theories (summaries).
+    """Return what can be searched as text: units of evidence, then the summaries (theories).
 
     Args:
         memory: The memory to search.
@@ -381,10 +388,10 @@ def searched_parts(memory: GraphMemory, use_l0: bool = True) -> list[SearchedPar
     if use_l0:
         parts.extend(memory.evidence.values())
 
-    # A theory is about an edge to an event, or about a concept.
+    # A summary is about an edge (relation) to an event, or about a topic.
     for owner in (*memory.relations.values(), *memory.nodes.values()):
         if owner.theory is not None:
-            # Both parts of the theory in one text. The search takes entries, not hits.
+            # Both parts of the summary in one text. The search takes entries, not hits.
             hit = whole_hit(memory, owner)
             parts.append(hit_as_entry(hit))
     return parts
@@ -393,7 +400,7 @@ def searched_parts(memory: GraphMemory, use_l0: bool = True) -> list[SearchedPar
 def entries_of(part: SearchedPart) -> tuple[Entry, ...]:
     """Return the entries of a unit of evidence: one for each conclusion, and one for its fact.
 
-    The other searched parts of a memory are theories (summaries), which are entries already.
+    The other searched parts of a memory are summaries, which are entries already.
     """
     if not isinstance(part, Evidence):
         return (part,)
@@ -432,10 +439,12 @@ def _conclusion_entry_id(unit: Evidence, position: int) -> str:
 def name_entries(memory: GraphMemory) -> list[Entry]:
     """Return entries by which nodes of the graph are searched by their names.
 
-    An entry has tags: the `kind` of the node ("concept" or "event"), its `person`, and in `has`
-    what can be read at it, such as "summary history". Nodes without anything to read are left out.
+    An entry has tags: the `kind` of the node ("concept" for a topic, or "event"), its `person`, and
+    in `has` what can be read at it, such as "summary history". Nodes without anything to read are
+    left out.
     """
-    # What an edge to an event says can be read at all concepts above, and at the events it joins.
+    # What an edge (relation) to an event says can be read at all topics above, and at the events
+    # that it joins.
     relations_below = memory.relations_below()
     relations_at = _relations_at_nodes(memory)
     entries: list[Entry] = []
@@ -463,20 +472,20 @@ def _relations_at_nodes(memory: GraphMemory) -> Mapping[str, Sequence[str]]:
 
 
 def _layers_of(memory: GraphMemory, node: Node, relation_ids: Sequence[str]) -> list[Layer]:
-    """Return all layers for which there is something to read at a node; maybe none.
+    """Return all layers for which there is something to read at a topic or an event; maybe none.
 
     A layer is a kind of text, such as "summary", that a question may ask for.
 
     Args:
         memory: The memory with the node.
-        node: The node.
+        node: The topic or event.
         relation_ids: Ids of the edges to events that are read at the node.
     """
     layers: list[Layer] = []
-    # The theory of a concept is a summary of what is known on it.
+    # The summary of a topic.
     if node.theory is not None:
         layers.append("summary")
-    # The theory of an edge to an event is a summary too, with traits that a model inferred.
+    # The summary of an edge to an event, with traits that a model inferred.
     if any(memory.relations[relation_id].theory for relation_id in relation_ids):
         layers.append("inference")
     if node.evidence:
@@ -488,18 +497,18 @@ def _layers_of(memory: GraphMemory, node: Node, relation_ids: Sequence[str]) -> 
 
 
 def whole_hit(memory: GraphMemory, owner: Node | Relation) -> Hit:
-    """Return the theory (summary) of a concept or an edge to an event, with both parts in one hit.
+    """Return the summary (theory) of a topic, or of an edge to an event, as one hit.
 
-    The parts are what holds in general, and what is particular or inferred.
+    The hit holds both parts of the summary, the general and the particular one.
     """
     return _theory_hit(memory, owner, theory_as_text(_theory_of(owner)))
 
 
 def summary_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -> Hit:
-    """Return a summary of a concept, or of an edge to an event, for the heading of summaries.
+    """Return the summary (theory) of a topic, or of an edge to an event, as a hit.
 
-    A summary (`theory`) has two parts: `sigma` holds facts, and `delta` may hold inferred traits or
-    restrictions. These have a heading of their own, so `trait_hit` returns them as another hit.
+    The hit has the general part of the summary (`sigma`). It has the particular part (`delta`) too,
+    unless that is shown under another heading; then `trait_hit` returns it.
     """
     theory = _theory_of(owner)
     if _shows_delta_separately(owner):
@@ -510,8 +519,8 @@ def summary_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0)
 def trait_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -> Hit | None:
     """Return the second part of a summary, `delta`, for the heading of traits and restrictions.
 
-    In the summary of an edge to an event it holds inferred traits, in that of a concept
-    restrictions. None is returned if it is empty, or if `summary_hit` shows the whole summary.
+    It holds inferred traits in the summary of an edge to an event, and restrictions in the summary
+    of a topic. None is returned if it is empty, or if `summary_hit` shows the whole summary.
     """
     theory = _theory_of(owner)
     if not theory.delta or not _shows_delta_separately(owner):
@@ -541,28 +550,28 @@ def _shows_delta_separately(owner: Node | Relation) -> bool:
     if isinstance(owner, Relation):
         # The summary of an edge to an event: `delta` holds inferred traits.
         return True
-    # A concept with `flow` shows this summary, which is made from those of the concepts below: its
-    # `delta` holds restrictions. Any other concept shows a summary of its own evidence, where
-    # `delta` holds specific facts.
+    # A topic with `flow` shows this summary, which is made from those of the topics below: its
+    # `delta` holds restrictions. Any other topic shows a summary of its own evidence, where `delta`
+    # holds specific facts.
     return owner.flow is not None
 
 
 def _theory_of(owner: Node | Relation) -> Theory:
-    """Return the theory (summary) of a concept or an edge that is known to have one."""
+    """Return the summary (theory) of a topic or an edge that is known to have one."""
     theory = owner.theory
     assert theory is not None, f"{owner.id} has no theory"
     return theory
 
 
 def _theory_hit(memory: GraphMemory, owner: Node | Relation, text: str, score: float = 0.0) -> Hit:
-    """Return a theory (summary) as a hit, with a text made from it.
+    """Return a text made from a summary (theory) as a hit.
 
-    The hit has no date: a theory rests on what was said on many days.
+    The hit has no date: a summary rests on what was said on many days.
 
     Args:
-        memory: The memory with the theory.
-        owner: The concept, or the edge to an event, that the theory is about.
-        text: The theory, or a part of it, as running text. The title is put before it.
+        memory: The memory with the summary.
+        owner: The topic, or the edge to an event, that the summary is about.
+        text: The summary, or a part of it, as running text. The title is put before it.
         score: The score of the hit.
     """
     kind = "summary" if isinstance(owner, Node) else "inference"
@@ -576,9 +585,9 @@ def _theory_hit(memory: GraphMemory, owner: Node | Relation, text: str, score: f
 
 
 def _title(memory: GraphMemory, owner: Node | Relation) -> str:
-    """Return what a theory (summary) is about, to begin its text with: "Ann, Sports, City Race".
+    """Return what a summary is about, to begin its text with: "Ann, Sports, City Race".
 
-    It names the concept, or both ends of the edge to an event. The name of the person comes first,
+    It names the topic, or both ends of the edge to an event. The name of the person comes first,
     unless it is not known or is the first name already.
     """
     if isinstance(owner, Node):
@@ -608,8 +617,8 @@ def _history_hits(
 ) -> list[Hit]:
     """Return what happened last on some edges to events, as at most `PER_NODE` hits.
 
-    Each time that a part of a conversation (a unit of evidence) mentions an edge, the mention has a
-    label that says in a few words what happened.
+    Each time that a unit of evidence (what one part of a conversation says) mentions an edge, the
+    mention has a label that tells in a few words what happened.
 
     Args:
         memory: The memory with the edges.
@@ -641,7 +650,7 @@ def _history_hits(
 def _label_hit(memory: GraphMemory, relation: Relation, mention: Mention, score: float) -> Hit:
     """Return the label of a mention as a hit: what happened, in a few words.
 
-    A mention is what a unit of evidence, a part of a conversation, says on the edge to an event.
+    A mention is what a unit of evidence, one part of a conversation, says on the edge to an event.
     The hit has the time and the sources of the unit.
     """
     unit = memory.evidence[mention.evidence]
@@ -660,7 +669,7 @@ def with_edits(memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
     """Return the memory as the user edited it: with some entries reworded or hidden.
 
     A hidden fact or conclusion loses its words, but its unit of evidence stays, since the graph
-    refers to it. A hidden theory (summary) is removed.
+    refers to it. A hidden summary (theory) is removed.
     """
     evidence: dict[str, Evidence] = {}
     changed_facts: set[str] = set()
@@ -683,16 +692,16 @@ def with_edits(memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
 
 
 def _edit_node(memory: GraphMemory, node: Node, edits: EntryEdits) -> Node:
-    """Return a node with its theory (summary) as the user edited it.
+    """Return a topic or an event with its summary (theory) as the user edited it.
 
     Without edits, return the same object.
     """
     theory = _edit_theory(memory, node, edits)
     if theory is node.theory:
         return node
-    # A node may have two theories: `own` from evidence of its own, and `flow` from `own` and the
-    # theories of the concepts below. The words of `own` may recur in `flow`, which is shown, so the
-    # edited theory replaces both.
+    # A topic may have two summaries: `own` from evidence on the topic itself, and `flow` from `own`
+    # and the summaries of the topics below. The words of `own` may recur in `flow`, which is shown,
+    # so the edited summary replaces both.
     return node.replace(own=None, flow=theory)
 
 
@@ -720,28 +729,32 @@ def _hide_labels(
 def _edit_unit(unit: Evidence, edits: EntryEdits) -> Evidence:
     """Return a unit of evidence with its fact and conclusions as the user edited them.
 
-    Without edits, return the same object.
+    What the user hid stays as an empty text. Without edits, return the same object.
     """
+    # The user edits the fact and the conclusions as entries. Hidden entries are not visible.
     entries = entries_of(unit)
-    texts = {entry.id: entry.text for entry in entries}
-    edited_texts = {entry.id: entry.text for entry in edits.amended_entries(entries)}
-    if edited_texts == texts:
+    visible_texts = {entry.id: entry.text for entry in edits.amended_entries(entries)}
+    is_unedited = all(visible_texts.get(entry.id) == entry.text for entry in entries)
+    if is_unedited:
         return unit
 
-    # A hidden conclusion is not in `edited_texts`. It stays without words, since the graph refers
-    # to conclusions by their position.
+    # A hidden conclusion keeps its place, since the graph refers to conclusions by their position.
     conclusions: list[Conclusion] = []
     for position, conclusion in enumerate(unit.conclusions):
-        edited_text = edited_texts.get(_conclusion_entry_id(unit, position), "")
-        conclusions.append(conclusion.replace(text=edited_text))
-    return unit.replace(fact=edited_texts.get(unit.id, ""), conclusions=tuple(conclusions))
+        entry_id = _conclusion_entry_id(unit, position)
+        visible_text = visible_texts.get(entry_id, "")
+        conclusions.append(conclusion.replace(text=visible_text))
+
+    # The entry of the fact has the id of the unit.
+    visible_fact = visible_texts.get(unit.id, "")
+    return unit.replace(fact=visible_fact, conclusions=tuple(conclusions))
 
 
 def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits) -> Theory | None:
-    """Return the theory (summary) of a node or an edge as the user edited it; None if hidden.
+    """Return the summary (theory) of a topic or an edge as the user edited it; None if hidden.
 
-    A theory has two parts, `sigma` (facts) and `delta` (more facts, traits or restrictions). If the
-    user reworded it, all new words are in `sigma`. Without edits, return the same object.
+    A summary has two parts, `sigma` and `delta`. If the user reworded it, all new words are in
+    `sigma`. Without edits, return the same object.
     """
     theory = owner.theory
     if theory is None:
@@ -753,7 +766,7 @@ def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits)
         return None
 
     # Where the context shows `delta` as an entry of its own, the user may have hidden it alone.
-    # Then a new wording of the whole theory is not used: it may repeat the hidden part.
+    # Then a new wording of the whole summary is not used: it may repeat the hidden part.
     traits = trait_hit(memory, owner)
     if traits is not None and edits.visible_entry(hit_as_entry(traits)) is None:
         return theory.replace(delta="")
@@ -761,7 +774,7 @@ def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits)
     if visible_entry.text == whole.text:
         return theory
 
-    # The text of an entry begins with what the theory is about; the theory itself does not.
+    # The text of an entry begins with what the summary is about; the summary itself does not.
     title = whole.text.partition(": ")[0]
     text = visible_entry.text.removeprefix(title).removeprefix(": ")
     return theory.replace(sigma=text, delta="")
