@@ -77,8 +77,9 @@ def with_constructor_arguments(base: type[SettingsT], owner: type) -> type[Setti
             # For pydantic, `...` as default means that a value is required.
             default = ...
 
-        # Hints of the user's may say anything, so only an `Annotated` type, which states a range,
-        # is checked. Otherwise the type is that of the default, if it is a number or a text.
+        # The user's type hints may say anything, so values are not checked by them, except by an
+        # `Annotated` type, which states a range. Without one, the type of the default is taken, if
+        # that is a number or a text.
         if name in annotated_types:
             setting_type = annotated_types[name]
         elif isinstance(default, bool | int | float | str):
