@@ -93,10 +93,12 @@ class MemoryStore(Protocol):
     """Keeps cached memories on disk, as `runs.run_store.NodeTable` does."""
 
     def count_stored(self, key: str, prefixes: Sequence[str]) -> int:
-        """Return the number of the longest prefix whose memory is stored, counted from 1, or 0.
+        """Return the place, among some prefixes, of the longest one that has a stored memory.
+
+        Places are counted from 1. The result is 0 if no prefix has a stored memory.
 
         Args:
-            key: The writer key.
+            key: The key of the writer of the memories.
             prefixes: Digests of prefixes of a history, from the shortest to the longest.
         """
         ...
@@ -107,7 +109,7 @@ class MemoryStore(Protocol):
         """Return a stored memory; None if it is not there or cannot be used any more.
 
         Args:
-            key: The writer key, and the digest of what was written.
+            key: The key of the writer, and the digest of all items that are in the memory.
             writer: The writer, which knows the class of the memory.
             item: The item that was written last; None for a finalized memory.
             parent: The memory before that item.
@@ -188,7 +190,7 @@ class MemoryCache(SharedByCopies):
         return len(missing)
 
     def _is_cached(self, key: str, prefix: str) -> bool:
-        """Return whether the memory after a prefix of a history took calls and is in this process.
+        """Return whether this process holds the memory of a prefix, by a writer that calls a model.
 
         Args:
             key: The key of the writer.
@@ -263,9 +265,9 @@ class _HistoryWriter:
         return self._finalize(cached)
 
     def _longest_cached(self) -> _WrittenPrefix:
-        """Return the longest beginning of the history that is in a memory of this process.
+        """Return the cached memory with the most items of the history, counted from the first.
 
-        If there is none, it is the empty memory with no item.
+        Only memories of this process are looked at. If there is none, an empty memory is returned.
         """
         prefixes = self.history.prefixes
         for item_count in range(len(prefixes), 0, -1):

@@ -101,7 +101,7 @@ def _prompt_key(
 ) -> Hashable:
     """Return the key of a predictor's digest in the cache; it differs once the prompt has changed.
 
-    Signature and demos are named by their Python ids, which need no look at the contents.
+    Signature and demos are named by their Python ids, which are quicker to compare than contents.
 
     Args:
         predictor: The predictor.

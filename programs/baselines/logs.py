@@ -196,7 +196,11 @@ class LoggedWriter(Writer[LoggedMemory]):
         return memory.with_inner(self.inner.finalize(memory.inner))
 
     def _summarize(self, memory: LoggedMemory, logs: Logs) -> Update[LoggedMemory]:
-        """Return the memory with new logs in the summary of logs, if the settings ask for one."""
+        """Return the memory with new logs in the summary of logs, if the settings ask for one.
+
+        Otherwise the memory stays as it is, and the model is not asked.
+        """
+        # Without a turn that has a text or a caption, there is nothing to summarize.
         if self.settings.earlier != "summary" or not logs.spoken:
             return Update(memory)
 

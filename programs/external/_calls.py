@@ -187,6 +187,7 @@ class SystemCalls:
                     # `close` hung. `_run` has killed the system and set `end_reason`.
                     pass
                 else:
+                    # From now on, calls fail with this reason.
                     self.end_reason = "is closed"
 
             self._system = None

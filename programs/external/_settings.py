@@ -59,7 +59,8 @@ class ExternalSettings(Settings):
 def with_constructor_arguments(base: type[SettingsT], owner: type) -> type[SettingsT]:
     """Return a class of settings: those of `base`, and the constructor arguments of a class.
 
-    `*args` and `**kwargs` are left out, and so is an `embedder`, which is no value to be set.
+    `*args` and `**kwargs` are left out, and so is an argument `embedder`: a setting can be written
+    as a text, an embedder cannot.
 
     Args:
         base: The class of settings to derive from.

@@ -161,7 +161,8 @@ class Stores(SharedByCopies):
             # An earlier system, which is being closed, may still write files in the folder.
             previous_calls.wait_until_closed()
 
-        # The digest of a history without items is "", which is no name for a folder.
+        # The first 16 characters of a digest tell histories apart. A history without items has the
+        # digest "", which is no name for a folder.
         folder_name = (history.digest or "empty")[:16]
         folder = self._folder / folder_name
         shutil.rmtree(folder, ignore_errors=True)

@@ -76,8 +76,8 @@ def target_kind(target: Any) -> TargetKind | None:
     A store keeps a history, and has a method `search` or `ask` for questions. The result is the
     name of this method for a store, a class of stores, or a function that makes stores.
 
-    The result is "answer" for a `dspy.Module`, a class of modules, or a function. These are called
-    with the whole history and the question.
+    The result is "answer" for a `dspy.Module`, a class of modules, or a function that can be called
+    with the whole history and a question.
     """
     store_kind = _store_kind(target)
     if store_kind is not None:
