@@ -93,10 +93,12 @@ class MemoryStore(Protocol):
     """Keeps cached memories on disk, as `runs.run_store.NodeTable` does."""
 
     def count_stored(self, key: str, prefixes: Sequence[str]) -> int:
-        """Return the number of the longest prefix whose memory is stored, counted from 1, or 0.
+        """Return the place, among some prefixes, of the longest one that has a stored memory.
+
+        Places are counted from 1. The result is 0 if no prefix has a stored memory.
 
         Args:
-            key: The writer key.
+            key: The key of the writer of the memories.
             prefixes: Digests of prefixes of a history, from the shortest to the longest.
         """
         ...
@@ -107,7 +109,7 @@ class MemoryStore(Protocol):
         """Return a stored memory; None if it is not there or cannot be used any more.
 
         Args:
-            key: The writer key, and the digest of what was written.
+            key: The key of the writer, and the digest of all items that are in the memory.
             writer: The writer, which knows the class of the memory.
             item: The item that was written last; None for a finalized memory.
             parent: The memory before that item.
@@ -188,7 +190,7 @@ class MemoryCache(SharedByCopies):
         return len(missing)
 
     def _is_cached(self, key: str, prefix: str) -> bool:
-        """Return whether the memory after a prefix of a history took calls and is in this process.
+        """Return whether this process holds the memory of a prefix, by a writer that calls a model.
 
         Args:
             key: The key of the writer.
@@ -229,13 +231,13 @@ class _HistoryWriter:
         cache: MemoryCache,
         memories: SingleFlight[MemoryKey, CachedMemory],
         writer: Writer[Any],
-        key: str,
+        writer_key: str,
         history: History,
     ) -> None:
         self.cache = cache
         self.memories = memories
         self.writer = writer
-        self.key = key
+        self.writer_key = writer_key
         self.history = history
         self.store = cache.store if writer.calls_model else None
         # Read once: a thread that still writes when an evaluation has ended must not report to the
@@ -263,14 +265,14 @@ class _HistoryWriter:
         return self._finalize(cached)
 
     def _longest_cached(self) -> _WrittenPrefix:
-        """Return the longest beginning of the history that is in a memory of this process.
+        """Return the cached memory with the most items of the history, counted from the first.
 
-        If there is none, it is the empty memory with no item.
+        Only memories of this process are looked at. If there is none, an empty memory is returned.
         """
         prefixes = self.history.prefixes
         for item_count in range(len(prefixes), 0, -1):
             # The key of a memory holds the digest of all items that are in it.
-            cached = self.memories.peek((self.key, prefixes[item_count - 1]))
+            cached = self.memories.peek((self.writer_key, prefixes[item_count - 1]))
             if cached is not None:
                 return _WrittenPrefix(cached, item_count)
 
@@ -290,7 +292,7 @@ class _HistoryWriter:
             return 0
         # If the longest prefix with a stored memory is the third of the list, the result is 3: this
         # memory has the next three items.
-        return self.store.count_stored(self.key, longer_prefixes)
+        return self.store.count_stored(self.writer_key, longer_prefixes)
 
     def _read_or_write(self, position: int, parent: CachedMemory) -> CachedMemory:
         """Return the memory after one more item; the store is expected to have this memory.
@@ -302,8 +304,8 @@ class _HistoryWriter:
             parent: The memory before the item.
         """
         item = self.history.items[position]
-        # `_get_or_compute` looks in the cache and the store, and runs this step only if the memory
-        # is in neither.
+        # `_get_or_compute` looks in the cache and the store. It runs this step only if neither has
+        # the memory.
         write_step = partial(self._extract_and_write_step, parent, item)
         return self._get_or_compute(self.history.prefixes[position], item, parent, write_step)
 
@@ -333,11 +335,11 @@ class _HistoryWriter:
         if not self.writer.needs_finalizing and not parent.memory.failed_items:
             return parent
 
-        # The memory before this step has the digest of the same items as its key, so a suffix tells
-        # them apart. Stored memories have this suffix too, so it must not change.
-        prefix = f"{self.history.digest}:settled"
+        # The memory before this step holds the same items, so a suffix tells the two memories
+        # apart. Stored memories have this suffix in their keys, so it must not change.
+        items_digest = f"{self.history.digest}:settled"
         finalize_step = partial(self._finalize_step, parent)
-        return self._get_or_compute(prefix, None, parent, finalize_step)
+        return self._get_or_compute(items_digest, None, parent, finalize_step)
 
     def _finalize_step(self, parent: CachedMemory) -> StepResult[Memory]:
         """Finalize a memory, and return it with the calls that finalizing made."""
@@ -363,7 +365,7 @@ class _HistoryWriter:
         # second thread that writes the same history waits once for the list, not for every item.
         digests = [item.digest for item in items]
         return self.cache.joint_extractions.get_or_compute(
-            (self.key, *digests),
+            (self.writer_key, *digests),
             lambda: gather([partial(self._extract, item) for item in items]),
         )
 
@@ -376,69 +378,60 @@ class _HistoryWriter:
             return NO_EXTRACTION
         # The calls stay out of the trace of the question that happens to need the item first.
         return self.cache.extractions.get_or_compute(
-            (self.key, item.digest),
+            (self.writer_key, item.digest),
             lambda: _record_untraced(partial(extract_item, self.writer, item)),
         )
 
     def _get_or_compute(
         self,
-        prefix: str,
+        items_digest: str,
         item: Item | None,
         parent: CachedMemory,
-        compute: Callable[[], StepResult[Memory]],
+        write_step: Callable[[], StepResult[Memory]],
     ) -> CachedMemory:
-        """Return a memory from the cache or the store; if it is in neither, compute and store it.
+        """Return the memory after one step of writing; run the step only if nobody has done so.
+
+        The memory may be in the cache of this process, or in the store on disk. If it is in
+        neither, the step writes it. Then the cache keeps it, and the store too if it took a call.
 
         Args:
-            prefix: The digest of the items that are in the memory.
-            item: The item that was written last; None for a finalized memory.
-            parent: The memory before that.
-            compute: Returns the memory, with the calls that it took.
+            items_digest: A digest of all items that are in the memory; part of its key.
+            item: The item that the step writes; None for the last step, which finalizes the memory.
+            parent: The memory before the step.
+            write_step: Runs the step, and returns the memory with the calls that it took.
         """
-        key = (self.key, prefix)
-        read_or_compute = partial(self._read_or_compute, key, item, parent, compute)
-        return self.memories.get_or_compute(key, read_or_compute)
+        memory_key = (self.writer_key, items_digest)
 
-    def _read_or_compute(
-        self,
-        key: MemoryKey,
-        item: Item | None,
-        parent: CachedMemory,
-        compute: Callable[[], StepResult[Memory]],
-    ) -> CachedMemory:
-        """Return a memory from the store; if it is not there, compute and store it.
+        # The cache runs this function in one thread per memory; other threads wait for the result.
+        def read_or_write() -> CachedMemory:
+            cached = None
+            if self.store is not None:
+                cached = self.store.get(memory_key, self.writer, item, parent)
+            if cached is None:
+                cached = self._store_if_paid(memory_key, item, parent, write_step())
 
-        `_get_or_compute` calls this in one thread per memory, and lets other threads wait.
+            # `on_write` counts items, for a display of progress. The last step adds no item.
+            if item is not None and self.on_write is not None:
+                self.on_write()
+            return cached
 
-        Args:
-            key: The key of the writer, and the digest of the items that are in the memory.
-            item: The item that was written last; None for a finalized memory.
-            parent: The memory before that.
-            compute: Returns the memory, with the calls that it took.
-        """
-        cached: CachedMemory | None = None
-        if self.store is not None:
-            cached = self.store.get(key, self.writer, item, parent)
-        if cached is None:
-            cached = self._store_if_paid(key, item, parent, compute())
-
-        # `on_write` counts the items for a display of progress. Finalizing (`item` is None) adds no
-        # item.
-        if item is not None and self.on_write is not None:
-            self.on_write()
-        return cached
+        return self.memories.get_or_compute(memory_key, read_or_write)
 
     def _store_if_paid(
-        self, key: MemoryKey, item: Item | None, parent: CachedMemory, step: StepResult[Memory]
+        self,
+        memory_key: MemoryKey,
+        item: Item | None,
+        parent: CachedMemory,
+        step: StepResult[Memory],
     ) -> CachedMemory:
         """Return a new memory as the cache holds it, and store it on disk if it took a call.
 
         A memory with failures is not stored, so a later run writes it anew.
 
         Args:
-            key: The key of the writer, and the digest of the items that are in the memory.
+            memory_key: The key of the writer, and the digest of the items that are in the memory.
             item: The item that was written last; None for a finalized memory.
-            parent: The memory before that.
+            parent: The memory before this step.
             step: The new memory, with the calls that it took.
         """
         cached = CachedMemory(
@@ -452,17 +445,17 @@ class _HistoryWriter:
         if self.store is None or cached.failures:
             return cached
         if step.calls:
-            return self.store.put(key, self.writer, cached)
+            return self.store.put(memory_key, self.writer, cached)
 
         # This memory took no call, so it is not stored: a later run writes it again from its parent
-        # for nothing. It gets no version if the parent has none, since the parent is not in the
-        # store then, and a later run may write another one.
+        # for nothing. A parent without a version cannot be read from the store, and a later run may
+        # write another one. Then this memory gets no version either.
         if not parent.version:
             return cached
 
-        # By the version, the store can keep the next memory as changes to this one. It is the same
-        # whenever the same items are written on the same parent.
-        _, items_digest = key
+        # The store keeps the next memory as changes to a memory with this version. The version is
+        # the same whenever the same items are written on the same parent.
+        _, items_digest = memory_key
         version = digest([parent.version, items_digest])
         return replace(cached, version=version)
 
@@ -488,8 +481,9 @@ class _HistoryWriter:
 def _record_untraced(compute: Callable[[], Any]) -> StepResult[Any]:
     """Run a step of a writer and record its calls, but not in the trace of the current question.
 
-    The memory is shared by many questions, so its calls do not belong to the one that happens to be
-    first. `replay.replay_write_calls` adds them to the traces of all questions that they matter to.
+    Many questions share the memory, so the calls do not belong to the question that happens to be
+    first. `replay.replay_write_calls` adds them later to the traces of all questions that used
+    what they wrote.
 
     Args:
         compute: Runs the step.

@@ -24,9 +24,10 @@ MIN_WORDS_LENGTH = 16
 
 
 def reports_recall(memory: Memory, context: Context) -> bool:
-    """Return whether a context names every turn that was recalled.
+    """Return whether the sources of a context are complete: the ids of all turns it rests on.
 
-    If it does, a turn that the context does not name was surely not recalled.
+    If they are complete, a turn that is not among them was surely not recalled. Otherwise it may
+    have been recalled or not.
 
     Args:
         memory: The memory that was asked.
@@ -35,12 +36,12 @@ def reports_recall(memory: Memory, context: Context) -> bool:
     # A user's own system may answer without telling what it recalled.
     if not context.is_reported:
         return False
-    # Such a memory keeps with every fact the ids of the turns that it was written from.
+
+    # A memory that names sources stores with every fact the ids of the turns behind it.
     if memory.names_sources:
         return True
 
-    # Other memories may recall facts without saying where they are from. A hit without sources may
-    # come from any turn.
+    # Any other memory may return a hit without sources, which may come from any turn.
     return all(hit.sources for hit in context.hits)
 
 

@@ -36,15 +36,19 @@ def dump_values(
             continue
         value = values[name]
 
-        # None stands for a missing value in a field of any type.
-        value_type: Any = Any if value is None else field.annotation
+        # A field of any type may hold None, for a missing value. None does not fit most types, so
+        # it is dumped as a value of no particular type.
+        value_type = field.annotation
+        if value is None:
+            value_type = Any
         adapter = _type_adapter(value_type)
 
         # Without warnings: a demo may hold a value that does not fit the type of its field, which
         # is saved as it is.
         dumped[name] = adapter.dump_python(value, mode="json", warnings=False)
 
-    # DSPy marks demos that an optimizer made; the mark belongs to no field.
+    # DSPy marks the demos that an optimizer made. The mark is stored beside the fields. The loop
+    # has not read it, since the signature does not declare it.
     if values.get(AUGMENTED):
         dumped[AUGMENTED] = True
     return dumped

@@ -13,7 +13,7 @@ import inspect
 import json
 import re
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Hashable
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -55,10 +55,10 @@ _PROMPTS: SingleFlight[Any, _DigestedPrompt] = SingleFlight(capacity=256)
 
 @contextmanager
 def rollout(name: str | int) -> Generator[None]:
-    """Keep the code of a block from sharing memories and answers with other rollouts.
+    """Keep the code of a `with` block from sharing memories and answers with other rollouts.
 
-    A rollout is one of several runs of a program on the same question. They are compared, so each
-    has to write its own memory.
+    A rollout is one of several runs of a program on the same question. The runs are compared, so
+    every run has to write a memory for itself.
 
     Args:
         name: Tells the rollout from the others of its group.
@@ -79,8 +79,8 @@ def rollout(name: str | int) -> Generator[None]:
 def prompt_digest(predictor: dspy.Predict) -> str:
     """Return a digest of what a model sees of a predictor: instructions, fields, demos, settings.
 
-    Two predictors with equal digests write the same prompts for the same inputs and adapter. The
-    digest is kept until something in the predictor changes, since every question asks for it.
+    Two predictors with equal digests write the same prompts for the same inputs and adapter. Every
+    question asks for the digest, so it is cached, under a key that is quicker to compute.
     """
     signature = signature_of(predictor)
     demos = tuple(predictor.demos)
@@ -88,27 +88,41 @@ def prompt_digest(predictor: dspy.Predict) -> str:
     def digest_prompt() -> _DigestedPrompt:
         state = dump_predictor(predictor).model_dump(mode="json")
         schemas = [_schema_digest(field.annotation) for field in signature.fields.values()]
+        # The key has the ids of these objects. Python may give the id of a deleted object to
+        # another one, so the cache holds the objects as long as the digest.
         return _DigestedPrompt(digest([state, schemas]), signature, demos)
 
-    # Python's ids are quick to compare. The cached digest keeps signature and demos alive, so that
-    # no other object gets their ids.
-    key = (
-        id(signature),
-        # The instructions are part of the key too: DSPy's InferRules edits them inside the same
-        # signature class.
-        signature.__doc__,
-        tuple(id(demo) for demo in demos),
-        _call_settings(predictor),
-        getattr(predictor, "nearest", None),
-    )
+    key = _prompt_key(predictor, signature, demos)
     return _PROMPTS.get_or_compute(key, digest_prompt).digest
 
 
-def writer_digest(writer: Writer) -> str:
-    """Return a digest of all that decides what a writer writes, without the model and the adapter.
+def _prompt_key(
+    predictor: dspy.Predict, signature: type[dspy.Signature], demos: tuple[Any, ...]
+) -> Hashable:
+    """Return the key of a predictor's digest in the cache; it differs once the prompt has changed.
 
-    That is the classes and settings of its components, its prompts, its embedder, and the class of
-    its memories.
+    Signature and demos are named by their Python ids, which are quicker to compare than contents.
+
+    Args:
+        predictor: The predictor.
+        signature: The signature of the predictor.
+        demos: The demos of the predictor.
+    """
+    demo_ids = tuple(id(demo) for demo in demos)
+    # DSPy's InferRules edits the instructions of a signature in place, and the id stays the same.
+    # A signature has its instructions as docstring.
+    instructions = signature.__doc__
+    # Only Mempiler's own predictors have this attribute: how many demos a prompt shows, those that
+    # are nearest to its inputs. A plain `dspy.Predict` shows all.
+    shown_demo_count = getattr(predictor, "nearest", None)
+    return (id(signature), instructions, demo_ids, _call_settings(predictor), shown_demo_count)
+
+
+def writer_digest(writer: Writer) -> str:
+    """Return a digest of what decides which memories a writer writes, besides model and adapter.
+
+    It covers the classes and settings of the writer's components, its prompts, the name of its
+    embedder, and the fields of its memories.
     """
     components: list[Any] = []
     prompts: dict[str, str] = {}
@@ -175,22 +189,25 @@ def _call_settings(predictor: dspy.Predict) -> str:
 def _class_name(class_in_digest: type) -> str:
     """Return the name that stands for a class in a digest.
 
-    It has the module only for classes of users. A class of the suite may move to another module
-    without changing the digests of saved programs.
+    The name of a user's class begins with its module. A class of Mempiler is named without, so
+    that it can move to another module and saved programs keep their digests.
     """
-    is_of_suite = class_in_digest.__module__.startswith(f"{__package__}.")
-    if is_of_suite:
+    is_class_of_mempiler = class_in_digest.__module__.startswith(f"{__package__}.")
+    if is_class_of_mempiler:
         return class_in_digest.__qualname__
     return f"{class_in_digest.__module__}:{class_in_digest.__qualname__}"
 
 
 def _adapter_identity(adapter: dspy.Adapter) -> str:
-    """Return a text that tells adapters apart that form prompts in different ways.
+    """Return a text with the class and the options of an adapter.
 
-    It holds the class and those attributes of the adapter that are numbers, texts or truth values.
+    Adapters of different classes, or with different options, may turn the same inputs into
+    different prompts, so they must get different texts.
     """
     attributes: list[tuple[str, Any]] = []
     for name, value in sorted(vars(adapter).items()):
+        # Options are truth values, whole numbers, texts or None. Other attributes, such as
+        # callbacks, are left out: the text of an object may differ from process to process.
         if isinstance(value, bool | int | str | None):
             attributes.append((name, value))
     return f"{_class_name(type(adapter))}{attributes}"
@@ -199,7 +216,7 @@ def _adapter_identity(adapter: dspy.Adapter) -> str:
 def _model_identity(lm: Any) -> dict[str, Any]:
     """Return what decides a model's answers: its name, its settings and the version of its weights.
 
-    Keys, addresses and headers of the client are left out. Without a model, the result is empty.
+    Keys, addresses and headers of the client are left out. The result is empty if `lm` is None.
     """
     if lm is None:
         return {}
@@ -222,10 +239,10 @@ def _schema_digest(annotation: Any) -> str:
 
 @functools.cache
 def _source_digest(writer_class: type) -> str:
-    """Return a digest of Mempiler's version and of the source of a writer's class.
+    """Return a digest of Mempiler's version and of the source code of a writer's class.
 
-    Python has no source of classes that were typed into an interpreter. For these, the version
-    alone is returned.
+    If Python cannot find the source, as for a class that was typed into an interpreter, the version
+    itself is returned.
     """
     try:
         with _SOURCE_LOCK:

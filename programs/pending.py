@@ -80,18 +80,22 @@ def with_failed_items(memory: Memory, pending: PendingItems | None) -> PendingIt
 
 
 def show_raw_turns(query: Query, pending: PendingItems, raw_turns: Iterable[Hit]) -> Query:
-    """Return a query with some pending turns among those that the task shows beside the question.
+    """Return a query with some turns added to `shown_items`, which prompts show with the question.
+
+    The turns wait to be written into the memory, so they are shown as they were said.
 
     Args:
-        query: The query. Turns that its task shows anyway are not added.
-        pending: The items that have the turns.
-        raw_turns: The pending turns to show.
+        query: The query.
+        pending: The items that wait to be written.
+        raw_turns: Turns of these items, e.g. those that are nearest to the query.
     """
+    # Turns that are shown already are not added again.
     new_ids = {turn.id for turn in raw_turns} - query.shown_turn_ids
     if not new_ids:
         return query
 
-    # Turns of one item stay together, in a session with the time of the item.
+    # `shown_items` holds whole items, so the turns of an item are put into a session. It has the id
+    # and the time of the item, but only the turns to show.
     sessions: list[Session] = []
     for item in pending.items:
         turns = tuple(turn for turn in item.turns if turn.id in new_ids)

@@ -28,21 +28,27 @@ def retry_failed(
 ) -> MemoryT:
     """Return the memory after one more attempt to write its failed items.
 
-    Each item is written in two halves, since its prompt may have been too long for the model.
+    Each item is written in two halves, since its prompt may have been too long for the model. A
+    half that fails again becomes a failed item of the memory, with one more attempt counted.
 
     Args:
         writer: The writer.
         memory: The memory, with its failed items beside it.
         max_attempts: Items that were tried so often stay failed, and are not tried again.
     """
-    retryable = [failed for failed in memory.failed_items if failed.attempts < max_attempts]
-    still_failed = [failed for failed in memory.failed_items if failed.attempts >= max_attempts]
-    if not retryable:
+    items_to_retry: list[FailedItem] = []
+    still_failed: list[FailedItem] = []
+    for failed in memory.failed_items:
+        if failed.attempts < max_attempts:
+            items_to_retry.append(failed)
+        else:
+            still_failed.append(failed)
+    if not items_to_retry:
         return memory
 
-    # Writers only get memories without failed items.
+    # Writers only get memories without failed items, so these are put back at the end.
     memory = without_failed(memory)
-    for failed in retryable:
+    for failed in items_to_retry:
         for half in failed.halves():
             update = writer.update_with_part(memory, writer.preprocess(half))
             update = check_update(update, writer)

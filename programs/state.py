@@ -103,10 +103,14 @@ def copy_signature(predictor: dspy.Predict) -> type[dspy.Signature]:
 
 
 def field_states(signature: type[dspy.Signature]) -> list[FieldState]:
-    """Return what is saved of each field of a signature, in the order of the fields."""
+    """Return the state of each field of a signature that a saved program holds, in their order.
+
+    It is the field's name, its type, whether it is an input or an output, and its texts in prompts.
+    """
     states: list[FieldState] = []
     for name, field in signature.fields.items():
-        # DSPy keeps the description and the prefix of a field here. Pydantic allows a function too.
+        # DSPy keeps the description and the prefix of a field in this dict. In a field that was
+        # made by pydantic alone it may be None or a function, which holds no such texts.
         extra = field.json_schema_extra
         texts: Mapping[str, Any] = extra if isinstance(extra, dict) else {}
         state = FieldState(

@@ -164,7 +164,7 @@ class LoggedWriter(Writer[LoggedMemory]):
         return self.inner.extract(item)
 
     def update(self, memory: LoggedMemory, item: Item, extraction: Any) -> Update[LoggedMemory]:
-        """Return the memory with one more item: logs apart, others as the inner writer writes them.
+        """Return the memory with one more item: logs are kept apart, others go to the inner writer.
 
         Args:
             memory: The memory before the item.
@@ -172,8 +172,8 @@ class LoggedWriter(Writer[LoggedMemory]):
             extraction: What the inner writer extracted from the item; None for logs.
         """
         if isinstance(item, Logs):
-            # The log entries of earlier sessions are needed only if questions search them. By the
-            # other settings a question sees a summary of them, or nothing.
+            # Log entries of earlier sessions are kept only if questions search them. With other
+            # settings a question is shown a summary of these logs, or nothing.
             keep_earlier = self.settings.earlier == "search"
             memory_with_logs = memory.with_logs(item, keep_earlier)
             return self._summarize(memory_with_logs, item)
@@ -185,8 +185,9 @@ class LoggedWriter(Writer[LoggedMemory]):
         return memory.with_inner(inner_update)
 
     def update_with_part(self, memory: LoggedMemory, part: Item) -> Update[LoggedMemory]:
-        """Return the memory after another try with a part of an item that failed before."""
-        # Logs are in the memory already: if they failed, it was in the call for their summary.
+        """Return the memory after another try to write a part of an item that failed before."""
+        # Logs themselves are always kept. What failed was the call that puts them into the summary,
+        # so only this call is made again.
         if isinstance(part, Logs):
             return self._summarize(memory, part)
         return memory.with_inner(self.inner.update_with_part(memory.inner, part))
@@ -195,7 +196,11 @@ class LoggedWriter(Writer[LoggedMemory]):
         return memory.with_inner(self.inner.finalize(memory.inner))
 
     def _summarize(self, memory: LoggedMemory, logs: Logs) -> Update[LoggedMemory]:
-        """Return the memory with new logs in the summary of logs, if the settings ask for one."""
+        """Return the memory with new logs in the summary of logs, if the settings ask for one.
+
+        Otherwise the memory stays as it is, and the model is not asked.
+        """
+        # Without a turn that has a text or a caption, there is nothing to summarize.
         if self.settings.earlier != "summary" or not logs.spoken:
             return Update(memory)
 
@@ -219,10 +224,10 @@ class LoggedWriter(Writer[LoggedMemory]):
             # The answer cannot be read, so the logs will be tried again.
             return Update(old_summary, failed_items=(logs,))
 
-        # The field of a prediction may be None.
+        # The model may leave the field empty; then it is None.
         summary = (prediction.log_summary or "").strip()
         if not summary:
-            # That is a failure too, unless the old summary is empty as well.
+            # An empty answer counts as a failure too, unless the old summary is empty as well.
             return keep_summary(old_summary, logs, "update_logs")
         return Update(old_summary.with_summary(summary, logs, max_words))
 
@@ -254,17 +259,25 @@ class LoggedReader(Reader[LoggedMemory]):
         k: int = 10,
         min_score: float | None = None,
     ) -> list[list[Hit]]:
-        """Return the entries of the inner memory and the logs nearest to each query, best first.
+        """Return, for each query, the `k` best hits in the inner memory and the logs, best first.
 
-        They are ranked together by their scores, although these can be compared only if the inner
-        method searches as logs are searched.
+        Both are searched, and their hits are ranked together by score. The ranking means most if
+        the inner method computes scores as the search of logs does.
+
+        Args:
+            memory: The inner memory and the logs.
+            queries: The texts to search for.
+            k: Most hits per query.
+            min_score: The lowest score of a hit. None stands for the default of each search.
         """
+        # The inner reader fills in a default of its own where `min_score` is None.
         inner_results = self.inner.search(memory.inner, queries, k, min_score)
         if not memory.logs():
             return inner_results
 
-        lowest = self.min_score if min_score is None else min_score
-        log_results = self.indexes.search(memory, queries, k, lowest)
+        # The index of the logs has no default, so the default of this reader is filled in here.
+        lowest_log_score = self.min_score if min_score is None else min_score
+        log_results = self.indexes.search(memory, queries, k, lowest_log_score)
 
         results: list[list[Hit]] = []
         for inner_hits, log_hits in zip(inner_results, log_results, strict=True):
@@ -276,9 +289,13 @@ class LoggedReader(Reader[LoggedMemory]):
         return [*self.inner.entries(memory.inner), *memory.logs()]
 
     def with_edits(self, memory: LoggedMemory, edits: EntryEdits) -> LoggedMemory:
-        """Return the memory with a user's edits of logs, their summary and the inner memory."""
+        """Return the memory as its user sees it, with entries changed or deleted.
+
+        A user may edit logs, the sentences of their summary, and entries of the inner memory.
+        """
+        # This changes the log entries.
         edited_memory = super().with_edits(memory, edits)
-        # The reader of the inner method knows how edits change its memory.
+        # The reader of the inner method knows how edits change the inner memory.
         inner = self.inner.with_edits(memory.inner, edits)
         sentences = edits.amended_entries(memory.log_summary.sentences)
         log_summary = memory.log_summary.replace(sentences=sentences)
@@ -306,21 +323,26 @@ class LoggedReader(Reader[LoggedMemory]):
     def _inner_fallback(self, memory: LoggedMemory, query: Query) -> tuple[Hit, ...]:
         """Return a few entries of the inner memory, to show when the inner reader recalls nothing.
 
-        `Method.recall` shows such entries as well, but only if there is no hit at all. Logs are
-        hits too, so beside logs it would show nothing of the inner memory.
+        Without logs, `Method.recall` would add such entries to an empty result. With logs the
+        result is not empty, so the entries are added here.
         """
-        # The task shows these turns in any case.
+        # The inner reader chooses the entries. Turns that the task shows anyway are left out.
         shown_ids = query.shown_turn_ids
         candidates = self.inner.fallback(memory.inner, query)
         new_hits = (hit for hit in candidates if hit.id not in shown_ids)
-        return as_fallback(islice(new_hits, MAX_FALLBACK_HITS))
+
+        # Readers may yield many entries, so only the first few are taken. `as_fallback` marks them
+        # as shown although no search returned them.
+        first_hits = islice(new_hits, MAX_FALLBACK_HITS)
+        return as_fallback(first_hits)
 
     def _nearest_earlier_logs(self, memory: LoggedMemory, query: Query) -> list[Hit]:
         """Return the logs of earlier sessions that are nearest to a query, best first."""
         if not memory.earlier:
             return []
 
-        # The indexes hold the logs of the current session too.
+        # The indexes hold the logs of the current session too, which are shown in any case. So the
+        # search is restricted to logs of earlier sessions.
         earlier_ids = {entry.id for entry in memory.earlier}
         hits_per_query = self.indexes.search(
             memory,
@@ -386,7 +408,12 @@ class WithLogs(Policy):
 
     @classmethod
     def preset(cls, benchmark: str, beneath: str = "") -> dict[str, Any]:
-        """Return what Mem-PAL shows of earlier logs beside the inner method."""
+        """Return the setting `earlier` that Mem-PAL uses beside a baseline; {} for other methods.
+
+        Args:
+            benchmark: Not used: the setting is the same for every benchmark.
+            beneath: The name of the inner method.
+        """
         if beneath not in _EARLIER_BY_METHOD:
             return {}
         return {"earlier": _EARLIER_BY_METHOD[beneath]}

@@ -66,7 +66,8 @@ def _split_answer(returned: Any) -> Answer:
         # Programs of ours also return the memory, which is no output and was not recalled.
         outputs.pop("memory", None)
 
-        # What was recalled is in `recalled`, or else in `context`. Neither is an output.
+        # What was recalled is in `recalled`, or else in `context`. Neither is an output, so both
+        # are taken out.
         recalled = outputs.pop("context", None)
         if "recalled" in outputs:
             recalled = outputs.pop("recalled")
@@ -108,15 +109,16 @@ def hits_of(recalled: Any, history: History) -> tuple[Hit, ...]:
 def _hit(result: Any, history: History) -> Hit:
     """Convert a text or an entry that a system recalled to a hit.
 
-    The sources of the hit are the turns whose ids the entry names. If it names none, they are the
-    turns that share their words with it. A hit without sources is a `summary`, which is left out
-    when it is measured how much of the evidence was recalled.
+    The entry may name its turns by id; otherwise turns that it quotes are looked up in the history.
+    They become the sources of the hit. A hit without sources is a `summary`, which is left out when
+    it is measured how much of the evidence was recalled.
     """
     text = _text(result)
     turn_ids = _named_turn_ids(result, history)
     if not turn_ids:
         turn_ids = _quoted_turn_ids(text, history)
 
+    # An entry without an id gets one that is made from its text.
     hit_id = one_line(str(_field(result, "id") or ""))
     if not hit_id:
         digest = hashlib.sha256(text.encode()).hexdigest()

@@ -99,13 +99,13 @@ class SystemCalls:
             label: The name of the call in errors.
         """
         outcome = result_of(supervise(coroutine, self._supervisor))
-        return _value_of(outcome, self.name, label)
+        return _value_or_raise(outcome, self.name, label)
 
     async def _run_and_store_system(self, call: Call) -> Outcome:
         """Run a call that makes the system, and store the system in this object."""
         outcome = await self._run_in_turn(call)
-        # Stored here and not by the caller, who may be cancelled while the system is being made.
-        # The system must be closed even then.
+        # The system is stored here, not by the code that waits for it: that code may be cancelled
+        # while the system is being made, and the system must be closed even then.
         self._system = outcome.value
         return outcome
 
@@ -177,8 +177,8 @@ class SystemCalls:
             call: Calls the method `close` of the system, if it has one.
         """
         async with self._turn:
-            # `end_reason` says why no further call is made. There is a reason already if an earlier
-            # call hung: that system was killed, and cannot be closed any more.
+            # `end_reason` says why no further call is made. It is set already if an earlier call
+            # hung. Then the system was killed, and cannot be closed any more.
             was_killed = bool(self.end_reason)
             if not was_killed:
                 try:
@@ -187,6 +187,7 @@ class SystemCalls:
                     # `close` hung. `_run` has killed the system and set `end_reason`.
                     pass
                 else:
+                    # From now on, calls fail with this reason.
                     self.end_reason = "is closed"
 
             self._system = None
@@ -201,16 +202,16 @@ class SystemCalls:
 
 @functools.cache
 def _close_systems_at_exit() -> None:
-    """Close all systems at the end of the process; further calls of this function do nothing.
+    """Have all systems closed at the end of the process; only the first call has an effect.
 
-    The functions of `atexit` run in reverse order. So this is called when the first system is made:
-    temporary folders, which exist by then, are removed after the systems in them have ended.
+    Functions that are registered with `atexit` run in reverse order. This one is registered after
+    the functions that remove temporary folders, so systems are closed before their folders go.
     """
     atexit.register(_close_open_systems)
 
 
 def _close_open_systems() -> None:
-    """Close all systems at the same time; wait no longer than one of them may take."""
+    """Close all systems at the same time; wait at most as long as a single one may take."""
     closings = [calls.begin_close() for calls in tuple(_open_systems)]
     wait(closings, CLOSING_SECONDS)
 
@@ -248,7 +249,7 @@ class FunctionCalls(SharedByCopies):
         # The supervisor is an event loop in a thread where no code of the user's runs. So nothing
         # blocks it, and the time limit is kept even if the function hangs.
         outcome = result_of(supervise(self._run(call), self._supervisor))
-        return _value_of(outcome, self.name, call.label)
+        return _value_or_raise(outcome, self.name, call.label)
 
     async def _run(self, call: Call) -> Outcome:
         """Run a call in an idle thread, or in a new one if none is idle.
@@ -282,11 +283,11 @@ def _stop_threads(threads: list[LoopThread]) -> None:
         threads.pop().stop()
 
 
-def _value_of(outcome: Outcome, name: str, label: str) -> Any:
-    """Return the value of a call to the user's system or function, or raise an error if it failed.
+def _value_or_raise(outcome: Outcome, name: str, label: str) -> Any:
+    """Return what a call to the user's system or function returned; raise an error if it failed.
 
-    An ExternalError fails only the questions that need the call, and the run goes on. Any other
-    error ends the run.
+    The errors of `FATAL_ERRORS` are raised as they are, and end the run. All others are raised as
+    an ExternalError: it fails only the questions that need the call, and the run goes on.
 
     Args:
         outcome: The value or error of the call.
@@ -294,7 +295,7 @@ def _value_of(outcome: Outcome, name: str, label: str) -> Any:
         label: What was called, such as the method "search". It follows the name in the message.
 
     Raises:
-        ExternalError: The call failed with any error that is none of `FATAL_ERRORS`.
+        ExternalError: The call failed with an error that is not fatal.
         BudgetError: A limit was reached.
         EndpointError: The model's endpoint is gone.
         UserError: A mistake of the user's must be corrected first.

@@ -108,7 +108,11 @@ class Endpoint:
 
 
 def _usage_of_call(tokens: CompletionUsage | None) -> Usage:
-    """Return one call and its tokens as usage, without a price: an endpoint does not name it."""
+    """Return the usage of one call, with its tokens but without a price.
+
+    Endpoints do not state a price, so the call is counted as `unpriced`. Some state no tokens
+    either; then `tokens` is None.
+    """
     if tokens is None:
         return Usage(calls=1, unpriced=1)
     return Usage(

@@ -67,7 +67,7 @@ class LoopThread:
         self.loop = ready.result()
 
     def start(self, call: Call) -> Future[Outcome]:
-        """Begin a call."""
+        """Begin a call in the thread, and return a future of its outcome."""
         work = _outcome_of(call.function)
         return call.context.run(asyncio.run_coroutine_threadsafe, work, self.loop)
 
@@ -120,8 +120,8 @@ os.register_at_fork(after_in_child=supervisor_loop.cache_clear)
 def supervise(work: Coroutine[Any, Any, T], supervisor: AbstractEventLoop) -> Future[T]:
     """Start a coroutine in a supervisor loop, and return a future of its result.
 
-    It runs without context variables. A timer keeps the context in which it was started, even after
-    it was cancelled, and would keep programs and histories in memory with it.
+    The coroutine runs without context variables. They refer to programs and histories, and a timer
+    that it starts would keep these in memory, even after the timer was cancelled.
     """
     return Context().run(asyncio.run_coroutine_threadsafe, work, supervisor)
 

@@ -178,11 +178,13 @@ class External(Method):
         stores: Stores | None = None,
         answerer: dspy.Module | SharedFunction | None = None,
     ) -> None:
-        # A module may have a setting `k` of its own, which says nothing about a search.
+        # Stores that are searched have the setting `k`, the number of hits. A module may have a
+        # setting of the same name, but has no stores.
         is_searched = stores is not None and hasattr(system.settings, "k")
-        # A store cannot go back to what it was before an item, so it would have to be written anew
-        # for each question. Its later items are searched beside it instead. What answers by itself
-        # has no place for them, or is shown them with the question.
+
+        # Items that come after the history cannot be added to a store: it could not forget them for
+        # the next question. They are searched beside a store that is searched. A store that answers
+        # by itself does not get them; a function or module is shown them with the question.
         recent_mode = "searched" if is_searched else "left out"
         writer_settings = HistoryWriterSettings(system=system.name, recent=recent_mode)
 
@@ -233,7 +235,8 @@ class External(Method):
         extra_fields = {**query.extra, ANSWER_KEY: answer.outputs}
         answered_query = query.model_copy(update={"extra": extra_fields})
 
-        # Some systems do not say what their answer rests on: that is not the same as nothing.
+        # None means that the system does not say what its answer rests on. An empty list would say
+        # that it rests on nothing.
         is_reported = answer.recalled is not None
         context = Context(hits=hits_of(answer.recalled, history), is_reported=is_reported)
         return Recalled(answered_query, context, raw_turns=())
@@ -248,7 +251,8 @@ class External(Method):
         """
         question = query.dated_text
         if query.modality == "dialogue":
-            # The whole dialogue, since its last words alone may say little ("Yes, please.").
+            # The system gets the whole dialogue, since the last words may say little ("Yes,
+            # please.").
             question = query.search_text
 
         if self.stores is not None:
@@ -306,10 +310,11 @@ def _query_arguments(answerer: Any, query: Query) -> dict[str, Any]:
 
 
 def _answerer_parameters(answerer: Any) -> Mapping[str, Any]:
-    """Return the parameters of a function, or of the `forward` of a module, by name."""
+    """Return the parameters of a function, or of the method `forward` of a module, by name."""
     if isinstance(answerer, SharedFunction):
         return parameters(answerer.function)
-    # By the class: DSPy logs a warning whenever `forward` is read from a module itself.
+    # `forward` is read from the class: DSPy logs a warning if it is read from a module. A method
+    # that is read from a class has the parameter `self` too.
     forward_parameters = dict(parameters(type(answerer).forward))
     forward_parameters.pop("self", None)
     return forward_parameters

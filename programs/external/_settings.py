@@ -59,7 +59,8 @@ class ExternalSettings(Settings):
 def with_constructor_arguments(base: type[SettingsT], owner: type) -> type[SettingsT]:
     """Return a class of settings: those of `base`, and the constructor arguments of a class.
 
-    `*args` and `**kwargs` are left out, and so is an `embedder`, which is no value to be set.
+    `*args` and `**kwargs` are left out, and so is an argument `embedder`: a setting can be written
+    as a text, an embedder cannot.
 
     Args:
         base: The class of settings to derive from.
@@ -77,8 +78,9 @@ def with_constructor_arguments(base: type[SettingsT], owner: type) -> type[Setti
             # For pydantic, `...` as default means that a value is required.
             default = ...
 
-        # Hints of the user's may say anything, so only an `Annotated` type, which states a range,
-        # is checked. Otherwise the type is that of the default, if it is a number or a text.
+        # The user's type hints may say anything, so values are not checked by them, except by an
+        # `Annotated` type, which states a range. Without one, the type of the default is taken, if
+        # that is a number or a text.
         if name in annotated_types:
             setting_type = annotated_types[name]
         elif isinstance(default, bool | int | float | str):

@@ -31,9 +31,9 @@ class Slots:
             result_of(acquisition)
             yield
         finally:
-            # After the block, the acquisition is done, and the callback runs at once. A caller that
-            # is cancelled while it waits for the slot leaves earlier, but the acquisition goes on.
-            # Then the callback gives the slot back as soon as it is acquired.
+            # The callback gives the slot back once it is acquired. After the block it is, so the
+            # callback runs at once. A caller that is cancelled while it waits comes here earlier:
+            # the acquisition goes on without it, and the slot is given back as soon as it is free.
             acquisition.add_done_callback(self._release)
 
     def _release(self, acquisition: Future[Any]) -> None:

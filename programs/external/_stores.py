@@ -78,7 +78,7 @@ class Stores(SharedByCopies):
         """The calls of the newest store of each history, by the digest of the history."""
 
     def write(self, history: History) -> None:
-        """Write the store of a history, unless it is open: then it was written before.
+        """Write the store of a history, unless it is open, which means that it was written before.
 
         The model calls and the failures of the writing are recorded in both cases.
 
@@ -99,7 +99,7 @@ class Stores(SharedByCopies):
         Raises:
             ExternalError: The system fails, or its store cannot be written.
         """
-        # This variable keeps the store open: without a reference to it, it would be closed.
+        # A store is closed when nothing refers to it any more, so the variable keeps it open.
         store = self._open_store(history)
         return store.calls.call(method, *args)
 
@@ -109,11 +109,11 @@ class Stores(SharedByCopies):
         A store that is being called is closed after the call, which is not waited for. This object
         can still be used: a store that is needed again is written anew.
         """
-        # Drop all stores that are written. A store that nothing refers to is finalized, and its
-        # finalizer begins to close it. A call that is running still refers to its store.
+        # Drop all stores that are written. A store that nothing else refers to begins to close. A
+        # call that is running refers to its store, which therefore stays open.
         self._stores.drop(is_unwanted=lambda digest: True)
 
-        # For a store that is not being closed, this returns at once.
+        # This returns at once for a store that stays open.
         for calls in tuple(self._latest_calls.values()):
             calls.wait_until_closed()
 
@@ -130,31 +130,28 @@ class Stores(SharedByCopies):
         return store
 
     def _write_store(self, history: History) -> _Store | _UnusableStore:
-        """Make a new system and add all sessions of a history to it.
+        """Make a new system, add all sessions of a history to it, and return the store.
 
-        Returns:
-            The store; an `_UnusableStore` if the system cannot be made, hangs, or adds no session.
+        If the system cannot be made, hangs, or adds no session, an `_UnusableStore` is returned.
         """
         # A store that is being written has a thread, so only so many are written at the same time.
         with self._writing_slots.slot():
             folder = self._make_folder(history)
             calls = SystemCalls(self.name, self._timeout)
-            # If the store is ever written anew, `_make_folder` waits until these calls have ended.
+            # `_make_folder` must not empty this folder for a later store of the same history before
+            # these calls have ended.
             self._latest_calls[history.digest] = calls
             store = _Store(calls)
 
+            # Model calls are counted here, not for the question that happens to need the store
+            # first. `Stores.write` adds them to the usage of the run.
             try:
-                # The model calls are kept in `store.usage`, and `Stores.write` records them. They
-                # are not counted for the question that happens to need the store first.
                 with measure_usage() as tracker:
                     self._fill_store(store, history, folder)
             except ExternalError as error:
                 return _UnusableStore(str(error))
 
         store.usage = tracker.usage
-        if history.items and len(store.failures) == len(history.items):
-            last = store.failures[-1].message
-            return _UnusableStore(f"{self.name}: took none of {len(history)} sessions: {last}")
         return store
 
     def _make_folder(self, history: History) -> Path:
@@ -164,7 +161,8 @@ class Stores(SharedByCopies):
             # An earlier system, which is being closed, may still write files in the folder.
             previous_calls.wait_until_closed()
 
-        # The digest of a history without items is "", which is no name for a folder.
+        # The first 16 characters of a digest tell histories apart. A history without items has the
+        # digest "", which is no name for a folder.
         folder_name = (history.digest or "empty")[:16]
         folder = self._folder / folder_name
         shutil.rmtree(folder, ignore_errors=True)
@@ -177,7 +175,7 @@ class Stores(SharedByCopies):
         The error of a session that cannot be added is appended to `store.failures`.
 
         Raises:
-            ExternalError: The system cannot be made, or hangs.
+            ExternalError: The system cannot be made, hangs, or adds no session.
         """
         make_system = self._make_system
         if "folder" in parameters(make_system):
@@ -188,7 +186,13 @@ class Stores(SharedByCopies):
             try:
                 store.calls.call("add", item)
             except ExternalError as error:
-                # A system that hangs takes no further call.
+                # A system that hangs takes no further call, and says why in `end_reason`.
                 if store.calls.end_reason:
                     raise
                 store.failures.append(failure_of(f"{self.name}.add", error))
+
+        if history.items and len(store.failures) == len(history.items):
+            last_message = store.failures[-1].message
+            raise ExternalError(
+                f"{self.name}: took none of {len(history)} sessions: {last_message}"
+            )

@@ -100,7 +100,7 @@ def _answering_method(target: Any, name: str, config: Mapping[str, Any]) -> Exte
     if isinstance(target, type):
         return _method_for_module_class(target, name, config)
 
-    # What is saved with the program and its results: the settings, and the version of the target.
+    # The settings, and the version of the target, are saved with the program and its results.
     settings = AnsweringSettings.from_values(name, config)
     saved_values = settings.model_dump()
 
@@ -133,13 +133,13 @@ def _method_for_module_class(
     settings_class = with_constructor_arguments(AnsweringSettings, module_class)
     settings = settings_class.from_values(name, config)
     common_names = set(AnsweringSettings.model_fields)
-    # Arguments that are not in `config` are not passed: the constructor has defaults for them.
+    # Only arguments that are in `config` are passed; the constructor has defaults for the others.
     argument_names = config.keys() - common_names
 
     arguments = settings.model_dump(include=argument_names)
     module = module_class(**arguments)
 
-    # What is saved with the program and its results: the settings that it was built from.
+    # The settings that the module was built from are saved with the program and its results.
     saved_values = settings.model_dump(include=common_names | argument_names)
     system = SystemSettings(name=name, settings=ExternalSettings(**saved_values))
     return External(system, answerer=module)
@@ -173,10 +173,11 @@ def _endpoint_method(url: str, config: Mapping[str, Any], folder: Path | None) -
     Args:
         url: The URL of the endpoint.
         config: Settings of the endpoint.
-        folder: Where an empty folder is made for every history, as for other systems. An endpoint
-            writes nothing there. A temporary folder if None.
+        folder: Where stores make a folder for every history; a temporary one if None. An endpoint
+            keeps no files, so these folders stay empty.
     """
     settings = EndpointSettings.from_values(url, config)
+    # For the method, an endpoint is a store like others: a new `Endpoint` is made per history.
     make_system = partial(Endpoint, url, model=settings.model, timeout=settings.timeout)
     return _method_with_stores(make_system, url, settings, folder)
 
@@ -184,7 +185,14 @@ def _endpoint_method(url: str, config: Mapping[str, Any], folder: Path | None) -
 def _method_with_stores(
     make_system: Callable[..., Any], name: str, settings: AnsweringSettings, folder: Path | None
 ) -> External:
-    """Return a method that keeps every history in a store, which `make_system` makes."""
+    """Return a method that keeps every history in a store of the user's system.
+
+    Args:
+        make_system: Makes the system of one history.
+        name: What tables and errors call the system.
+        settings: The settings of the system.
+        folder: Where stores keep their files; a temporary folder if None.
+    """
     stores = Stores(make_system, name, folder, settings.timeout)
     system = SystemSettings(name=name, settings=ExternalSettings(**settings.model_dump()))
     return External(system, stores)

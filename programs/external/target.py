@@ -38,15 +38,15 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def load_target(name: str) -> Any | None:
-    """Return the system or agent of the user's that a name stands for; None if it is a method.
+    """Return the user's system or agent that a name stands for; None for a method of Mempiler.
 
     Args:
         name: What the user wrote where a method is expected: the URL of an endpoint, the
             `module:attribute` of an object to import, or the name of a method.
 
     Returns:
-        The class `Endpoint` for a URL, else the imported object. None for the name of a method of
-        ours, and for an imported class of methods.
+        The class `Endpoint` for a URL, else the imported object. None for the name of a method, and
+        for an imported subclass of `Method`.
 
     Raises:
         UserError: The object cannot be imported.
@@ -55,7 +55,8 @@ def load_target(name: str) -> Any | None:
     if name.startswith(URL_PREFIXES):
         # The caller still has the URL, and passes it to `Endpoint`.
         return Endpoint
-    # Names of our methods have no colon, and only methods are combined by "+".
+    # An object to import is named with a colon, e.g. "notes:Notes". Only methods are combined by
+    # "+", so a name such as "logs+notes:Notes" stands for a method too.
     if ":" not in name or "+" in name:
         return None
 
@@ -70,12 +71,13 @@ def load_target(name: str) -> Any | None:
 
 
 def target_kind(target: Any) -> TargetKind | None:
-    """Return in which way a system of the user's gets its questions; None if it cannot be scored.
+    """Return how a user's system is asked: "search", "ask" or "answer"; None if in no such way.
 
-    Returns:
-        "search" or "ask", after the method that is called, for a store, a class of stores, or a
-        function that makes stores. "answer" for a `dspy.Module`, a class of modules, or a function
-        of (history, question).
+    A store keeps a history, and has a method `search` or `ask` for questions. The result is the
+    name of this method for a store, a class of stores, or a function that makes stores.
+
+    The result is "answer" for a `dspy.Module`, a class of modules, or a function that can be called
+    with the whole history and a question.
     """
     store_kind = _store_kind(target)
     if store_kind is not None:
@@ -86,9 +88,13 @@ def target_kind(target: Any) -> TargetKind | None:
     if isinstance(target, dspy.Module):
         return "answer"
 
-    # A function that can be called with a history and a question.
-    positional = [name for name, value in parameters(target).items() if value.kind in _POSITIONAL]
-    return "answer" if len(positional) > 1 else None
+    # A function is called with two arguments by position: a history and a question.
+    positional_names: list[str] = []
+    for name, parameter in parameters(target).items():
+        if parameter.kind in _POSITIONAL:
+            positional_names.append(name)
+    takes_history_and_question = len(positional_names) >= 2
+    return "answer" if takes_history_and_question else None
 
 
 def _store_kind(target: Any) -> Literal["search", "ask"] | None:
@@ -97,7 +103,8 @@ def _store_kind(target: Any) -> Literal["search", "ask"] | None:
     A store has the methods `add`, and `search` or `ask`. The target may also be a class of stores,
     or a function with a parameter `folder` that makes stores.
     """
-    # The constructor of a class may have this parameter too, but a class shows its methods.
+    # The constructor of a class may have a parameter `folder` too. But a class is recognized by the
+    # methods of its stores, below.
     is_class = isinstance(target, type)
     is_function_for_stores = not is_class and "folder" in parameters(target)
     is_searchable = hasattr(target, "add") and hasattr(target, "search")

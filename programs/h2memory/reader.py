@@ -130,14 +130,19 @@ class UserReader(EntryReader[HeterogeneousMemory]):
             query_text = self._summarize_need(query_text)
             call_count = 1
 
-        # A query about needs is shown needs alone, any other also solutions and preferences
-        # (appendix C).
-        about = query.about or "solutions"
+        # A query about needs is shown needs alone. A query about solutions, or about nothing in
+        # particular, is shown needs with solutions and preferences (appendix C).
+        about = query.about
+        if about is None:
+            about = "solutions"
         log_hits = self._recall_from_logs(memory, query_text)
         dialogue_hits = self._recall_from_dialogues(memory, query_text, about)
         context = Context(hits=in_blocks([*log_hits, *dialogue_hits], BLOCKS))
 
-        counts = {name: len(context.with_kinds(kind)) for kind, name in _COUNT_NAMES.items()}
+        # E.g. `counts["topics"]` is how many hits of the kind "topic" there are.
+        counts: dict[str, int] = {}
+        for kind, count_name in _COUNT_NAMES.items():
+            counts[count_name] = len(context.with_kinds(kind))
         counts["tokens"] = estimate_tokens(context.text())
         counts["calls"] = call_count
         return context.model_copy(update={"counts": counts})
@@ -175,11 +180,13 @@ class UserReader(EntryReader[HeterogeneousMemory]):
     def _recall_from_dialogues(
         self, memory: HeterogeneousMemory, query_text: str, about: About
     ) -> list[Hit]:
-        """Return the topics nearest to a query, of all dialogues, and then their principles.
+        """Return the topics nearest to a query, and then the principles of these topics.
 
-        Where topics are switched off, they are searched all the same, since they decide which
-        principles are shown. If `about` is "needs", the hits name needs alone.
+        A topic is a need of the user in one dialogue. A principle says what the user prefers for
+        the needs of several topics, its members. If `about` is "needs", hits name needs alone.
         """
+        # Topics are searched even if the settings do not show them: a principle is shown if one of
+        # its topics is near.
         topics = {topic.id: topic for topic in memory.topics}
         nearest = self._nearest_entries(memory, topics, query_text, self.settings.topics)
 
@@ -189,7 +196,7 @@ class UserReader(EntryReader[HeterogeneousMemory]):
                 hits.append(topic_hit(topics[hit.id], about, hit.score))
         if self.settings.use_principles:
             for principle in memory.principles_above(topics[hit.id] for hit in nearest):
-                # The score of a principle is that of its best topic.
+                # `members` are the ids of the principle's topics. The best of their scores counts.
                 topic_scores = [hit.score for hit in nearest if hit.id in principle.members]
                 hits.append(principle_hit(memory, principle, about, max(topic_scores)))
         return hits

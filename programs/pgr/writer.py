@@ -190,18 +190,24 @@ class PersonalFactWriter(Writer[PersonalMemory, None]):
     def _ids_near(self, memory: PersonalMemory, turns: Sequence[Turn]) -> set[str]:
         """Return the ids of the facts that are nearest to any of the turns.
 
-        The setting `related` limits how many there are.
+        The setting `related` says how many ids are returned at most, for all turns together.
         """
         limit = self.settings.related
         queries = [turn.content for turn in turns]
+
+        # The nearest facts may all be near to the same turn, so the search for a single turn may
+        # return as many as are wanted for all turns.
         hits: list[Hit] = []
         for hits_of_turn in self.indexes.search(memory, queries, limit, ANY_COSINE):
             hits.extend(hits_of_turn)
 
-        # A fact may be near to several turns; its first, best hit counts.
-        hits.sort(key=_score, reverse=True)
-        distinct_ids = list(dict.fromkeys(hit.id for hit in hits))
-        return set(distinct_ids[:limit])
+        # A fact that is near to several turns has several hits, but counts only once.
+        near_ids: set[str] = set()
+        for hit in sorted(hits, key=_score, reverse=True):
+            if len(near_ids) == limit:
+                break
+            near_ids.add(hit.id)
+        return near_ids
 
     def _consolidate(self, memory: PersonalMemory) -> PersonalMemory:
         """Return the memory in which facts that are similar and close in time are merged.

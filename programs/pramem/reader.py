@@ -83,16 +83,18 @@ class ExperienceReader(EntryReader[ExperienceMemory]):
     def with_edits(self, memory: ExperienceMemory, edits: EntryEdits) -> ExperienceMemory:
         """Return the memory as its user sees it, with entries changed or deleted.
 
-        The edits also hold for the copies of the experience that were kept after earlier rounds, so
-        that a deleted entry is not read from there.
+        The memory may hold copies of its patterns and alerts as they were after earlier rounds of
+        practice. They are edited too, so that no deleted entry is read from a copy.
         """
+        edited_memory = super().with_edits(memory, edits)
+
+        # `memory.entry` makes the entry of a pattern or alert, which names it in the user's edits.
+        # `memory.with_text` gives a pattern or alert the text that the user wrote.
         kept_rounds: list[RoundExperience] = []
         for kept_round in memory.kept_rounds:
             patterns = edits.amended_parts(kept_round.patterns, memory.entry, memory.with_text)
             alerts = edits.amended_parts(kept_round.alerts, memory.entry, memory.with_text)
             kept_rounds.append(kept_round.replace(patterns=patterns, alerts=alerts))
-
-        edited_memory = super().with_edits(memory, edits)
         return edited_memory.replace(kept_rounds=tuple(kept_rounds))
 
     def _at_round(self, memory: ExperienceMemory) -> ExperienceMemory:

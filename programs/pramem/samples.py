@@ -96,16 +96,16 @@ def draw_samples(
     Args:
         memory: Holds the records.
         settings: How many records are drawn, and whether recent ones are likelier.
-        recency_draws: If recent records are likelier, draw so many first, or more if the run needs
-            more; the first of these become samples.
+        recency_draws: How many records are drawn before the first ones are taken as samples, if
+            recent records are likelier. A run that needs more samples draws more.
     """
     positions = _drawable_positions(memory, settings.min_history)
     sample_count = settings.rounds * settings.samples
     generator = random.Random(settings.seed + memory.practised)
 
-    # A short run is to practise on the first samples of a longer run. But the order of positions
-    # depends on how many are drawn. So all runs draw the same number, unless they need more, and
-    # use as many of the first as they need.
+    # A run with few samples has to practise on the first samples of a longer run. But the order of
+    # the positions depends on how many are drawn. So both runs draw equally many positions, and use
+    # only the first of them.
     if settings.weighting == "uniform":
         drawn_positions = generator.sample(positions, len(positions))
     else:
@@ -146,22 +146,30 @@ def shuffle_as_released(positions: Sequence[int]) -> list[int]:
 
 
 def _drawable_positions(memory: ExperienceMemory, min_history: int) -> list[int]:
-    """Return the positions in `memory.records` of the records that may be practised on.
+    """Return the positions in `memory.records` of the records that a practice run may draw.
 
     These are the records from after the last practice run that have at least `min_history` records
-    before them, and something to predict.
+    before them, and ask the model to predict something.
     """
-    # `practised` and `min_history` count from the first record of the user, but `memory.records`
-    # begins after the records that were dropped.
-    start = max(memory.practised, min_history) - memory.dropped
+    # Both numbers count all records of the user, also the oldest, which the memory has dropped.
+    first_number = max(memory.practised, min_history)
+    # `memory.records` begins after the dropped records, so positions in it are smaller.
+    first_position = first_number - memory.dropped
+
     positions: list[int] = []
-    for position in range(start, len(memory.records)):
-        # An empty tuple says that nothing is to be asked of the record. None says that the data has
-        # no questions at all: then the model predicts what the user did.
-        asks_nothing = memory.records[position].questions == ()
-        if not asks_nothing:
+    for position in range(first_position, len(memory.records)):
+        if _asks_for_prediction(memory.records[position]):
             positions.append(position)
     return positions
+
+
+def _asks_for_prediction(record: Action) -> bool:
+    """Return whether there is something to predict about a record."""
+    if record.questions is None:
+        # The data has no questions at all. Then the model predicts what the user did.
+        return True
+    # An empty tuple: the data has questions, but none about this record.
+    return len(record.questions) > 0
 
 
 def _draw_by_recency(positions: Sequence[int], count: int, generator: random.Random) -> list[int]:

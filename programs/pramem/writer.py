@@ -151,10 +151,10 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         return Update(memory, failed_items)
 
     def update_with_part(self, memory: ExperienceMemory, part: Item) -> Update[ExperienceMemory]:
-        """Practise again on records for which the model gave an unreadable answer before.
+        """Let the model predict records again after its first answer could not be read.
 
-        `finalize` has reported them as failed. New proposals for the experience join the memory's
-        pool, and wait there for the next `finalize`.
+        `finalize` has reported the records as failed. What the model proposes now to add to the
+        experience waits in the memory for the next `finalize`.
 
         Args:
             memory: The memory so far.
@@ -163,12 +163,15 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
         if not isinstance(part, Behavior):
             return Update(memory)
 
-        positions = {record.id: position for position, record in enumerate(memory.records)}
+        positions_by_id: dict[str, int] = {}
+        for position, record in enumerate(memory.records):
+            positions_by_id[record.id] = position
+
         failed_items: tuple[Item, ...] = ()
         for record in part.actions:
-            # The model sees only records that stand before this position. A record that is not in
-            # the memory any more is older than all that are, so none of them stands before it.
-            position = positions.get(record.id, 0)
+            # The model is shown the records before this position. Old records are dropped from the
+            # memory. A dropped record comes before all others, so at position 0 none is shown.
+            position = positions_by_id.get(record.id, 0)
             sample = make_sample(
                 memory, record, position, memory.rounds, self.settings.practice_tokens
             )

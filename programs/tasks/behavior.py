@@ -158,8 +158,10 @@ def without_shown_turns(context: Context, query: Query) -> Context:
     shown_ids = query.shown_turn_ids
     hits: list[Hit] = []
     for hit in context.hits:
-        # A turn is its own only source; the sources of learned entries are other turns.
+        # The sources of a hit are the ids of the turns that it comes from. A recalled turn has only
+        # its own id there; what was learned from turns has an id that is no turn's.
         is_turn = hit.sources == (hit.id,)
-        if not is_turn or hit.id not in shown_ids:
+        is_shown_anyway = is_turn and hit.id in shown_ids
+        if not is_shown_anyway:
             hits.append(hit)
     return context.model_copy(update={"hits": tuple(hits)})
