@@ -127,6 +127,17 @@ def disk_off_loop(call: Callable[[], T]) -> T:
     return wait_for(_run_in_pool(_disk_threads(), call))
 
 
+def disk_in_background(call: Callable[[], object]) -> None:
+    """Make a call that writes a file, and waits for nothing else.
+
+    Bridged code does not wait for it: a task cannot be cancelled in the middle.
+    """
+    if is_bridged():
+        _disk_threads().submit(contextvars.copy_context().run, call)
+    else:
+        call()
+
+
 async def in_thread(call: Callable[[], T]) -> T:
     """Make a call in one of `MAX_THREADS` threads, in a copy of the caller's context."""
     level = _level.get()
@@ -170,7 +181,22 @@ async def run_in_own_loop(call: Callable[[], T]) -> T:
 async def _run_in_pool(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
     """Make a call in a thread of a pool, in a copy of the caller's context."""
     context = contextvars.copy_context()
-    return await asyncio.get_running_loop().run_in_executor(pool, context.run, call)
+
+    def call_in_context() -> T:
+        return context.run(lambda: without_stop_iteration(call))
+
+    return await asyncio.get_running_loop().run_in_executor(pool, call_in_context)
+
+
+def without_stop_iteration(call: Callable[[], T]) -> T:
+    """Make a call; a StopIteration, e.g. of `next()` in a user's code, becomes a RuntimeError.
+
+    A future of asyncio cannot hold a StopIteration: who waits for it would wait for ever.
+    """
+    try:
+        return call()
+    except StopIteration as error:
+        raise RuntimeError("StopIteration: next() found no further element") from error
 
 
 @functools.cache

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import dspy
 from dspy.clients.call_result import CallResult
 
-from ..async_bridge import disk_off_loop
+from ..async_bridge import disk_in_background, disk_off_loop
 from ..errors import UserError
 from .call import Call
 from .limits import BudgetGuard
@@ -141,6 +141,9 @@ class RunAnswers:
 class Cache:
     """Return what DSPy's cache has; else go on, and add the answer to it.
 
+    Of equal calls at the same time, each that finds nothing goes on. In a run, `RunAnswers` lets
+    only one of them come here.
+
     Args:
         lm: The model that is called.
         next_step: What is asked for a new answer.
@@ -161,8 +164,9 @@ class Cache:
             return cached
 
         result = self._next_step.complete(call)
-        # The call is counted by now: it may be cancelled while it waits for the disk.
-        disk_off_loop(partial(dspy.cache.put, call.cache_key, result.dump()))
+        # Nothing waits for the disk here: were the call cancelled meanwhile, the run would lose an
+        # answer that is paid for.
+        disk_in_background(partial(dspy.cache.put, call.cache_key, result.dump()))
         return result
 
 

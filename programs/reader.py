@@ -148,7 +148,7 @@ class EntryReader(Reader[MemoryT]):
         min_score: Lowest score of a hit; the lowest cosine where there is an embedder.
         embedder: Turns texts into vectors.
         indexes: Indexes to share with the writer; new ones if None.
-        hybrid: Whether BM25 and cosine are added (`memory.search.fusion`), where there is an embedder.
+        hybrid: Whether BM25 and cosine are added (`memory.search.fusion`) with an embedder.
         settings: The settings of a subclass that has others; `k`, `min_score` and `hybrid` if None.
     """
 

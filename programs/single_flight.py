@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, TypeVar
 
-from ..async_bridge import is_bridged, result_of
+from ..async_bridge import is_bridged, result_of, without_stop_iteration
 from ..records.shared_by_copies import SharedByCopies
 
 K = TypeVar("K", bound=Hashable)
@@ -112,7 +112,7 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
         If computing fails, these callers get the exception, and the key is removed from the map.
         """
         try:
-            value = compute()
+            value = without_stop_iteration(compute)
         except BaseException as error:
             with self._lock:
                 self._flights.pop(key, None)

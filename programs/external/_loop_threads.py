@@ -85,10 +85,16 @@ def _run_loop(ready: Future[AbstractEventLoop]) -> None:
     """
     # The loop is made in this new thread, which has no context variables. A loop keeps the context
     # that it is made in, and with it the programs and histories that DSPy holds there.
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-        ready.set_result(loop)
-        loop.run_forever()
+    try:
+        with asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            ready.set_result(loop)
+            loop.run_forever()
+    except OSError as error:
+        # Too many files are open. Whoever waits for the loop must not wait for ever.
+        if ready.done():
+            raise
+        ready.set_exception(error)
 
 
 async def _outcome_of(function: Callable[[], Any]) -> Outcome:

@@ -138,8 +138,8 @@ class Stores(SharedByCopies):
         with self._writing_slots.slot():
             folder = self._make_folder(history)
             calls = SystemCalls(self.name, self._timeout)
-            # `_make_folder` must not empty this folder for a later store of the same history before
-            # these calls have ended.
+            # A later store of the same history gets the same folder; `_make_folder` then waits
+            # until these calls have ended, if they are being closed.
             self._latest_calls[history.digest] = calls
             store = _Store(calls)
 
@@ -158,7 +158,8 @@ class Stores(SharedByCopies):
         """Return an empty folder for the store of a history."""
         previous_calls = self._latest_calls.get(history.digest)
         if previous_calls is not None:
-            # An earlier system, which is being closed, may still write files in the folder.
+            # An earlier system that is being closed may still write files in the folder. One that
+            # a question still asks is not waited for.
             previous_calls.wait_until_closed()
 
         # The first 16 characters of a digest tell histories apart. A history without items has the
