@@ -69,20 +69,22 @@ class SchemaTrial:
         self._was_accepted = was_accepted
 
     def raise_unless_refusal(self, error: dspy.LMError) -> None:
-        """Raise the error of a request again if something else than the schema caused it.
+        """Raise the error of a request, unless the endpoint may have refused the JSON schema.
 
-        The endpoint need not say why it refused a request. So the schema is ruled out only if the
-        endpoint accepted it before, if it does not know the model, or if the prompt was too long.
-        Otherwise this returns, and the caller asks without the schema.
+        Endpoints often do not say why a request failed. The schema is surely not the cause if the
+        endpoint accepted it before, if the model is unknown, or if the prompt was too long. In all
+        other cases this returns, and the caller asks again without the schema.
         """
-        was_accepted = self._was_accepted
-        # Another thread may have learned since this trial began whether the schema is accepted.
+        # `_was_accepted`: whether the endpoint had accepted the schema when this request began.
+        accepts_schema = self._was_accepted
+        # `_accepted` holds by use (schema and endpoint) what all threads have learned so far. It
+        # is newer, since another thread may have got an answer in the meantime.
         if self._use in self._accepted:
-            was_accepted = self._accepted[self._use]
+            accepts_schema = self._accepted[self._use]
 
         is_unknown_model = isinstance(error, LMUnsupportedModelError)
         is_too_long = failure_kind(error) == "too-long"
-        if was_accepted or is_unknown_model or is_too_long:
+        if accepts_schema or is_unknown_model or is_too_long:
             raise error
 
     def record_accepted(self) -> None:

@@ -24,24 +24,23 @@ MIN_WORDS_LENGTH = 16
 
 
 def reports_recall(memory: Memory, context: Context) -> bool:
-    """Return whether the sources of a context are complete: the ids of all turns it rests on.
+    """Return whether a context tells from which turns of the conversation all of it comes.
 
-    If they are complete, a turn that is not among them was surely not recalled. Otherwise it may
-    have been recalled or not.
+    If it does, a turn that it does not name was surely not recalled. Otherwise nobody can say.
 
     Args:
         memory: The memory that was asked.
-        context: What was recalled from the memory.
+        context: What was recalled from the memory: hits, each with the ids of its turns (sources).
     """
-    # A user's own system may answer without telling what it recalled.
+    # A user's own system may answer without telling what it recalled. Then this is False.
     if not context.is_reported:
         return False
 
-    # A memory that names sources stores with every fact the ids of the turns behind it.
+    # True for a memory that stores the ids of the turns with every fact: all hits have sources.
     if memory.names_sources:
         return True
 
-    # Any other memory may return a hit without sources, which may come from any turn.
+    # In any other memory, a hit without sources may come from any turn.
     return all(hit.sources for hit in context.hits)
 
 

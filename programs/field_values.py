@@ -72,8 +72,9 @@ def load_values(
     for name, value in values.items():
         loaded[name] = _load_value(signature, name, value, predictor)
 
-    # Plain JSON such as {"url": "..."} is no image yet, but becomes one in a field of that type. It
-    # is marked as an image in the JSON of the loaded value, so the values are dumped for the check.
+    # A demo from a file must not make the program open an address. Plain JSON, {"url": "..."},
+    # becomes an image in a field of that type. DSPy marks images when it writes them as JSON, so
+    # the loaded values are written as JSON again to look for the mark.
     example = dspy.Example(loaded)
     if names_file(dump_values(signature, example)):
         raise ProgramError(

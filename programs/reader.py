@@ -104,22 +104,23 @@ class Reader(Component, Generic[MemoryT]):
     def with_edits(self, memory: MemoryT, edits: EntryEdits) -> MemoryT:
         """Return a copy of a memory with its entries as the user has edited or deleted them.
 
-        By default, every field is edited that is a tuple of entries, or of the `parts` that entries
-        are made of. An override must edit all that `entries` returns and `recall` shows, and leave
-        the rest equal. No writer goes on with the copy.
+        An entry is a text that can be recalled, made of one part of the memory, e.g. of a fact. An
+        override must edit all that `entries` returns and `recall` shows, and leave the rest equal.
+        No writer goes on with the copy.
 
         Args:
             memory: A finalized memory. It stays as it is.
             edits: The user's edits.
         """
-        # A part is what one entry is made of, e.g. a fact.
+        # A field is edited if it is a tuple that holds nothing but entries and parts.
         part_types = {type(part) for part in memory.parts()}
-        entry_types = (Entry, *part_types)
+        editable_types = (Entry, *part_types)
         edited_fields: dict[str, Sequence[Any]] = {}
         # A pydantic model yields the names and values of its fields.
         for name, value in memory:
-            if isinstance(value, tuple) and all(isinstance(part, entry_types) for part in value):
-                # The memory knows how to make an entry of a part, and how to give a part new words.
+            if isinstance(value, tuple) and all(isinstance(part, editable_types) for part in value):
+                # Two methods of the memory are passed: `entry` makes an entry of a part, and
+                # `with_text` gives a part the words of the user.
                 edited_fields[name] = edits.amended_parts(value, memory.entry, memory.with_text)
         return memory.model_copy(update=edited_fields)
 

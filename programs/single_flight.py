@@ -107,16 +107,19 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
                 continue
 
     def _compute(self, key: K, future: Future[V], compute: Callable[[], V]) -> V:
-        """Compute a value, and complete the future that other callers wait for.
+        """Compute a value for this caller, and pass it to others who wait, through the future.
 
-        If computing fails, these callers get the exception, and the key is removed from the map.
+        If this fails, all of them get the exception. The key is removed from the map, so the next
+        caller computes again.
         """
         try:
+            # This makes a RuntimeError of a StopIteration, which a future cannot pass on.
             value = without_stop_iteration(compute)
         except BaseException as error:
             with self._lock:
                 self._flights.pop(key, None)
-            # This caller was cancelled, but those who wait were not.
+            # The callers who wait read the future; this caller gets the error from `raise`. If
+            # this caller was cancelled, those who wait were not: one of them computes instead.
             if isinstance(error, CancelledError):
                 future.set_exception(_ComputationCancelledError())
             else:
@@ -124,9 +127,11 @@ class SingleFlight(SharedByCopies, Generic[K, V]):
             raise
 
         future.set_result(value)
+        # The map has one more finished value now, so the least recently used may have to go.
         with self._lock:
             evicted = self._evict()
-        # The values are released here, where the lock is free: finalizers may ask this map.
+        # Python may destroy the evicted values here. The lock is free now, so code that runs when
+        # a value is destroyed (`__del__`) can use this map.
         del evicted
         return value
 

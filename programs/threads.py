@@ -216,11 +216,12 @@ def _results_of_tasks(calls: Sequence[Callable[[], T]], limit: int) -> Generator
         for _ in range(len(calls)):
             task = wait_for(tasks.finished.get())
             if _has_failed(task):
-                # The tasks that are still running may end first. Then `result` raises the exception
-                # of the failed task, which leaves the loop.
+                # No more calls begin now, but those that are running are given time to end.
                 tasks.wait_for_running()
+            # For a failed task, `result` raises its error, and the generator ends here.
             yield task.result()
     finally:
+        # Calls are still running only if the caller was interrupted or closed this generator.
         tasks.cancel()
 
 

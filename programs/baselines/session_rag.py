@@ -113,12 +113,17 @@ class SessionReader(EntryReader[SessionMemory]):
     def _visible_session(
         self, session: StoredSession, memory: SessionMemory, edits: EntryEdits
     ) -> StoredSession:
-        """Return a session as a user's edits change it; it has no turns left if they hide it."""
-        # This check is cheap, and most sessions have not been edited.
+        """Return a session with the user's edits applied; a hidden session has no turns left.
+
+        A user can hide a whole session, or hide or reword some of its turns.
+        """
+        # A cheap check, since most sessions have not been edited. A session comes from its turns:
+        # an edit that hides the session names at least one of them, so it is noticed here too.
         may_change = any(edits.touches(turn.id, turn.sources) for turn in session.turns)
         if not may_change:
             return session
 
+        # `edited_entry` returns None for an entry of the memory that the user has hidden.
         is_hidden = edits.edited_entry(memory.entry(session)) is None
         if is_hidden:
             return session.replace(turns=())

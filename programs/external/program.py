@@ -128,18 +128,22 @@ def _method_for_module_class(
     Args:
         module_class: The class of the module.
         name: What tables and errors call it.
-        config: Arguments of its constructor, and settings that all systems have, such as `timeout`.
+        config: Values by name: arguments of the constructor, and settings that every system has,
+            such as `timeout`.
     """
+    # A pydantic class to check `config` by. It has one field for each setting that every system
+    # has, and one for each argument of the constructor that `config` may hold.
     settings_class = with_constructor_arguments(AnsweringSettings, module_class)
     settings = settings_class.from_values(name, config)
-    common_names = set(AnsweringSettings.model_fields)
-    # Only arguments that are in `config` are passed; the constructor has defaults for the others.
-    argument_names = config.keys() - common_names
 
+    # What is in `config` and no common setting is an argument. Arguments that are not in `config`
+    # are not passed: the constructor has its own defaults for them.
+    common_names = set(AnsweringSettings.model_fields)
+    argument_names = config.keys() - common_names
     arguments = settings.model_dump(include=argument_names)
     module = module_class(**arguments)
 
-    # The settings that the module was built from are saved with the program and its results.
+    # Saved with the program and its results: the common settings, and the arguments passed above.
     saved_values = settings.model_dump(include=common_names | argument_names)
     system = SystemSettings(name=name, settings=ExternalSettings(**saved_values))
     return External(system, answerer=module)

@@ -90,22 +90,24 @@ def draw_samples(
 ) -> list[Sample]:
     """Draw at random the records that a practice run predicts, in the order of practice (Eq. 3).
 
-    Only records from after the last practice run can be drawn. The same memory and settings always
-    give the same samples.
+    A run has several rounds. A sample is one record to predict, with the records before it. The
+    same memory and settings always give the same samples.
 
     Args:
         memory: Holds the records.
-        settings: How many records are drawn, and whether recent ones are likelier.
-        recency_draws: How many records are drawn before the first ones are taken as samples, if
-            recent records are likelier. A run that needs more samples draws more.
+        settings: How many samples a round has, and whether recent records are likelier.
+        recency_draws: If recent records are likelier, at least so many are drawn at once, even if
+            the run needs fewer. The first of them become the samples.
     """
+    # The records that may be drawn, by their positions in `memory.records`: those from after the
+    # last run that have enough records before them.
     positions = _drawable_positions(memory, settings.min_history)
     sample_count = settings.rounds * settings.samples
     generator = random.Random(settings.seed + memory.practised)
 
-    # A run with few samples has to practise on the first samples of a longer run. But the order of
-    # the positions depends on how many are drawn. So both runs draw equally many positions, and use
-    # only the first of them.
+    # A short run has to practise on the same records as a longer run does at first. But another
+    # number of draws would give another order. So more positions are drawn than are needed, and
+    # the first ones are used.
     if settings.weighting == "uniform":
         drawn_positions = generator.sample(positions, len(positions))
     else:

@@ -532,14 +532,18 @@ class PracticeWriter(Writer[ExperienceMemory, None]):
 def _add_result(
     memory: ExperienceMemory, sample: Sample, result: PracticeResult
 ) -> Update[ExperienceMemory]:
-    """Return the memory with the proposals of one sample in its pool, and with its counts.
+    """Return the memory with the result of practice on one record: proposals and counts.
 
-    If practice on the record failed, the record is reported as a failed item. It is then practised
-    on again later, see `PracticeWriter.update_with_part`.
+    If the practice came to nothing because an answer of the model could not be read, the record is
+    reported as failed too. The caller may then practise on it again.
     """
     memory = memory.with_proposals(sample.round, result.proposals).with_counts(result.counts)
+    # `is_inconclusive`: an unreadable answer left the practice without a result that can be used.
     if not result.is_inconclusive:
         return Update(memory)
+
+    # Only items can be reported as failed. The record is a part of an item, a `Behavior`, so an
+    # item is made that holds this record alone.
     failed_record = Behavior.from_actions(sample.target.id, [sample.target])
     return Update(memory, failed_items=(failed_record,))
 

@@ -254,12 +254,13 @@ class Operators:
         )
 
     def rewrite_summary(self, memory: GraphMemory, node: Node) -> Theory | None:
-        """Return a new summary (theory) of a topic, or None without a usable answer.
+        """Return a new summary of a topic, or None if the model gives no usable answer.
 
-        A model writes it from the old summary and the new evidence. This replaces the operators in
-        the paper's ablation without them ("w/o RG").
+        A model rewrites the old summary with the new evidence, in one plain step. This is used only
+        in an experiment that leaves out the usual steps, to show what they bring.
         """
-        # `own` and `fresh`: the summary so far, and the units of evidence that are not in it.
+        # `own` holds the old summary. Its text is `sigma`; a second part, `delta`, is not used
+        # here. `fresh` holds the ids of the evidence that the old summary does not cover yet.
         previous = node.own or _NO_THEORY
         conclusions = _conclusions_below(memory, node, node.fresh)
         new_evidence = _conclusion_lines(memory, conclusions)
@@ -448,13 +449,16 @@ def linked_conclusions(
 
 
 def _linked_positions(memory: GraphMemory, mention: Mention, person: str) -> Sequence[int]:
-    """Return the positions, in a unit's list of conclusions, of those that a mention refers to.
+    """Return which conclusions a mention refers to, as positions in a unit's list of conclusions.
 
-    A mention that names none refers to all conclusions of its unit that are about the person.
+    A unit of evidence is what one part of a conversation says, with the conclusions drawn from it.
+    A mention notes that the unit tells of some event in the person's graph.
     """
-    # An empty tuple is a choice too: no conclusion is about the edge.
+    # None: it was not noted which conclusions concern the event, so all about the person count.
+    # An empty tuple is different: it was noted that none does.
     if mention.conclusions is not None:
         return mention.conclusions
+    # `mention.evidence` is the id of the unit.
     unit = memory.evidence[mention.evidence]
     return unit.conclusions_about(person)
 
@@ -616,12 +620,13 @@ def _mark_dependents_dirty(memory: GraphMemory, concept_id: str) -> GraphMemory:
 
 
 def with_parent_theory(memory: GraphMemory, parent_id: str, theory: Theory) -> GraphMemory:
-    """Return the memory with a new summary (theory) of a broad topic, made from those below it.
+    """Return the memory with a new summary (called a theory) of a broad topic, the parent.
 
-    The topic is up to date now. The topics right above become dirty (out of date), since their
-    summaries are made from this one (after R_K3; algorithm 1, lines 27 and 28).
+    The summary was made from those of the topics below. The topic is now up to date; the topics
+    right above it become dirty (out of date), since their summaries are made from this one
+    (algorithm 1, lines 27 and 28).
     """
-    # `flow`: the summary that is made from the summaries of the topics below.
+    # A topic keeps the summary that is made from the topics below it in the field `flow`.
     parent = memory.nodes[parent_id].replace(flow=theory, dirty=False)
     memory = memory.replace(nodes={**memory.nodes, parent_id: parent})
     return _mark_dirty(memory, memory.parents(parent_id))

@@ -168,23 +168,25 @@ def extract_paths(
     user: str | None = None,
     linked: bool = True,
 ) -> tuple[GraphPath, ...]:
-    """Return the paths that a model finds for a unit of evidence in one person's graph.
+    """Ask a model where a unit of evidence belongs in one person's graph, and return the paths.
 
-    A path leads from a fixed topic (base concept) over narrower topics to events. A second call
-    asks for the labels of its edges to events (f_extract, Eq. 5).
+    A unit of evidence is what one part of a conversation says. A path leads from a broad topic over
+    narrower topics to events, and the edge to an event has a label that says what happened (Eq. 5).
 
     Args:
-        unit: The unit of evidence.
+        unit: The unit of evidence, with the conclusions drawn from it.
         call_predictor: Calls one of the writer's predictors by its name.
         person: Whose graph it is.
         user: What the prompts call the person, if that is not the name.
-        linked: Whether only those conclusions count as being about an edge that the model names
-            with its label. If not, or if it names none at all, all about the person count.
+        linked: If True, a conclusion counts for an edge only if the model says that it is about
+            this edge. If False, or if the model says so of no edge at all, all conclusions about
+            the person count for every edge.
 
     Returns:
         The paths that have events; none where the model gave none.
     """
     user = user or person
+    # The first call of the model gives the paths. It returns None if the answer is not usable.
     answer = call_predictor("extract_paths", user=user, fragment=format_fragment(unit, person))
     entity_paths: list[EntityPath] = []
     if answer is not None:
@@ -198,6 +200,7 @@ def extract_paths(
             unique_paths[path] = None
     if not unique_paths:
         return ()
+    # A second call of the model gives the labels.
     return _label_paths(list(unique_paths), unit, call_predictor, user, linked)
 
 

@@ -94,15 +94,14 @@ def add_units(
     vectors: Mapping[str, np.ndarray] | None = None,
     min_cosine: float = 0.85,
 ) -> GraphMemory:
-    """Return the memory with further units of evidence, and with their paths in its graph.
+    """Return the memory with more evidence in it, and with a larger graph of topics and events.
 
-    A unit of evidence is what one part of a conversation says. Its paths lead from a fixed topic
-    (base concept) down to an event; a path that lacks either is left out (algorithm 1, lines 10, 13
-    and 14).
+    A unit of evidence is what one part of a conversation says. It has paths, which lead from a
+    fixed topic down to an event; a path that lacks either is left out. Names become one node if
+    their words have the same stems ("Running", "to run"), or if their embeddings are similar and
+    they hold the same numbers ("Marathon 2022" is not "Marathon 2023").
 
-    Two names become one node if their words have the same stems ("Running", "to run"), or if their
-    embeddings are similar and they hold the same numbers ("Marathon 2022" is not "Marathon 2023").
-    The paper merges names as well, but gives no rule (appendix C.7).
+    This is algorithm 1, lines 10, 13 and 14; the rule for names is ours (appendix C.7 has none).
 
     Args:
         memory: The memory so far.
@@ -111,7 +110,8 @@ def add_units(
             with the same stems merge.
         min_cosine: Lowest cosine of two names that are one node.
     """
-    # Adding units together gives the same memory as adding them one after another.
+    # A memory cannot be changed. So a draft, which can, starts as a copy of the graph, adds the
+    # paths to it, and decides which names become one node.
     draft = _GraphDraft(memory, vectors or {}, min_cosine)
     evidence = dict(memory.evidence)
     for unit, paths in units:
@@ -119,6 +119,8 @@ def add_units(
         for path in paths:
             draft.add_path(unit, path)
 
+    # `classes` are edges between topics, `relations` are edges to events. `issued` counts the ids
+    # given to nodes and edges so far.
     return memory.replace(
         evidence=evidence,
         nodes=draft.nodes,

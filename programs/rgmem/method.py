@@ -178,25 +178,30 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
     def _write_session(
         self, memory: GraphMemory, item: Item, results: Sequence[PlacedUnit | ExtractionFailed]
     ) -> GraphMemory:
-        """Return the memory with the evidence of a session, and with the summaries renewed by it.
+        """Store what was read from a session, renew summaries of the graph, and return the memory.
 
-        A model writes the summaries of topics and of edges to events. Without a graph there are
-        none, and no model is called.
+        A unit of evidence is what one part of a conversation says. The graph has topics and events,
+        and a model summarizes the evidence on them. A user can switch the graph off: then evidence
+        is only stored, and no model is called.
         """
+        # `step` counts the sessions that were written.
         memory = memory.replace(step=memory.step + 1)
-        # With one graph for all people, prompts name everybody who has spoken so far.
+        # If all people share one graph, prompts name everybody who has spoken so far.
         if self.settings.merged_graph:
             people = dict.fromkeys((*memory.shared_by, *people_of(item)))
             memory = memory.replace(shared_by=tuple(people))
 
-        units = _number_units(memory, results)
-        # `use_l1`: whether there is a graph, the layer L1 of the paper.
+        # The units with their new ids, each with its paths in the graph.
+        placed_units = _number_units(memory, results)
+        # `use_l1` is the switch of the graph, which the paper calls layer L1. Paths are not needed
+        # without it.
         if not self.settings.use_l1:
-            new_evidence = {unit.id: unit for unit, _ in units}
+            new_evidence = {unit.id: unit for unit, _paths in placed_units}
             return memory.replace(evidence={**memory.evidence, **new_evidence})
 
-        vectors = self._embed_names(memory, units)
-        memory = add_units(memory, units, vectors, self.settings.merge_cosine)
+        vectors = self._embed_names(memory, placed_units)
+        memory = add_units(memory, placed_units, vectors, self.settings.merge_cosine)
+        # Summaries are called theories in the paper.
         return self._renew_theories(memory)
 
     def _renew_theories(self, memory: GraphMemory) -> GraphMemory:

@@ -256,20 +256,22 @@ class _GraphSearch:
             recollection.history.extend(hits)
 
     def _read_conclusions(self, recollection: _Recollection) -> None:
-        """Add the newest conclusions about nodes that keywords name, `PER_NODE` at most for each.
+        """Add to `recollection` the newest conclusions about topics and events that keywords name.
 
-        A node is a topic or an event. A conclusion is a sentence drawn from a unit of evidence,
-        which is what one part of a conversation says.
+        A conclusion is a sentence drawn from a unit of evidence, which is what one part of a
+        conversation says. Each topic or event adds at most `PER_NODE` conclusions.
         """
+        # "conclusions": only keywords count that ask for conclusions, not e.g. for summaries.
         for node, score in self._find_concepts_and_events("conclusions"):
             newest_first: list[Entry] = []
             # `node.evidence`: the ids of the units of evidence about the node, oldest first.
             for evidence_id in reversed(node.evidence):
                 unit = self._memory.evidence[evidence_id]
-                # `seeds` keeps the conclusions of high relevance, or all of them if none is.
+                # `seeds` keeps the conclusions marked as highly relevant, or all if none is marked.
                 relevant_conclusions = seeds(unit.conclusions)
                 newest_first.extend(_conclusion_entries(unit, relevant_conclusions))
 
+            # What is shown is a hit: here, a conclusion with the score of its topic or event.
             hits = [entry.hit(score) for entry in newest_first[:PER_NODE]]
             recollection.conclusions.extend(hits)
 
@@ -505,14 +507,22 @@ def whole_hit(memory: GraphMemory, owner: Node | Relation) -> Hit:
 
 
 def summary_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -> Hit:
-    """Return the summary (theory) of a topic, or of an edge to an event, as a hit.
+    """Return a summary as a hit, which is a text to show with a score.
 
-    The hit has the general part of the summary (`sigma`). It has the particular part (`delta`) too,
-    unless that is shown under another heading; then `trait_hit` returns it.
+    A summary has a general part, `sigma`, and a particular part, `delta`. Some particular parts are
+    shown under another heading, so they are left out here.
+
+    Args:
+        memory: Holds the summary.
+        owner: The topic (a node), or the edge to an event (a relation), that has the summary.
+        score: How well the owner fits the question.
     """
+    # The paper calls a summary a theory.
     theory = _theory_of(owner)
     if _shows_delta_separately(owner):
         return _theory_hit(memory, owner, as_sentences(theory.sigma), score)
+
+    # `theory_as_text` joins both parts.
     return _theory_hit(memory, owner, theory_as_text(theory), score)
 
 
