@@ -71,9 +71,9 @@ class SchemaTrial:
     def raise_unless_refusal(self, error: dspy.LMError) -> None:
         """Raise the error of a request, unless the endpoint may have refused the JSON schema.
 
-        Endpoints often do not say why a request failed. The schema is surely not the cause if the
-        endpoint accepted it before, if the model is unknown, or if the prompt was too long. In all
-        other cases this returns, and the caller asks again without the schema.
+        The schema is surely not the cause if the endpoint accepted it before, if the model is
+        unknown, or if the prompt was too long. Otherwise this returns, and the caller asks
+        again without the schema, since endpoints often do not say why they refused a request.
         """
         # `_was_accepted`: whether the endpoint had accepted the schema when this request began.
         accepts_schema = self._was_accepted

@@ -104,14 +104,14 @@ class Reader(Component, Generic[MemoryT]):
     def with_edits(self, memory: MemoryT, edits: EntryEdits) -> MemoryT:
         """Return a copy of a memory with its entries as the user has edited or deleted them.
 
-        An entry is a text that can be recalled, made of one part of the memory, e.g. of a fact. An
-        override must edit all that `entries` returns and `recall` shows, and leave the rest equal.
-        No writer goes on with the copy.
+        An override must edit all that `entries` returns and `recall` shows, and leave the rest
+        equal. No writer goes on with the copy.
 
         Args:
             memory: A finalized memory. It stays as it is.
             edits: The user's edits.
         """
+        # An entry is a text that can be recalled, made of one part of the memory, e.g. of a fact.
         # A field is edited if it is a tuple that holds nothing but entries and parts.
         part_types = {type(part) for part in memory.parts()}
         editable_types = (Entry, *part_types)

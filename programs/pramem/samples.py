@@ -90,8 +90,8 @@ def draw_samples(
 ) -> list[Sample]:
     """Draw at random the records that a practice run predicts, in the order of practice (Eq. 3).
 
-    A run has several rounds. A sample is one record to predict, with the records before it. The
-    same memory and settings always give the same samples.
+    A sample is one record to predict, with the records before it. The same memory and settings
+    always give the same samples.
 
     Args:
         memory: Holds the records.
@@ -102,6 +102,7 @@ def draw_samples(
     # The records that may be drawn, by their positions in `memory.records`: those from after the
     # last run that have enough records before them.
     positions = _drawable_positions(memory, settings.min_history)
+    # A run has several rounds, each with equally many samples.
     sample_count = settings.rounds * settings.samples
     generator = random.Random(settings.seed + memory.practised)
 

@@ -180,9 +180,8 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
     ) -> GraphMemory:
         """Store what was read from a session, renew summaries of the graph, and return the memory.
 
-        A unit of evidence is what one part of a conversation says. The graph has topics and events,
-        and a model summarizes the evidence on them. A user can switch the graph off: then evidence
-        is only stored, and no model is called.
+        The graph has topics and events, and a model summarizes the evidence on them. A user can
+        switch the graph off: then evidence is only stored, and no model is called.
         """
         # `step` counts the sessions that were written.
         memory = memory.replace(step=memory.step + 1)
@@ -191,7 +190,8 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
             people = dict.fromkeys((*memory.shared_by, *people_of(item)))
             memory = memory.replace(shared_by=tuple(people))
 
-        # The units with their new ids, each with its paths in the graph.
+        # A unit of evidence is what one part of a conversation says. Here, every unit has its paths
+        # in the graph beside it.
         placed_units = _number_units(memory, results)
         # `use_l1` is the switch of the graph, which the paper calls layer L1. Paths are not needed
         # without it.
