@@ -127,17 +127,6 @@ def disk_off_loop(call: Callable[[], T]) -> T:
     return wait_for(_run_in_pool(_disk_threads(), call))
 
 
-def disk_in_background(call: Callable[[], object]) -> None:
-    """Make a call that writes a file, and waits for nothing else.
-
-    Bridged code does not wait for it: a task cannot be cancelled in the middle.
-    """
-    if is_bridged():
-        _disk_threads().submit(contextvars.copy_context().run, call)
-    else:
-        call()
-
-
 async def in_thread(call: Callable[[], T]) -> T:
     """Make a call in one of `MAX_THREADS` threads, in a copy of the caller's context."""
     level = _level.get()

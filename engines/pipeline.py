@@ -21,13 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any, Protocol
 
 import dspy
 from dspy.clients.call_result import CallResult
 
-from ..async_bridge import disk_in_background, disk_off_loop
+from ..async_bridge import disk_off_loop
 from ..errors import UserError
 from .call import Call
 from .limits import BudgetGuard
@@ -164,9 +163,9 @@ class Cache:
             return cached
 
         result = self._next_step.complete(call)
-        # Nothing waits for the disk here: were the call cancelled meanwhile, the run would lose an
-        # answer that is paid for.
-        disk_in_background(partial(dspy.cache.put, call.cache_key, result.dump()))
+        # In this thread, also under asyncio: if the call waited for another one, it could be
+        # cancelled meanwhile, and the run would lose an answer that is paid for.
+        dspy.cache.put(call.cache_key, result.dump())
         return result
 
 

@@ -12,7 +12,6 @@ import pytest
 from mempiler.async_bridge import (
     MAX_OWN_LOOPS,
     MAX_THREADS,
-    disk_in_background,
     disk_off_loop,
     in_thread,
     is_bridged,
@@ -253,17 +252,3 @@ def test_a_stop_iteration_of_a_thread_is_an_error_and_no_endless_wait() -> None:
 
     with pytest.raises(RuntimeError, match="StopIteration"):
         asyncio.run(asyncio.wait_for(run_bridged(lambda: off_loop(exhausted)), timeout=20))
-
-
-def test_what_is_written_in_the_background_is_not_waited_for() -> None:
-    released = threading.Event()
-    written = threading.Event()
-
-    def write() -> None:
-        released.wait(20)
-        written.set()
-
-    asyncio.run(asyncio.wait_for(run_bridged(partial(disk_in_background, write)), timeout=20))
-    assert not written.is_set()
-    released.set()
-    assert written.wait(20)
