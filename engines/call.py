@@ -162,9 +162,7 @@ class Call:
         return estimate_tokens(text)
 
     def read_cache(self) -> CallResult | None:
-        """Return the result that DSPy's cache has, if it may answer."""
-        if not self.cache:
-            return None
+        """Return the result that DSPy's cache has; None if it has none."""
         record = dspy.cache.get(self.cache_key)
         if not isinstance(record, dict) or "responses" not in record:
             return None

@@ -86,8 +86,6 @@ class BudgetGuard(SharedByCopies):
                     raise
                 guard.record_success(answer.tokens, answer.cost)
 
-    `release` takes the place of `record_success` where a cache had the answer: it costs nothing.
-
     A call is counted before it is made, so `max_calls` is exact. What it uses of the other limits
     is known only afterwards. Therefore a guess is reserved while it is in flight, and further calls
     wait while those in flight could reach a limit. So a limit is overrun by one call at most. A
@@ -195,11 +193,6 @@ class BudgetGuard(SharedByCopies):
             self._check_phase_limits()
             self._check_limits()
             self._spent += Usage(calls=1)
-
-    def release(self) -> None:
-        """Take back an admitted call that a cache answered: it costs nothing."""
-        with self._lock:
-            self._spent -= Usage(calls=1)
 
     def record_success(self, tokens: int, cost: float | None, calls: int = 1) -> None:
         """Add what an answered call used.

@@ -43,7 +43,7 @@ from .limits import BudgetGuard
 from .meter import Meter, MeteredLM
 from .model_config import ModelConfig
 from .pipeline import AnswerStore
-from .prices import litellm_module
+from .prices import litellm_module, only_keys_are_missing
 from .usage import Role
 from .weights import check_digest, gguf_file
 
@@ -372,9 +372,7 @@ def check_askable(lm: Any) -> None:
 
     environment = litellm_module().validate_environment(lm.model, engine.key, engine.address)
     missing = environment["missing_keys"]
-    # Other settings may come from elsewhere, e.g. the rights of a machine in a cloud.
-    only_keys = all(variable.endswith("_API_KEY") for variable in missing)
-    if missing and only_keys and not engine.address:
+    if only_keys_are_missing(missing) and not engine.address:
         reason = f"there is no key; set {' and '.join(missing)}"
         raise UserError(f"language model {lm.model!r}: {reason}")
 

@@ -13,8 +13,8 @@ Every step has `complete(call)`. It returns the result itself, or that of the st
 | `Engine`       | asks the model; an endpoint's engine retries (`endpoint.retry`) and transports |
 | `Replay`       | returns the answer that a finished run got                                    |
 
-Only what comes to `WithinLimits` is counted as a call and costs. A known answer waits for nothing,
-and is also given when a limit is reached or the endpoint is dead.
+Meter and guard count only what comes to `WithinLimits`; `measure_usage` counts known answers, too.
+A known answer waits for nothing, and is also given when a limit is reached or the endpoint is dead.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dspy.clients.call_result import CallResult
 from ..async_bridge import disk_off_loop
 from ..errors import UserError
 from .call import Call
+from .call_context import UsageCounter
 from .limits import BudgetGuard
 from .usage import Usage, UsageReport
 
@@ -89,14 +90,6 @@ class MeteredModel(Protocol):
         ...
 
 
-class UsageCounter(Protocol):
-    """What counts the usage of a run; `meter.Meter` does."""
-
-    def include(self, usage: UsageReport) -> None:
-        """Add what was used."""
-        ...
-
-
 class RunAnswers:
     """Return what the run was answered before; else go on, and keep the answer.
 
@@ -115,7 +108,8 @@ class RunAnswers:
         """Return the result of a call.
 
         Raises:
-            UserError: The store of the answers fails; no further call is made.
+            UserError: The store of the answers fails, or a later step says so; no further call is
+                made.
         """
         new_results: list[CallResult] = []
 
@@ -127,8 +121,8 @@ class RunAnswers:
         try:
             record, _ = self._answers.get_or_compute(call.key, compute, call.cache)
         except UserError as error:
-            # Optimizers would take a failing store for a wrong answer, and go on with calls that
-            # are lost.
+            # Optimizers would take e.g. a failing store for a wrong answer, and go on with calls
+            # that are lost.
             self._lm.guard.stop(error)
             raise
         if new_results:
@@ -188,6 +182,8 @@ class WithinLimits:
             BudgetError: A limit is reached.
             EndpointError: The endpoint is dead.
             UserError: The endpoint refuses the key.
+            LMError: The next step gives no answer.
+            AbandonedCallError: The deadline passed while the call waited for a slot or for room.
         """
         lm = self._lm
         # A slot first: who waits for one has asked for nothing yet, and is refused if the guard

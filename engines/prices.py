@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..errors import UserError
@@ -28,6 +29,15 @@ def litellm_module() -> Any:
 
     litellm.suppress_debug_info = True
     return litellm
+
+
+def only_keys_are_missing(variables: Sequence[str]) -> bool:
+    """Return whether keys are missing, and nothing else, among the variables that litellm misses.
+
+    Other settings may come from elsewhere, e.g. the rights of a machine in a cloud. So a model is
+    refused before the first call only if nothing but keys is missing.
+    """
+    return bool(variables) and all(variable.endswith("_API_KEY") for variable in variables)
 
 
 def token_prices(model_name: str) -> TokenPrices | None:

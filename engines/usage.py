@@ -69,7 +69,7 @@ class UsageReport(_FieldwiseArithmetic):
     calls: Counter[str] = field(default_factory=Counter)
     """Calls that reached a model, by role."""
     cached: int = 0
-    """Calls that DSPy's LM cache answered."""
+    """Calls that the answers of the run or DSPy's cache answered."""
     failed: int = 0
     """Calls that raised; retries of one call are not counted."""
     input_tokens: int = 0

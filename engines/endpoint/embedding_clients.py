@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -23,14 +23,14 @@ from dspy.lm15 import TimeoutError as EndpointTimeoutError
 from ...errors import EndpointError, UserError
 from ...secret_values import Secrets, secrets_of_address, secrets_of_environment
 from ...text import one_line
-from ..prices import litellm_module
+from ..prices import litellm_module, only_keys_are_missing
 from .errors import UnreachableError, error_of_status, retry_after_of
 from .loop import run
 from .retry import with_retries
 from .waits import Waits
 
 if TYPE_CHECKING:
-    from .transport import Transport
+    from .transport import PlainRequest, Transport
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -93,15 +93,6 @@ class EmbeddingClient(Protocol):
         ...
 
 
-class HttpRequest(NamedTuple):
-    """A request as `transport.Transport` takes it."""
-
-    method: str
-    url: str
-    headers: Mapping[str, str]
-    body: bytes = b""
-
-
 class OpenAIEmbeddings:
     """Ask an OpenAI-compatible server, or OpenAI.
 
@@ -124,9 +115,9 @@ class OpenAIEmbeddings:
 
     def check(self) -> None:
         """See `EmbeddingClient.check`."""
-        from .transport import Transport
+        from .transport import PlainRequest, Transport
 
-        request = HttpRequest("GET", f"{self._address}/models", self._headers())
+        request = PlainRequest("GET", f"{self._address}/models", self._headers())
         transport = Transport(_CHECK_SECONDS, self.secrets)
         try:
             run(_fetch(transport, request), _CHECK_SECONDS)
@@ -142,10 +133,10 @@ class OpenAIEmbeddings:
     def embed(self, texts: Sequence[str], waits: Waits) -> EmbeddingAnswer:
         """See `EmbeddingClient.embed`."""
         # Its import takes a tenth of a second, before the time of the request begins.
-        from .transport import Transport
+        from .transport import PlainRequest, Transport
 
         body = {"model": self._model, "input": list(texts), "encoding_format": "float"}
-        request = HttpRequest(
+        request = PlainRequest(
             "POST", f"{self._address}/embeddings", self._headers(), json.dumps(body).encode()
         )
         transport = Transport(waits.timeout, self.secrets, _MAX_REPLY_BYTES)
@@ -219,9 +210,7 @@ class LitellmEmbeddings:
             ) from None
 
         missing = self.missing_keys()
-        # Other settings may come from elsewhere, e.g. the rights of a machine in a cloud.
-        only_keys = all(variable.endswith("_API_KEY") for variable in missing)
-        if missing and only_keys:
+        if only_keys_are_missing(missing):
             variables = " and ".join(missing)
             raise UserError(f"embedder {self._name!r}: there is no key; set {variables}")
 
@@ -247,7 +236,7 @@ class LitellmEmbeddings:
             raise _lm15_error(error) from error
 
 
-async def _fetch(transport: Transport, request: HttpRequest) -> bytes:
+async def _fetch(transport: Transport, request: PlainRequest) -> bytes:
     """Send a request once, and return the body of the answer.
 
     Raises:

@@ -7,7 +7,7 @@
 An embedder that nobody has opened has the accounting of the call context, if there is one: a run
 limits and counts the requests of an embedder that the user made, too.
 
-The way of one request is that of a model's call (`engines.meter`):
+The way of one request is that of a model's call (`engines.pipeline`):
 
     slot of the call context -> slot at the endpoint -> reservation -> guard
     -> endpoint -> meter and guard
@@ -113,7 +113,15 @@ class EndpointEmbedding:
             for start in range(0, len(texts), TEXTS_PER_REQUEST):
                 batch = texts[start : start + TEXTS_PER_REQUEST]
                 with compute_slot():
-                    rows.extend(self._embed_batch(batch))
+                    vectors = self._embed_batch(batch)
+                # Checked for each request: a lack in one and a surplus in the next would give texts
+                # the vectors of other texts.
+                if len(vectors) != len(batch):
+                    raise EndpointError(
+                        f"embedder {self._name!r} answered {len(vectors)} vectors for "
+                        f"{len(batch)} texts"
+                    )
+                rows.extend(vectors)
         except AbandonedCallError:
             raise
         except LMError as error:

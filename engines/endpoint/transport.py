@@ -113,7 +113,7 @@ class Transport:
             headers=request.headers,
             data=request.body or None,
             timeout=self._timeout,
-            proxy=_proxy_of(address.scheme, address.netloc),
+            proxy=_proxy_of(address.scheme, _host_of(address.netloc)),
             allow_redirects=False,
         )
 
@@ -168,6 +168,11 @@ def _unreachable(error: aiohttp.ClientConnectorError) -> UnreachableError:
     # Failed look-ups of names have negative numbers, which the system has no text for.
     reason = os.strerror(number) if number > 0 else str(error)
     return UnreachableError(f"{reason}: {error.host}:{error.port}")
+
+
+def _host_of(netloc: str) -> str:
+    """Return the host and port of an address, without a name and password before them."""
+    return netloc.rpartition("@")[2]
 
 
 @functools.cache

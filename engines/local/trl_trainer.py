@@ -27,9 +27,10 @@ from .batching import chunks, memory_ran_out
 from .loading import quiet
 from .model import LocalModel
 from .rows import Row, TokenLogprobs, size_of_batch, token_mask
+from .sampling import Sampler
 from .settings import Reinforcement, Training
 from .update import LocalWeights, PartLoss, Weights, checkpointing_layers, recompute
-from .vllm_sampler import Sampler, make_sampler
+from .vllm_sampler import make_sampler
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -8,7 +8,7 @@ depends on the seed of a call, in both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from dspy.lm15 import TransportError
 
@@ -16,15 +16,7 @@ from ...errors import UserError
 from ...text import one_line
 from .batching import Batcher
 from .model import LocalModel
-from .sampling import Sample, SampleRequest
-
-
-class Sampler(Protocol):
-    """Samples completions for a local engine, from several threads at once."""
-
-    def call(self, row: SampleRequest, /) -> Sample:
-        """Sample one completion."""
-        ...
+from .sampling import Sample, Sampler, SampleRequest
 
 
 def make_sampler(generation: Any, model: LocalModel) -> Sampler:

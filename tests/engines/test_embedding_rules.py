@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -114,6 +115,41 @@ def test_number_of_requests_is_limited_exactly(server: StubServer) -> None:
 
     assert len(server.requests) == 3
     assert remote.meter.read().calls == {"embedding": 3}
+
+
+class MiscountingServer(StubServer):
+    """A server that leaves the last vector of a request for the next one."""
+
+    _left_over: list[Any] = []  # noqa: RUF012
+
+    def embedded(self, body: dict[str, Any]) -> bytes:
+        answer = json.loads(super().embedded(body))
+        rows = [*self._left_over, *answer["data"]]
+        is_first = not self._left_over
+        answer["data"] = rows[:-1] if is_first else rows
+        self._left_over = rows[-1:]
+        return json.dumps(answer).encode()
+
+
+def test_server_that_gives_texts_the_vectors_of_other_texts_is_refused() -> None:
+    texts = [f"text number {number}" for number in range(128)]  # two requests
+    refused = pytest.raises(EndpointError, match="answered 63 vectors for 64 texts")
+    with MiscountingServer() as server, refused:
+        embedder(server.model, server.url).embed(texts)
+
+
+@pytest.mark.parametrize("credentials", ["", "ann:secret@"])
+def test_server_that_needs_no_proxy_gets_none(
+    server: StubServer, monkeypatch: pytest.MonkeyPatch, credentials: str
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nothing listens there
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    address = server.url.replace("http://", f"http://{credentials}")
+
+    vectors = embedder(server.model, address).embed([f"a text for {credentials or 'nobody'}"])
+
+    assert vectors.shape[0] == 1
 
 
 def test_price_that_is_not_known_ends_a_run_with_a_limit_of_cost(server: StubServer) -> None:

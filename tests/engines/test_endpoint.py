@@ -217,6 +217,17 @@ def test_an_address_of_the_environment_that_is_none_is_one_line(monkeypatch: pyt
         language_model("openai/any")
 
 
+def test_a_known_answer_is_free_and_given_after_a_limit_is_reached(ask: Any) -> None:
+    guard = BudgetGuard(Limits(max_calls=1))
+    with StubServer(answer=lambda body: "mine") as server:
+        lm = language_model(f"openai/known-{uuid.uuid4().hex}", api_base=server.url, meter=Meter(), guard=guard)
+        assert ask(lm, "Who are you?") == ["mine"]
+        with pytest.raises(BudgetError):
+            ask(lm, "Who else?")
+        assert ask(lm, "Who are you?") == ["mine"]
+        assert (len(server.texts), guard.spent().calls, lm.meter.read().cached) == (1, 1, 1)
+
+
 def test_neither_address_nor_key_is_in_a_cache(ask: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
     kept: list[Any] = []

@@ -108,15 +108,6 @@ def test_a_call_waits_for_room_in_the_budget_until_its_deadline():
         guard.admit()
 
 
-def test_answers_from_a_cache_are_free():
-    guard = BudgetGuard(Limits(max_calls=1))
-    for _ in range(5):
-        guard.admit()
-        guard.release()
-    guard.admit()
-    assert guard.spent().calls == 1
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("max_usd", math.nan), ("max_calls", 10**400), ("max_tokens", "5"), ("max_failure_rate", 1.5), ("threads", 0)],
