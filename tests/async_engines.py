@@ -49,7 +49,7 @@ class CrowdEngine(AwaitedEngine):
     async def complete(self, request: Any) -> Any:
         if "`answer`" not in str(request.system):
             return await super().complete(request)
-        async with asyncio.timeout(200):
+        async with asyncio.timeout(120):
             await self.everybody.wait()
         self.new_threads |= set(threading.enumerate()) - self._threads_before
         return self.answers.complete(request)

@@ -170,25 +170,31 @@ def test_a_process_that_is_stopped_keeps_no_writer_waiting_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its turn never ends. It does not hold SQLite's own lock here, so the others can write."""
-    monkeypatch.setattr(sqlite, "_LOCK_WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(sqlite, "_LOCK_WAIT_SECONDS", 2.0)
     with Store(tmp_path / "s.sqlite") as store, (tmp_path / "s.sqlite-lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        threads_before = set(threading.enumerate())
         # If the writers wait for ever, this ends the test.
         unlocking = threading.Timer(20, fcntl.flock, (lock, fcntl.LOCK_UN))
         unlocking.start()
         began = time.monotonic()
         assert store.items.add(ADA, session("one")).new
-        assert 1.0 <= time.monotonic() - began < 10
+        assert 2.0 <= time.monotonic() - began < 10
 
         # Only the first writer waits for a turn that does not end.
         began = time.monotonic()
         assert store.items.add(ADA, session("two")).new
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 2.0
         unlocking.cancel()
 
+        # Once it has ended, writers take turns with other processes again.
         fcntl.flock(lock, fcntl.LOCK_UN)
-        monkeypatch.setattr(sqlite, "_LOCK_WAIT_SECONDS", 60.0)
+        for waiting in set(threading.enumerate()) - threads_before - {unlocking}:
+            waiting.join(10)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        began = time.monotonic()
         assert store.items.add(ADA, session("three")).new
+        assert time.monotonic() - began >= 2.0
 
 
 def test_full_disk_is_named_and_what_fits_is_stored(tmp_path: Path) -> None:

@@ -460,7 +460,7 @@ def test_questions_wait_for_the_model_together_in_few_threads(
         return await asyncio.gather(*asked)
 
     with dspy.context(lm=awaited_lm(engine)):
-        predictions = run_within(200, ask_all())
+        predictions = run_within(150, ask_all())
     assert [prediction.answer for prediction in predictions] == ["Lisbon"] * questions
     assert len(engine.new_threads) <= MAX_NEW_THREADS
 

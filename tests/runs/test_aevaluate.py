@@ -48,7 +48,7 @@ def test_questions_are_asked_at_once_in_few_threads(
     engine = CrowdEngine(scripted(lambda kind, text, n: {"answer": "Bob"}).engine, questions)
     examples = asked(make_history(1), questions)
     options = {**OPTIONS, "lm": own_lm(engine), "threads": questions}
-    evaluation = run_within(200, mempiler.aevaluate("turn-rag", examples, **options))
+    evaluation = run_within(150, mempiler.aevaluate("turn-rag", examples, **options))
     assert evaluation.score == 1.0
     assert evaluation.calls["task"] == questions
     assert len(engine.new_threads) <= MAX_NEW_THREADS
@@ -65,7 +65,7 @@ def test_aevaluate_writes_and_answers_as_evaluate_does(
 
     in_tasks = CrowdEngine(scripted(fact_replies).engine, crowd=24)
     options = {**OPTIONS, "lm": own_lm(in_tasks), "threads": 24}
-    evaluation = run_within(200, mempiler.aevaluate("memory-r2", examples, **options))
+    evaluation = run_within(150, mempiler.aevaluate("memory-r2", examples, **options))
 
     assert results(evaluation) == results(expected)
     assert evaluation.calls == expected.calls
