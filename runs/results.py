@@ -254,6 +254,8 @@ class Evaluation(BaseModel, frozen=True):
         rows.append(["score", str(self.n), spanned(self.score, whole), *map(spanned, metrics.values())])
 
         notes = [f"{self.failures} questions failed"] if self.failures else []
+        if self.write_failures:
+            notes.append(f"{self.write_failures} writes failed")
         if self.broken:
             notes.append(f"broken run: {self.breakage}")
         if self.stopped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
@@ -43,7 +44,7 @@ def read_answer(returned: Any) -> Answer:
             recalled in `recalled` or `context`; a pair (answer, recalled); or an answer alone.
 
     Raises:
-        ExternalError: The answer is no text, number or list.
+        ExternalError: The answer is no text, number or list, or cannot be stored.
     """
     answer = _split_answer(returned)
 
@@ -53,6 +54,7 @@ def read_answer(returned: Any) -> Answer:
     elif not isinstance(value, str | list):
         kind = type(value).__name__
         raise ExternalError(f"answered {kind}, expected a text or (text, recalled)")
+    _check_texts(answer.outputs)
 
     if isinstance(answer.recalled, Context):
         return Answer(answer.outputs, answer.recalled.hits)
@@ -77,6 +79,16 @@ def _split_answer(returned: Any) -> Answer:
         answer, recalled = returned
         return Answer({"answer": answer}, recalled)
     return Answer({"answer": returned}, None)
+
+
+def _check_texts(outputs: Mapping[str, Any]) -> None:
+    """Raise an ExternalError if a text has no UTF-8 form, and so could not be stored."""
+    try:
+        json.dumps(outputs, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        raise ExternalError(
+            "the answer holds half of a surrogate pair; replace it by a whole character"
+        ) from None
 
 
 def hits_of(recalled: Any, history: History) -> tuple[Hit, ...]:

@@ -21,6 +21,7 @@ from ..method import Method
 from ..pending import PendingItems
 from ..reader import Reader
 from ..recalled import Recalled
+from ..recording import ExternalError
 from ..settings import Settings
 from ..writer import RecentItems, Update, Writer
 from ._answers import Answer, hits_of, read_answer
@@ -152,6 +153,8 @@ class ExternalReader(Reader[HistoryMemory]):
 
         hits_by_query: list[list[Hit]] = []
         for result in results:
+            if result is None:
+                raise ExternalError("search returned None, expected a list of texts or entries")
             hits = hits_of(result, history)
             # A system may return more than it was asked for.
             hits_by_query.append(list(hits[:k]))

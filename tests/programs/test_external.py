@@ -91,6 +91,7 @@ def test_a_session_that_is_refused_is_a_failed_write_and_all_of_them_a_failure(m
     found = run(build_external_program(Picky, "mine", "question-answering"), examples)
     assert (found.failures, found.write_failures) == (0, 1)
     assert "no room at all" in found.failed_writes[0].message
+    assert "1 writes failed" in str(found)
     Picky.bad = "all"
     found = run(build_external_program(Picky, "mine", "question-answering"), examples)
     assert found.failures == 3
@@ -111,7 +112,7 @@ class Hostile(Lines):
             self.go.wait(30)
 
     def search(self, query: str, k: int) -> Any:
-        wrong: dict[str, Any] = {"text": "a text", "object": [object()]}
+        wrong: dict[str, Any] = {"text": "a text", "object": [object()], "nothing": None}
         if len(self.lines) == 24 and self.how in wrong:
             return wrong[self.how]
         if len(self.lines) == 24 and self.how == "raises":
@@ -126,6 +127,7 @@ class Hostile(Lines):
         ("raises", "<script>"),
         ("text", "recalled str, expected a list"),
         ("object", "recalled object without a text"),
+        ("nothing", "search returned None, expected a list"),
     ],
 )
 def test_what_a_hostile_store_does_concerns_the_questions_of_its_history(how, reason, make_history, monkeypatch):
@@ -282,7 +284,12 @@ def user_of(history: History) -> str:
 
 
 def test_what_is_no_answer_is_a_failure(make_history):
-    wrong = {"answered NoneType, expected a text": None, "answered bytes": b"\xff", "recalled int": ("Bob", 3)}
+    wrong = {
+        "answered NoneType, expected a text": None,
+        "answered bytes": b"\xff",
+        "recalled int": ("Bob", 3),
+        "half of a surrogate pair": "\ud800 Lisbon",
+    }
     for reason, answer in wrong.items():
         program = build_external_program(lambda history, question, answer=answer: answer, "mine", "question-answering")
         found = run(program, asked(make_history(1), 1))
