@@ -92,12 +92,21 @@ a few days ago
 a few weeks ago
 in a few days
 in two weeks
+half a year ago
+2.5 years ago
+1,000 years ago
+twenty-five years ago
+two or three weeks ago
+2-3 weeks ago
+a year and two months ago
 tonight
 this past year
 the last week of May
 recently
 we
 we may
+this may
+this sat
 now
 """
 """The kinds that rules or tests know, and what people say in LoCoMo; the last ones have no rule."""
@@ -118,6 +127,8 @@ CHINESE_EXPRESSIONS = """
 明年
 前年
 后年
+大前年
+大后年
 上周
 本周
 这周
@@ -150,6 +161,11 @@ CHINESE_EXPRESSIONS = """
 10年前
 一年以前
 二十三天前
+两三天前
+2到3天前
+1.5年前
+1,000年前
+一年零三个月前
 三年前后
 以前
 从前
@@ -171,7 +187,8 @@ def table(language: DateLanguage, code: str, expressions: Sequence[str]) -> str:
     for expression in expressions:
         parsed_date = _parsed_date(language, code, expression)
         shown_date = _shown_date(expression)
-        reader = _reader(_rule_of(language, expression), parsed_date)
+        rule = None if shown_date is None else _rule_of(language, expression)
+        reader = _reader(rule, parsed_date)
         cells = (expression, parsed_date or "-", shown_date or "-", reader)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -190,7 +207,7 @@ def _shown_date(expression: str) -> str | None:
 
 
 def _rule_of(language: DateLanguage, expression: str) -> DateRule | None:
-    """Return the rule that reads an expression."""
+    """Return the rule that reads an expression; None if no rule does."""
     for rule in language.rules:
         if rule.pattern.search(expression):
             return rule

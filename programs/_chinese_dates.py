@@ -42,14 +42,29 @@ _NUMBERS = {
 }
 """dateparser reads digits only."""
 
+_YEARS_LATER = {"大前年": -3, "前年": -2, "后年": 2, "大后年": 3}
+
 # Parts of the patterns.
-_NOT_AFTER = "(?<![以之目从])"
-"""以前天气 is no 前天, and 从前年轻 no 前年."""
+_NOT_AFTER = "(?<![以之目从大])"
+"""以前天气 is no 前天, 从前年轻 no 前年, and 大大前天 no 大前天."""
 _WEEK = "周|星期|礼拜"
 _WEEKDAY = "(?:[二三四五六日天]|一(?![起直样共次个定般些]))"
 """上周一起去 is "went together last week", not "went on Monday"."""
 _WHOLE_WEEK = rf"(?:{_WEEK})(?!{_WEEKDAY}|末)"
-_NUMBER = r"(?<![\d一二三四五六七八九十百千几])(?P<number>\d{1,3}|[一二两三四五六七八九十])"
+_NUMBER = r"(?P<number>\d{1,3}|[一二两三四五六七八九十])"
+
+_NUMERAL = r"[\d〇零一二两三四五六七八九十百千万亿几数]"
+_LONGER_TIME = re.compile(
+    # Numbers of several signs: 两三天前, 第三天前, 1.5年前, 1,000年前 and 三分之二年前
+    rf"(?:第|{_NUMERAL}|{_NUMERAL}[.．点,/]|{_NUMERAL}分之"
+    # Ranges: 2-3天前, 2到3天前 and 两、三天前
+    rf"|{_NUMERAL}(?:\s*[-–—~～]+\s*|[到至或、])"
+    # Dates, several units and ranges of them: 5月3日前, 一年零三个月前 and 两天到三天前
+    rf"|{_NUMERAL}个?(?:天|日|{_WEEK}|月|年)[零又加和到至或、~～-]?)\Z"
+)
+"""Matches text that a number cannot follow without being the end of a longer time."""
+_MAX_CHARS_BEFORE_A_COUNT = 12
+"""Characters before a count in which the beginning of a longer time is looked for."""
 
 
 def write_chinese_date(span: DateSpan) -> str:
@@ -92,8 +107,8 @@ def _read_year(match: Match[str], day: date) -> DateSpan | None:
 
 
 def _read_year_but_one(match: Match[str], day: date) -> DateSpan:
-    """Return the year of 前年 (the year before last) and of 后年 (the year after next)."""
-    years_later = -2 if match["word"] == "前年" else 2
+    """Return the year of 前年 (the year before last), 大后年 (three years from now) and so on."""
+    years_later = _YEARS_LATER[match["word"]]
     return DateSpan(date(day.year + years_later, 1, 1), Precision.YEAR)
 
 
@@ -127,11 +142,18 @@ def _read_week_or_month_but_one(match: Match[str], day: date) -> DateSpan:
 def _read_count(match: Match[str], day: date) -> DateSpan | None:
     """Return the time of words such as 三天前 (three days ago), 2周以前, 两个月之前 and 10年前.
 
+    The result is None if these are the last signs of a longer time: 1.5年前, 两三天前.
+
     Args:
         match: A match with a "number" in digits or in Chinese, and a "unit": day, week, month or
             year.
         day: The day on which it was said.
     """
+    start = match.start()
+    text_before = match.string[max(0, start - _MAX_CHARS_BEFORE_A_COUNT) : start]
+    if _LONGER_TIME.search(text_before):
+        return None
+
     word = match["number"]
     # dateparser reads numbers in digits only.
     number = _NUMBERS[word] if word in _NUMBERS else int(word)
@@ -163,7 +185,8 @@ def _rule(
     Args:
         words: The regular expression for the words.
         read: Returns the time that a match means on a day.
-        uses_dateparser: Whether `read` leaves the reading to dateparser.
+        uses_dateparser: Whether `read` leaves the reading to dateparser. Only the table in
+            `docs/relative_dates.md` shows it.
     """
     # Words with brackets after them are not matched: their date was written there before.
     pattern = re.compile(rf"(?:{words})(?!\s*\[)")
@@ -185,7 +208,7 @@ CHINESE = DateLanguage(
             uses_dateparser=True,
         ),
         _rule(
-            rf"{_NOT_AFTER}(?P<word>[前后]年)(?![轻龄级纪代])",
+            rf"{_NOT_AFTER}(?P<word>大?[前后]年)(?![轻龄级纪代])",
             _read_year_but_one,
             uses_dateparser=False,
         ),

@@ -63,11 +63,16 @@ class DateRule:
 
     pattern: Pattern[str]
     read: Callable[[Match[str], date], DateSpan | None]
-    """Return what a match of the pattern means on a day; None if it is a time that no calendar has.
+    """Return what a match of the pattern means on a day.
 
-    It may raise an OverflowError or a ValueError for the same reason.
+    The result is None if no calendar has that time, or if the match is only part of a longer time.
+    For a time that no calendar has, it may also raise an OverflowError or a ValueError.
     """
     uses_dateparser: bool
+    """Whether `read` leaves the reading to dateparser.
+
+    Nothing but the table in `docs/relative_dates.md` shows it.
+    """
 
 
 @dataclass(frozen=True)

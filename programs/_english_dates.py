@@ -1,6 +1,7 @@
 """Relative dates in English: which ones are read, and how the date beside them is written.
 
-What may mean several days ("on Friday", "a few days ago", "recently") has no rule.
+What may mean several days ("on Friday", "a few days ago", "recently") has no rule. Nor is a date
+written where only part of a longer time would be read: "2.5 years ago", "two or three weeks ago".
 """
 
 from __future__ import annotations
@@ -71,11 +72,17 @@ _NUMBERS = {
 }
 
 # Parts of the patterns.
-_WEEKDAY = r"(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?"
+_WEEKDAY = (
+    r"(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri)(?:day)?"
+    # "This sun is hot" and "my last SAT" mean no weekday.
+    r"|(?:sat(?:ur)?|sun)day|(?-i:Sat|Sun)"
+)
 _MONTH = "|".join(_MONTHS)
+_MONTH_ALONE = _MONTH.replace("march", "(?-i:March|MARCH)").replace("may", "(?-i:May|MAY)")
+"""A month without a number. "This may be wrong" means no month, so May and March need capitals."""
 _PARSED_UNIT = rf"week|month|year|{_WEEKDAY}"
 """What dateparser reads after "last", "this" and "next"."""
-_OTHER_UNIT = rf"weekend|{'|'.join(_SEASONS)}|{_MONTH}"
+_OTHER_UNIT = rf"weekend|{'|'.join(_SEASONS)}|{_MONTH_ALONE}"
 _DIRECTION = rf"last|next|this(?:\s+coming|\s+past(?=\s+(?:weekend|{_WEEKDAY})\b))?"
 _COUNT = rf"\d{{1,3}}|{'|'.join(_NUMBERS)}"
 _DAY_NUMBER = r"(?P<{}>\d{{1,2}})(?:st|nd|rd|th)?"
@@ -85,6 +92,49 @@ _DATE = (
     rf"|(?P<first_month>{_MONTH})\s+{_DAY_NUMBER.format('last_day')})"
     r"(?:,?\s+(?P<year>\d{4}))?"
 )
+
+# Parts of the pattern of longer times.
+_DIGITS = r"\d{1,3}"
+_ROUND_NUMBER = (
+    "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|dozen"
+)
+_NUMBER_BUT_ONE = (
+    "two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen"
+    rf"|seventeen|eighteen|nineteen|{_ROUND_NUMBER}|couple|half"
+)
+_WORD = rf"one|{_NUMBER_BUT_ONE}"
+_ANY_NUMBER = rf"{_DIGITS}|{_WORD}"
+_LONGER_NUMBERS = (
+    # "2.5", "1,000", "2/3" or "1 000"
+    r"\d+[.,/'’]\d+",
+    r"\d{1,3}\s\d{3}",
+    # "half a" year or "three quarters of a" year
+    r"(?:half|quarters?|thirds?|part|most|[½¼¾])\s+(?:of\s+)?an?",
+    # "twenty-five" or "a hundred and two"
+    rf"(?:{_ROUND_NUMBER})(?:-|\s+)(?:and\s+)?(?:{_WORD})",
+    # "2-3", "2, 3", "two-three" or "two, three". But in "I bought one, two weeks ago we met", the
+    # number is two.
+    rf"{_DIGITS}\s*[-–—~,]\s*{_DIGITS}",
+    rf"(?:{_WORD})[-–—~](?:{_WORD})",
+    rf"(?:{_NUMBER_BUT_ONE})\s*[-–—~,]\s*(?:{_WORD})",
+    # "two or three", "2 to 3" or "between two and three"
+    rf"(?:{_ANY_NUMBER})\s+(?:or|to)\s+(?:{_ANY_NUMBER})",
+    rf"between\s+(?:{_ANY_NUMBER})\s+and\s+(?:{_ANY_NUMBER})",
+)
+_SEVERAL = rf"an?|few|several|{_ANY_NUMBER}"
+_AND = r"(?:\s*,\s*|\s+)(?:and\s+)?"
+_LONGER_TIMES = (
+    rf"(?:{'|'.join(_LONGER_NUMBERS)})\s+(?:day|week|weekend|month|year)s?",
+    # "a week or two weeks"
+    rf"(?:{_SEVERAL})\s+(?:day|week|weekend|month|year)s?\s+(?:or|to)\s+(?:{_COUNT})\s+\w+",
+    # "a year and two months". But "for two weeks a year ago" are two times.
+    rf"(?:{_SEVERAL})\s+years?{_AND}(?:{_COUNT})\s+(?:month|week|day)s?",
+    rf"(?:{_SEVERAL})\s+months?{_AND}(?:{_COUNT})\s+(?:week|day)s?",
+    rf"(?:{_SEVERAL})\s+weeks?{_AND}(?:{_COUNT})\s+days?",
+)
+_LONGER_TIME_BEFORE_AGO = re.compile(rf"\b(?:{'|'.join(_LONGER_TIMES)})\s+\Z", re.IGNORECASE)
+_MAX_CHARS_BEFORE_A_COUNT = 60
+"""Characters before a count in which the beginning of a longer time is looked for."""
 
 
 def write_english_date(span: DateSpan) -> str:
@@ -190,11 +240,16 @@ def _read_before_last(match: Match[str], day: date) -> DateSpan:
 def _read_count(match: Match[str], day: date) -> DateSpan | None:
     """Return the time of "two weeks ago" or "3 days from now".
 
+    The result is None if these are the last words of a longer time: "one or two weeks ago".
+
     Args:
         match: A match with a "number", a "unit" (day, week, month or year) and a "way", which is
             "ago" or "from now".
         day: The day on which it was said.
     """
+    if _ends_longer_time(match):
+        return None
+
     number = _read_number(match["number"])
     unit = match["unit"].lower()
 
@@ -211,11 +266,28 @@ def _read_count(match: Match[str], day: date) -> DateSpan | None:
     return DateSpan(span.first_day, Precision.ABOUT_DAY)
 
 
-def _read_weekend_count(match: Match[str], day: date) -> DateSpan:
-    """Return the weekend of "two weekends ago" or "three weekends from now"."""
+def _read_weekend_count(match: Match[str], day: date) -> DateSpan | None:
+    """Return the weekend of "two weekends ago" or "three weekends from now".
+
+    The result is None if these are the last words of a longer time: "2-3 weekends ago".
+    """
+    if _ends_longer_time(match):
+        return None
+
     number = _read_number(match["number"])
     is_past = match["way"].lower() == "ago"
     return weekend_span(day, -number if is_past else number)
+
+
+def _ends_longer_time(match: Match[str]) -> bool:
+    """Return whether a count is the end of a longer time, as "5 years ago" in "2.5 years ago".
+
+    Args:
+        match: A match with a "number" and a "way", which is "ago" or "from now".
+    """
+    start = max(0, match.start("number") - _MAX_CHARS_BEFORE_A_COUNT)
+    text = match.string[start : match.start("way")]
+    return _LONGER_TIME_BEFORE_AGO.search(text) is not None
 
 
 def _read_number(text: str) -> int:

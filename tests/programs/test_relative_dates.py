@@ -60,6 +60,8 @@ ENGLISH = {
     "999 days ago": "6 May 2020",
     "two weeks from now": "about 13 February 2023",
     "three days from\nnow": "2 February 2023",
+    "this Sat": "4 February 2023",
+    "THIS MAY": "May 2023",
     "the week before 9 June": "29 May 2023 to 4 June 2023",
     "the Friday before 15 July 2023": "14 July 2023",
     "the sunday before May 25th, 2022": "22 May 2022",
@@ -92,6 +94,8 @@ CHINESE = {
     "今年": "2023年",
     "前年": "2021年",
     "后年": "2025年",
+    "大前年": "2020年",
+    "大后年": "2026年",
     "三天前": "2023年1月27日",
     "5日之前": "2023年1月25日",
     "两周前": "约2023年1月16日",
@@ -114,6 +118,77 @@ UNCLEAR = (
     "二十三天前",
     "三年前后",
     "上周五 [27 日]",
+    "大大前天",
+)
+PARTS_OF_LONGER_TIMES = (
+    "half a year ago",
+    "half of a year ago",
+    "three quarters of a year ago",
+    "½ a year ago",
+    "twenty-five years ago",
+    "twenty five years ago",
+    "a hundred and two years ago",
+    "2.5 years ago",
+    "1.5 weeks ago",
+    "1,000 years ago",
+    "1,000,000 years ago",
+    "1 000 years ago",
+    "2/3 weeks ago",
+    "2.5 weekends ago",
+    "one or two weekends from now",
+    "2-3 weeks ago",
+    "2 – 3 weeks ago",
+    "2, 3 weeks ago",
+    "two-three weeks ago",
+    "two, three weeks ago",
+    "two or three weeks ago",
+    "one to 2 weeks from now",
+    "a couple or three weeks ago",
+    "between two and three weeks ago",
+    "one and a half to two years ago",
+    "a week or two weeks ago",
+    "three weeks to a month ago",
+    "a year and two months ago",
+    "2 years, 3 months ago",
+    "a week and three days ago",
+    "1.5年前",
+    "一点五年前",
+    "3.5个月前",
+    "1,000年前",
+    "两三天前",
+    "两、三天前",
+    "2-3天前",
+    "2 - 3天前",
+    "2到3天前",
+    "两天到三天前",
+    "数十年前",
+    "三分之二年前",
+    "一年零三个月前",
+    "1年3个月前",
+    "第三天前",
+    "5月3日前",
+)
+SENTENCES_WITH_A_COUNT = {
+    "I bought one two weeks ago": "about 16 January 2023",
+    "I needed one, two weeks ago": "about 16 January 2023",
+    "It was at 5 two days ago": "28 January 2023",
+    "I am 25. Two years ago": "2021",
+    "I am 25 and two years ago": "2021",
+    "I left in 2021, 2 years ago": "2021",
+    "I left in 2021 - 2 years ago": "2021",
+    "I met my other half two years ago": "2021",
+    "I went there for two weeks a year ago": "2022",
+    "我走了，三天前": "2023年1月27日",
+}
+"""Numbers before a count that are no part of it."""
+WORDS_LIKE_A_MONTH_OR_WEEKDAY = (
+    "This may be wrong",
+    "next may I ask",
+    "at last may I go",
+    "this march was long",
+    "this sun is hot",
+    "He saw this sat there",
+    "my last SAT",
 )
 
 
@@ -125,6 +200,21 @@ def test_the_date_stands_beside_the_words(words: str, meant: str) -> None:
 @pytest.mark.parametrize("words", UNCLEAR)
 def test_what_is_not_clear_stays(words: str) -> None:
     assert resolve_text_dates(words, MONDAY) == words
+
+
+@pytest.mark.parametrize("words", PARTS_OF_LONGER_TIMES)
+def test_part_of_a_longer_time_is_not_read(words: str) -> None:
+    assert resolve_text_dates(f"So, {words}!", MONDAY) == f"So, {words}!"
+
+
+@pytest.mark.parametrize(("sentence", "meant"), SENTENCES_WITH_A_COUNT.items())
+def test_number_elsewhere_in_the_sentence_does_not_hide_a_date(sentence: str, meant: str) -> None:
+    assert resolve_text_dates(sentence, MONDAY) == f"{sentence} [{meant}]"
+
+
+@pytest.mark.parametrize("sentence", WORDS_LIKE_A_MONTH_OR_WEEKDAY)
+def test_word_that_only_looks_like_a_month_or_weekday_is_not_read(sentence: str) -> None:
+    assert resolve_text_dates(sentence, MONDAY) == sentence
 
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -149,9 +239,9 @@ def test_weekday_lies_within_seven_days(weekday: int, words: str, first_distance
         assert resolve_text_dates(text, day) == f"{text} [{written(expected_day)}]"
 
 
-@pytest.mark.parametrize("name", ["mon", "tue", "tues", "wed", "thu", "thurs", "fri", "sat", "sun"])
+@pytest.mark.parametrize("name", ["mon", "tue", "tues", "wed", "thu", "thurs", "fri", "Sat", "Sun"])
 def test_short_name_of_a_weekday_is_read_as_the_full_name(name: str) -> None:
-    (full_name,) = [weekday for weekday in WEEKDAYS if weekday.lower().startswith(name[:3])]
+    (full_name,) = [weekday for weekday in WEEKDAYS if weekday.startswith(name[:3].title())]
     full_text = resolve_text_dates(f"last {full_name}", MONDAY)
     assert resolve_text_dates(f"last {name}", MONDAY) == full_text.replace(full_name, name)
 
