@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 import dspy
@@ -34,9 +34,6 @@ from .adapter import adapter as make_adapter
 from .predictor import predictors_of
 from .recording import failure_of, record_failure
 from .settings import Settings
-
-CallPredictor = Callable[..., dspy.Prediction | None]
-"""Calls a predictor by its name, with its inputs; None where its output stays unreadable."""
 
 
 class Component(dspy.Module):
@@ -86,10 +83,6 @@ class Component(dspy.Module):
                 raise
             record_failure(failure_of(self._name_of(predictor), error))
             return None
-
-    def call_predictor(self, name: str, **inputs: Any) -> dspy.Prediction | None:
-        """Call the predictor in the attribute `name`, as `try_call` does."""
-        return self.try_call(getattr(self, name), **inputs)
 
     def check_settings(self) -> None:
         """Raise a UserError if the constructor takes a number, text or list that no settings hold.

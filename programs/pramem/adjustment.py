@@ -50,7 +50,10 @@ def adopt_all_proposals(memory: ExperienceMemory, settings: PracticeSettings) ->
 
 
 def _change_of_proposal(proposal: Proposal) -> ExperienceChange:
-    """Return the change of experience that does what one proposal asks for."""
+    """Return the change of experience that does what one proposal asks for.
+
+    Without consensus, the trigger of a proposal is not part of the entry's text.
+    """
     action = proposal.action
     if action == "remove":
         # Changes have no action "remove": an entry is downgraded, that is, becomes a proposal.

@@ -16,10 +16,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from graphlib import TopologicalSorter
+from typing import Any, Protocol
+
+import dspy
 
 from ...records import Failure
 from ...signatures.rgmem import SubSummary
-from .._component import CallPredictor
+from ..predictor import Predictor
 from ..recording import record_failure
 from ..threads import gather
 from .extraction import format_conclusion, time_prefix
@@ -30,6 +33,22 @@ _LINE_PREFIX = re.compile(r"^(?:[-*•#]+\s*)*(?:inferred trait(?:/interest)?s?:
 _SENTENCE_ENDS = ".!?。！？"
 _NO_THEORY = Theory(sigma="")
 """Stands for the theory before the first one."""
+
+
+class EvolutionPrompts(Protocol):
+    """The prompts of a writer that make and renew theories, and how they are called.
+
+    A writer has only those prompts that its settings use.
+    """
+
+    infer: Predictor
+    abstract: Predictor
+    flow: Predictor
+    rewrite: Predictor
+
+    def try_call(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
+        """Call a predictor; None if no answer can be read."""
+        ...
 
 
 def evolve(
@@ -133,11 +152,11 @@ class Operators:
     no usable answer.
 
     Args:
-        call_predictor: Calls one of the writer's predictors by its name.
+        prompts: The writer with the prompts.
     """
 
-    def __init__(self, call_predictor: CallPredictor) -> None:
-        self._call_predictor = call_predictor
+    def __init__(self, prompts: EvolutionPrompts) -> None:
+        self._prompts = prompts
 
     def infer_relation(self, memory: GraphMemory, relation: Relation) -> Theory | None:
         """Return a new summary (theory) of an edge to an event, or None without a usable answer.
@@ -159,8 +178,8 @@ class Operators:
         new_evidence.extend(_raw_event_lines(memory, relation, fresh_ids))
 
         # The model writes the whole new summary, not a change to the one before.
-        answer = self._call_predictor(
-            "infer",
+        answer = self._prompts.try_call(
+            self._prompts.infer,
             user=memory.user_of(source.person),
             source_entity=source.name,
             target_entity=target.name,
@@ -187,8 +206,8 @@ class Operators:
         """
         # `own`: the summary from evidence on the topic itself, not on the topics below it.
         previous = node.own or _NO_THEORY
-        answer = self._call_predictor(
-            "abstract",
+        answer = self._prompts.try_call(
+            self._prompts.abstract,
             user=memory.user_of(node.person),
             core_entity=node.name,
             general_before=previous.sigma,
@@ -234,8 +253,8 @@ class Operators:
             # The new summary rests on all evidence of the summaries that it is made from.
             evidence_ids.extend(theory.evidence)
 
-        answer = self._call_predictor(
-            "flow",
+        answer = self._prompts.try_call(
+            self._prompts.flow,
             user=memory.user_of(node.person),
             core_entity=node.name,
             sub_summaries=sub_summaries,
@@ -266,8 +285,8 @@ class Operators:
         new_evidence = _conclusion_lines(memory, conclusions)
         new_evidence.extend(_raw_event_lines_below(memory, node, node.fresh))
 
-        answer = self._call_predictor(
-            "rewrite",
+        answer = self._prompts.try_call(
+            self._prompts.rewrite,
             user=memory.user_of(node.person),
             concept=node.name,
             summary_before=previous.sigma,

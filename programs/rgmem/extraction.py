@@ -14,18 +14,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+import dspy
 
 from ...records import Item, Turn, format_time
 from ...signatures.rgmem import DrawnConclusion, EntityPath, PathSegment, SegmentLabel
 from ...text import one_line
-from .._component import CallPredictor
+from ..predictor import Predictor
 from ..writer import ExtractionFailed
 from .graph import GraphPath
 from .memory import USER, Conclusion, Evidence
 
 _BRACKETS_AND_SPACE = "[]() "
 """What models put around ids and names."""
+
+
+class ExtractionPrompts(Protocol):
+    """The prompts of a writer that extract evidence and paths, and how they are called.
+
+    A writer has only those prompts that its settings use.
+    """
+
+    synthesize: Predictor
+    extract_paths: Predictor
+    label: Predictor
+
+    def try_call(self, predictor: dspy.Module, **inputs: Any) -> dspy.Prediction | None:
+        """Call a predictor; None if no answer can be read."""
+        ...
 
 
 def split_into_segments(item: Item, max_turns: int) -> list[list[Turn]]:
@@ -47,7 +64,7 @@ def split_into_segments(item: Item, max_turns: int) -> list[list[Turn]]:
 def synthesize(
     turns: Sequence[Turn],
     time: datetime | None,
-    call_predictor: CallPredictor,
+    prompts: ExtractionPrompts,
     users: str = USER,
     people: Sequence[str] = (),
 ) -> Evidence | ExtractionFailed | None:
@@ -59,7 +76,7 @@ def synthesize(
     Args:
         turns: The segment.
         time: When it was said, for turns without a time of their own.
-        call_predictor: Calls one of the writer's predictors by its name.
+        prompts: The writer with the prompts.
         users: What the prompt calls those whom conclusions are drawn about.
         people: The speakers whom a conclusion may be attributed to; empty where there is one graph
             for all.
@@ -70,7 +87,7 @@ def synthesize(
     """
     turn_ids = tuple(turn.id for turn in turns)
     dialogue = "\n".join(turn.line(time) for turn in turns)
-    answer = call_predictor("synthesize", users=users, dialogue=dialogue)
+    answer = prompts.try_call(prompts.synthesize, users=users, dialogue=dialogue)
     if answer is None:
         return ExtractionFailed(frozenset(turn_ids))
 
@@ -163,7 +180,7 @@ def _bare_name(name: str) -> str:
 
 def extract_paths(
     unit: Evidence,
-    call_predictor: CallPredictor,
+    prompts: ExtractionPrompts,
     person: str = USER,
     user: str | None = None,
     linked: bool = True,
@@ -175,7 +192,7 @@ def extract_paths(
 
     Args:
         unit: The unit of evidence, with the conclusions drawn from it.
-        call_predictor: Calls one of the writer's predictors by its name.
+        prompts: The writer with the prompts.
         person: Whose graph it is.
         user: What the prompts call the person, if that is not the name.
         linked: If True, a conclusion counts for an edge only if the model says that it is about
@@ -187,7 +204,8 @@ def extract_paths(
     """
     user = user or person
     # The first call of the model gives the paths. It returns None if the answer is not usable.
-    answer = call_predictor("extract_paths", user=user, fragment=format_fragment(unit, person))
+    fragment = format_fragment(unit, person)
+    answer = prompts.try_call(prompts.extract_paths, user=user, fragment=fragment)
     entity_paths: list[EntityPath] = []
     if answer is not None:
         entity_paths = answer.entity_paths or []
@@ -201,7 +219,7 @@ def extract_paths(
     if not unique_paths:
         return ()
     # A second call of the model gives the labels.
-    return _label_paths(list(unique_paths), unit, call_predictor, user, linked)
+    return _label_paths(list(unique_paths), unit, prompts, user, linked)
 
 
 def _to_graph_path(entity_path: EntityPath, person: str) -> GraphPath:
@@ -225,7 +243,7 @@ _NO_LABEL = _EdgeLabel(text="", conclusions=())
 def _label_paths(
     paths: Sequence[GraphPath],
     unit: Evidence,
-    call_predictor: CallPredictor,
+    prompts: ExtractionPrompts,
     user: str,
     linked: bool,
 ) -> tuple[GraphPath, ...]:
@@ -236,7 +254,7 @@ def _label_paths(
     Args:
         paths: Paths in one person's graph.
         unit: The unit of evidence that the paths were extracted from.
-        call_predictor: Calls one of the writer's predictors by its name.
+        prompts: The writer with the prompts.
         user: What the prompt calls the person.
         linked: Whether the paths note which conclusions are about which edge.
     """
@@ -246,8 +264,8 @@ def _label_paths(
     for segments in segments_by_path:
         all_segments.extend(segments)
 
-    answer = call_predictor(
-        "label",
+    answer = prompts.try_call(
+        prompts.label,
         user=user,
         fragment=format_numbered_fragment(unit, person),
         segments=all_segments,

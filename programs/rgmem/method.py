@@ -210,7 +210,7 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         In the paper's ablation without operators (`use_rg` off), every topic with new evidence gets
         a new summary.
         """
-        operators = Operators(self.call_predictor)
+        operators = Operators(prompts=self)
         if not self.settings.use_rg:
             return evolve_without_rg(memory, operators)
         # `theta_inf` and `theta_sum`: how much new evidence is enough, for edges and for topics.
@@ -230,7 +230,7 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
             return self._extract_unit_of_shared_graph(item, segment, name_of_user(people))
 
         users = ", ".join(people) or USER
-        unit = synthesize(segment, item.time, self.call_predictor, users, people)
+        unit = synthesize(segment, item.time, prompts=self, users=users, people=people)
         if not isinstance(unit, Evidence):
             return unit
         # `use_l1`: whether there is a graph. Without it there are no paths.
@@ -243,7 +243,8 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
         # `linked`: whether paths note which conclusions are about which edge.
         linked = self.settings.linked
         for person in people_concerned(unit, people or [USER]):
-            calls.append(partial(extract_paths, unit, self.call_predictor, person, linked=linked))
+            call = partial(extract_paths, unit, prompts=self, person=person, linked=linked)
+            calls.append(call)
         all_paths: list[GraphPath] = []
         for paths_of_person in gather(calls):
             all_paths.extend(paths_of_person)
@@ -263,7 +264,7 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
             segment: Some of its turns.
             user: The name that prompts have for all the people: "Ann and Bob (they share ...)".
         """
-        unit = synthesize(segment, item.time, self.call_predictor, user)
+        unit = synthesize(segment, item.time, prompts=self, users=user)
         if not isinstance(unit, Evidence):
             return unit
         # `use_l1`: whether there is a graph. Without it there are no paths.
@@ -272,7 +273,7 @@ class GraphWriter(Writer[GraphMemory, list[PlacedUnit | ExtractionFailed]]):
 
         # `linked`: whether paths note which conclusions are about which edge.
         linked = self.settings.linked
-        paths = extract_paths(unit, self.call_predictor, user=user, linked=linked)
+        paths = extract_paths(unit, prompts=self, user=user, linked=linked)
         return PlacedUnit(unit, paths)
 
     def _embed_names(

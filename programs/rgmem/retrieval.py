@@ -775,16 +775,15 @@ def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits)
     if visible_entry is None:
         return None
 
+    # A new wording replaces both parts, so it is shown even if the user has hidden `delta` as well.
+    if visible_entry.text != whole.text:
+        # The text of an entry begins with what the summary is about; the summary itself does not.
+        title = whole.text.partition(": ")[0]
+        text = visible_entry.text.removeprefix(title).removeprefix(": ")
+        return theory.replace(sigma=text, delta="")
+
     # Where the context shows `delta` as an entry of its own, the user may have hidden it alone.
-    # Then a new wording of the whole summary is not used: it may repeat the hidden part.
     traits = trait_hit(memory, owner)
     if traits is not None and edits.visible_entry(hit_as_entry(traits)) is None:
         return theory.replace(delta="")
-
-    if visible_entry.text == whole.text:
-        return theory
-
-    # The text of an entry begins with what the summary is about; the summary itself does not.
-    title = whole.text.partition(": ")[0]
-    text = visible_entry.text.removeprefix(title).removeprefix(": ")
-    return theory.replace(sigma=text, delta="")
+    return theory

@@ -237,6 +237,28 @@ def test_labels_in_the_same_words_that_no_search_finds_go_too() -> None:
     assert [mention.label for mention in found.relations["r1"].mentions] == ["", "rained"]
 
 
+def amended_theory(*amendments: Amendment) -> Theory | None:
+    """Return the theory of an edge after amendments; before, she "uses a safe" and is "careful"."""
+    memory = graph()
+    edge = memory.relations["r1"].replace(theory=Theory(sigma="uses a safe", delta="careful"))
+    memory = memory.replace(relations={"r1": edge})
+    reader = build("rgmem", embedder=embedder()).method.reader
+    return reader.with_edits(memory, Amendments(amendments)).relations["r1"].theory
+
+
+HIDE_TRAITS = Amendment(1, "delete", "r1.traits", "trait", "Home, safe, inferred: careful.", ())
+
+
+def test_hidden_traits_leave_the_facts_of_a_theory() -> None:
+    assert amended_theory(HIDE_TRAITS) == Theory(sigma="uses a safe")
+
+
+def test_a_new_wording_of_a_theory_is_shown_although_its_traits_are_hidden() -> None:
+    shown = "Home, safe: uses a safe."
+    reword = Amendment(2, "update", "r1", "inference", shown, (), "Home, safe: sold the safe")
+    assert amended_theory(HIDE_TRAITS, reword) == Theory(sigma="sold the safe")
+
+
 @pytest.mark.parametrize(
     ("entry", "gone"),
     [
