@@ -168,6 +168,8 @@ class HeterogeneousMemory(Memory):
     """Ids of the batches of logs since the last dialogue; after a dialogue, those before it."""
     answered: bool = False
     """Whether the dialogue that follows those logs has come."""
+    logs_of_failed: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
+    """By id of a dialogue that could not be read at first: the batches of logs before it."""
     topics: tuple[Topic, ...] = ()
     """M_T."""
     waiting: tuple[str, ...] = ()
@@ -270,19 +272,29 @@ class HeterogeneousMemory(Memory):
             batch: Id of the item of logs.
             situations: The situations; they get their ids here.
         """
-        new_situations: list[Situation] = []
-        for number, situation in enumerate(situations, start=len(self.situations) + 1):
-            new_situations.append(situation.replace(id=f"s{number}", batch=batch))
-
         # A session consists of items of logs and the dialogue after them. `batches` names the items
         # of logs of the current session. If `answered` is True, the session already has its
         # dialogue, so the new item of logs begins the next session.
         session_batches = () if self.answered else self.batches
-        return self.replace(
-            situations=(*self.situations, *new_situations),
+        memory = self.with_situations_of_part(batch, situations)
+        return memory.replace(
             batches=(*session_batches, batch),
             answered=False,  # the dialogue after these logs has yet to come
         )
+
+    def with_situations_of_part(self, batch: str, situations: Sequence[Situation]) -> Self:
+        """Return the memory with further situations of an item of logs that it knows already.
+
+        The item begins no session: it came in its turn, and only a part of it was read later.
+
+        Args:
+            batch: Id of the item of logs.
+            situations: The situations; they get their ids here.
+        """
+        new_situations: list[Situation] = []
+        for number, situation in enumerate(situations, start=len(self.situations) + 1):
+            new_situations.append(situation.replace(id=f"s{number}", batch=batch))
+        return self.replace(situations=(*self.situations, *new_situations))
 
     def with_background(
         self, sentences: Mapping[str, str], situations: Sequence[Situation]
@@ -317,13 +329,20 @@ class HeterogeneousMemory(Memory):
     def with_topics(self, dialogue: str, topics: Sequence[Topic]) -> Self:
         """Return the memory with the topics that were read from one more dialogue.
 
+        It may also be a part of a dialogue that could not be read at first.
+
         Args:
             dialogue: Id of the dialogue.
             topics: The topics; they get their ids here.
         """
-        # `batches` names the latest items of logs. They belong to the first dialogue after them. If
-        # `answered` is True, an earlier dialogue was the first, and this dialogue has no logs.
-        logs_of_dialogue = () if self.answered else self.batches
+        if dialogue in self.logs_of_failed:
+            # The dialogue came earlier, perhaps before the latest logs, which then still wait for
+            # their own dialogue. The entry stays, since more parts may follow.
+            logs_of_dialogue = self.logs_of_failed[dialogue]
+            answered = self.answered
+        else:
+            logs_of_dialogue = self._logs_of_next_dialogue
+            answered = True  # the logs in `batches` now have their dialogue
 
         new_topics: list[Topic] = []
         for number, topic in enumerate(topics, start=len(self.topics) + 1):
@@ -339,8 +358,31 @@ class HeterogeneousMemory(Memory):
         return self.replace(
             topics=(*self.topics, *new_topics),
             waiting=(*self.waiting, *new_ids),  # topics whose need is yet to be refined, by id
-            answered=True,  # the logs in `batches` now have their dialogue
+            answered=answered,
         )
+
+    def with_failed_dialogue(self, dialogue: str) -> Self:
+        """Return the memory after a dialogue that could not be read.
+
+        It ends its session like any other dialogue. The memory remembers the logs before it, for
+        the topics of a later attempt. Nothing changes if the dialogue failed before.
+
+        Args:
+            dialogue: Id of the dialogue.
+        """
+        if dialogue in self.logs_of_failed:
+            return self
+        logs_of_failed = {**self.logs_of_failed, dialogue: self._logs_of_next_dialogue}
+        return self.replace(logs_of_failed=logs_of_failed, answered=True)
+
+    @property
+    def _logs_of_next_dialogue(self) -> tuple[str, ...]:
+        """The batches of logs that a dialogue has if it comes now.
+
+        `batches` names the latest batches. They belong to the first dialogue after them. If
+        `answered` is True, that dialogue has come, and another one has no logs.
+        """
+        return () if self.answered else self.batches
 
     def with_needs(self, needs: Mapping[str, str]) -> Self:
         """Return the memory with refined needs; afterwards no topic waits to be refined.

@@ -165,17 +165,28 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
 
         if isinstance(extraction, LogExtraction):
             memory = self._add_logs(memory, item.id, extraction.situations)
-            if not extraction.failed_log_ids:
-                return Update(memory)
-            failed_logs = item.select_turns(extraction.failed_log_ids)
-            return Update(memory, failed_items=(failed_logs,))
+            return Update(memory, _failed_logs(item, extraction))
 
         if isinstance(extraction, ExtractionFailed):
             # The memory must know of the dialogue even without its topics, since logs after a
             # dialogue begin the next session.
-            memory = memory.with_topics(item.id, topics=())
+            memory = memory.with_failed_dialogue(item.id)
             return Update(memory, failed_items=(item,))
         return Update(memory.with_topics(item.id, extraction.topics))
+
+    def update_with_part(
+        self, memory: HeterogeneousMemory, part: Item
+    ) -> Update[HeterogeneousMemory]:
+        """Return the memory after another try to read a part of an item that failed before.
+
+        Later items may be in the memory by now. So a part of old logs neither begins a session nor
+        ends the one before, and a part of a dialogue belongs to the logs that came before it.
+        """
+        extraction = self.extract(part)
+        if isinstance(extraction, LogExtraction):
+            memory = self._add_part_of_logs(memory, part.id, extraction.situations)
+            return Update(memory, _failed_logs(part, extraction))
+        return self.update(memory, part, extraction)
 
     def finalize(self, memory: HeterogeneousMemory) -> Update[HeterogeneousMemory]:
         """Return the memory with all needs refined and, if switched on, a principle for each topic.
@@ -321,6 +332,26 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
         needs, sentences = gather([refine, summarize])
         return memory_after.with_needs(needs).with_background(sentences, new_situations)
 
+    def _add_part_of_logs(
+        self, memory: HeterogeneousMemory, batch: str, situations: Sequence[Situation]
+    ) -> HeterogeneousMemory:
+        """Return the memory with situations of old logs, and with a background that takes them in.
+
+        Needs go on waiting: these logs do not end the session before, and may explain its needs.
+
+        Args:
+            memory: The memory before the situations.
+            batch: Id of the item of logs, which the memory knows.
+            situations: The situations that were read from a part of it, without ids.
+        """
+        memory_after = memory.with_situations_of_part(batch, situations)
+        new_situations = memory_after.situations[len(memory.situations) :]  # these have ids
+        if not self.settings.use_background or not new_situations:
+            return memory_after
+
+        sentences = self._summarize_background(memory, new_situations)
+        return memory_after.with_background(sentences, new_situations)
+
     def _summarize_background(
         self, memory: HeterogeneousMemory, situations: Sequence[Situation]
     ) -> dict[str, str]:
@@ -440,6 +471,13 @@ class UserWriter(Writer[HeterogeneousMemory, Extraction]):
             for topic, hits in zip(topics_of_session, hits_per_need, strict=True):
                 near_situations[topic.id] = [situations_by_id[hit.id] for hit in hits]
         return near_situations
+
+
+def _failed_logs(item: Item, extraction: LogExtraction) -> tuple[Item, ...]:
+    """Return the logs of an item that no answer could be read about, as an item; () if none."""
+    if not extraction.failed_log_ids:
+        return ()
+    return (item.select_turns(extraction.failed_log_ids),)
 
 
 def _background_lines(memory: HeterogeneousMemory) -> list[str]:

@@ -1,0 +1,262 @@
+"""What H2Memory remembers of items that it could not read at first, when they are tried again."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dspy
+import pytest
+from mempiler import History, Item, build
+from mempiler.engines.embedders import embedder
+from mempiler.programs.h2memory.memory import HeterogeneousMemory, Topic
+from mempiler.programs.retry import retry_failed
+from mempiler.programs.writing import finalize_memory, write_items
+
+from .conftest import PAL, pal, pal_script, section
+
+UNREADABLE = "nonsense"
+SLEEPS_BADLY = {
+    "updating_aspects": ["health"],
+    "updating_content": [{"aspect": "health", "summary": "sleeps badly"}],
+}
+
+
+class Person:
+    """A user whose items are written one by one, by a model with answers that cannot be read.
+
+    Args:
+        scripted: The fixture that makes a scripted model.
+        **settings: Those of H2Memory.
+    """
+
+    def __init__(self, scripted: Callable[..., Any], **settings: Any) -> None:
+        self.writer = build("h2memory", embedder=embedder(), **settings).method.writer
+        self.memory: HeterogeneousMemory = self.writer.Memory()
+        self.unreadable: set[str] = set()
+        """Ids of turns: no answer can be read of which the prompt shows one of them."""
+        script = pal_script(
+            found_situation=self._reply("found_situation", "linked_logs"),
+            outlines=self._reply("outlines", "conversation"),
+            updating_aspects=SLEEPS_BADLY,
+        )
+        self.lm = scripted(script)
+
+    def _reply(self, kind: str, field: str) -> Callable[[str, int], Any]:
+        def reply(text: str, n: int) -> Any:
+            shown = section(text, field)
+            if any(f"[{turn_id}]" in shown for turn_id in self.unreadable):
+                return UNREADABLE
+            return PAL[kind](text)
+
+        return reply
+
+    def write(self, *items: Item) -> None:
+        for item in items:
+            self.memory = write_items(self.writer, self.memory, [item])
+
+    def retry(self) -> None:
+        """Try failed items again, as the command `retry` does: however often they were tried."""
+        self.unreadable = set()
+        self.memory = retry_failed(self.writer, self.memory, max_attempts=99)
+        assert not self.memory.failed_items
+
+    def finalize(self) -> None:
+        self.memory = finalize_memory(self.writer, self.memory)
+
+    def topics_of(self, dialogue: str) -> list[Topic]:
+        return [topic for topic in self.memory.topics if topic.dialogue == dialogue]
+
+    def logs_of(self, dialogue: str) -> set[tuple[str, ...]]:
+        """The batches of logs that the topics of a dialogue have as their own."""
+        return {topic.own for topic in self.topics_of(dialogue)}
+
+
+@pytest.fixture
+def person(scripted: Callable[..., Any]) -> Iterator[Person]:
+    person = Person(scripted, use_principles=False)
+    with dspy.context(lm=person.lm):
+        yield person
+
+
+def turn_ids(item: Item) -> set[str]:
+    return {turn.id for turn in item.turns}
+
+
+def is_refined(topic: Topic) -> bool:
+    """Whether the need was refined: the script adds what is known in angle brackets."""
+    return topic.need.startswith(topic.stated + " <")
+
+
+def current_batches(memory: HeterogeneousMemory) -> set[str]:
+    return {situation.batch for situation in memory.current_situations}
+
+
+def test_a_dialogue_that_is_read_in_halves_has_the_logs_before_it(lived) -> None:
+    def outlines(text: str, n: int) -> Any:
+        # The whole of D1 cannot be read, each of its halves can.
+        conversation = section(text, "conversation")
+        if "[D1:1]" in conversation and "[D1:4]" in conversation:
+            return UNREADABLE
+        return PAL["outlines"](text)
+
+    memory = lived({"outlines": outlines}, sessions=2).memory
+
+    topics = [topic for topic in memory.topics if topic.dialogue == "D1"]
+    assert len(topics) == 4  # two of each half
+    assert {topic.own for topic in topics} == {("L1",)}
+    assert all(is_refined(topic) for topic in topics)
+    assert "situation of L1:1" in topics[0].need
+
+
+def test_a_dialogue_that_is_retried_before_its_successor_leaves_it_the_later_logs(
+    person: Person,
+) -> None:
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
+    person.unreadable = turn_ids(first_dialogue)
+    person.write(first_logs, first_dialogue, second_logs)
+
+    person.retry()
+    person.write(second_dialogue)
+    person.finalize()
+
+    assert person.logs_of("D1") == {("L1",)}
+    assert person.logs_of("D2") == {("L2",)}
+    assert all(is_refined(topic) for topic in person.memory.topics)
+    assert not person.memory.waiting
+
+
+def test_a_dialogue_that_fails_once_more_keeps_its_logs(person: Person) -> None:
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
+    person.unreadable = turn_ids(first_dialogue)
+    # D1 is tried a second time, in vain, before D2 is written.
+    person.write(first_logs, first_dialogue, second_logs, second_dialogue)
+    assert {failed.attempts for failed in person.memory.failed_items} == {2}
+
+    person.memory = retry_failed(person.writer, person.memory, max_attempts=3)
+    assert {failed.attempts for failed in person.memory.failed_items} == {3}
+    person.retry()
+
+    assert person.logs_of("D1") == {("L1",)}
+    assert person.logs_of("D2") == {("L2",)}
+    assert current_batches(person.memory) == {"L2"}
+
+
+def test_a_failed_dialogue_after_another_has_no_logs_when_it_is_retried(person: Person) -> None:
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
+    person.unreadable = turn_ids(second_dialogue)
+    person.write(first_logs, first_dialogue, second_dialogue, second_logs)
+
+    person.retry()
+
+    assert person.logs_of("D1") == {("L1",)}
+    assert person.logs_of("D2") == {()}
+
+
+def test_logs_that_are_retried_in_time_are_named_once(person: Person) -> None:
+    logs, dialogue = pal(1).items
+    person.unreadable = {"L1:3"}
+    person.write(logs)
+
+    person.retry()
+    person.write(dialogue)
+
+    assert person.memory.batches == ("L1",)
+    assert person.logs_of("D1") == {("L1",)}
+    assert {turn for situation in person.memory.situations for turn in situation.sources} == (
+        turn_ids(logs)
+    )
+
+
+def test_old_logs_that_are_retried_begin_no_session(person: Person) -> None:
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
+    person.unreadable = {"L1:3"}
+    person.write(first_logs, first_dialogue, second_logs, second_dialogue)
+
+    person.retry()
+
+    late_situation = person.memory.situations[-1]
+    assert (late_situation.batch, late_situation.sources) == ("L1", ("L1:3",))
+    assert late_situation.id in person.memory.background["health"].situations
+    assert current_batches(person.memory) == {"L2"}
+    assert person.memory.answered
+
+
+def test_old_logs_of_which_nothing_was_read_begin_no_session(person: Person) -> None:
+    first_logs, _, second_logs, second_dialogue = pal(2).items
+    # Nothing in the memory names L1: there is no situation of it, and no dialogue after it.
+    person.unreadable = turn_ids(first_logs)
+    silent_dialogue = pal(1).items[1].select_turns([])
+    person.write(first_logs, silent_dialogue, second_logs, second_dialogue)
+
+    person.retry()
+
+    assert {situation.batch for situation in person.memory.situations} == {"L1", "L2"}
+    assert current_batches(person.memory) == {"L2"}
+    assert person.logs_of("D2") == {("L2",)}
+
+
+def test_old_logs_that_are_retried_leave_the_next_dialogue_its_logs(person: Person) -> None:
+    first_logs, first_dialogue, second_logs, second_dialogue = pal(2).items
+    person.unreadable = {"L1:3"}
+    person.write(first_logs, first_dialogue, second_logs)
+
+    person.retry()
+    person.write(second_dialogue)
+
+    assert person.logs_of("D2") == {("L2",)}
+
+
+def test_a_need_is_refined_with_logs_that_could_only_be_read_after_its_dialogue(
+    person: Person,
+) -> None:
+    logs, dialogue, second_logs, _ = pal(2).items
+    person.unreadable = turn_ids(logs)
+    person.write(logs)
+    # A second attempt fails as well, before the dialogue is written.
+    person.write(dialogue)
+    assert not person.memory.situations
+
+    person.retry()
+    assert len(person.memory.waiting) == 2
+    person.write(second_logs)
+
+    assert not person.memory.waiting
+    for topic in person.topics_of("D1"):
+        assert is_refined(topic)
+        assert "situation of L1:" in topic.need
+
+
+def test_without_failures_no_logs_are_noted(person: Person) -> None:
+    person.write(*pal(2).items)
+    person.finalize()
+
+    assert person.memory.logs_of_failed == {}
+
+
+def test_a_memory_with_a_failed_dialogue_is_read_from_its_json(person: Person) -> None:
+    logs, dialogue = pal(1).items
+    person.unreadable = turn_ids(dialogue)
+    person.write(logs, dialogue)
+
+    text = person.memory.model_dump_json()
+    person.memory = HeterogeneousMemory.model_validate_json(text)
+    person.retry()
+
+    assert person.logs_of("D1") == {("L1",)}
+
+
+def test_a_retried_history_has_the_sessions_of_one_that_never_failed(scripted) -> None:
+    history: History = pal(3)
+    memories: list[HeterogeneousMemory] = []
+    for unreadable in (set[str](), {"D1:1", "D1:4", "D2:2", "D2:3"}):
+        person = Person(scripted, use_principles=False)
+        with dspy.context(lm=person.lm):
+            person.unreadable = unreadable
+            person.write(*history.items)
+            person.retry()
+            person.finalize()
+        memories.append(person.memory)
+
+    undisturbed, retried = memories
+    assert (retried.batches, retried.answered) == (undisturbed.batches, undisturbed.answered)
+    own_by_dialogue = {topic.dialogue: topic.own for topic in retried.topics}
+    assert own_by_dialogue == {topic.dialogue: topic.own for topic in undisturbed.topics}
