@@ -178,7 +178,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
 
         While a retry is left, the answer is rejected, since the next may be complete. After the
         last retry it is accepted if all outputs are plain texts: half a text is better than none,
-        but half a JSON value is not.
+        but half a JSON value is not. An answer without a word is never accepted.
 
         Raises:
             AdapterParseError: The answer repeats itself without an end. The retry says so.
@@ -192,7 +192,8 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
 
         output_types = [field.annotation for field in signature.output_fields.values()]
         has_only_texts = all(output_type is str for output_type in output_types)
-        is_accepted = has_only_texts and not may_retry
+        has_words = bool(completion.strip())
+        is_accepted = has_words and has_only_texts and not may_retry
         if not is_accepted:
             reason = "the answer ended for want of room"
             raise self._parse_error(CutShortError, signature, completion, reason)
