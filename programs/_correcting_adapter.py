@@ -22,6 +22,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 from ..async_bridge import run_bridged
 from ..engines.async_models import ask_model
+from ..engines.dspy_internals import EMPTY_ANSWER
 from ..reading.answer import MAX_ANSWER_LENGTH, read_answer
 from ..reading.cut_texts import CutText, ends_in_loop
 from ..reading.failures import CutShortError
@@ -301,12 +302,19 @@ def _correction_messages(error: AdapterParseError, requirements: str) -> list[di
     # The message of a DSPy error is the reason, these words, and then the whole answer.
     reason, _, _ = str(error).partition(f"Adapter {error.adapter_name} failed")
     reason = " ".join(reason.split())[:MAX_REASON_CHARS]
+
+    # Some providers reject an assistant message that is empty or blank. If the answer had no text,
+    # `lm_response` is the whole output instead, perhaps with long thoughts of the model.
+    answer = error.lm_response
+    if reason == EMPTY_ANSWER or not answer.strip():
+        answer = "(empty)"
+
     request = (
         f"That could not be read: {reason}\n\n"
         f"Answer the same request again, in full and in the required form.\n\n{requirements}"
     )
     return [
-        {"role": "assistant", "content": error.lm_response or "(empty)"},
+        {"role": "assistant", "content": answer},
         {"role": "user", "content": request},
     ]
 

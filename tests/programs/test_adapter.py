@@ -129,7 +129,7 @@ def test_a_fault_that_is_none_of_the_schemas_is_raised_and_not_remembered(stub: 
 class Replying(dspy.utils.DummyLM):
     """Gives one reply after the other, and keeps the messages and settings of each request."""
 
-    def __init__(self, *replies: str) -> None:
+    def __init__(self, *replies: str | None) -> None:
         super().__init__([])
         self.replies, self.asked, self.settings = list(replies), [], []
 
@@ -219,6 +219,31 @@ def test_an_answer_that_stays_without_a_word_was_cut_short(stub: Any, outputs: s
     ):
         dspy.Predict(signature)(question="Where?")
     assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("thoughts", [{}, {"reasoning_content": THOUGHTS}], ids=["none", "long"])
+@pytest.mark.parametrize("content", ["", " \n", None])
+def test_an_answer_without_a_word_is_shown_as_empty(
+    stub: Any, content: str | None, thoughts: dict[str, str]
+) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        if len(server.requests) == 1:
+            return {"content": content, **thoughts}
+        return offline_answer(body)
+
+    server = stub(answer=answer)
+
+    _asked(_model(server), adapter("chat"))
+
+    messages = server.requests[1][2]["messages"]
+    assert messages[-2] == {"role": "assistant", "content": "(empty)"}
+    assert len(str(messages)) < 10_000
+
+
+def test_an_answer_that_is_none_is_shown_as_empty() -> None:
+    lm = Replying(None, '{"number": 3}')
+    assert _under_schema(lm, "number: int") == [{"number": 3}]
+    assert lm.asked[1][-2] == {"role": "assistant", "content": "(empty)"}
 
 
 def test_schemas_are_closed_and_complete() -> None:
