@@ -404,6 +404,13 @@ def test_a_malformed_or_hostile_answer_is_refused_at_once_with_its_text(completi
     assert (caught.value.lm_response, time.process_time() - started < 2) == (completion, True)
 
 
+@pytest.mark.parametrize("completion", ["", "\n "])
+def test_a_blank_answer_is_no_empty_text(completion: str) -> None:
+    with pytest.raises(AdapterParseError, match="the answer is empty") as caught:
+        CompactAdapter().parse(AnswerFromContext, completion)
+    assert caught.value.lm_response == completion
+
+
 @pytest.mark.parametrize(
     "completion", ['```json\n[{"op": "none"}]\n```', 'operations: [{"op": "NOOP"}]', '  [{"op": "NONE"}]\n']
 )
