@@ -10,7 +10,6 @@ then only this file has to change. For each part the missing interface is named:
 | `result_of_entry` | the responses, usage and cost of a call, for a subclass of `dspy.LM`     |
 | `history_entry`   | a way to record a call whose answer was known                            |
 | `async_engine_of` | the engine of a `dspy.LM` for asyncio; `LM.engine` is the other one      |
-| `EMPTY_ANSWER`    | a mark of the error that an adapter raises for an answer without a text  |
 """
 
 from __future__ import annotations
@@ -28,13 +27,6 @@ BODY_FIELDS = "metadata"
 
 DSPy refuses every setting that it does not know, `extra_body` among them, and hands `metadata` on
 as it is. The settings of a model must hold these fields all the same: cache keys are made of them.
-"""
-
-EMPTY_ANSWER = "The LM returned an empty or null response."
-"""The reason in the error that DSPy's adapters raise for an answer without a text.
-
-The `lm_response` of such an error is no answer. It is the whole output of the model as Python
-writes it, such as "None" or a dict with the thoughts of the model.
 """
 
 _CACHED_FUNCTION = "dspy.clients.lm.litellm_completion"

@@ -22,7 +22,6 @@ from dspy.utils.exceptions import AdapterParseError
 
 from ..async_bridge import run_bridged
 from ..engines.async_models import ask_model
-from ..engines.dspy_internals import EMPTY_ANSWER
 from ..reading.answer import MAX_ANSWER_LENGTH, read_answer
 from ..reading.cut_texts import CutText, ends_in_loop
 from ..reading.failures import CutShortError
@@ -44,6 +43,13 @@ MAX_REASON_CHARS = 500
 
 MAX_SYSTEM_MESSAGES = 256
 """How many system messages are kept, to be sent again with other inputs."""
+
+_EMPTY_ANSWER = "The LM returned an empty or null response."
+"""The reason in the error that DSPy's adapters raise for an answer without a text.
+
+The `lm_response` of such an error is no answer. It is the whole output of the model as Python
+writes it, such as "None" or a dict with the thoughts of the model.
+"""
 
 SystemMessages = SingleFlight[tuple[Any, ...], str]
 """System messages by what they are made from."""
@@ -306,7 +312,7 @@ def _correction_messages(error: AdapterParseError, requirements: str) -> list[di
     # Some providers reject an assistant message that is empty or blank. If the answer had no text,
     # `lm_response` is the whole output instead, perhaps with long thoughts of the model.
     answer = error.lm_response
-    if reason == EMPTY_ANSWER or not answer.strip():
+    if reason == _EMPTY_ANSWER or not answer.strip():
         answer = "(empty)"
 
     request = (
