@@ -44,6 +44,13 @@ MAX_REASON_CHARS = 500
 MAX_SYSTEM_MESSAGES = 256
 """How many system messages are kept, to be sent again with other inputs."""
 
+_EMPTY_ANSWER = "The LM returned an empty or null response."
+"""The reason in the error that DSPy's adapters raise for an answer without a text.
+
+The `lm_response` of such an error is no answer. It is the whole output of the model as Python
+writes it, such as "None" or a dict with the thoughts of the model.
+"""
+
 SystemMessages = SingleFlight[tuple[Any, ...], str]
 """System messages by what they are made from."""
 
@@ -178,7 +185,7 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
 
         While a retry is left, the answer is rejected, since the next may be complete. After the
         last retry it is accepted if all outputs are plain texts: half a text is better than none,
-        but half a JSON value is not.
+        but half a JSON value is not. An answer without a word is never accepted.
 
         Raises:
             AdapterParseError: The answer repeats itself without an end. The retry says so.
@@ -192,7 +199,8 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
 
         output_types = [field.annotation for field in signature.output_fields.values()]
         has_only_texts = all(output_type is str for output_type in output_types)
-        is_accepted = has_only_texts and not may_retry
+        has_words = bool(completion.strip())
+        is_accepted = has_words and has_only_texts and not may_retry
         if not is_accepted:
             reason = "the answer ended for want of room"
             raise self._parse_error(CutShortError, signature, completion, reason)
@@ -300,12 +308,19 @@ def _correction_messages(error: AdapterParseError, requirements: str) -> list[di
     # The message of a DSPy error is the reason, these words, and then the whole answer.
     reason, _, _ = str(error).partition(f"Adapter {error.adapter_name} failed")
     reason = " ".join(reason.split())[:MAX_REASON_CHARS]
+
+    # Some providers reject an assistant message that is empty or blank. If the answer had no text,
+    # `lm_response` is the whole output instead, perhaps with long thoughts of the model.
+    answer = error.lm_response
+    if reason == _EMPTY_ANSWER or not answer.strip():
+        answer = "(empty)"
+
     request = (
         f"That could not be read: {reason}\n\n"
         f"Answer the same request again, in full and in the required form.\n\n{requirements}"
     )
     return [
-        {"role": "assistant", "content": error.lm_response or "(empty)"},
+        {"role": "assistant", "content": answer},
         {"role": "user", "content": request},
     ]
 

@@ -122,12 +122,16 @@ class CompactAdapter(dspy.ChatAdapter):
         """Return the outputs in an answer of the model, by name.
 
         Raises:
-            AdapterParseError: An output is missing, or its text is not exactly a value of its type.
-                The error holds the unchanged completion.
+            AdapterParseError: The answer is blank or too long, an output is missing, or its text is
+                not exactly a value of its type. The error holds the unchanged completion.
         """
         if len(completion) > MAX_ANSWER_LENGTH:
             reason = f"the answer has more than {MAX_ANSWER_LENGTH:,} characters"
             raise _parse_error(signature, completion, reason)
+
+        # An empty text as an answer is written in quotes: "".
+        if not completion.strip():
+            raise _parse_error(signature, completion, "the answer is empty")
 
         outputs: dict[str, Any] = {}
         for name, text in _split_outputs(completion, list(signature.output_fields)).items():

@@ -17,7 +17,10 @@ _MIN_REPEATS = 3
 
 
 class CutText(str):
-    """The text of a completion that reached its limit of tokens."""
+    """The text of a completion that reached its limit of tokens.
+
+    It is a blank if the completion has no words, as of a model that was still reasoning.
+    """
 
     __slots__ = ()
 
@@ -58,8 +61,11 @@ def _finish_reasons(result: CallResult) -> list[str | None]:
 
 def _mark_as_cut(output: Output) -> Output:
     """Return a completion with its text as `CutText`."""
-    if isinstance(output, str):
-        return CutText(output)
-    if isinstance(output, dict) and isinstance(output.get("text"), str):
-        return {**output, "text": CutText(output["text"])}
-    return output
+    if isinstance(output, dict):
+        return {**output, "text": _cut_text(output.get("text"))}
+    return _cut_text(output)
+
+
+def _cut_text(text: str | None) -> CutText:
+    # A cut text is never empty: DSPy's adapters parse no empty text, and would not see the mark.
+    return CutText(text or " ")

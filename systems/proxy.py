@@ -205,11 +205,14 @@ def _choice(number: int, output: Any) -> dict[str, Any]:
     """Return one output of DSPy's model, a text or an object, as a choice of an OpenAI response."""
     fields = output if isinstance(output, dict) else {"text": output}
     text = fields.get("text")
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": None if text is None else str(text),
-    }
-    finish_reason = "length" if isinstance(text, CutText) else "stop"
+    content = None if text is None else str(text)
+    finish_reason = "stop"
+    if isinstance(text, CutText):
+        finish_reason = "length"
+        # A completion that was cut before its first word has a blank as its text.
+        content = content if text.strip() else ""
+
+    message: dict[str, Any] = {"role": "assistant", "content": content}
     tool_calls = fields.get("tool_calls")
     if tool_calls:
         finish_reason = "tool_calls"

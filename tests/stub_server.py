@@ -213,10 +213,10 @@ class StubServer:
         return status, message.encode() if status == 200 else json.dumps({"error": {"message": message}}).encode()
 
     def completion(self, body: dict[str, Any], text: str, said: str | dict[str, Any]) -> bytes:
-        """What is said, or a message, as the body of an answer."""
+        """What is said, or a message, as the body of an answer; a message may have a `finish_reason`."""
         message = {"role": "assistant", **({"content": said} if isinstance(said, str) else said)}
         asked, told = len(text) // 4, len(message.get("content") or "") // 4
-        reason = "tool_calls" if message.get("tool_calls") else "stop"
+        reason = message.pop("finish_reason", "tool_calls" if message.get("tool_calls") else "stop")
         choice = {"index": 0, "message": message, "finish_reason": reason}
         head = {"id": "stub", "object": "chat.completion", "created": 0, "model": body["model"]}
         counts = {"prompt_tokens": asked, "completion_tokens": told, "total_tokens": asked + told}

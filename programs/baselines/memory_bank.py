@@ -41,6 +41,7 @@ from ...memory.entry import Entry
 from ...memory.memory import Memory, MemoryPart, turn_entries
 from ...memory.search.embedder import Embedder
 from ...memory.search.index_cache import IndexCache
+from ...memory.search.speakers import is_assistant
 from ...records import Context, Hit, Item, Query, comparable, format_time, latest
 from ...signatures.baselines import (
     DigestEvents,
@@ -294,7 +295,7 @@ class BankWriter(Writer[BankMemory, Digest]):
         Every turn of the user is searched for, and recalls the `k` nearest pieces that are not
         forgotten.
         """
-        queries = [turn.text for turn in turns if (turn.speaker or "").lower() != "assistant"]
+        queries = [turn.text for turn in turns if not is_assistant(turn.speaker)]
         # A recall only makes a piece fade later. If nothing ever fades, recalls are not counted.
         if not self.settings.forgetting or not memory.pieces or not queries:
             return {}

@@ -6,7 +6,8 @@ history is finalized.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -28,7 +29,7 @@ from ._answers import Answer, hits_of, read_answer
 from ._calls import FunctionCalls
 from ._settings import ExternalSettings
 from ._stores import Stores
-from .target import parameters
+from .target import KINDS_PASSED_BY_NAME, POSITIONAL_KINDS, parameters
 
 ANSWER_KEY = "external_answer"
 """Under which name a query carries the answer of a system to the task."""
@@ -308,16 +309,29 @@ def _query_arguments(answerer: Any, query: Query) -> dict[str, Any]:
         "date": query.when,
         "query": query,
     }
-    accepted = _answerer_parameters(answerer)
+    accepted = _further_parameter_names(answerer)
     return {name: value for name, value in available.items() if name in accepted}
 
 
-def _answerer_parameters(answerer: Any) -> Mapping[str, Any]:
-    """Return the parameters of a function, or of the method `forward` of a module, by name."""
+def _further_parameter_names(answerer: Any) -> list[str]:
+    """Return the names of the parameters that can be passed by name besides history and question.
+
+    History and question are passed by position, to the first two parameters. The user may call
+    these `history` and `query`, for example, so they must not be passed by name as well.
+    """
+    remaining = _answerer_parameters(answerer)
+    positional = [parameter for parameter in remaining if parameter.kind in POSITIONAL_KINDS]
+    for parameter in positional[:2]:
+        remaining.remove(parameter)
+    return [parameter.name for parameter in remaining if parameter.kind in KINDS_PASSED_BY_NAME]
+
+
+def _answerer_parameters(answerer: Any) -> list[inspect.Parameter]:
+    """Return the parameters of a function, or of the method `forward` of a module, in order."""
     if isinstance(answerer, SharedFunction):
-        return parameters(answerer.function)
+        return list(parameters(answerer.function).values())
     # `forward` is read from the class: DSPy logs a warning if it is read from a module. A method
     # that is read from a class has the parameter `self` too.
     forward_parameters = dict(parameters(type(answerer).forward))
     forward_parameters.pop("self", None)
-    return forward_parameters
+    return list(forward_parameters.values())

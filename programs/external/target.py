@@ -34,7 +34,14 @@ URL_PREFIXES = ("http://", "https://")
 CANNOT_BE_SCORED = "has neither add and search nor the parameters (history, question)"
 """What errors say of a target that has no kind."""
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+POSITIONAL_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+"""The kinds of parameters that can be passed by position."""
+
+KINDS_PASSED_BY_NAME = (
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.KEYWORD_ONLY,
+)
+"""The kinds of parameters that can be passed by name."""
 
 
 def load_target(name: str) -> Any | None:
@@ -91,7 +98,7 @@ def target_kind(target: Any) -> TargetKind | None:
     # A function is called with two arguments by position: a history and a question.
     positional_names: list[str] = []
     for name, parameter in parameters(target).items():
-        if parameter.kind in _POSITIONAL:
+        if parameter.kind in POSITIONAL_KINDS:
             positional_names.append(name)
     takes_history_and_question = len(positional_names) >= 2
     return "answer" if takes_history_and_question else None

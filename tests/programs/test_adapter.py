@@ -22,12 +22,14 @@ from mempiler.programs._output_schema import output_schema, outputs_name
 from mempiler.programs.state import signature_of
 from mempiler.programs.tasks.catalog import TASKS
 from mempiler.reading.cut_texts import CutText
+from mempiler.reading.failures import CutShortError
 from mempiler.signatures.answering import AnswerFromContext, RespondPersonally
 from mempiler.signatures.memory_r2 import ManageMemory, NewFact, Operation, StoredMemory
 from mempiler.signatures.pramem import PredictWithExperience
 from pydantic import create_model
 
 from tests.conftest import suite
+from tests.stub_server import offline_answer
 
 ASKED = dspy.Signature("question -> answer, sure: bool")
 """Made once: Python 3.11 may fail with a SystemError where threads parse such texts at the same time."""
@@ -127,7 +129,7 @@ def test_a_fault_that_is_none_of_the_schemas_is_raised_and_not_remembered(stub: 
 class Replying(dspy.utils.DummyLM):
     """Gives one reply after the other, and keeps the messages and settings of each request."""
 
-    def __init__(self, *replies: str) -> None:
+    def __init__(self, *replies: str | None) -> None:
         super().__init__([])
         self.replies, self.asked, self.settings = list(replies), [], []
 
@@ -179,6 +181,69 @@ def test_an_answer_too_long_to_be_read_is_not_shown_again_in_full() -> None:
     assert _under_schema(lm, "number: int") == [{"number": 3}]
     assert "more than 400,000" in lm.asked[1][-1]["content"]
     assert all(len(message["content"]) < 10_000 for message in lm.asked[1])
+
+
+THOUGHTS = "Let me think about it. " * 1_500
+"""What a reasoning model thinks before the first word of its answer."""
+
+
+@pytest.mark.parametrize("thoughts", [{}, {"reasoning_content": THOUGHTS}], ids=["none", "long"])
+@pytest.mark.parametrize("content", ["", " \n", None])
+def test_an_answer_cut_before_its_first_word_is_asked_for_with_twice_the_tokens(
+    stub: Any, content: str | None, thoughts: dict[str, str]
+) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        if len(server.requests) == 1:
+            return {"finish_reason": "length", "content": content, **thoughts}
+        return offline_answer(body)
+
+    server = stub(answer=answer)
+    lm = language_model(server.model, api_base=server.url, retries=0, max_tokens=100)
+
+    _asked(lm, adapter("chat"))
+
+    first_body, second_body = [body for _, _, body in server.requests]
+    assert first_body["max_completion_tokens"] == 100
+    assert second_body["max_completion_tokens"] == 200
+    assert first_body["messages"] == second_body["messages"]
+
+
+@pytest.mark.parametrize("outputs", ["answer", "number: int"])
+def test_an_answer_that_stays_without_a_word_was_cut_short(stub: Any, outputs: str) -> None:
+    server = stub(answer=lambda body: {"finish_reason": "length", "content": None})
+    signature = dspy.Signature(f"question -> {outputs}")
+
+    with (
+        dspy.context(lm=_model(server), adapter=adapter("chat")),
+        pytest.raises(CutShortError, match="want of room"),
+    ):
+        dspy.Predict(signature)(question="Where?")
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("thoughts", [{}, {"reasoning_content": THOUGHTS}], ids=["none", "long"])
+@pytest.mark.parametrize("content", ["", " \n", None])
+def test_an_answer_without_a_word_is_shown_as_empty(
+    stub: Any, content: str | None, thoughts: dict[str, str]
+) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        if len(server.requests) == 1:
+            return {"content": content, **thoughts}
+        return offline_answer(body)
+
+    server = stub(answer=answer)
+
+    _asked(_model(server), adapter("chat"))
+
+    messages = server.requests[1][2]["messages"]
+    assert messages[-2] == {"role": "assistant", "content": "(empty)"}
+    assert len(str(messages)) < 10_000
+
+
+def test_an_answer_that_is_none_is_shown_as_empty() -> None:
+    lm = Replying(None, '{"number": 3}')
+    assert _under_schema(lm, "number: int") == [{"number": 3}]
+    assert lm.asked[1][-2] == {"role": "assistant", "content": "(empty)"}
 
 
 def test_schemas_are_closed_and_complete() -> None:
@@ -337,6 +402,13 @@ def test_a_malformed_or_hostile_answer_is_refused_at_once_with_its_text(completi
     with pytest.raises(AdapterParseError) as caught:
         CompactAdapter().parse(ManageMemory, completion)
     assert (caught.value.lm_response, time.process_time() - started < 2) == (completion, True)
+
+
+@pytest.mark.parametrize("completion", ["", "\n "])
+def test_a_blank_answer_is_no_empty_text(completion: str) -> None:
+    with pytest.raises(AdapterParseError, match="the answer is empty") as caught:
+        CompactAdapter().parse(AnswerFromContext, completion)
+    assert caught.value.lm_response == completion
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,21 @@ def test_dialogues_recall_what_their_user_speaks_of(scripted: Any) -> None:
     assert strengths["D1:2"] == (1, START)
 
 
+@pytest.mark.parametrize("assistant", ["assistant", "AI", "bot", "助手"])
+def test_turns_of_an_assistant_recall_nothing(scripted: Any, assistant: str) -> None:
+    # The first turn of a session is by the second speaker.
+    dialogues = (
+        session(1, "My greyhound Pepper limps.", time=after(0), speakers=(assistant, "user")),
+        session(2, "How is the greyhound Pepper?", time=after(2), speakers=("user", assistant)),
+    )
+
+    _, memory, _ = remembered(scripted, History(id="ann", items=dialogues), days=1000.0)
+
+    turns = [piece for piece in memory.pieces if piece.kind == "turn"]
+    assert [turn.speaker for turn in turns] == ["user", assistant]
+    assert memory.recalled == {}
+
+
 def test_old_pieces_are_forgotten_by_the_date_of_the_query(scripted: Any) -> None:
     method, memory, _ = remembered(scripted, k=20)
     soon = method.reader.recall(memory, Query(text="greyhound", date=format_time(after(4))))

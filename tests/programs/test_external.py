@@ -214,6 +214,47 @@ def test_a_module_is_told_of_options_where_it_asks_for_them(make_history):
     assert heard == [("Which?", ["(a) tea", "(b) ink"]), "Which?\n(a) tea\n(b) ink"]
 
 
+class QueryAgent(Agent):
+    def forward(self, history: History, query: str) -> dspy.Prediction:
+        return super().forward(history, query)
+
+
+def says_query(history: History, query: str) -> str:
+    return query
+
+
+def says_positional_only(history: History, question: str, query: str = "none", /) -> str:
+    return f"{question} {query}"
+
+
+def says_number_of_options(history: History, question: str, *options: str) -> str:
+    return f"{question} {len(options)}"
+
+
+def says_date(options: History, query: str, *, date: str) -> str:
+    return f"{query} on {date}"
+
+
+@pytest.mark.parametrize(
+    ("agent", "answer"),
+    [
+        (says_query, "Where? (asked on May 1)"),
+        (says_positional_only, "Where? (asked on May 1) none"),
+        (says_number_of_options, "Where? (asked on May 1) 0"),
+        (says_date, "Where? (asked on May 1) on May 1"),
+    ],
+)
+def test_no_argument_of_a_function_is_passed_by_position_and_by_name(agent, answer, make_history):
+    program = build_external_program(agent, "mine", "question-answering")
+    prediction = program(history=make_history(1), question="Where?", date="May 1")
+    assert prediction.answer == answer
+
+
+def test_the_question_of_a_module_may_be_called_query(make_history):
+    program = build_external_program(QueryAgent, "mine", "question-answering")
+    assert run(program, asked(make_history(2), 3)).failures == 0
+
+
 def actions_of(items: Iterable[Item]) -> list[Action]:
     return [action for item in items if isinstance(item, Behavior) for action in item.actions]
 

@@ -245,6 +245,18 @@ def test_a_client_of_openai_gets_what_it_asks_for() -> None:
     assert whole.choices[0].finish_reason == "stop"
 
 
+@pytest.mark.parametrize("content", ["", None])
+def test_a_client_is_told_of_an_answer_that_was_cut_before_its_first_word(
+    stub: Any, content: str | None
+) -> None:
+    server = stub(answer=lambda body: {"finish_reason": "length", "content": content})
+    lm = language_model(server.model, api_base=server.url)
+    with serving(lm) as proxy:
+        [choice] = proxy.answer("chat/completions", CHAT)["choices"]
+    assert choice["message"]["content"] == ""
+    assert choice["finish_reason"] == "length"
+
+
 REFUSED: list[tuple[str, Any, str | None, int, str]] = [
     ("/embeddings", {"input": ["x"]}, "another", 400, "the key is another"),
     ("/embeddings", {"input": [[1, 2]]}, None, 400, "a text or a list of texts"),
