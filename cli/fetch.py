@@ -28,11 +28,11 @@ def command(name: str, source: str | None, out: str | None, sha256: str | None) 
     hf://datasets/OWNER/NAME@COMMIT/FILE, or system:NAME of `mempiler list systems`, which gets an environment of its
     own.
     """
-    from ..data.fetch import DOWNLOADS, HUB
+    from ..data.fetch import DOWNLOADS, HUB_PREFIX
     from ..engines import weights
     from ..systems.catalog import SYSTEMS, shipped
 
-    data = name in DOWNLOADS or name.startswith(HUB)
+    data = name in DOWNLOADS or name.startswith(HUB_PREFIX)
     if not data and (out or sha256):
         raise UserError(f"{name}: --out and --sha256 are for data files")
     if source and name not in weights.WEIGHTS:
@@ -52,7 +52,7 @@ def command(name: str, source: str | None, out: str | None, sha256: str | None) 
 
 
 def _data(name: str, out: str | None, sha256: str) -> dict[str, Any]:
-    from ..data.fetch import HUB, fetch, resolve_download
+    from ..data.fetch import HUB_PREFIX, fetch, resolve_download
     from ..runs.home import home, make_folder
 
     wanted = resolve_download(name, sha256)
@@ -61,6 +61,6 @@ def _data(name: str, out: str | None, sha256: str) -> dict[str, Any]:
     found = fetch(name, folder, lambda line: click.echo(line, err=True), sha256)
     differs = "sha256 differs from the reported one" if wanted.sha256 else f"sha256 {found.sha256}, not verified"
     state = f"{'fetched' if found.downloaded else 'was there'}, {'sha256 verified' if found.verified else differs}"
-    use = f"--data {found.path}" if name.startswith(HUB) else f"--benchmark {name} --data {found.path}"
+    use = f"--data {found.path}" if name.startswith(HUB_PREFIX) else f"--benchmark {name} --data {found.path}"
     about = {"licence": wanted.licence, "address": wanted.address}
     return about | dataclasses.asdict(found) | {"path": str(found.path), "state": state, "use": use}

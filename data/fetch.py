@@ -1,7 +1,10 @@
-"""Downloads the genuine files, of the web or of the Hugging Face hub: licence first, sha256 checked, nothing in part.
+"""Fetch the genuine file of a benchmark: from the Hugging Face hub, or from another server.
 
-A hub set is fetched as a file at a fixed revision, so that its bytes can be checked. The sha256 of `locomo` was
-computed by us; that of `msc` others report, so a difference there is told and the file is kept.
+    fetched = fetch("locomo", Path("data"), print)
+    fetched.path            # data/locomo10.json
+
+The licence is shown before the download, the sha256 is checked after it, and a file of which only a
+part came is never kept. A file of the hub is named with its commit, so its bytes cannot change.
 """
 
 from __future__ import annotations
@@ -10,143 +13,234 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import httpx
 
 from ..errors import DataError, EndpointError, UnknownNameError, UserError
 from ..records.atomic_file import atomic_write
 from ..text import one_line
 
-SECONDS = 30
-"""How long a server may be silent."""
+TIMEOUT = 30
+"""Seconds for which a server may be silent."""
+
+HUB_PREFIX = "hf://datasets/"
+"""What the address of a file of the Hugging Face hub begins with."""
+
+_HUB_ADDRESS = re.compile(
+    rf"{HUB_PREFIX}(?P<dataset>[\w.-]+/[\w.-]+)(?:@(?P<commit>[^/]+))?/(?P<file>[\w./ -]+)"
+)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
 class Download:
-    """Where a benchmark's file is, and what it must be."""
+    """Where a benchmark's file is, and how it is checked."""
 
     file: str
+    """The name of the file here."""
     address: str
+    """Its address in the web, or `hf://datasets/OWNER/NAME@COMMIT/FILE`."""
     sha256: str
-    """Empty if nobody said."""
+    """Empty if nobody has published it."""
     licence: str
     reported: bool = False
-    """Whether the sha256 is reported by third parties: a different file is then kept, with a note."""
+    """Whether the sha256 was published by third parties only. A different file is then kept, and
+    the difference is reported."""
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a dataset on the Hugging Face hub."""
+
+    dataset: str
+    """Owner and name, e.g. "MemGPT/MSC-Self-Instruct"."""
+    commit: str
+    file: str
+
+    @property
+    def page(self) -> str:
+        """The address of the dataset's page."""
+        return f"{_hub_endpoint()}/datasets/{self.dataset}"
+
+    @property
+    def web_address(self) -> str:
+        """The address of the file for a browser."""
+        return f"{self.page}/resolve/{self.commit}/{self.file}"
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file that is there now."""
+    """A file that was fetched, or was there already."""
 
     path: Path
     sha256: str
     verified: bool
     """Whether the sha256 is the expected one."""
     downloaded: bool
-    """False when the right file was there already."""
+    """False if the right file was there already."""
 
 
-_KNOWN = json.loads(Path(__file__).with_name("downloads.json").read_text(encoding="utf-8"))
-DOWNLOADS: Mapping[str, Download] = {name: Download(**about) for name, about in _KNOWN.items()}
+def _read_downloads() -> dict[str, Download]:
+    text = Path(__file__).with_name("downloads.json").read_text(encoding="utf-8")
+    return {name: Download(**fields) for name, fields in json.loads(text).items()}
+
+
+DOWNLOADS: Mapping[str, Download] = _read_downloads()
 """The files that can be fetched, by the name of their benchmark."""
 
 
-HUB = "hf://datasets/"
-_ON_HUB = re.compile(rf"{HUB}(?P<set>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^/]+))?/(?P<file>[\w./ -]+)")
-
-
 def resolve_download(name: str, sha256: str = "") -> Download:
-    """What a name stands for.
+    """Return the download of a name.
 
     Args:
         name: A key of `DOWNLOADS`, or `hf://datasets/OWNER/NAME@COMMIT/FILE`.
-        sha256: What a file of the hub must have.
+        sha256: The expected digest of a file of the hub.
 
     Raises:
-        UnknownNameError: There is no such file.
-        UserError: It is at no commit, which a branch or a tag is not: they may move.
+        UnknownNameError: There is no such download.
+        UserError: The address names no file of the hub, or no commit. A branch or a tag may move.
     """
-    if not name.startswith(HUB):
-        if name not in DOWNLOADS:
-            raise UnknownNameError("data set to fetch", name, DOWNLOADS)
-        if sha256:
-            raise UserError(f"{name}: its sha256 is known; give one for files of the hub only")
-        return DOWNLOADS[name]
-    found = _ON_HUB.fullmatch(name)
-    if found is None or ".." in name:
-        raise UserError(f"{name}: is no file of the hub; write {HUB}OWNER/NAME@COMMIT/FILE")
-    commit = found["revision"] or "none"
-    if not re.fullmatch(r"[0-9a-f]{40}", commit):
-        raise UserError(f"{name}: {commit} is no commit and may change; take one from the set's page, 40 digits")
-    page = f"{_hub()}/datasets/{found['set']}"
-    address = f"{page}/resolve/{commit}/{found['file']}"
-    return Download(Path(found["file"]).name, address, sha256, f"as its page says: {page}")
+    if name.startswith(HUB_PREFIX):
+        hub_file = _parse_hub_address(name)
+        file_name = Path(hub_file.file).name
+        return Download(file_name, name, sha256, licence=f"as its page says: {hub_file.page}")
+
+    if name not in DOWNLOADS:
+        raise UnknownNameError("data set to fetch", name, DOWNLOADS)
+    if sha256:
+        raise UserError(f"{name}: its sha256 is known; give one for files of the hub only")
+    return DOWNLOADS[name]
 
 
 def fetch(name: str, folder: Path, on_message: Callable[[str], None], sha256: str = "") -> Fetched:
-    """Fetches a benchmark's file into a folder, unless the right one is there.
+    """Fetch a benchmark's file into a folder, unless the right one is there.
 
     Args:
         name: As for `resolve_download`.
-        folder: Where to; it must exist.
-        on_message: Called with the licence before the download, and with a checksum that differs from the recorded one.
-        sha256: What a file of the hub must have.
+        folder: Where the file is stored; it must exist.
+        on_message: Called with the licence before the download, and with a digest that differs from
+            the reported one.
+        sha256: The expected digest of a file of the hub.
 
     Raises:
         UserError: There is no such file, or the folder cannot be written.
-        EndpointError: The address cannot be reached; the message says how to download it manually.
-        DataError: What came is not the expected file, or another file of its name is in the folder.
+        EndpointError: The address cannot be reached; the message says how to download it by hand.
+        DataError: Another file than the expected one came, or a file of its name is in the folder.
     """
-    wanted = resolve_download(name, sha256)
-    path = folder / wanted.file
+    download = resolve_download(name, sha256)
+    path = folder / download.file
     if path.exists():
-        return _kept(path, wanted)
-    content = _content(name, wanted, on_message)
+        return _check_existing_file(path, download)
+
+    on_message(f"{download.file}: licence {download.licence}")
+    content = _download(name, download)
     digest = hashlib.sha256(content).hexdigest()
-    if wanted.sha256 and digest != wanted.sha256:
-        if not wanted.reported:
-            told = f"sha256 is {digest}, expected {wanted.sha256}"
-            raise DataError(f"{wanted.address}: {told}; nothing was kept, try again")
-        on_message(f"{wanted.file}: sha256 is {digest}, others report {wanted.sha256}; look at it before you trust it")
+
+    if download.sha256 and digest != download.sha256:
+        if not download.reported:
+            difference = f"sha256 is {digest}, expected {download.sha256}"
+            raise DataError(f"{download.address}: {difference}; nothing was kept, try again")
+        on_message(
+            f"{download.file}: sha256 is {digest}, others report {download.sha256};"
+            " look at it before you trust it"
+        )
+
     with atomic_write(path) as file:
         file.buffer.write(content)
-    return Fetched(path, digest, digest == wanted.sha256, downloaded=True)
+    return Fetched(path, digest, verified=digest == download.sha256, downloaded=True)
 
 
-def _kept(path: Path, wanted: Download) -> Fetched:
-    digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "none, it is no file"
-    if digest != wanted.sha256:
-        expected = f"expected {wanted.sha256}" if wanted.sha256 else "what it must be nobody said: give --sha256"
-        problem = f"is there already, and is another file (sha256 {digest}, {expected})"
-        raise DataError(f"{path}: {problem}; delete it or choose another --out")
-    return Fetched(path, digest, verified=True, downloaded=False)
+def _check_existing_file(path: Path, download: Download) -> Fetched:
+    """Return a file that is there already, or refuse it if it is not known to be the right one."""
+    digest = "none, it is no file"
+    if path.is_file():
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest == download.sha256:
+        return Fetched(path, digest, verified=True, downloaded=False)
+
+    expected = f"expected {download.sha256}"
+    if not download.sha256:
+        expected = "the right one is not known: give --sha256"
+    raise DataError(
+        f"{path}: is there already, and is another file (sha256 {digest}, {expected});"
+        " delete it or choose another --out"
+    )
 
 
-def _hub() -> str:
+def _parse_hub_address(address: str) -> HubFile:
+    """Return the parts of `hf://datasets/OWNER/NAME@COMMIT/FILE`."""
+    match = _HUB_ADDRESS.fullmatch(address)
+    if match is None or ".." in address:
+        form = f"{HUB_PREFIX}OWNER/NAME@COMMIT/FILE"
+        raise UserError(f"{address}: is no file of the hub; write {form}")
+    commit = match["commit"] or "none"
+    if not _COMMIT.fullmatch(commit):
+        advice = "take one from the set's page, 40 digits"
+        raise UserError(f"{address}: {commit} is no commit and may change; {advice}")
+    return HubFile(match["dataset"], commit, match["file"])
+
+
+def _hub_endpoint() -> str:
+    # The hub's own package reads this variable only once, when it is imported.
     return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
 
 
-def _content(name: str, wanted: Download, note: Callable[[str], None]) -> bytes:
-    """The bytes at the address, after a note of the licence; the token of the hub goes to the hub alone."""
-    from huggingface_hub import constants, get_token
+def _download(name: str, download: Download) -> bytes:
+    """Return the bytes at the address of a download.
 
-    of_hub = wanted.address.startswith((_hub(), "https://huggingface.co/"))
-    by_hand = f"download {wanted.address} by hand and name the file with --data"
+    Raises:
+        EndpointError: The address cannot be reached.
+    """
+    with tempfile.TemporaryDirectory(prefix="mempiler-fetch-") as workspace:
+        if download.address.startswith(HUB_PREFIX):
+            path = _download_from_hub(name, _parse_hub_address(download.address), Path(workspace))
+        else:
+            path = _download_from_web(name, download.address, Path(workspace))
+        return path.read_bytes()
+
+
+def _download_from_hub(name: str, hub_file: HubFile, workspace: Path) -> Path:
+    """Download a file of the hub, with the user's token if there is one."""
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    by_hand = f"download {hub_file.web_address} by hand and name the file with --data"
+    if constants.HF_HUB_OFFLINE:
+        reason = "HF_HUB_OFFLINE switches the hub off"
+        raise EndpointError(f"{name} cannot be fetched ({reason}); {by_hand}")
+
     try:
-        if of_hub and constants.HF_HUB_OFFLINE:
-            raise httpx.ConnectError("HF_HUB_OFFLINE switches the hub off")
-        token = get_token() if of_hub else None
-        headers = {"User-Agent": "mempiler", **({"Authorization": f"Bearer {token}"} if token else {})}
-        with httpx.stream("GET", wanted.address, headers=headers, follow_redirects=True, timeout=SECONDS) as response:
-            response.raise_for_status()
-            note(f"{wanted.file}: licence {wanted.licence}")
-            return response.read()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else 0
-        if of_hub and status in (401, 403, 404):
+        path = hf_hub_download(
+            hub_file.dataset,
+            hub_file.file,
+            repo_type="dataset",
+            revision=hub_file.commit,
+            local_dir=workspace,
+            endpoint=_hub_endpoint(),
+        )
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        response = getattr(error, "response", None)
+        if response is not None and response.status_code in (401, 403, 404):
             by_hand = f"set HF_TOKEN if the set is private, or {by_hand}"
         reason = one_line(f"{type(error).__name__}: {error}", 200)
         raise EndpointError(f"{name} cannot be fetched ({reason}); {by_hand}") from error
+    return Path(path)
+
+
+def _download_from_web(name: str, address: str, workspace: Path) -> Path:
+    """Download a file of any server; no token is sent."""
+    import pooch
+    import requests
+
+    path = workspace / "download"
+    # Read at once: a stream that breaks off would leave its connection open.
+    download = pooch.HTTPDownloader(timeout=TIMEOUT, stream=False)
+    try:
+        download(address, path, None)
+    except requests.RequestException as error:
+        reason = one_line(f"{type(error).__name__}: {error}", 200)
+        by_hand = f"download {address} by hand and name the file with --data"
+        raise EndpointError(f"{name} cannot be fetched ({reason}); {by_hand}") from error
+    return path
