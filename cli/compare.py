@@ -35,14 +35,14 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: Any, export: A
     from ..records.atomic_file import atomic_write
     from ..runs.compare import compare, comparisons, decide_gate, load_run
     from ..runs.exports.leaderboards import write_results
-    from ..runs.home import refuse_foreign
+    from ..runs.results_folder import refuse_foreign_file
     from ..runs.pages.html import GENERATOR, as_html
     from ..runs.pages.text import page_lines
 
     if not names[1:] and (gate or path or not export):
         raise UserError(f"one run is nothing to compare: name another beside {names[0]!r}")
     if path is not None:
-        refuse_foreign(Path(path), GENERATOR, force=overwrite)
+        refuse_foreign_file(Path(path), GENERATOR, force=overwrite)
     runs = [load_run(name) for name in names]
     written = write_results(runs[0], *export, overwrite=overwrite) if export else []
     if not runs[1:]:

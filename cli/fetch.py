@@ -53,11 +53,11 @@ def command(name: str, source: str | None, out: str | None, sha256: str | None) 
 
 def _data(name: str, out: str | None, sha256: str) -> dict[str, Any]:
     from ..data.fetch import HUB_PREFIX, fetch, resolve_download
-    from ..runs.home import home, make_folder
+    from ..runs.results_folder import create_folder, results_folder
 
     wanted = resolve_download(name, sha256)
-    folder = Path(out) if out else home() / "data"
-    make_folder(folder)
+    folder = Path(out) if out else results_folder() / "data"
+    create_folder(folder)
     found = fetch(name, folder, lambda line: click.echo(line, err=True), sha256)
     differs = "sha256 differs from the reported one" if wanted.sha256 else f"sha256 {found.sha256}, not verified"
     state = f"{'fetched' if found.downloaded else 'was there'}, {'sha256 verified' if found.verified else differs}"

@@ -276,11 +276,11 @@ def _line(entry: Any) -> str:
 def export(path: str, overwrite: bool, store: str | None, user: str | None, tenant: str | None) -> None:
     """Write users as JSON lines to PATH (- is standard output)."""
     from ..records.atomic_file import atomic_write
-    from ..runs.home import refuse_foreign
+    from ..runs.results_folder import refuse_foreign_file
     from ..serving.transfer import MARK, export_users
 
     if path != "-":
-        refuse_foreign(Path(path), MARK, force=overwrite)
+        refuse_foreign_file(Path(path), MARK, force=overwrite)
     # What users said is for nobody else's eyes, whatever the umask.
     shown: Any = SimpleNamespace(write=lambda text: click.echo(harmless(text), nl=False))
     target = nullcontext(shown) if path == "-" else atomic_write(Path(path), 0o600)

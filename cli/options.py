@@ -228,11 +228,11 @@ def open_store(url: str | None, make: bool = False, connect: bool = True) -> Any
     Without `connect` a database that cannot be reached is no error here, but of each call until it can.
     """
     from ..memory.store.store import Store
-    from ..runs.home import home, make_folder
+    from ..runs.results_folder import create_folder, results_folder
 
-    address = url or str(home() / "memories.sqlite")
+    address = url or str(results_folder() / "memories.sqlite")
     if "://" not in address:
         if not make and not os.path.exists(address):  # noqa: PTH110 - pathlib raises for a name that is too long
             raise UserError(f"{address}: no memories here; give --store, or add some with `mempiler memories add`")
-        make_folder(Path(address).resolve().parent)
+        create_folder(Path(address).resolve().parent)
     return Store(address, connect=connect)

@@ -34,7 +34,7 @@ from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, fingerprint, parse_predictor
 from ..programs.tasks.settings import TASK_PREFIX
 from .external import ANSWERS, SYSTEM, resolve_external
-from .home import refuse_foreign
+from .results_folder import refuse_foreign_folder
 from .manifest import MANIFEST, SCHEMA, STATE, Manifest, digest_of, read_manifest, read_states, sha256_of
 from .registry import program_folder
 
@@ -279,7 +279,7 @@ def _staging(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder`, on the same disk; removed unless it holds the only copy of a program."""
     if folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} in _KNOWN):
         raise UserError(f"{folder}: exists and is no saved program; choose another --out")
-    refuse_foreign(folder, '"schema_version"', MANIFEST)
+    refuse_foreign_folder(folder, MANIFEST, '"schema_version"')
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

@@ -26,7 +26,7 @@ from ..errors import DataError, MempilerError, RunInterrupted, UserError
 from ..records import read_json
 from ..records.atomic_file import atomic_write
 from ..text import one_line
-from .home import home, make_folder
+from .results_folder import create_folder, results_folder
 from .rows import Row
 from .run_store import RunStore
 
@@ -52,8 +52,8 @@ class RunFolder:
         """Makes the folder of a new run; its settings are everything that decides its result."""
         # A letter takes up to four bytes; one that is cut in half is dropped.
         name = plain_name(name).encode()[:LONGEST_NAME].decode(errors="ignore")
-        folder = cls(home() / f"{datetime.now():%Y%m%d-%H%M%S}-{name}-{uuid.uuid4().hex[:4]}")
-        make_folder(folder.path)
+        folder = cls(results_folder() / f"{datetime.now():%Y%m%d-%H%M%S}-{name}-{uuid.uuid4().hex[:4]}")
+        create_folder(folder.path)
         folder.write({"settings": settings, "status": "running"})
         return folder
 
@@ -66,7 +66,7 @@ class RunFolder:
         """
         if (Path(name) / RUN).is_file():
             return cls(Path(name))
-        files = [*home().glob(f"*/{RUN}"), *home().glob(f"*/{PARTS}/*/{RUN}")]
+        files = [*results_folder().glob(f"*/{RUN}"), *results_folder().glob(f"*/{PARTS}/*/{RUN}")]
         runs = [path.parent for path in sorted(files)]
         found = [path for path in runs if path.name == name or path.name.endswith(f"-{name}")]
         if name == LAST and not found:
@@ -76,7 +76,7 @@ class RunFolder:
         found = found or list(islice(named, 1 if len(name) == 32 else None))
         if len(found) != 1:
             what = "no run" if not found else f"{len(found)} runs"
-            raise UserError(f"{what} {name!r} in {home()}; give the run's folder")
+            raise UserError(f"{what} {name!r} in {results_folder()}; give the run's folder")
         return cls(found[0])
 
     @classmethod
@@ -103,7 +103,7 @@ class RunFolder:
     def child(self, name: str, settings: dict[str, Any]) -> RunFolder:
         """A part of this run, made where it is not there; its answers, memories and rows are in this run's store."""
         found = RunFolder(self.path / PARTS / name, self)
-        make_folder(found.path)
+        create_folder(found.path)
         if not (found.path / RUN).is_file():
             found.write({"settings": settings, "status": "running"})
         return found

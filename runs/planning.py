@@ -46,7 +46,7 @@ from ..records import History, read_json
 from .experiment import Part, chosen_examples
 from .external import plannable
 from .folder import RunFolder
-from .home import home
+from .results_folder import results_folder
 from .registry import program_folder
 from .run import Run
 from .setup import RunConfig
@@ -227,7 +227,7 @@ def _longest_row(config: TrainingConfig, size: _Size) -> int:
 
 def trained_rate(lm: str) -> float | None:
     """Completions a second, steps and all, of the last training of a model whose journal is kept here."""
-    for path in sorted(home().glob(f"*/training/{FILE}"), reverse=True):
+    for path in sorted(results_folder().glob(f"*/training/{FILE}"), reverse=True):
         if RunFolder(path.parent.parent).read()["settings"].get("lm") != lm:
             continue
         rows = [row for row in read_json(path)["rows"] if "completions" in row]

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..errors import EndpointError, MempilerError, ProgramError, UserError
 from ..text import one_line
-from .home import home, make_folder
+from .results_folder import create_folder, results_folder
 from .manifest import MANIFEST, STATE, is_intact, read_manifest, read_states
 from .tracking import client, tracking_uri
 
@@ -73,9 +73,9 @@ def resolve(name: str) -> Path:
     if name.startswith(HUB):
         repo, revision = repository(name)
         commit = _commit(name, repo, revision)
-        folder = home().absolute() / "hub" / f"{repo.replace('/', '--')}-{commit}"
+        folder = results_folder().absolute() / "hub" / f"{repo.replace('/', '--')}-{commit}"
         if not is_intact(folder):
-            make_folder(folder.parent)
+            create_folder(folder.parent)
             with hub_errors(name):
                 from huggingface_hub import hf_hub_download
 
@@ -87,9 +87,9 @@ def resolve(name: str) -> Path:
     digest = dict(found.tags).get(DIGEST)
     if digest is None or not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise ProgramError(f"{name}: version {found.version} was not made by `mempiler publish`; publish a program")
-    folder = home().absolute() / "registry" / digest[:16]
+    folder = results_folder().absolute() / "registry" / digest[:16]
     if not (is_intact(folder) and read_manifest(folder).manifest_sha256 == digest):
-        make_folder(folder.parent)
+        create_folder(folder.parent)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
             fetched = _from_mlflow(name, str(found.source), digest, scratch)
             shutil.rmtree(folder, ignore_errors=True)

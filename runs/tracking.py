@@ -25,7 +25,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..text import one_line
-from .home import home, make_folder
+from .results_folder import create_folder, results_folder
 from .results import Evaluation, totals
 from .statistics import Difference
 
@@ -210,7 +210,7 @@ def _warned(error: Exception, told: str) -> str:
 
 def tracking_uri() -> str:
     """The store's address."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home().absolute() / 'mlflow.db'}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{results_folder().absolute() / 'mlflow.db'}"
 
 
 @contextmanager
@@ -235,7 +235,7 @@ def client() -> Any:
     for name, value in _QUIET.items():
         os.environ.setdefault(f"MLFLOW_{name}", value)
     if "MLFLOW_TRACKING_URI" not in os.environ:
-        make_folder(home())
+        create_folder(results_folder())
     # MLflow's import and its tables warn of what its own dependencies will drop.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -318,7 +318,7 @@ def artifact_location(uri: str) -> str | None:
     if scheme.split("+")[0] == "sqlite":
         file = Path(rest.partition("?")[0].removeprefix("/"))
         return (file.absolute().parent / "mlartifacts").as_uri()
-    return (home().absolute() / "mlartifacts").as_uri() if scheme.split("+")[0] in DATABASES else None
+    return (results_folder().absolute() / "mlartifacts").as_uri() if scheme.split("+")[0] in DATABASES else None
 
 
 def _metric_name(name: str) -> str:

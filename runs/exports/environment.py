@@ -35,7 +35,7 @@ from ...records import History, read_json
 from ...validation import validation_message
 from ..experiment import Part
 from ..folder import RunFolder
-from ..home import make_folder
+from ..results_folder import create_folder
 from ..run import Run
 from ..setup import RunConfig
 
@@ -177,7 +177,7 @@ def write(export: Export, folder: Path) -> dict[str, str | int]:
     Raises:
         UserError: The folder is not empty or cannot be written, or there is nothing to train on.
     """
-    make_folder(folder)
+    create_folder(folder)
     if any(folder.iterdir()):
         raise UserError(f"{folder}: is not empty; choose another --out")
     environment = Environment(export, folder)
