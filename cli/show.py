@@ -55,7 +55,7 @@ def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
         from ..runs.registry import program_folder
 
         saved = program_folder(run)
-        saved = RunFolder.open(run).saved if saved is None or (saved / RUN).is_file() else saved
+        saved = RunFolder.open(run).saved_program if saved is None or (saved / RUN).is_file() else saved
         Output().print(prompts_text(read_states(saved)), end="")
         return
     folder = RunFolder.open(run)

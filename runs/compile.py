@@ -312,10 +312,10 @@ def run_compile(
         except BrokenRunError:
             destination.remove_start()
             raise
-    run.folder.keep_rows("before", outcome.before.rows)
-    run.folder.keep_rows("after", outcome.after.rows)
+    run.folder.write_rows("before", outcome.before.rows)
+    run.folder.write_rows("after", outcome.after.rows)
     if outcome.rejected_evaluation is not None:
-        run.folder.keep_rows("refused_candidate", outcome.rejected_evaluation.rows)
+        run.folder.write_rows("refused_candidate", outcome.rejected_evaluation.rows)
     ended = outcome.stopped or outcome.troubles.ended
     run.folder.update(status="stopped" if ended else "finished", result=outcome.to_dict())
     return outcome

@@ -85,7 +85,7 @@ def run_evaluate(
             evaluator = Evaluator(run, benchmark, progress, target)
             evaluation = _tracked(evaluator, program, examples, split)
 
-    run.folder.keep_rows("evaluation", evaluation.rows)
+    run.folder.write_rows("evaluation", evaluation.rows)
     status = "stopped" if evaluation.stopped else "finished"
     run.folder.update(status=status, result=evaluation.to_dict())
     return evaluation

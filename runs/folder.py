@@ -1,24 +1,23 @@
 """The folder of one run: its command and settings, its state, its store, and the program it made.
 
 runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
-    run.json       command, its settings, status, MLflow run id
-    report.html    what came of it, to look at; report.json.gz is what the page shows
-    run.sqlite     LM answers, memories, answered questions
-    run.lock       held by the process that works on it
-    program/       the saved program of a compile, unless --out names another folder
-    parts/NAME/    of a reproduce: the same for each variant, without a store of its own
+run.json       command, settings, status, MLflow run id
+report.html    the page of the result; report.json.gz holds what the page shows
+run.sqlite     answers of language models, memories, answered questions
+run.lock       held by the process that works on the run
+program/       the saved program of a compile, unless --out names another folder
+parts/NAME/    of a reproduce: the same for each variant, but without a store of its own
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,18 @@ from .rows import Row
 from .run_store import RunStore
 
 RUN = "run.json"
+"""The file with the record of a run."""
 PARTS = "parts"
-LONGEST_NAME = 150
-"""Most bytes of what a run is called after: file systems allow 255 in the name of a folder."""
+"""The folder with the parts of a run."""
 LAST = "last"
-"""Names the run that was started last."""
+"""A name for the run that was started last."""
+
+_MAX_NAME_BYTES = 150
+"""Most bytes of the title in a folder's name: file systems allow 255 for the whole name."""
+_RUN_ID_LENGTH = 32
+"""Digits of a whole MLflow run id."""
+_SHORTEST_RUN_ID = 8
+"""Digits of an MLflow run id that are enough to name a run."""
 
 
 @dataclass(eq=False)
@@ -45,83 +51,101 @@ class RunFolder:
     path: Path
     """Its folder, which exists."""
     parent: RunFolder | None = None
-    """The run that it is a part of, if it is."""
+    """The run that this one is a part of, if any."""
 
     @classmethod
-    def create(cls, name: str, settings: dict[str, Any]) -> RunFolder:
-        """Makes the folder of a new run; its settings are everything that decides its result."""
+    def create(cls, title: str, settings: dict[str, Any]) -> RunFolder:
+        """Create the folder of a new run.
+
+        Args:
+            title: What the folder is named after, e.g. "compile-turn-rag-locomo".
+            settings: Everything that decides the result of the run.
+        """
         # A letter takes up to four bytes; one that is cut in half is dropped.
-        name = plain_name(name).encode()[:LONGEST_NAME].decode(errors="ignore")
-        folder = cls(results_folder() / f"{datetime.now():%Y%m%d-%H%M%S}-{name}-{uuid.uuid4().hex[:4]}")
+        short_title = file_name_of(title).encode()[:_MAX_NAME_BYTES].decode(errors="ignore")
+        name = f"{datetime.now():%Y%m%d-%H%M%S}-{short_title}-{uuid.uuid4().hex[:4]}"
+        folder = cls(results_folder() / name)
         create_folder(folder.path)
         folder.write({"settings": settings, "status": "running"})
         return folder
 
     @classmethod
     def open(cls, name: str) -> RunFolder:
-        """Finds a run by its folder, the folder's name, the end of that name, its MLflow run id, or as the `last` one.
+        """Find a run.
+
+        Args:
+            name: The path of its folder, the folder's name or the end of that name, its MLflow run
+                id or the first eight digits of it, or "last".
 
         Raises:
             UserError: There is no such run, or more than one.
         """
         if (Path(name) / RUN).is_file():
             return cls(Path(name))
-        files = [*results_folder().glob(f"*/{RUN}"), *results_folder().glob(f"*/{PARTS}/*/{RUN}")]
-        runs = [path.parent for path in sorted(files)]
-        found = [path for path in runs if path.name == name or path.name.endswith(f"-{name}")]
-        if name == LAST and not found:
-            found = [path for path in runs if path.parent.name != PARTS][-1:]
-        # A whole MLflow id names one run, most often the newest.
-        named = (path for path in reversed(runs) if len(name) >= 8 and _run_id(path).startswith(name))
-        found = found or list(islice(named, 1 if len(name) == 32 else None))
-        if len(found) != 1:
-            what = "no run" if not found else f"{len(found)} runs"
-            raise UserError(f"{what} {name!r} in {results_folder()}; give the run's folder")
-        return cls(found[0])
+
+        all_runs = _list_runs()
+        matches = [path for path in all_runs if path.name == name or path.name.endswith(f"-{name}")]
+        if not matches and name == LAST:
+            whole_runs = [path for path in all_runs if path.parent.name != PARTS]
+            matches = whole_runs[-1:]
+        if not matches:
+            matches = _runs_by_id(all_runs, name)
+
+        if len(matches) != 1:
+            count = f"{len(matches)} runs" if matches else "no run"
+            raise UserError(f"{count} {name!r} in {results_folder()}; give the run's folder")
+        return cls(matches[0])
 
     @classmethod
     def resume(cls, name: str, settings: dict[str, Any]) -> RunFolder:
-        """Opens a run to resume it, whose settings must be those it was started with.
+        """Find a run that is to be resumed.
 
         Args:
             name: As `open` takes it.
-            settings: Everything that decides its result.
+            settings: Everything that decides the result; the run must have been started with it.
 
         Raises:
-            UserError: They differ; the message names the first.
+            UserError: There is no such run, or it was started with other settings.
         """
         folder = cls.open(name)
-        before = folder.read()["settings"]
-        for key in sorted({*before, *settings}):
-            if before.get(key) != settings.get(key):
+        first_settings = folder.read()["settings"]
+        for key in sorted({*first_settings, *settings}):
+            before = first_settings.get(key)
+            now = settings.get(key)
+            if before != now:
                 raise UserError(
-                    f"run {folder.path.name} was started with {key} = {before.get(key)!r}, not {settings.get(key)!r}; "
-                    "resume it with the same command, or start a new run"
+                    f"run {folder.path.name} was started with {key} = {before!r}, not {now!r};"
+                    " resume it with the same command, or start a new run"
                 )
         return folder
 
     def child(self, name: str, settings: dict[str, Any]) -> RunFolder:
-        """A part of this run, made where it is not there; its answers, memories and rows are in this run's store."""
-        found = RunFolder(self.path / PARTS / name, self)
-        create_folder(found.path)
-        if not (found.path / RUN).is_file():
-            found.write({"settings": settings, "status": "running"})
-        return found
+        """Return a part of this run; create it unless it is there.
 
-    def has(self, name: str) -> bool:
-        """Whether a part was begun."""
+        Answers, memories and rows of the part are kept in this run's store.
+        """
+        folder = RunFolder(self.path / PARTS / name, self)
+        create_folder(folder.path)
+        if not (folder.path / RUN).is_file():
+            folder.write({"settings": settings, "status": "running"})
+        return folder
+
+    def has_child(self, name: str) -> bool:
+        """Tell whether a part of this run was begun."""
         return (self.path / PARTS / name / RUN).is_file()
 
     @property
-    def finished(self) -> bool:
-        """Whether it has come to its end, and its result is here."""
-        found = self.read()
-        return found.get("status") == "finished" and isinstance(found.get("result"), dict)
+    def is_finished(self) -> bool:
+        """Whether the run has come to its end and its result is here."""
+        record = self.read()
+        return record.get("status") == "finished" and isinstance(record.get("result"), dict)
 
     @property
-    def resumed(self) -> Path:
-        """The folder of what is resumed: this run, or the one that it is a part of."""
-        return self.path if self.parent is None else self.parent.resumed
+    def resumable(self) -> Path:
+        """The folder that `--resume` names: of this run, or of the one that it is a part of."""
+        if self.parent is None:
+            return self.path
+        return self.parent.resumable
 
     @property
     def program(self) -> Path:
@@ -129,95 +153,150 @@ class RunFolder:
         return self.path / "program"
 
     @property
-    def saved(self) -> Path:
-        """Where its program is: in the folder that its result names, or else where a compile saves it by default.
+    def saved_program(self) -> Path:
+        """Where the program is: in the folder that the result names, or else in this folder.
 
-        A run may have a program in both: the original one here, and one that `--force` kept later in `--out`.
+        A run may have a program in both: the original one here, and one that was kept with
+        `--force` later in the folder of `--out`.
         """
         result = self.read().get("result")
-        named = result.get("program") if isinstance(result, dict) else None
-        if named and Path(str(named)).is_dir():
-            return Path(str(named))
+        named_folder = result.get("program") if isinstance(result, dict) else None
+        if named_folder and Path(str(named_folder)).is_dir():
+            return Path(str(named_folder))
         return self.program
 
     @cached_property
     def store(self) -> RunStore:
         """The run's SQLite file."""
-        return RunStore(self.path / "run.sqlite") if self.parent is None else self.parent.store.part(self.path.name)
+        if self.parent is None:
+            return RunStore(self.path / "run.sqlite")
+        return self.parent.store.part(self.path.name)
 
     def read(self) -> dict[str, Any]:
-        """The content of `run.json`.
+        """Return the content of `run.json`.
 
         Raises:
-            DataError: It is no such file.
+            DataError: It is not the record of a run.
         """
-        found = read_json(self.path / RUN)
-        settings = found.get("settings") if isinstance(found, dict) else None
-        parts = (
-            [settings, settings.get("options", {}), found.get("parameters", {})] if isinstance(settings, dict) else []
-        )
-        if not parts or not all(isinstance(part, dict) for part in parts):
-            raise DataError(f"{self.path / RUN}: is not the record of a run; name another, or start a new one")
-        return found
+        path = self.path / RUN
+        record = read_json(path)
+        if not _is_run_record(record):
+            raise DataError(f"{path}: is not the record of a run; name another, or start a new one")
+        return record
 
-    def keep_rows(self, phase: str, rows: Iterable[Row]) -> None:
-        """Writes scored questions into the run's folder, one JSON object a line, without their traces."""
-        with atomic_write(self.path / f"{phase}_rows.jsonl") as file:
-            file.writelines(f"{row.model_dump_json(exclude={'trace'})}\n" for row in rows)
+    def write(self, record: dict[str, Any]) -> None:
+        """Replace `run.json`, as a whole or not at all."""
+        with atomic_write(self.path / RUN) as file:
+            json.dump(record, file, indent=1, ensure_ascii=False)
 
     def update(self, **values: Any) -> None:
-        """Adds values to `run.json`."""
+        """Set some values of `run.json`; the others stay."""
         self.write({**self.read(), **values})
 
+    def write_rows(self, phase: str, rows: Iterable[Row]) -> None:
+        """Write scored questions, one JSON object a line, without their traces."""
+        with atomic_write(self.path / f"{phase}_rows.jsonl") as file:
+            for row in rows:
+                line = row.model_dump_json(exclude={"trace"})
+                file.write(f"{line}\n")
+
     @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Says in `run.json` why a run ended that did not finish; a killed process leaves it "running".
+    def recording(self) -> Generator[None]:
+        """Lock the run for the block, and write into `run.json` why the block ended early.
+
+        After a kill -9 the status stays "running".
 
         Raises:
-            UserError: Another process works on it.
+            UserError: Another process works on the run.
+            RunInterrupted: The user stopped the run; the exception says how to resume it.
         """
-        with self._alone():
+        with self._lock():
             self.update(status="running")
             try:
                 yield
             except KeyboardInterrupt as stop:
                 with suppress(MempilerError):
                     self.update(status="stopped", error="stopped by the user")
-                raise RunInterrupted(
-                    f"what was done is kept in {self.resumed}", ("--resume", self.resumed.name)
-                ) from stop
+                name = self.resumable.name
+                kept = f"what was done is kept in {self.resumable}"
+                raise RunInterrupted(kept, ("--resume", name)) from stop
             except BaseException as error:
                 with suppress(MempilerError):
                     self.update(status="failed", error=one_line(error, 500))
                 raise
 
-    def _alone(self) -> ExitStack:
-        """Keeps other processes from a run and its parts; they would pay for the same once more."""
+    @contextmanager
+    def _lock(self) -> Generator[None]:
+        """Keep other processes from this run for the block: they would pay for the same calls.
+
+        The lock of a run holds for its parts, too.
+
+        Raises:
+            UserError: Another process has the lock, or the file cannot be locked.
+        """
+        # Imported here because most commands do not need it.
         from filelock import FileLock, Timeout
 
-        stack = ExitStack()
+        if self.parent is not None:
+            yield
+            return
+
+        lock = FileLock(self.path / "run.lock", timeout=0)
+        name = self.path.name
         try:
-            if self.parent is None:
-                stack.enter_context(FileLock(self.path / "run.lock", timeout=0))
+            lock.acquire()
+        except Timeout as error:
+            advice = "wait for its end, or stop it"
+            raise UserError(f"run {name} still runs in another process; {advice}") from error
         except OSError as error:
-            why = "still runs in another process; wait for its end, or stop it"
-            why = why if isinstance(error, Timeout) else f"cannot be locked: {error.strerror or error}"
-            raise UserError(f"run {self.path.name} {why}") from error
-        return stack
-
-    def write(self, record: dict[str, Any]) -> None:
-        """Replaces `run.json` at once."""
-        with atomic_write(self.path / RUN) as file:
-            json.dump(record, file, indent=1, ensure_ascii=False)
+            reason = error.strerror or error
+            raise UserError(f"run {name} cannot be locked: {reason}") from error
+        try:
+            yield
+        finally:
+            lock.release()
 
 
-def plain_name(text: str) -> str:
-    """The text as a part of a folder's name."""
-    return "".join(char if char.isalnum() or char in "-_." else "-" for char in text)
+def file_name_of(text: str) -> str:
+    """Return a text with a hyphen for each character that should not stand in a file name."""
+    characters = [char if char.isalnum() or char in "-_." else "-" for char in text]
+    return "".join(characters)
 
 
-def _run_id(path: Path) -> str:
+def _list_runs() -> list[Path]:
+    """Return the folders of all runs and of their parts, in the order in which they were made."""
+    records = [
+        *results_folder().glob(f"*/{RUN}"),
+        *results_folder().glob(f"*/{PARTS}/*/{RUN}"),
+    ]
+    return [path.parent for path in sorted(records)]
+
+
+def _runs_by_id(folders: list[Path], run_id: str) -> list[Path]:
+    """Return the runs whose MLflow id begins so; nothing if these are too few digits."""
+    if len(run_id) < _SHORTEST_RUN_ID:
+        return []
+    matches: list[Path] = []
+    for folder in reversed(folders):  # it is most often one of the newest
+        if _read_run_id(folder).startswith(run_id):
+            matches.append(folder)
+            if len(run_id) == _RUN_ID_LENGTH:  # a whole id names one run
+                break
+    return matches
+
+
+def _read_run_id(folder: Path) -> str:
+    """Return the MLflow id of a run; "" if there is none."""
     try:
-        return str(read_json(path / RUN).get("run_id") or "")
+        return str(read_json(folder / RUN).get("run_id") or "")
     except (DataError, AttributeError):
         return ""
+
+
+def _is_run_record(record: Any) -> bool:
+    """Tell whether the content of a JSON file is the record of a run."""
+    if not isinstance(record, dict) or not isinstance(record.get("settings"), dict):
+        return False
+    options = record["settings"].get("options", {})
+    parameters = record.get("parameters", {})
+    return isinstance(options, dict) and isinstance(parameters, dict)

@@ -170,7 +170,7 @@ class Run:
             if self.setup.replay or not endpoint_failed:
                 raise
             self.folder.update(status="stopped")
-            advice = f"--resume {self.folder.resumed.name} goes on from here"
+            advice = f"--resume {self.folder.resumable.name} goes on from here"
             raise type(error)(f"{error}; {advice}") from error
         finally:
             self._record_output_modes(adapter)

@@ -27,7 +27,7 @@ from ...text import one_line
 from ..compare import Preferences, load_run, preferences
 from ..compile import run_compile
 from ..experiment import ProgressFactory, no_progress, run_evaluate
-from ..folder import RunFolder, plain_name
+from ..folder import RunFolder, file_name_of
 from ..manifest import read_manifest
 from ..pages.page import heading
 from ..results import Evaluation
@@ -270,7 +270,7 @@ class _Work:
             folder = self._part(variant.program, settings)
             if folder is None:
                 return None
-            if not folder.finished:
+            if not folder.is_finished:
                 run_evaluate(program, setup, resolved.part, *self._shared(label, resolved, folder, self.cache))
             found.append(load_run(str(folder.path)).evaluation)
             runs.append(folder.path)
@@ -292,7 +292,7 @@ class _Work:
             program = str(begun.program)
             setup = replace(setup, method_settings={}, lm=read_manifest(program).lms.get("task", setup.lm))
         folder = self._part(f"{how.optimizer}-{variant.program}", settings)
-        if folder is None or folder.finished:
+        if folder is None or folder.is_finished:
             return folder
         shared = self._shared(label, resolved, folder)
         if command == "train":
@@ -301,8 +301,8 @@ class _Work:
         else:
             compilation = CompileConfig(how.optimizer, how.stage, settings=dict(how.settings))
             run_compile(program, setup, compilation, None, False, *shared)
-        if folder.finished or self.guard.limit_hit is not None:
-            return folder if folder.finished else None
+        if folder.is_finished or self.guard.limit_hit is not None:
+            return folder if folder.is_finished else None
         raise UserError(f"its optimizer ended before its time; --resume {self.folder.path.name} goes on with it")
 
     def _shared(
@@ -313,9 +313,9 @@ class _Work:
         return lambda phase: self.note(f"{told}: {phase}"), self.meter, Parent(folder, self.guard, tags, cache)
 
     def _part(self, name: str, settings: dict[str, Any]) -> RunFolder | None:
-        name = f"{plain_name(name)[:60]}-{digest(settings)[:12]}"
+        name = f"{file_name_of(name)[:60]}-{digest(settings)[:12]}"
         if self.guard.limit_hit is not None and not (
-            self.folder.has(name) and self.folder.child(name, settings).finished
+            self.folder.has_child(name) and self.folder.child(name, settings).is_finished
         ):
             return None
         return self.folder.child(name, settings)

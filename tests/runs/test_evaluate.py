@@ -277,7 +277,7 @@ def test_a_run_that_was_stopped_asks_no_model_again(module):
     assert [row.answer for row in second.rows] == [row.answer for row in whole.rows]
     assert second.construction.calls == whole.construction.calls
     assert first.calls["task"] + second.calls["task"] == whole.calls["task"]
-    assert run.finished
+    assert run.is_finished
 
 
 def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_by_user():

@@ -79,7 +79,7 @@ def test_a_run_that_keeps_the_original_leaves_another_program_in_out(compile_wit
     own = outcome.run / "program"
     assert (outcome.promoted, outcome.folder, outcome.untouched_out) == (False, own, out)
     assert demos(own) == 0
-    assert RunFolder(outcome.run).saved == own
+    assert RunFolder(outcome.run).saved_program == own
     assert outcome.to_dict()["untouched_out"] == str(out)
 
 
@@ -172,7 +172,7 @@ def test_a_forced_program_is_the_run_s_although_the_original_is_in_its_folder(co
     assert refused.untouched_out == out
     forced = compile_with(Model(), out=out, dev=4, resume=refused.run.name, force=True)
     assert (forced.folder, forced.untouched_out) == (out, None)
-    assert RunFolder(forced.run).saved == out
+    assert RunFolder(forced.run).saved_program == out
 
 
 def test_a_program_that_equals_the_original_is_not_asked_again(compile_with, monkeypatch):

@@ -310,7 +310,7 @@ def test_a_store_that_takes_no_more_than_numbers_costs_a_run_nothing_else(monkey
     run = client().get_run(str(found.run_id))
     assert run.info.status == "FINISHED"
     assert run.data.metrics["evaluation.n"] == found.n
-    assert RunFolder.open(str(found.run_id)).finished
+    assert RunFolder.open(str(found.run_id)).is_finished
 
 
 def test_a_run_leaves_mlflow_as_it_was_and_no_key_and_no_address_in_its_store(stub, monkeypatch, tmp_path):
