@@ -1,12 +1,14 @@
 """The folder of one run: its command and settings, its state, its store, and the program it made.
 
-runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
-run.json       command, settings, status, MLflow run id
-report.html    the page of the result; report.json.gz holds what the page shows
-run.sqlite     answers of language models, memories, answered questions
-run.lock       held by the process that works on the run
-program/       the saved program of a compile, unless --out names another folder
-parts/NAME/    of a reproduce: the same for each variant, but without a store of its own
+    runs/local/20260102-030405-compile-turn-rag-locomo-ab12/
+        run.json       command, settings, status, MLflow run id
+        report.html    the page of the result; report.json.gz holds what the page shows
+        run.sqlite     answers of language models, memories, answered questions
+        run.lock       held by the process that works on the run
+        program/       the saved program of a compile, unless --out names another folder
+        parts/NAME/    of a reproduce: the same for each variant, but without a store of its own
+
+A killed process leaves everything readable: `run.json` is replaced as a whole.
 """
 
 from __future__ import annotations
