@@ -1,6 +1,7 @@
-"""What the workers of a run may have spent, as each says before every call: known also of one that is killed.
+"""The ledger of a run with several workers: what each worker may have spent so far.
 
-This module imports little: Ray gives the ledger a process of its own.
+A worker records an entry before every call. So what a worker may have spent is known also if it is
+killed. This module imports little, because Ray gives the ledger a process of its own.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from ..engines.usage import Usage, UsageReport
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """What a worker says before a call."""
+    """What a worker records before a call."""
 
     number: int
-    """Counts the entries of a worker: those of its threads may come in another order than they were made."""
+    """Counts the entries of the worker. Its threads may deliver them in another order."""
     reserved_usage: Usage
-    """At most what it has spent, the call and all others in flight included."""
+    """What it has spent at most, with this call and all others in flight."""
     metered_usage: UsageReport
     """What its meter has counted."""
 
@@ -29,7 +30,7 @@ class Ledger:
         self._entries: dict[int, LedgerEntry] = {}
 
     def record(self, worker: int, entry: LedgerEntry) -> None:
-        """Keep the entry of a worker, unless a later one is here."""
+        """Store the entry of a worker, unless a later one is here."""
         last = self._entries.get(worker)
         if last is None or entry.number > last.number:
             self._entries[worker] = entry

@@ -1,8 +1,12 @@
-"""The budget of a run while workers spend it: parts that are reserved, and given back.
+"""The budget of a run that several workers spend.
 
-What a worker takes of the budget, and what comes back:
-    limits of the run ── Reservations ──> a part for each worker ── RecordingGuard ──> entry before each call
-                                      <── what a worker did not spend: by its last word, or its last entry
+Each worker gets a part of the budget, which counts as spent until the worker has ended. What the
+worker did not spend then goes back:
+
+    limits of the run -> Reservations -> a part for each worker -> RecordingGuard -> its calls
+                                      <- what the worker did not spend
+
+What it has spent is known by its reply or, if it was killed, by its last entry in the ledger.
 """
 
 from __future__ import annotations
@@ -14,57 +18,61 @@ from ..engines.usage import Usage
 
 
 class Reservations:
-    """The parts of a run's budget that workers hold, by their numbers; driven by one thread.
+    """The parts of a run's budget that its workers hold; used by one thread.
 
     Args:
-        guard: Of the run: counts a part as spent until it is settled.
-        parts: What each worker may spend.
+        guard: The guard of the run, for which a part counts as spent until it is settled.
+        parts: What each worker may spend, by the worker's number.
     """
 
     def __init__(self, guard: BudgetGuard, parts: Sequence[Limits]) -> None:
         self._guard = guard
         self._reserved: dict[int, Usage] = {}
         for worker, limits in enumerate(parts):
-            reserved = _spending_of(limits)
+            reserved = _largest_usage(limits)
             guard.add_usage(reserved)
             self._reserved[worker] = reserved
 
     @property
-    def open(self) -> list[int]:
+    def open_workers(self) -> list[int]:
         """The workers whose parts are not settled."""
         return list(self._reserved)
 
     def settle(self, worker: int, spent: Usage) -> None:
-        """Count what a worker has spent in the place of its part; the rest is the run's again."""
+        """Replace the part of a worker by what it has spent; the rest goes back to the run."""
         reserved = self._reserved.pop(worker)
         self._guard.add_usage(spent - reserved)
 
 
 class RecordingGuard(BudgetGuard):
-    """The guard of a worker: says what may be spent before each call, so that it is known if the worker is killed.
+    """The guard of a worker: it records what may be spent before each call.
 
     Args:
         limits: What the worker may spend.
-        in_flight: Calls that one endpoint is asked at the same time.
-        record: Takes the number of a call, and what is spent at most once it is made. A call is made when it returns.
+        in_flight: Most calls in flight at one endpoint.
+        record: Called with the number of a call, and with what is spent at most once that call is
+            made. The call is made when `record` has returned.
     """
 
-    def __init__(self, limits: Limits, in_flight: int, record: Callable[[int, Usage], None]) -> None:
+    def __init__(
+        self, limits: Limits, in_flight: int, record: Callable[[int, Usage], None]
+    ) -> None:
         super().__init__(limits, in_flight)
         self._record = record
-        self._recorded = 0
+        self._recorded_calls = 0
 
     def admit(self) -> None:
-        """Called before a call that costs; as `BudgetGuard.admit`."""
+        """Count and record a request that is about to be made, or refuse it."""
         super().admit()
         with self._lock:
-            self._recorded += 1
-            number, at_most = self._recorded, self._committed()
-        self._record(number, at_most)
+            self._recorded_calls += 1
+            number = self._recorded_calls
+            largest_usage = self._committed()
+        self._record(number, largest_usage)
 
 
-def _spending_of(limits: Limits) -> Usage:
-    """Return what is spent where limits are reached; nothing of those that are none."""
+def _largest_usage(limits: Limits) -> Usage:
+    """Return the usage at which all limits are reached; 0 of what has no limit."""
     return Usage(
         limits.max_calls or 0,
         limits.max_tokens or 0,

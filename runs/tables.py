@@ -1,4 +1,4 @@
-"""Results as tables: plain text for `print`, and HTML as notebooks show it."""
+"""Results as tables: plain text for `print`, and HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ class ResultTable:
 
     title: str
     heads: Sequence[str]
+    """The heads of the columns."""
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
     """Lines below the table: the verdict, warnings, cost."""
     report: Path | None = None
-    """The page of the run, which a notebook links to."""
+    """The page of the run, to which a notebook links."""
 
     def text(self) -> str:
         """Return the table as plain text."""
@@ -31,15 +32,18 @@ class ResultTable:
 
     def html(self) -> str:
         """Return the table as HTML, in which every text is escaped."""
-        lines = ["<table>", f"<caption>{escape(self.title)}</caption>", _row("th", self.heads)]
-        lines.extend(_row("td", row) for row in self.rows)
+        lines = ["<table>", f"<caption>{escape(self.title)}</caption>", _html_row("th", self.heads)]
+        lines.extend(_html_row("td", row) for row in self.rows)
         lines.append("</table>")
         lines.extend(f"<p>{escape(note)}</p>" for note in self.notes)
+
         if self.report is not None and self.report.is_file():
             address = escape(self.report.resolve().as_uri())
             lines.append(f'<p><a href="{address}">every question, with its prompts</a></p>')
         return "\n".join(lines)
 
 
-def _row(tag: str, cells: Iterable[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+def _html_row(tag: str, texts: Iterable[str]) -> str:
+    """Return a row of an HTML table; `tag` is that of its cells, "th" or "td"."""
+    cells = [f"<{tag}>{escape(text)}</{tag}>" for text in texts]
+    return f"<tr>{''.join(cells)}</tr>"

@@ -125,7 +125,7 @@ def evaluate_remotely(
         guard.stop(error)
         raise
     finally:
-        unfinished = reservations.open
+        unfinished = reservations.open_workers
         if ledger is not None:
             _close_ledger(ledger, reservations, meter, usages)
     for _ in unfinished:
@@ -181,7 +181,7 @@ def _close_ledger(ledger: Any, reservations: Reservations, meter: Meter, usages:
 
     if not ray.is_initialized():
         return
-    for worker in reservations.open:
+    for worker in reservations.open_workers:
         try:
             entry: LedgerEntry | None = ray.get(ledger.last_entry.remote(worker), timeout=LEDGER_WAIT)
         except RayError:

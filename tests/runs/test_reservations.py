@@ -29,10 +29,10 @@ def test_parts_are_spent_until_they_are_settled() -> None:
     parts = [guard.remaining(0.5), guard.remaining(0.5)]
     reservations = Reservations(guard, parts)
     assert (guard.spent().calls, guard.spent().tokens, guard.spent().cost) == (10, 1000, 2)
-    assert reservations.open == [0, 1]
+    assert reservations.open_workers == [0, 1]
 
     reservations.settle(0, Usage(3, 100, 50, 0.5))
-    assert reservations.open == [1]
+    assert reservations.open_workers == [1]
     assert (guard.spent().calls, guard.spent().tokens, guard.spent().cost) == (8, 650, 1.5)
     reservations.settle(1, Usage(2))
     assert (guard.spent().calls, guard.spent().tokens, guard.spent().cost) == (5, 150, 0.5)
