@@ -215,10 +215,14 @@ def bootstrap_interval(
     """
     score_list = np.asarray(scores, dtype=float).tolist()
     if len(score_list) != len(groups):
-        raise UserError(f"{len(score_list)} scores but {len(groups)} groups; give one group per score")
+        raise UserError(
+            f"{len(score_list)} scores but {len(groups)} groups; give one group per score"
+        )
     for position, score in enumerate(score_list):
         if not math.isfinite(score):
-            raise UserError(f"score {position} is {score}; give a failed question 0 or leave it out")
+            raise UserError(
+                f"score {position} is {score}; give a failed question 0 or leave it out"
+            )
     if not 0 < confidence_level < 1:
         raise UserError(f"level {confidence_level} is not between 0 and 1; 0.95 is usual")
 
