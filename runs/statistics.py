@@ -1,14 +1,14 @@
-"""Compare the scores of two programs: a bootstrap interval, a permutation test, one verdict and its scope.
+"""Compare the scores of two programs: interval, permutation test, one verdict and its scope.
 
-Questions about the same conversation share its memory, so their scores are not independent. With six
-conversations (or users; "groups" below) or more, the bootstrap therefore draws whole groups, and the
-permutation test flips the signs of whole groups: the verdict speaks of other conversations. With fewer
-groups, both use single questions, and the verdict speaks only of other questions about these
-conversations. `Difference.scope` says which.
+Questions about the same conversation share its memory, so their scores are not independent. With
+six conversations (or users; "groups" below) or more, the bootstrap therefore draws whole groups,
+and the permutation test flips the signs of whole groups: the verdict speaks of other conversations.
+With fewer groups, both use single questions, and the verdict speaks only of other questions about
+these conversations. `Difference.scope` says which.
 
-With few groups the interval alone is still too narrow. In a simulation an interval of nominally 95 %
-covered the true mean in 85 % of the cases with six groups, and in 93 % with thirty. A verdict therefore
-also asks for the permutation test, whose level holds for any number of groups.
+With few groups the interval alone is still too narrow. In a simulation an interval of nominally 95
+% covered the true mean in 85 % of the cases with six groups, and in 93 % with thirty. A verdict
+therefore also asks for the permutation test, whose level holds for any number of groups.
 
 Example:
     >>> from mempiler.runs.statistics import bootstrap_interval, compare_paired_scores
@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 
 from ..errors import UserError
 
-# Flipping the signs of five values gives 2^5 = 32 outcomes. Even if all five have the same sign, two of
-# them are as extreme as the observed one: p = 2/32 = .0625, so five groups could never pass. With six
-# groups p can be 2/64 = .031.
+# Flipping the signs of five values gives 2^5 = 32 outcomes. Even if all five have the same sign,
+# two of them are as extreme as the observed one: p = 2/32 = .0625, so five groups could never pass.
+# With six groups p can be 2/64 = .031.
 MIN_GROUPS = 6
 """With fewer groups, single questions are resampled."""
 
@@ -127,7 +127,7 @@ class Difference:
 
     @property
     def warning(self) -> str | None:
-        """Say that an interval over questions is too narrow for other conversations; None if it is not."""
+        """A line that says that the interval is too narrow for other conversations, or None."""
         if self.design_effect is None or self.design_effect <= LARGE_DESIGN_EFFECT:
             return None
         if self.group_count >= MIN_GROUPS:
@@ -136,7 +136,8 @@ class Difference:
 
         factor = math.sqrt(self.design_effect)
         return (
-            f"The difference varies from conversation to conversation (design effect {self.design_effect:.1f}): "
+            "The difference varies from conversation to conversation"
+            f" (design effect {self.design_effect:.1f}): "
             f"for other conversations the interval would be about {factor:.1f} times as wide"
         )
 
@@ -253,7 +254,8 @@ def compare_paired_scores(
     """
     if len(a_scores) != len(b_scores):
         raise UserError(
-            f"{len(a_scores)} scores against {len(b_scores)}; a paired comparison needs the same questions in both"
+            f"{len(a_scores)} scores against {len(b_scores)};"
+            " a paired comparison needs the same questions in both"
         )
 
     differences = np.asarray(a_scores, dtype=float) - np.asarray(b_scores, dtype=float)
@@ -285,12 +287,12 @@ def compare_paired_scores(
 
 
 def design_effect(scores: Sequence[float], groups: Sequence[str]) -> float | None:
-    """Return how many times larger the variance of the mean is because scores of one group are alike.
+    """Return by which factor the variance of the mean grows since scores of one group are alike.
 
-    The design effect is `1 + (m - 1) * ICC`. `ICC`, the intraclass correlation, comes from a one-way
-    analysis of variance; `m` is the mean group size in which every question counts once, so that a large
-    group counts more often. Both formulas allow groups of unequal sizes. A negative ICC counts as 0. With
-    few groups the result is a rough estimate.
+    The design effect is `1 + (m - 1) * ICC`. `ICC`, the intraclass correlation, comes from a
+    one-way analysis of variance; `m` is the mean group size in which every question counts once, so
+    that a large group counts more often. Both formulas allow groups of unequal sizes. A negative
+    ICC counts as 0. With few groups the result is a rough estimate.
 
     Sources: Kish, Survey Sampling, 1965; Donner, International Statistical Review 54, 1986.
 
