@@ -1,7 +1,7 @@
-"""The two files of a saved program, `manifest.json` and `state.json`, read and checked by their digests.
+"""The two files of a saved program, `manifest.json` and `state.json`.
 
-The manifest holds the digest of the state, and its own. They show that a file was damaged or edited by hand, and no
-more: whoever writes the files can write the digests too.
+The manifest holds the digest of the state, and its own. They show that a file was damaged or edited
+by hand, and no more: whoever writes the files can write the digests, too.
 """
 
 from __future__ import annotations
@@ -22,9 +22,14 @@ from ..records import parse_json, read_json
 from ..validation import validation_message
 
 SCHEMA = 2
-MANIFEST, STATE = "manifest.json", "state.json"
-MOST_BYTES = 64 * 2**20
-"""Of a file of a saved program."""
+"""The version of both files."""
+MANIFEST = "manifest.json"
+STATE = "state.json"
+MAX_BYTES = 64 * 2**20
+"""Most bytes of each file."""
+
+FieldFingerprint = Annotated[list[str], Field(min_length=4, max_length=4)]
+"""Name, direction, type and shape of a predictor's field."""
 
 
 class Manifest(BaseModel):
@@ -36,96 +41,99 @@ class Manifest(BaseModel):
     method: str
     task: str
     config: dict[str, Any] = {}
+    """Settings of method and task."""
     adapter: str = "chat"
     embedder: str | None = None
     reranker: str | None = None
-    """What ranked the first hits again; None if nothing did."""
+    """What ranked the first hits of a search again; None if nothing did."""
     benchmark: dict[str, Any] = {}
     """Name, path, sha256, whether it is the sample, split digest and sizes."""
     optimizer: dict[str, Any] = {}
     """Name, stage, seed and settings; empty for a program that was not compiled."""
     lms: dict[str, str] = {}
-    """Model names by role."""
+    """Names of the language models by role."""
     lm_settings: dict[str, Any] = {}
-    """Of every request to the task's model."""
+    """Settings of every request to the task's model."""
     scores: dict[str, Any] = {}
     """Summaries of the evaluations before and after, and their difference."""
     packages: dict[str, str] = {}
+    """Versions of packages."""
     created: str = ""
-    signatures: dict[str, list[Annotated[list[str], Field(min_length=4, max_length=4)]]] = {}
-    """Per predictor: name, direction, type and shape of every field."""
+    """Date and time, in ISO format."""
+    signatures: dict[str, list[FieldFingerprint]] = {}
+    """The fields of each predictor."""
     state_sha256: str = ""
     manifest_sha256: str = ""
     """Digest of this manifest without this field."""
 
 
 def read_manifest(folder: str | Path) -> Manifest:
-    """Reads a folder's manifest and checks it by its digest.
+    """Read the manifest of a saved program, and check it by its digest.
 
     Raises:
         ProgramError: It was altered, or another version of Mempiler wrote it.
         DataError: It is not JSON.
     """
     folder = Path(folder)
+    path = folder / MANIFEST
     if not folder.exists():
-        raise ProgramError(f"{folder}: there is no such folder{_similar_program(folder)}")
-    if not (folder / MANIFEST).is_file():
+        raise ProgramError(f"{folder}: there is no such folder{_suggestion(folder)}")
+    if not path.is_file():
         raise ProgramError(f"{folder}: no saved program here ({MANIFEST} is missing)")
-    _check_file(folder / MANIFEST)
-    raw = read_json(folder / MANIFEST)
-    version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if version != SCHEMA:
-        raise ProgramError(
-            f"{folder / MANIFEST}: schema version {version!r} is unknown to Mempiler {__version__} (it reads {SCHEMA})"
-        )
+    _check_file(path)
+
+    values = read_json(path)
+    schema_version = values.get("schema_version") if isinstance(values, dict) else None
+    if schema_version != SCHEMA:
+        problem = f"schema version {schema_version!r} is unknown to Mempiler {__version__}"
+        raise ProgramError(f"{path}: {problem} (it reads {SCHEMA})")
+
     try:
-        manifest = Manifest.model_validate(raw)
+        manifest = Manifest.model_validate(values)
         digest = digest_of(manifest)
     except ValidationError as error:
-        raise ProgramError(f"{folder / MANIFEST}: field {validation_message(error)}; the file was altered") from error
+        problem = f"field {validation_message(error)}"
+        raise ProgramError(f"{path}: {problem}; the file was altered") from error
     except ValueError as error:
-        raise ProgramError(f"{folder / MANIFEST}: its values are no plain JSON; the file was altered") from error
+        raise ProgramError(f"{path}: its values are no plain JSON; the file was altered") from error
     if manifest.manifest_sha256 != digest:
-        raise ProgramError(f"{folder / MANIFEST}: the file was altered after it was saved (its sha256 does not match)")
+        raise ProgramError(
+            f"{path}: the file was altered after it was saved (its sha256 does not match)"
+        )
     return manifest
 
 
-def _similar_program(folder: Path) -> str:
-    """Return "; did you mean ...?" with the saved program beside a missing folder whose name is the closest, or ""."""
-    try:
-        programs = [path.parent.name for path in folder.parent.glob(f"*/{MANIFEST}")]
-    except OSError:
-        return ""
-    close = difflib.get_close_matches(folder.name, programs, n=1)
-    return f"; did you mean {str(folder.parent / close[0])!r}?" if close else ""
-
-
 def read_states(folder: str | Path) -> dict[str, PredictorState]:
-    """Reads and checks the state of every predictor by name, without building the program.
+    """Read the state of every predictor by its name, and check it; the program is not built.
 
     Raises:
         ProgramError: The folder was altered, or another version of Mempiler wrote it.
     """
-    folder, manifest = Path(folder), read_manifest(folder)
+    folder = Path(folder)
+    path = folder / STATE
+    manifest = read_manifest(folder)
     try:
-        _check_file(folder / STATE)
-        text = (folder / STATE).read_text(encoding="utf-8")
+        _check_file(path)
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ProgramError(f"{folder / STATE}: cannot be read: {error}") from error
+        raise ProgramError(f"{path}: cannot be read: {error}") from error
     if sha256_of(text) != manifest.state_sha256:
-        raise ProgramError(f"{folder / STATE}: the file was altered after it was saved (its sha256 does not match)")
+        raise ProgramError(
+            f"{path}: the file was altered after it was saved (its sha256 does not match)"
+        )
+
     try:
-        return {
-            name: PredictorState.model_validate(state) for name, state in parse_json(text, str(folder / STATE)).items()
-        }
+        states = parse_json(text, str(path))
+        return {name: PredictorState.model_validate(state) for name, state in states.items()}
     except ValidationError as error:
-        raise ProgramError(f"{folder / STATE}: {validation_message(error)}; not the state of a saved program") from error
+        problem = validation_message(error)
+        raise ProgramError(f"{path}: {problem}; not the state of a saved program") from error
     except (ValueError, AttributeError) as error:
-        raise ProgramError(f"{folder / STATE}: not the state of a saved program: {error}") from error
+        raise ProgramError(f"{path}: not the state of a saved program: {error}") from error
 
 
 def is_intact(folder: str | Path) -> bool:
-    """Whether a folder holds an unaltered saved program; `artifact.load` checks whether it fits this code."""
+    """Tell whether a folder holds an unaltered program; `load` checks whether it fits the code."""
     try:
         read_states(folder)
     except UserError:
@@ -133,24 +141,46 @@ def is_intact(folder: str | Path) -> bool:
     return True
 
 
-def _check_file(path: Path) -> None:
-    """Refuses links out of the folder, devices and pipes, which may not end, and what is larger than any program."""
-    about = path.stat()
-    if not path.resolve().is_relative_to(path.parent.resolve()) or not stat.S_ISREG(about.st_mode):
-        raise ProgramError(f"{path}: is a link out of the folder, or no file; put the file itself there")
-    if about.st_size > MOST_BYTES:
-        raise ProgramError(f"{path}: has {about.st_size:,} bytes, a saved program at most {MOST_BYTES:,}")
-
-
 def digest_of(manifest: Manifest) -> str:
-    """The digest of a manifest, without the field that holds it, and without those that earlier versions did not have.
+    """Return the digest of a manifest, without the field that holds it.
 
-    They count where they hold anything.
+    Fields that early versions did not have count only if they hold something.
     """
-    left_out = {"manifest_sha256"} | {name for name in ("lm_settings", "reranker") if not getattr(manifest, name)}
-    return sha256_of(json.dumps(manifest.model_dump(mode="json", exclude=left_out), sort_keys=True))
+    excluded = {"manifest_sha256"}
+    for name in ("lm_settings", "reranker"):
+        if not getattr(manifest, name):
+            excluded.add(name)
+    values = manifest.model_dump(mode="json", exclude=excluded)
+    return sha256_of(json.dumps(values, sort_keys=True))
 
 
 def sha256_of(text: str) -> str:
-    """The digest of a text."""
+    """Return the digest of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _suggestion(folder: Path) -> str:
+    """Return "; did you mean ...?" with the saved program of the closest name, or ""."""
+    try:
+        names = [path.parent.name for path in folder.parent.glob(f"*/{MANIFEST}")]
+    except OSError:
+        return ""
+    closest = difflib.get_close_matches(folder.name, names, n=1)
+    if not closest:
+        return ""
+    return f"; did you mean {str(folder.parent / closest[0])!r}?"
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is no ordinary file of a program.
+
+    Links may lead out of the folder, devices and pipes may never end.
+    """
+    status = path.stat()
+    is_inside = path.resolve().is_relative_to(path.parent.resolve())
+    if not is_inside or not stat.S_ISREG(status.st_mode):
+        problem = "is a link out of the folder, or no file"
+        raise ProgramError(f"{path}: {problem}; put the file itself there")
+    if status.st_size > MAX_BYTES:
+        size = f"has {status.st_size:,} bytes, a saved program at most {MAX_BYTES:,}"
+        raise ProgramError(f"{path}: {size}")

@@ -51,7 +51,8 @@ from ..programs.external.target import takes_embedder
 from ..programs.program import MemoryProgram
 from ..programs.single_flight import SingleFlight
 from ..programs.tasks.settings import TASK_PREFIX, split_config
-from .artifact import chosen_embedder, load, versions
+from .artifact import load, versions
+from .artifact_embedder import choose_embedder
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
 from .manifest import read_manifest
@@ -405,7 +406,7 @@ class Run:
             embedder_name = read_manifest(folder).embedder or OFFLINE_EMBEDDER
             embedder = self._make_embedder(embedder_name)
         else:
-            embedder = chosen_embedder(
+            embedder = choose_embedder(
                 folder, setup.embedder, setup.embedder_api_base, setup.reranker
             )
             if embedder is not None:

@@ -22,7 +22,8 @@ from mempiler import UserError, build, load, save
 from mempiler.engines.embedders import embedder
 from mempiler.engines.models import language_model
 from mempiler.programs._sampling import Sampling
-from mempiler.runs.artifact import chosen_embedder, open_program
+from mempiler.runs.artifact import open_program
+from mempiler.runs.artifact_embedder import choose_embedder
 from mempiler.runs.manifest import Manifest, digest_of
 
 from ..stub_server import StubServer
@@ -241,8 +242,8 @@ def test_a_folder_does_not_choose_its_embedder(folders, tmp_path, servers):
     with pytest.raises(UserError, match=f"was made with the embedder '{far}'; give --embedder {far}"):
         mempiler.load(folder)
     for chosen in ((far, None), (None, servers[0].url)):
-        made = chosen_embedder(folder, *chosen)
+        made = choose_embedder(folder, *chosen)
         assert made is not None
         assert load(folder, embedder=made).method.embedder.name == far
-    assert chosen_embedder(folder, "openai/another", None) is None
-    assert getattr(chosen_embedder(folders["fact-store"], "openai/another", None), "name", None) == "offline"
+    assert choose_embedder(folder, "openai/another", None) is None
+    assert getattr(choose_embedder(folders["fact-store"], "openai/another", None), "name", None) == "offline"
