@@ -126,14 +126,14 @@ class TextEmbedder(SharedByCopies):
         self._encodings: LRUCache[str, TextEncoding] = LRUCache(MAX_CACHED_BYTES, _byte_count)
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Embed texts that are searched.
+        """Embed texts that are searched; `embed_queries` embeds what is searched for.
 
         Args:
-            texts: Any texts.
+            texts: Any texts. The model's prefix for such texts is put before each of them.
 
         Returns:
             float32 of shape [len(texts), dimension], each row of length 1, or 0 if its text has no
-            words. The caller may change it.
+            words. It is a copy, which the caller may change.
 
         Raises:
             EndpointError: The endpoint cannot be reached, or answers nonsense.
@@ -144,7 +144,7 @@ class TextEmbedder(SharedByCopies):
         return self.embed_prefixed(_with_prefix(texts, self.passage_prefix))
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """Embed what is searched for, as `embed` does what is searched."""
+        """Embed search queries; arguments, result and errors are those of `embed`."""
         return self.embed_prefixed(_with_prefix(texts, self.query_prefix), is_query=True)
 
     def embed_prefixed(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:

@@ -246,6 +246,7 @@ class Encoder:
         return TextEncoding(states.mean(axis=0), _token_directions(states[is_word]))
 
     def _count_tokens(self, tokens: Sequence[str]) -> None:
+        """Count tokens, and those among them that stand for something the model has not learned."""
         unknown_count = sum(token in _UNKNOWN_TOKENS for token in tokens)
         with self._lock:
             self._token_count += len(tokens)

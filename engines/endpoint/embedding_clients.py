@@ -177,6 +177,11 @@ class OpenAIEmbeddings:
         return headers
 
     def _key(self) -> str:
+        """Return the key that is sent, which may be "none".
+
+        Raises:
+            UserError: There is none, and OpenAI's own server wants one.
+        """
         key = os.environ.get("OPENAI_API_KEY")
         if key:
             return key

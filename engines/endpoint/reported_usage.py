@@ -111,15 +111,18 @@ def with_readable_usage(content: bytes) -> bytes:
     if not isinstance(reply, dict) or "usage" not in reply:
         return content
 
-    usage = _readable(reply["usage"])
+    usage = _readable_fields(reply["usage"])
     if usage == reply["usage"]:
         return content
     # In a stream of events, a newline must end the line.
     return json.dumps({**reply, "usage": usage}).encode() + b"\n"
 
 
-def _readable(usage: object) -> dict[str, object] | None:
-    """Return the fields of a usage that can be read; None if it is no JSON object."""
+def _readable_fields(usage: object) -> dict[str, object] | None:
+    """Return a usage without the counts of tokens that are not numbers; None if it is no object.
+
+    Counts are called `..._tokens`. Objects called `..._details` hold further counts.
+    """
     if not isinstance(usage, dict):
         return None
 
@@ -130,7 +133,7 @@ def _readable(usage: object) -> dict[str, object] | None:
             if number is not None:
                 fields[name] = number
         elif name.endswith("_details"):
-            fields[name] = _readable(value)
+            fields[name] = _readable_fields(value)
         else:
             fields[name] = value
     return fields

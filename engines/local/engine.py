@@ -129,6 +129,7 @@ class LocalLM(MeteredLM):
     """A metered LM over a local engine. Fine-tuning it gives an LM over a trained copy."""
 
     def _run_finetune_job(self, job: TrainingJob) -> None:
+        """Fine-tune a copy of the model; the job's result is an LM over it, or the error."""
         # DSPy's own method would keep the engine, and with it the old weights, under a new name.
         engine = cast(LocalEngine, self.engine)
         try:

@@ -148,6 +148,11 @@ def _encode_examples(model: LocalModel, examples: Sequence[Example]) -> list[Row
 
 
 def _read_example(row: Mapping[str, Any]) -> Example:
+    """Return a chat as an example: its last message is the completion, the others are the prompt.
+
+    Raises:
+        DataError: The row is not a chat.
+    """
     try:
         *prompt, answer = row["messages"]
         messages = [{"role": message["role"], "content": message["content"]} for message in prompt]

@@ -258,6 +258,7 @@ class LocalReinforceJob(ReinforceJob):
         processes.leave()
 
     def _running_weights(self) -> Weights:
+        """Return the weights that are trained; raise a UserError if no training runs."""
         if self._weights is None:
             raise UserError("the job does not run; call initialize() first, and terminate() last")
         return self._weights
@@ -323,6 +324,12 @@ def _read_advantages(
 
 
 def _read_row(member: Mapping[str, Any], advantage: float) -> Row:
+    """Return a member of a group as a row to train on.
+
+    Raises:
+        ValueError: It does not have one log-probability for each token.
+        KeyError, TypeError: A field is missing or of another type.
+    """
     row = Row(
         prompt=tuple(member["prompt_ids"]),
         completion=tuple(member["completion_ids"]),
