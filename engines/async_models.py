@@ -24,19 +24,42 @@ def can_be_awaited(lm: Any) -> bool:
     """
     if not isinstance(lm, dspy.BaseLM):
         return False
-    has_own_acall = type(lm).acall is not dspy.BaseLM.acall
-    if isinstance(lm, dspy.LM) and not isinstance(lm.engine, str) and not has_own_acall:
+    if isinstance(lm, dspy.LM) and _is_asked_by_engine_object(lm):
         return async_engine_of(lm) is not None
-    return all(
-        _definition_depth(lm, async_name) <= _definition_depth(lm, name)
-        for name, async_name in (("__call__", "acall"), ("forward", "aforward"))
+    return _async_method_is_current(lm, "__call__", "acall") and _async_method_is_current(
+        lm, "forward", "aforward"
     )
 
 
-def ask_model(lm: Any, call: Callable[[], T], acall: Callable[[], Awaitable[T]]) -> T:
-    """Make a call that asks a model, in the way that suits the model and the running code.
+def _is_asked_by_engine_object(lm: dspy.LM) -> bool:
+    """Return whether DSPy's own methods ask a model by an engine object.
 
-    In bridged code, a model that can be awaited is awaited, and any other is asked in a thread.
+    Otherwise `engine` is the name of one of DSPy's engines, or the class asks in its own way.
+    """
+    has_own_acall = type(lm).acall is not dspy.BaseLM.acall
+    return not isinstance(lm.engine, str) and not has_own_acall
+
+
+def _async_method_is_current(lm: dspy.BaseLM, method: str, async_method: str) -> bool:
+    """Return whether no subclass overrides a method without its twin for asyncio.
+
+    If one overrides `forward` alone, the inherited `aforward` does not do what `forward` does.
+    """
+    return _inheritance_distance(lm, async_method) <= _inheritance_distance(lm, method)
+
+
+def _inheritance_distance(lm: dspy.BaseLM, method: str) -> int:
+    """Return how many steps up from a model's class a method is defined; 0 is the class itself."""
+    classes = type(lm).__mro__
+    return next(steps for steps, base in enumerate(classes) if method in vars(base))
+
+
+def ask_model(lm: Any, call: Callable[[], T], acall: Callable[[], Awaitable[T]]) -> T:
+    """Make a call that asks a model, without blocking the event loop if the code runs in one.
+
+    Plain code waits for the answer. Bridged code is a plain function that runs inside asyncio, see
+    `async_bridge`: if it waited, all other work of its event loop would stand still. There the loop
+    awaits the model, or, if the model cannot be awaited, a thread asks it.
 
     Args:
         lm: The model.
@@ -55,9 +78,3 @@ def ask_in_thread(call: Callable[[], T]) -> T:
     # DSPy's stream belongs to the loop, and cannot be written to from another thread.
     with dspy.context(send_stream=None):
         return off_loop(call)
-
-
-def _definition_depth(lm: Any, method: str) -> int:
-    """Return how many base classes away from its class a model's method is defined."""
-    classes = type(lm).__mro__
-    return next(depth for depth, base in enumerate(classes) if method in vars(base))

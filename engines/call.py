@@ -78,8 +78,10 @@ class Call:
             name: value for name, value in merged.items() if not name.startswith(_CLIENT_SETTINGS)
         }
 
+        # No rollout id is the same request as one that is None.
         if request.get("rollout_id") is None:
             request.pop("rollout_id", None)
+        # A local model answers otherwise once it has been trained.
         weights = getattr(self.lm.engine, "weights_version", None)
         if weights is not None:
             request["weights"] = weights
@@ -117,11 +119,15 @@ class Call:
 
     @cached_property
     def tokens(self) -> CallTokens:
-        """The tokens of the answered call; of an endpoint's numbers only those that can be true."""
+        """The tokens of the answered call, as its endpoint reports them.
+
+        Numbers that it does not report, or that are too low for the texts, are estimated.
+        """
         result: Any = self.result
         # DSPy asks once for each candidate, and so sends the prompt as often.
         candidates = max(1, len(result.responses))
 
+        # The fewest tokens that can be believed.
         prompt_minimum = 0
         answer_minimum = 0
         if isinstance(self.lm.engine, RemoteEngine):  # models of this process are trusted
@@ -140,7 +146,10 @@ class Call:
         return CallTokens(prompt, answer, estimated)
 
     def _reported_tokens(self, result: CallResult) -> ReportedTokens:
-        """Return what the endpoint reports; nothing where it reports 0 of both."""
+        """Return what the endpoint reports; None for both where it reports 0 of both.
+
+        No call takes 0 tokens, so an endpoint that says so does not count them.
+        """
         usage = result.usage or {}
         prompt = usage.get("prompt_tokens")
         answer = usage.get("completion_tokens")

@@ -220,9 +220,9 @@ def measure_usage() -> Generator[UsageTracker]:
 
 
 def record_usage(usage: Usage) -> None:
-    """Add usage to the innermost `measure_usage` block; without one, drop it.
+    """Add usage to the innermost `measure_usage` block; outside of all blocks, do nothing.
 
-    Not only calls are recorded: also what was used for the work elsewhere, or earlier.
+    It may be the usage of a call, or what the work used in another process or an earlier run.
     """
     tracker = current_context().usage
     if tracker is not None:

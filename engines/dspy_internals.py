@@ -49,7 +49,11 @@ def cached_request(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def result_of_entry(entry: Mapping[str, Any]) -> CallResult:
-    """Return the result of a call from the entry that DSPy makes for its history."""
+    """Return the result of a call from the entry that DSPy makes for its history.
+
+    `MeteredLM.update_history` gets that entry, and it is all that a subclass of `dspy.LM` gets.
+    """
+    # A tuple if the call asked for several candidates: DSPy makes one request for each.
     response = entry["response"]
     responses = response if isinstance(response, tuple) else (response,)
     return CallResult(

@@ -126,14 +126,14 @@ class TextEmbedder(SharedByCopies):
         self._encodings: LRUCache[str, TextEncoding] = LRUCache(MAX_CACHED_BYTES, _byte_count)
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Embed texts that are searched.
+        """Embed texts that are searched; `embed_queries` embeds what is searched for.
 
         Args:
-            texts: Any texts.
+            texts: Any texts. The model's prefix for such texts is put before each of them.
 
         Returns:
             float32 of shape [len(texts), dimension], each row of length 1, or 0 if its text has no
-            words. The caller may change it.
+            words. It is a copy, which the caller may change.
 
         Raises:
             EndpointError: The endpoint cannot be reached, or answers nonsense.
@@ -144,20 +144,28 @@ class TextEmbedder(SharedByCopies):
         return self.embed_prefixed(_with_prefix(texts, self.passage_prefix))
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """Embed what is searched for, as `embed` does what is searched."""
+        """Embed search queries; arguments, result and errors are those of `embed`."""
         return self.embed_prefixed(_with_prefix(texts, self.query_prefix), is_query=True)
 
     def embed_prefixed(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
-        """Embed texts that have the prefix of their kind already; otherwise as `embed`."""
+        """Embed texts as `embed` does, but add no prefix: they begin with one already.
+
+        Args:
+            texts: Any texts.
+            is_query: Whether they are search queries; a user's queries are not kept on disk.
+
+        Returns:
+            float32 [len(texts), dimension], with zeros for blank texts.
+        """
         if isinstance(texts, str):
             raise UserError(
                 f"embed takes a list of texts, got the string {texts!r:.80}; put it in a list"
             )
 
         encodings = self._encodings_of(texts, is_query)
+        # If all texts are blank, nothing has been computed yet, and the dimension may be unknown.
         if texts and not self.dimension:
-            # All texts are blank, so nothing has been computed yet.
-            off_loop(partial(self._read_or_compute, ["dimension"], is_query=True))
+            self._learn_dimension()
 
         zeros = np.zeros(self.dimension, dtype=np.float32)
         rows = [encodings[text].vector if text in encodings else zeros for text in texts]
@@ -168,7 +176,8 @@ class TextEmbedder(SharedByCopies):
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the tokens of texts that are searched, each int8 [tokens, width].
 
-        They come from the same pass through the network as the vectors.
+        Tokens and vectors come from the same pass through the network. Blank texts have no tokens,
+        and neither have the texts of an embedder that makes vectors only.
         """
         texts = _with_prefix(texts, self.passage_prefix)
         encodings = self._encodings_of(texts, is_query=False)
@@ -185,6 +194,9 @@ class TextEmbedder(SharedByCopies):
 
     def check(self) -> None:
         """Refuse an embedder or a reranker that could not be asked, before anything is paid for.
+
+        The offline embedder and encoders of this process need no check: they were found when the
+        embedder was made.
 
         Raises:
             UserError: There is no such model, or its key is not set.
@@ -205,14 +217,22 @@ class TextEmbedder(SharedByCopies):
         clear_feature_cache()
 
     def _encodings_of(self, texts: Sequence[str], is_query: bool) -> dict[str, TextEncoding]:
-        """Return what is known of the texts that are not blank; compute what is not known yet.
+        """Return the encodings of texts by text; blank texts have none.
 
-        In bridged code, a thread does it.
+        They come from memory, else from an earlier process, else they are computed. Under asyncio
+        that happens in a thread, so that the event loop can go on.
         """
-        return off_loop(partial(self._encodings_in_thread, texts, is_query))
+        return off_loop(partial(self._find_or_compute, texts, is_query))
 
-    def _encodings_in_thread(self, texts: Sequence[str], is_query: bool) -> dict[str, TextEncoding]:
-        """Do the work of `_encodings_of`, in the thread that calls this."""
+    def _learn_dimension(self) -> None:
+        """Embed an arbitrary word, because only an answer tells how long the vectors are."""
+        off_loop(partial(self._read_or_compute, ["dimension"], is_query=True))
+
+    def _find_or_compute(self, texts: Sequence[str], is_query: bool) -> dict[str, TextEncoding]:
+        """Return the encodings of texts by text: from memory, else from the disk, else computed.
+
+        Blank texts have none. What is computed is held in memory and kept on the disk.
+        """
         with self._lock:
             encodings = {text: self._encodings[text] for text in texts if text in self._encodings}
 
@@ -220,22 +240,32 @@ class TextEmbedder(SharedByCopies):
         missing_texts = [text for text in distinct_texts if text not in encodings and text.strip()]
         computed_texts: list[str] = []
         if missing_texts:
-            new = self._read_or_compute(missing_texts, is_query)
+            new = self._read_or_compute(missing_texts, is_query)  # holds them in memory, too
             encodings.update(new.encodings)
             computed_texts = new.computed_texts
 
         if self._cached_vectors is not None:
+            # All of them, not only the computed ones: the cache of a user may lack a text that is
+            # in memory because another user said the same.
             self._cached_vectors.write(encodings, computed_texts, is_query)
         return encodings
 
     def _read_or_compute(self, texts: list[str], is_query: bool) -> _NewEncodings:
-        """Return what is known of texts that are not in memory, and hold it in memory."""
+        """Read the encodings of texts from the disk, or compute them, and hold them in memory.
+
+        It sets the dimension, too, which may have been unknown.
+
+        Args:
+            texts: At least one text. None of them is blank, and none is in memory.
+            is_query: Whether they are search queries.
+        """
         encodings = self._read_cached(texts, is_query)
         computed_texts = [text for text in texts if text not in encodings]
         if computed_texts:
             encodings.update(self._compute_encodings(computed_texts))
 
-        if len({len(encoding.vector) for encoding in encodings.values()}) > 1:
+        vector_lengths = {len(encoding.vector) for encoding in encodings.values()}
+        if len(vector_lengths) > 1:
             # Some of the cached vectors are those of another model that answered under this name.
             computed_texts = texts
             encodings = self._compute_encodings(texts)
@@ -332,19 +362,20 @@ def embedder(
     """Make an embedder by name. It loads a model or asks an endpoint when it embeds a text.
 
     Args:
-        name: "offline"; "minilm" or "e5"; "onnx:" and a folder; "fastembed:" and a model of its
-            list; a model of the server at `api_base`; "openai/<model>"; or any embedding model of
-            litellm.
+        name: In this process: "offline" (by spelling), "minilm", "e5", "onnx:FOLDER", or
+            "fastembed:MODEL" with a model of fastembed's list. At an endpoint: a model of the
+            server at `api_base`, "openai/MODEL", or any embedding model of litellm.
         api_base: URL of an OpenAI-compatible server, up to and including its /v1.
-        reranker: Puts the first hits of a search in a better order. "tokens" compares the tokens of
-            an encoder that runs here; "fastembed:" and a cross-encoder or late-interaction model of
-            its list; or "none". By default "tokens" for such an encoder, and "none" for others.
+        reranker: Puts the first hits of a search in a better order: "tokens" compares the tokens of
+            an encoder ("minilm", "e5", "onnx:FOLDER"), "fastembed:MODEL" runs a cross-encoder or
+            late-interaction model, "none" leaves the order. By default "tokens" for encoders, and
+            "none" for other embedders.
 
     Raises:
         UserError: A model of this process is asked for at an `api_base`, its weights are not here,
             or the reranker does not go with it.
         DataError: The folder has no model.
-        MissingDependencyError: It needs the extra `models` or `rerank`.
+        MissingDependencyError: The embedder needs the extra `models`, or `rerank`.
     """
     new_embedder = _embedder_by_name(name, api_base)
     new_embedder.reranker = _reranker_by_name(reranker, new_embedder)
@@ -385,7 +416,7 @@ def _reranker_by_name(
         UserError: There is no such reranker, or it does not go with the embedder.
     """
     if name is None:
-        return TokenMatch(embedder) if embedder.encoder else None
+        name = TOKENS if embedder.encoder else NO_RERANKER
     if name == NO_RERANKER:
         return None
     if name == TOKENS and embedder.encoder:
@@ -393,6 +424,7 @@ def _reranker_by_name(
     if name.startswith(FASTEMBED) and embedder.name != OFFLINE:
         return FastEmbedReranker(name.removeprefix(FASTEMBED))
 
+    # Either the reranker is known and needs another embedder, or its name is unknown.
     needed = "none, tokens or fastembed:NAME"
     if name == TOKENS or embedder.name == OFFLINE:
         needed = "an embedder such as minilm"
@@ -504,19 +536,32 @@ def _endpoint_embedder(name: str, api_base: str | None) -> TextEmbedder:
         api_base: The address of an OpenAI-compatible server.
 
     Raises:
-        UserError: The address is none.
+        UserError: `api_base`, or the provider's variable for it, is not an address.
     """
     if api_base:
         check_address("--embedder-api-base", api_base)
-    address = api_base or address_in_environment(name.partition("/")[0])
+    provider = name.partition("/")[0]
+    address = api_base or address_in_environment(provider)
+
+    # Without `api_base`, only OpenAI's client is told the address that the environment sets. Other
+    # providers are asked by litellm, which reads their variables itself.
     is_openai = name.startswith("openai/")
+    client_address = address if api_base or is_openai else None
 
-    # Two servers may have different models under one name.
-    identity = name
-    if address or is_openai:
-        identity = f"{name}\0{normal_address(address) if address else ''}"
+    embedding = EndpointEmbedding(name, client_address)
+    cached_vectors = CachedVectors(_endpoint_identity(name, address))
+    return TextEmbedder(name, embedding, cached_vectors=cached_vectors)
 
-    # Of other providers, litellm reads the variable with the address itself.
-    server = address if api_base or is_openai else None
-    embedding = EndpointEmbedding(name, server)
-    return TextEmbedder(name, embedding, cached_vectors=CachedVectors(identity))
+
+def _endpoint_identity(name: str, address: str | None) -> str:
+    r"""Return the text under which the vectors of an endpoint's model are kept on the disk.
+
+    It has the address, because two servers may have different models under one name. Vectors that
+    are on the disk already are found by it, so it must stay the same: names of OpenAI's provider
+    have the separator `\0` behind them without an address, too.
+    """
+    if address:
+        return f"{name}\0{normal_address(address)}"
+    if name.startswith("openai/"):
+        return f"{name}\0"
+    return name

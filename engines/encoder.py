@@ -127,25 +127,30 @@ class Encoder:
         return [encodings_by_index[index] for index in range(len(texts))]
 
     def words(self, text: str, start: int = 0) -> list[str]:
-        """Return the word that each token of a text is a part of.
+        """Return, for each token of a text, the word that the token is a part of.
+
+        Special tokens, such as the one at the end of a text, are left out.
 
         Args:
             text: The text.
-            start: Of words that begin before this character, "" is returned.
+            start: For words that begin before this character, "" stands instead of the word.
         """
         encoding = self._loaded_model().tokenizer.encode(text)
 
-        # A word begins where its first token does, and ends where its last one does.
+        # A word begins where its first token does, and ends where its last one does. The tokenizer
+        # numbers the words of a text; special tokens have None.
         spans: dict[int | None, slice] = {}
-        for word, (token_start, token_end) in zip(encoding.word_ids, encoding.offsets, strict=True):
-            word_start = spans[word].start if word in spans else token_start
-            spans[word] = slice(word_start, token_end)
+        for word_id, offsets in zip(encoding.word_ids, encoding.offsets, strict=True):
+            token_start, token_end = offsets
+            word_start = spans[word_id].start if word_id in spans else token_start
+            spans[word_id] = slice(word_start, token_end)
 
         words: list[str] = []
-        for word, is_special in zip(encoding.word_ids, encoding.special_tokens_mask, strict=True):
+        special_tokens_mask = encoding.special_tokens_mask
+        for word_id, is_special in zip(encoding.word_ids, special_tokens_mask, strict=True):
             if is_special:
                 continue
-            span = spans[word]
+            span = spans[word_id]
             words.append(text[span] if span.start >= start else "")
         return words
 
@@ -211,7 +216,7 @@ class Encoder:
         return self._pool.map(self._encode, texts)
 
     def _encode(self, text: str) -> TextEncoding:
-        """Encode one text.
+        """Encode one text: its vector is the mean of the last hidden states of its tokens.
 
         Raises:
             DataError: The network is no sentence encoder.
@@ -220,6 +225,7 @@ class Encoder:
         encoding = tokenizer.encode(text)
         self._count_tokens(encoding.tokens)
 
+        # Networks differ in which of these inputs they take.
         ids = np.array([encoding.ids], dtype=np.int64)  # [1, tokens]
         known_inputs = {
             "input_ids": ids,
@@ -235,10 +241,12 @@ class Encoder:
 
         hidden_states = outputs[0]  # [1, tokens, dimension]
         states: np.ndarray = hidden_states[0]  # [tokens, dimension]
-        is_word = np.array(encoding.special_tokens_mask) == 0
+        # The mean is over all tokens; a reranker compares those of words only.
+        is_word = np.array(encoding.special_tokens_mask) == 0  # [tokens]
         return TextEncoding(states.mean(axis=0), _token_directions(states[is_word]))
 
     def _count_tokens(self, tokens: Sequence[str]) -> None:
+        """Count tokens, and those among them that stand for something the model has not learned."""
         unknown_count = sum(token in _UNKNOWN_TOKENS for token in tokens)
         with self._lock:
             self._token_count += len(tokens)

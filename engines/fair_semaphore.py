@@ -104,14 +104,17 @@ class FairSemaphore:
                     del self._waiting[caller]
 
     def _hand_out_slots(self) -> None:
-        """Give free slots to the calls whose turn it is; the lock is held."""
+        """Give free slots to the calls whose turn it is; whoever calls this holds the lock."""
         while self.free and self._waiting:
+            # Of callers whose tenants hold equally few slots, `min` takes the first in the row.
             caller = min(self._waiting, key=self._slots_of_tenant)
             if self._slots_of_tenant(caller) >= self._most_slots_of_a_tenant():
+                # All others hold at least as many, so nobody may have the slot now.
                 return
 
             self.free -= 1
             self._held_by_tenant[_tenant_of(caller)] += 1
+            # This wakes the call, which waits for the future of its turn.
             self._next_turn(caller).set_result(None)
 
     def _next_turn(self, caller: Hashable) -> Future[None]:
@@ -152,7 +155,8 @@ async def _await_shared(future: Future[None]) -> None:
 def compute_slot() -> Generator[None]:
     """Hold one of the call context's slots while the block embeds or reranks.
 
-    What the block computes needs no further slot. Without slots in the context, nothing waits.
+    A `compute_slot` inside the block does not wait for a second slot. If the context has no slots,
+    the block runs at once.
 
     Raises:
         AbandonedCallError: The deadline of the call context has passed.
@@ -163,5 +167,6 @@ def compute_slot() -> Generator[None]:
         yield
         return
 
+    # Without slots in its own context, nothing in the block waits for one.
     with slots.slot(), call_context(slots=None):
         yield

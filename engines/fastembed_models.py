@@ -131,10 +131,11 @@ def _find_model(name: str, kinds: Sequence[str]) -> str:
         MissingDependencyError: fastembed is not installed.
     """
     for kind in kinds:
-        for model in _model_class(kind).list_supported_models():
-            if model["model"] == name:
+        for description in _model_class(kind).list_supported_models():
+            if description["model"] == name:
                 return kind
 
+    # The error points to one list, although there may be two.
     last_kind = kinds[-1]
     raise UserError(
         f"fastembed has no {last_kind} {name!r}; see {last_kind}.list_supported_models()"

@@ -72,6 +72,8 @@ def file_digest(path: Path) -> str:
 def remembered_digest(path: Path) -> str:
     """Return the sha256 of a file; read it only if it is new or may have changed.
 
+    The digest is kept in the user's cache, with the size and times that the file had.
+
     Raises:
         OSError: The file cannot be read.
     """
@@ -85,6 +87,8 @@ def remembered_digest(path: Path) -> str:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         changed_while_reading = FileState.of_open_file(file.fileno()) != state
 
+    # If the file has just changed, a further change might not show in its times, and a digest that
+    # is kept now would be taken for that of the changed file.
     if state.is_settled and not changed_while_reading:
         _write_entry(entry, state, digest)
     return digest

@@ -65,13 +65,16 @@ class GgufServer:
 def gguf_digest(path: Path) -> str:
     """Return the sha256 of a GGUF file.
 
-    If llama.cpp reads several files as one model, it is the sha256 of the digests of all of them.
+    A model may be split over several files, NAME-00001-of-00003.gguf and so on, which llama.cpp
+    reads as one. Then it is the sha256 of the digests of all of them.
     """
     match = _PART_NAME.fullmatch(path.name)
     if match is None:
         return remembered_digest(path)
 
-    parts = path.parent.glob(f"{glob.escape(match['start'])}?????{glob.escape(match['end'])}")
+    # The same name with any five digits as the number of the part.
+    pattern = f"{glob.escape(match['start'])}?????{glob.escape(match['end'])}"
+    parts = path.parent.glob(pattern)
     digests = [remembered_digest(part) for part in sorted(parts)]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 

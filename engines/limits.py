@@ -130,14 +130,15 @@ class BudgetGuard(SharedByCopies):
         return bool(self.limits.as_dict())
 
     def slots(self, endpoint: str) -> FairSemaphore:
-        """Return the slots for calls to an endpoint.
+        """Return the semaphore that limits how many calls an endpoint gets at the same time.
 
         Args:
             endpoint: Its address, or whatever else names it.
         """
         with self._lock:
             if endpoint not in self._slots:
-                # The share is read at each call: a service sets `tenant_share` later.
+                # A lambda, so that `tenant_share` is looked up at each call: a service sets it
+                # after this semaphore was made.
                 self._slots[endpoint] = FairSemaphore(self.in_flight, lambda: self.tenant_share())
             return self._slots[endpoint]
 
@@ -168,10 +169,12 @@ class BudgetGuard(SharedByCopies):
         """Wait while the calls in flight may use all that is left, then add a reservation."""
         while True:
             with self._lock:
+                # After a fatal error nobody waits: `admit` will refuse the call.
                 if self.fatal_error is not None or not self._is_all_reserved():
                     self._reservations.append(expected)
                     return
                 change = self._change
+            # Reservations or spending have to change before there can be room.
             wait_within_deadline(change)
 
     def _announce_change(self) -> None:
@@ -205,15 +208,16 @@ class BudgetGuard(SharedByCopies):
         with self._lock:
             self._failures_in_a_row = 0
             self._finished_calls += 1
-            # `admit` counted one of the calls.
-            self._spent += Usage(calls - 1, tokens, cost=cost or 0.0)
+            # `admit` counted one of the calls already. The limit of tokens is one of the sum of
+            # input and output, so all of them are entered as input.
+            self._spent += Usage(calls - 1, input_tokens=tokens, cost=cost or 0.0)
 
     def record_failure(self, error: Exception) -> None:
-        """Count a call that failed after its retries.
+        """Count a call that failed after its retries, if the endpoint is to blame.
 
         Raises:
-            UserError: The endpoint refuses the key.
-            EndpointError: The endpoint is dead.
+            UserError: The run has to stop, because the endpoint refuses the key.
+            EndpointError: The run has to stop, because the endpoint is dead.
         """
         if not _is_failure_of_endpoint(error):
             return
@@ -238,7 +242,10 @@ class BudgetGuard(SharedByCopies):
     # The breaker: when is an endpoint dead?
 
     def _fatal_error_of(self, error: Exception) -> MempilerError | None:
-        """Return why the run has to stop after a failure that was just counted, or None."""
+        """Return the error that ends the run after a failure that was just counted.
+
+        None if the run goes on: neither the key nor the endpoint has failed for good.
+        """
         reason = _reason_of(error)
 
         # A key that is not set is as final as one that is refused.
@@ -286,9 +293,10 @@ class BudgetGuard(SharedByCopies):
         return Limits(**parts)
 
     def add_usage(self, usage: Usage) -> None:
-        """Add what another process has spent, except its time.
+        """Add what another process of the run has spent, except its time.
 
-        What such a process gives back of its part is below 0.
+        A worker's whole share of the budget is added when it starts. When it ends, what it did not
+        spend is added as a negative usage. Time passes for all processes together.
         """
         with self._lock:
             self._spent += replace(usage, seconds=0)
@@ -311,13 +319,16 @@ class BudgetGuard(SharedByCopies):
         return replace(self._spent, seconds=time.monotonic() - self._started)
 
     def _check_phase_limits(self) -> None:
-        """Refuse a call if a limit of the phase is reached."""
+        """Refuse a call if a limit of the phase is reached.
+
+        In a `phase` a limit is that of the run less a reserve, which the scoring after it needs.
+        """
         reached = _reached_limit(self._phase_limits, self._spent_until_now())
         if reached is None:
             return
 
         self.refused_calls += 1
-        # A limit of the whole run that was reached is the better reason.
+        # If a limit of the whole run was reached before, that stays the reason in reports.
         if self.limit_hit is None:
             whole_limit = self.limits.as_dict()[reached]
             self.limit_hit = f"{_option(reached)} {whole_limit:g}, less what scoring needs"
@@ -345,7 +356,9 @@ class BudgetGuard(SharedByCopies):
         committed = self._committed()
         for limits in (self._phase_limits, self.limits):
             for name, limit in limits.as_dict().items():
-                if _amount(self._spent, name) < limit <= _amount(committed, name):
+                is_reached = _amount(self._spent, name) >= limit
+                may_be_reached = _amount(committed, name) >= limit
+                if may_be_reached and not is_reached:
                     return True
         return False
 

@@ -45,7 +45,9 @@ class AnswerStore(Protocol):
         Args:
             key: A digest of the call.
             compute: Makes the call, and returns its record.
-            merged: Whether equal calls share one answer.
+            merged: Whether equal calls share one answer. Otherwise each call with this key has an
+                answer of its own: the second call gets the second answer, also when the run is
+                resumed.
         """
         ...
 
@@ -111,6 +113,7 @@ class RunAnswers:
             UserError: The store of the answers fails, or a later step says so; no further call is
                 made.
         """
+        # The store asks `compute` only for an answer that it does not have.
         new_results: list[CallResult] = []
 
         def compute() -> dict[str, Any]:
@@ -127,6 +130,7 @@ class RunAnswers:
             raise
         if new_results:
             return new_results[0]
+        # The run was answered before.
         self._lm.meter.include(UsageReport(cached=1))
         return CallResult.load(record)
 
@@ -186,8 +190,8 @@ class WithinLimits:
             AbandonedCallError: The deadline passed while the call waited for a slot or for room.
         """
         lm = self._lm
-        # A slot first: who waits for one has asked for nothing yet, and is refused if the guard
-        # finds the endpoint dead meanwhile.
+        # First a slot, then room in the budget, and only then the call is admitted. A call that
+        # waits for a slot reserves nothing, and is refused if the endpoint is found dead meanwhile.
         with lm.guard.slots(lm.endpoint).slot(), lm.guard.reserve(lm.expected_usage(call)):
             with lm.admitted():
                 result = self._next_step.complete(call)
@@ -211,9 +215,12 @@ class Engine:
         Raises:
             LMError: The model cannot be asked, or gives no answer.
         """
+        # DSPy returns the outputs only. The whole result it hands to `MeteredLM.update_history`,
+        # which sets `call.result`. DSPy skips that method where history is disabled, so history is
+        # enabled here; the method itself leaves calls out that are to be hidden.
         with dspy.context(disable_history=False):
             call.outputs = self._lm.ask_engine(call)
-        assert call.result is not None  # `MeteredLM.update_history` has set it
+        assert call.result is not None
         return call.result
 
 

@@ -78,23 +78,35 @@ class TokenMatch:
         Raises:
             AbandonedCallError: The deadline of the call context has passed.
         """
-        # In bridged code, a thread does all of it. If the slot were held here, while the embedder
-        # waits for a thread, all threads might be busy with calls that wait for this slot.
-        return off_loop(partial(self._scores, query, texts, weights))
+        # Under asyncio, `off_loop` makes the call in a thread, and only there it takes the compute
+        # slot. If this code took the slot first and waited for a free thread then, every thread
+        # could be busy with a call that waits for just this slot: a deadlock.
+        return off_loop(partial(self._compute_scores, query, texts, weights))
 
     @compute_slot()
-    def _scores(
+    def _compute_scores(
         self, query: str, texts: Sequence[Sequence[str]], weights: Mapping[str, float]
     ) -> np.ndarray:
+        """Return the score of each text's best passage, less what the length of the text explains.
+
+        A longer text has more tokens that are similar to those of the query by chance.
+
+        Args:
+            query: The question.
+            texts: The passages of each text.
+            weights: What a token of each word weighs.
+        """
+        # The passages of all texts, one after the other.
         passages = list(chain.from_iterable(texts))
         passage_tokens = self._embedder.tokens(passages)
         passage_lengths = np.array([len(tokens) for tokens in passage_tokens])
         passage_scores = self._passage_scores(query, passage_tokens, passage_lengths, weights)
 
-        first_passages = _first_passages(texts)
-        text_scores = np.maximum.reduceat(passage_scores, first_passages)
-        text_lengths = np.add.reduceat(passage_lengths, first_passages)
-        return _without_effect_of_length(text_scores, text_lengths)
+        # `reduceat` combines the passages of each text: from its first one to that of the next.
+        first_passages = _indexes_of_first_passages(texts)
+        best_scores = np.maximum.reduceat(passage_scores, first_passages)  # [texts]
+        text_lengths = np.add.reduceat(passage_lengths, first_passages)  # [texts], in tokens
+        return _subtract_effect_of_length(best_scores, text_lengths)
 
     def _passage_scores(
         self,
@@ -103,7 +115,10 @@ class TokenMatch:
         passage_lengths: np.ndarray,
         weights: Mapping[str, float],
     ) -> np.ndarray:
-        """Return the sum of squared cosines for each passage, float32 [passages].
+        """Return the score of each passage, float32 [passages].
+
+        Each token of the query finds its nearest token in the passage. The score is the weighted
+        sum of their squared cosines, where cosines below 0 count as 0.
 
         Args:
             query: The question.
@@ -128,10 +143,11 @@ class TokenMatch:
         table = np.concatenate(filled_passages).astype(np.float32)
         cosines = _cosines(query_directions, table)  # [tokens of query, tokens of passages]
 
-        # The nearest token of each passage: [tokens of query, passages that have tokens].
+        # The cosine with the nearest token of each passage, whose columns stand side by side:
+        # [tokens of query, passages that have tokens].
         starts = _starts(passage_lengths[has_tokens])
-        nearest = np.maximum.reduceat(cosines, starts, axis=1)
-        scores[has_tokens] = token_weights[has_weight] @ np.maximum(nearest, 0) ** 2
+        best_cosines = np.maximum.reduceat(cosines, starts, axis=1)
+        scores[has_tokens] = token_weights[has_weight] @ np.maximum(best_cosines, 0) ** 2
         return scores
 
 
@@ -159,26 +175,36 @@ class FastEmbedReranker:
     ) -> np.ndarray:
         """Return one score for each text, that of its best passage.
 
-        See `memory.search.reranker.Reranker`.
+        Args:
+            query: The question.
+            texts: The passages of each text.
+            weights: Of words. Not used: the model itself decides what a word weighs.
 
         Raises:
             AbandonedCallError: The deadline of the call context has passed.
             EndpointError, UserError, MissingDependencyError: As for `FastEmbedModel.load`.
         """
-        # For the reason of `TokenMatch.scores`, and because the model would hold up the event loop.
-        return off_loop(partial(self._scores, query, texts))
+        # Under asyncio a thread computes the scores, since the model would hold up the event loop.
+        # The thread takes the compute slot itself: a slot must not be held while its holder waits
+        # for a thread, because all threads may be waiting for that slot.
+        return off_loop(partial(self._compute_scores, query, texts))
 
-    def _scores(self, query: str, texts: Sequence[Sequence[str]]) -> np.ndarray:
+    def _compute_scores(self, query: str, texts: Sequence[Sequence[str]]) -> np.ndarray:
+        """Return the score of each text's best passage, [texts]."""
         # Before a slot is held: the model may have to be downloaded.
         kind, model = self._model.load()
 
+        # The passages of all texts, one after the other.
         passages = list(chain.from_iterable(texts))
         with compute_slot():
             if kind == "TextCrossEncoder":
                 passage_scores = _cross_encoder_scores(model, query, passages)
             else:
                 passage_scores = _late_interaction_scores(model, query, passages)
-        return np.maximum.reduceat(np.asarray(passage_scores, np.float64), _first_passages(texts))
+
+        # `reduceat` takes the best passage of each text: from its first one to that of the next.
+        first_passages = _indexes_of_first_passages(texts)
+        return np.maximum.reduceat(np.asarray(passage_scores, np.float64), first_passages)
 
 
 def _cross_encoder_scores(model: Any, query: str, passages: Sequence[str]) -> list[float]:
@@ -243,8 +269,8 @@ def _cosines(vectors: np.ndarray, table: np.ndarray) -> np.ndarray:
     return products
 
 
-def _first_passages(texts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Return the index of the first passage of each text, among all passages."""
+def _indexes_of_first_passages(texts: Sequence[Sequence[str]]) -> np.ndarray:
+    """Return where the passages of each text begin, if those of all texts stand in one list."""
     return _starts(np.array([len(passages) for passages in texts]))
 
 
@@ -253,10 +279,11 @@ def _starts(lengths: np.ndarray) -> np.ndarray:
     return np.cumsum(lengths) - lengths
 
 
-def _without_effect_of_length(scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Subtract from scores what the length of the texts explains.
+def _subtract_effect_of_length(scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return scores without what the length of the texts explains.
 
-    That is the slope of a line through the scores over the logarithm of the lengths, if it rises.
+    That is a straight line through the scores over the logarithm of the lengths. Length can only
+    raise a score by chance, so a line that falls is not subtracted.
 
     Args:
         scores: One for each text.

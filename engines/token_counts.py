@@ -71,9 +71,13 @@ def _texts_of_parts(parts: Sequence[Any]) -> list[str]:
 
 
 def text_of_outputs(outputs: Sequence[Any]) -> str:
-    """Return the texts of a call's outputs as DSPy has them, with the arguments of tool calls.
+    """Return the texts of a call's outputs, one a line, with the arguments of tool calls.
 
     Reasoning is left out: some providers show a summary of it, others do not count it as output.
+
+    Args:
+        outputs: The candidates as DSPy has them: each a text, or a mapping with a "text" and maybe
+            "tool_calls".
     """
     texts: list[str] = []
     for output in outputs:

@@ -67,13 +67,14 @@ class CachedVectors:
         self._key_prefix = "" if identity is None else f"{identity}\0"
 
     def read(self, texts: Sequence[str], is_query: bool = False) -> dict[str, TextEncoding]:
-        """Return what is kept, by text.
+        """Return the encodings that earlier work has kept, by text.
 
         Args:
             texts: Distinct texts, with the prefix of their kind.
-            is_query: Whether something is searched for them. If it is a user's, nothing is kept.
+            is_query: Whether the texts are search queries. Queries of a user are never kept, so for
+                these the result is empty.
         """
-        cache = self._cache(is_query)
+        cache = self._cache_of_current_work(is_query)
         if cache is None:
             return {}
 
@@ -87,26 +88,30 @@ class CachedVectors:
         new_texts: Collection[str],
         is_query: bool = False,
     ) -> None:
-        """Keep what is new.
-
-        With a user, everything is kept: a text may be known only because somebody else has said the
-        same.
+        """Keep encodings for later work: in the cache of the current user, else in the shared file.
 
         Args:
-            encodings: What is known of the texts that were needed, by text.
+            encodings: The encodings of all texts that the current work needed, by text.
             new_texts: Those of the texts that had to be computed.
-            is_query: As for `read`.
+            is_query: Whether the texts are search queries. Queries of a user are never kept.
         """
-        cache = self._cache(is_query)
+        cache = self._cache_of_current_work(is_query)
         if cache is None:
             return
 
-        texts = new_texts if cache is self._file else encodings
+        # The shared file has all texts but the new ones. The cache of a user gets all: a text may
+        # have been in memory because another user said the same, and then this cache lacks it.
+        texts: Collection[str] = encodings
+        if cache is self._file:
+            texts = new_texts
         if texts:
             cache.write({self._key(text): self._encode(encodings[text]) for text in texts})
 
-    def _cache(self, is_query: bool) -> VectorCache | None:
-        """Return where vectors of the running work are kept; None if they are not kept."""
+    def _cache_of_current_work(self, is_query: bool) -> VectorCache | None:
+        """Return where vectors are kept: in the cache of the call context's user, else in the file.
+
+        None for what a user searches for, which is not kept.
+        """
         users_cache = current_context().vector_cache
         if users_cache is None:
             return self._file
@@ -117,24 +122,34 @@ class CachedVectors:
         return hashlib.sha256(content.encode(errors="surrogatepass")).digest()
 
     def _encode(self, encoding: TextEncoding) -> bytes:
-        """Return the record of a text: its vector, then its tokens and the length of the vector."""
+        """Return the record of a text, see `_decode` for its form."""
         vector = encoding.vector.astype("<f4").tobytes()
         if not self._has_tokens:
             return vector
         return vector + encoding.tokens.tobytes() + len(vector).to_bytes(_LENGTH_BYTES, "little")
 
     def _decode(self, record: bytes) -> TextEncoding:
-        """Return what a record of `_encode` holds."""
+        """Return the vector and the tokens in a record.
+
+            vector                                        without tokens
+            vector | tokens | bytes of the vector         with tokens
+
+        A vector has 4 bytes a number, tokens have 1, and the last field has 4 bytes.
+        """
         vector_end = len(record)
         token_bytes = b""
         if self._has_tokens:
             vector_end = int.from_bytes(record[-_LENGTH_BYTES:], "little")
             token_bytes = record[vector_end:-_LENGTH_BYTES]
 
-        # A record that is not whole numbers long is cut: its vector then has another length.
+        # Of a damaged record only whole numbers are read. Its vector is then too short, and the
+        # embedder drops vectors that do not have its dimension.
         whole_end = vector_end // _NUMBER_BYTES * _NUMBER_BYTES
         vector = np.frombuffer(record[:whole_end], dtype="<f4").astype(np.float32)
-        token_width = max(min(len(vector), TOKEN_WIDTH), 1)
+
+        # Tokens are as wide as the vector, but at most `TOKEN_WIDTH`. An empty vector has no
+        # tokens, and numpy cannot make rows of width 0.
+        token_width = max(1, min(len(vector), TOKEN_WIDTH))
         return TextEncoding(vector, np.frombuffer(token_bytes, np.int8).reshape(-1, token_width))
 
 
@@ -176,26 +191,28 @@ class VectorFile:
             self._handle_error(error)
 
     def _connect(self) -> sqlite3.Connection:
-        """Open the file; create it if there is none.
+        """Open the file; create it, readable for this user only, if there is none.
 
         Raises:
             OSError: The file cannot be written.
             sqlite3.OperationalError: SQLite cannot open it.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Created here, since SQLite would let other users read it.
+        # Before SQLite opens it, which would create a file that other users can read.
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
         return sqlite3.connect(self._path, timeout=WAIT_SECONDS)
 
     def _handle_error(self, error: Exception) -> None:
-        """Warn of a file that cannot be used, and delete a damaged one."""
-        if not isinstance(error, OSError | sqlite3.OperationalError):
+        """Delete a damaged file; warn, once, of a file that cannot be read or written."""
+        is_damaged = not isinstance(error, OSError | sqlite3.OperationalError)
+        if is_damaged:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
             return
 
-        # A file that is locked for long is in use, so it works.
-        if self._has_warned or "locked" in str(error):
+        # Another process has held the file for `WAIT_SECONDS`. So it works, and needs no warning.
+        is_locked = "locked" in str(error)
+        if is_locked or self._has_warned:
             return
         self._has_warned = True
         kind = type(error).__name__
@@ -230,9 +247,10 @@ def _insert(
     rows = [(key, vector, _checksum(key, vector)) for key, vector in vectors.items()]
     connection.executemany(_INSERT, rows)
 
-    # The vectors of a file are about as long as the new ones.
+    # How many vectors the file may hold, if all are about as long as the new ones are on average.
+    max_bytes = max_numbers * _NUMBER_BYTES
     new_bytes = max(1, sum(map(len, vectors.values())))
-    max_vectors = max_numbers * _NUMBER_BYTES * len(rows) // new_bytes
+    max_vectors = max_bytes * len(rows) // new_bytes
     connection.execute(_DELETE_OLDEST, (max_vectors,))
 
 

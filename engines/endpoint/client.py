@@ -42,7 +42,7 @@ class Client:
     """What the endpoint is sent, and no error may show."""
 
     async def complete(self, request: Request) -> Response:
-        """Return one answer.
+        """Make one attempt, and return its answer.
 
         If somebody wants its text while it comes (`CallContext.on_text`), it is streamed.
 
@@ -50,12 +50,13 @@ class Client:
             LM15Error: There is no answer.
         """
         with self.secrets.hiding():
-            on_text = current_context().on_text
-            if on_text is not None:
+            make_callback = current_context().on_text
+            if make_callback is not None:
                 # Each attempt has a callback of its own, which begins with an empty text.
-                response = await self._complete_in_pieces(request, on_text())
+                response = await self._complete_in_pieces(request, make_callback())
                 if response is not None:
                     return response
+                # The endpoint does not stream, so it is asked again for the whole answer.
             return await self._complete_whole(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
@@ -66,26 +67,33 @@ class Client:
                     yield self._without_secrets(event) if event.type == "error" else event
 
     async def _complete_whole(self, request: Request) -> Response:
-        """Return an answer that comes in one piece."""
+        """Return an answer that comes in one piece.
+
+        Raises:
+            ProviderError: The answer lacks the list of `choices` that OpenAI's chat has.
+            LM15Error: There is no answer.
+        """
         response = await self.lm.complete(self._adapt(request))
 
-        has_choices = bool((response.provider_data or {}).get("choices"))
-        if self._speaks_openai_chat and not response.text and not has_choices:
-            # The client would return it as an empty answer.
-            raise ProviderError("the answer has no choices")
+        # Of a reply without choices, such as {}, the client of OpenAI's chat makes an empty answer.
+        if self._speaks_openai_chat and not response.text:
+            reply = response.provider_data or {}
+            if not reply.get("choices"):
+                raise ProviderError("the answer has no choices")
         return response
 
     async def _complete_in_pieces(
         self, request: Request, on_text: ChunkCallback
     ) -> Response | None:
-        """Return an answer whose text a callback gets while it comes.
+        """Stream an answer: a callback gets its text while it comes; return the whole in the end.
 
-        None if no event comes, because an endpoint does not stream though it is asked to.
+        None if the endpoint does not stream, so that no event came.
         """
         tap = _TextTap(self.stream(request), on_text)
         try:
             return await amaterialize_response(tap.events(), request)
         except (StreamAssemblyError, UnsupportedFeatureError):
+            # After the first event, the answer broke off.
             if tap.has_begun:
                 raise
             return None
@@ -121,7 +129,7 @@ class _TextTap:
         """Whether an event came."""
 
     async def events(self) -> AsyncIterator[StreamEvent]:
-        """Yield the events."""
+        """Yield the events as they come; the callback gets each piece of the answer's text."""
         async with aclosing(self._events) as events:
             async for event in events:
                 self.has_begun = True

@@ -40,9 +40,15 @@ def _priced(response: Response, provider: str, model: str) -> CallResult:
 
 @functools.lru_cache(maxsize=1024)
 def _has_price(provider: str, answering_model: str, requested_model: str) -> bool:
-    """Tell whether a model has a price.
+    """Tell whether DSPy knows a price of a model, by pricing a response of two tokens.
 
-    To find out that a model has none takes longer than all else of a call, so it is remembered.
+    The answer is remembered: to find out that a model has no price takes longer than all else of a
+    call.
+
+    Args:
+        provider: The provider of the model.
+        answering_model: What the response calls the model.
+        requested_model: What the request calls it.
     """
     usage = Usage(input_tokens=1, output_tokens=1, total_tokens=2)
     response = Response(

@@ -131,7 +131,10 @@ class OpenAIEmbeddings:
             return
 
     def embed(self, texts: Sequence[str], waits: Waits) -> EmbeddingAnswer:
-        """See `EmbeddingClient.embed`."""
+        """Send one request, with its retries, and return its answer.
+
+        Errors are those of `EmbeddingClient.embed`.
+        """
         # Its import takes a tenth of a second, before the time of the request begins.
         from .transport import PlainRequest, Transport
 
@@ -140,6 +143,9 @@ class OpenAIEmbeddings:
             "POST", f"{self._address}/embeddings", self._headers(), json.dumps(body).encode()
         )
         transport = Transport(waits.timeout, self.secrets, _MAX_REPLY_BYTES)
+
+        # The deadline is enforced twice: `with_retries` begins no pause that would pass it, and
+        # `run` cancels an attempt that does.
         attempt = partial(_fetch, transport, request)
         content = run(with_retries(attempt, waits.retries, waits.deadline), waits.deadline)
 
@@ -171,6 +177,11 @@ class OpenAIEmbeddings:
         return headers
 
     def _key(self) -> str:
+        """Return the key that is sent, which may be "none".
+
+        Raises:
+            UserError: There is none, and OpenAI's own server wants one.
+        """
         key = os.environ.get("OPENAI_API_KEY")
         if key:
             return key
@@ -199,7 +210,11 @@ class LitellmEmbeddings:
         return Secrets(secrets_of_environment())
 
     def check(self) -> None:
-        """See `EmbeddingClient.check`; no server is asked."""
+        """Refuse a model that litellm cannot ask; nothing is sent to a server.
+
+        Raises:
+            UserError: litellm knows no provider for the name, or the provider's key is not set.
+        """
         litellm = litellm_module()
         try:
             litellm.get_llm_provider(self._name)
@@ -209,10 +224,11 @@ class LitellmEmbeddings:
                 "or openai/NAME with --embedder-api-base for an OpenAI-compatible server"
             ) from None
 
-        missing = self.missing_keys()
-        if only_keys_are_missing(missing):
-            variables = " and ".join(missing)
+        missing_variables = self.missing_keys()
+        if only_keys_are_missing(missing_variables):
+            variables = " and ".join(missing_variables)
             raise UserError(f"embedder {self._name!r}: there is no key; set {variables}")
+        # Other settings, such as a region, may come from elsewhere, so nothing is said about them.
 
     def embed(self, texts: Sequence[str], waits: Waits) -> EmbeddingAnswer:
         """See `EmbeddingClient.embed`."""
@@ -225,6 +241,11 @@ class LitellmEmbeddings:
         return litellm_module().validate_environment(self._name)["missing_keys"]
 
     async def _ask(self, litellm: Any, texts: list[str], waits: Waits) -> Any:
+        """Return litellm's answer to one request, in the form of OpenAI's embeddings.
+
+        Raises:
+            LM15Error: There is no answer. The error shows no key.
+        """
         import openai
 
         try:

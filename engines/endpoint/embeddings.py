@@ -83,7 +83,8 @@ class EndpointEmbedding:
         Raises:
             UserError: There is a limit of cost, and the model's price is not known.
         """
-        self._price(guard)  # before anything is paid for
+        # Raises the UserError now, before anything is paid for.
+        self._price(guard)
         self.accounting = Accounting(meter, guard)
 
     def check(self) -> None:
@@ -137,8 +138,12 @@ class EndpointEmbedding:
     def _embed_batch(self, texts: Sequence[str]) -> list[Any]:
         """Return the vectors of one request; limit and count it if there is an accounting.
 
+        The request waits for a slot at the endpoint and for room in the budget.
+
         Raises:
             LMError: There is no answer.
+            BudgetError, EndpointError, UserError: The guard refuses the request, or its price is
+                needed and not known.
         """
         accounting = self.accounting or current_context().accounting
         if accounting is None:
@@ -151,10 +156,12 @@ class EndpointEmbedding:
             # Optimizers would take it for a wrong answer, and go on paying.
             guard.stop(error)
             raise
+
         estimated_tokens = sum(map(estimate_tokens, texts))
         reserved_tokens = RESERVED_FACTOR * estimated_tokens
         reserved_cost = reserved_tokens * (price or 0.0)
-        reservation = Usage(0, reserved_tokens, cost=reserved_cost)  # `admit` counts the call
+        # No call is reserved: `admit` counts it before it is made.
+        reservation = Usage(calls=0, input_tokens=reserved_tokens, cost=reserved_cost)
 
         with guard.slots(self._endpoint).slot(), guard.reserve(reservation):
             guard.admit()
@@ -162,11 +169,12 @@ class EndpointEmbedding:
                 answer = self._ask(texts)
             except LMError as error:
                 accounting.meter.include(UsageReport(failed=1))
-                # The guard may raise what ends the run. The error of this request says more, so
-                # raise that; the guard refuses the next request.
+                # If the failure ends the run, the guard raises an error. The error of this request
+                # says more, so that is raised; the guard refuses the next request.
                 with suppress(MempilerError):
                     guard.record_failure(error)
                 raise
+
             tokens = _believed_tokens(texts, answer.reported_tokens)
             _count_answer(accounting, tokens, estimated_tokens, price)
         return answer.vectors
@@ -177,7 +185,10 @@ class EndpointEmbedding:
         Raises:
             UserError: It is not known, and the guard has a limit of cost.
         """
-        prices = needed_prices(self._name, guard.limits.max_usd) or token_prices(self._name)
+        prices = token_prices(self._name)
+        if guard.limits.max_usd is not None:
+            # Raises the UserError if the price is not known.
+            prices = needed_prices(self._name, guard.limits.max_usd)
         return None if prices is None else prices.input
 
     def _ask(self, texts: Sequence[str]) -> EmbeddingAnswer:
@@ -228,22 +239,24 @@ def _count_answer(
     estimated_tokens: int,
     price: float | None,
 ) -> None:
-    """Count a request that was answered.
+    """Tell the meter and the guard what an answered request used.
 
     Args:
-        accounting: Who counts it.
-        believed_tokens: Those that the endpoint reports; None takes our estimate.
+        accounting: The meter and the guard.
+        believed_tokens: The tokens that the endpoint reports, if that number can be true. None
+            means that our estimate counts.
         estimated_tokens: Our estimate.
         price: US dollars per token; None if it is not known.
     """
     tokens = estimated_tokens if believed_tokens is None else believed_tokens
     cost = None if price is None else tokens * price
     report = UsageReport(
-        Counter(embedding=1),
+        calls=Counter(embedding=1),
         input_tokens=tokens,
         cost=cost or 0.0,
-        unpriced=int(cost is None),
-        estimated=int(believed_tokens is None),
+        # Numbers of requests: 1 for this one, or 0.
+        unpriced=1 if cost is None else 0,
+        estimated=1 if believed_tokens is None else 0,
     )
     accounting.meter.include(report)
     accounting.guard.record_success(tokens, cost)

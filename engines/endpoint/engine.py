@@ -137,17 +137,25 @@ class Engine(SharedByCopies, RemoteEngine):
         return find_route(name, self.address)
 
     def _lm15_client(self, route: Route) -> Client:
+        """Return what asks for a model by its provider's client of `dspy.lm15`.
+
+        Raises:
+            LM15Error: The provider cannot be asked, e.g. because there is no key.
+        """
         from .transport import Transport
 
         secrets = self._secrets
+        # The filter drops reported usage for which the client would refuse a whole answer.
         transport = UsageFilter(Transport(self.timeout, secrets))
         address = self._address_of(route.provider)
         lm = provider_client(route, transport, address, self.key)
         return Client(route.provider, route.model, lm, secrets)
 
     def _litellm_client(self, name: str) -> Client:
+        """Return what asks for a model by litellm, which finds unset options in the environment."""
         from dspy.clients.engines import AsyncLiteLLMEngine
 
+        # Imports litellm without its side effects, before DSPy's engine does.
         litellm_module()
         options: dict[str, Any] = {"timeout": self.timeout}
         if self.key is not None:
@@ -196,7 +204,14 @@ class Engine(SharedByCopies, RemoteEngine):
         return LITELLM if route is None else route.provider
 
     def _address_of(self, kind: str) -> str | None:
-        """Return where an endpoint of a kind is asked; None where its provider's client knows."""
+        """Return the address of an endpoint; None if the client uses its provider's own.
+
+        Args:
+            kind: What asks it: a provider of `dspy.lm15`, or `LITELLM`.
+
+        Raises:
+            UserError: A variable of the environment for the address does not hold one.
+        """
         if self.address:
             return self.address
         if kind == OPENAI_CHAT:

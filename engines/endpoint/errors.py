@@ -54,6 +54,7 @@ def error_of_status(status: int, message: str, retry_after: float | None = None)
 
 
 def _class_of_status(status: int) -> type[ProviderError]:
+    """Return the class of `dspy.lm15` for an error with an HTTP status."""
     if status in (401, 403):
         return AuthError
     if status == 404:

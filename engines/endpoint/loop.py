@@ -73,26 +73,29 @@ def check_deadline() -> None:
 
 
 def run(work: Awaitable[T], seconds: float = math.inf) -> T:
-    """Do work in the loop, and return its result.
+    """Do work in the event loop of the endpoints, wait for it, and return its result.
 
     Args:
-        work: What is awaited in the loop.
+        work: What is awaited in that loop, e.g. a coroutine.
         seconds: The time for it.
 
     Raises:
         TimeoutError: The error of `dspy.lm15`: the time is over.
         AbandonedCallError: The deadline of the call context passed.
     """
-    return _run(work, _TimeLimit.from_now(seconds))
+    return _run_within(_TimeLimit.from_now(seconds), work)
 
 
 async def arun(work: Awaitable[T], seconds: float = math.inf) -> T:
-    """Do work in the loop as `run` does; no thread waits for it."""
-    return await _arun(work, _TimeLimit.from_now(seconds))
+    """Do work in the event loop of the endpoints; the caller's own loop waits for it.
+
+    Arguments and errors are those of `run`.
+    """
+    return await _arun_within(_TimeLimit.from_now(seconds), work)
 
 
 def iterate(items: AsyncGenerator[T], seconds: float) -> Generator[T]:
-    """Yield what an asynchronous generator yields in the loop.
+    """Yield what an asynchronous generator yields; it runs in the event loop of the endpoints.
 
     Args:
         items: The generator. It is closed in the end, also if not all items are taken.
@@ -105,25 +108,41 @@ def iterate(items: AsyncGenerator[T], seconds: float) -> Generator[T]:
     limit = _TimeLimit.from_now(seconds)
     try:
         while True:
-            item = _run(anext(items, _END), limit)
+            item = _run_within(limit, anext(items, _END))
             if item is _END:
                 return
             yield item
     finally:
-        _submit(_close(items))
+        _begin_to_close(items)
 
 
 async def aiterate(items: AsyncGenerator[T], seconds: float) -> AsyncIterator[T]:
-    """Yield what an asynchronous generator yields in the loop, as `iterate` does."""
+    """Yield what an asynchronous generator yields; it runs in the event loop of the endpoints.
+
+    This generator itself is for the caller's loop, which waits for one item at a time.
+
+    Args:
+        items: The generator. It is closed in the end, also if not all items are taken.
+        seconds: The time for all items together.
+
+    Raises:
+        TimeoutError: As `run`.
+        AbandonedCallError: As `run`.
+    """
     limit = _TimeLimit.from_now(seconds)
     try:
         while True:
-            item = await _arun(anext(items, _END), limit)
+            item = await _arun_within(limit, anext(items, _END))
             if item is _END:
                 return
             yield item
     finally:
-        _submit(_close(items))
+        _begin_to_close(items)
+
+
+def _begin_to_close(items: AsyncGenerator[Any]) -> None:
+    """Close a generator in the loop that it runs in; do not wait until it is closed."""
+    _submit(_close(items))
 
 
 async def _close(items: AsyncGenerator[Any]) -> None:
@@ -132,11 +151,15 @@ async def _close(items: AsyncGenerator[Any]) -> None:
         await items.aclose()
 
 
-def _run(work: Awaitable[T], limit: _TimeLimit) -> T:
-    if is_bridged():
-        return wait_for(_arun(work, limit))
+def _run_within(limit: _TimeLimit, work: Awaitable[T]) -> T:
+    """Do work in the loop, wait for it within a time limit, and return its result.
 
-    future = _submit(_within(limit, current_context().deadline, work))
+    Code that runs bridged (`async_bridge`) lets its own event loop wait; other code blocks.
+    """
+    if is_bridged():
+        return wait_for(_arun_within(limit, work))
+
+    future = _submit(_end_in_time(limit, current_context().deadline, work))
     try:
         return future.result()
     finally:
@@ -144,19 +167,21 @@ def _run(work: Awaitable[T], limit: _TimeLimit) -> T:
         future.cancel()
 
 
-async def _arun(work: Awaitable[T], limit: _TimeLimit) -> T:
-    future = _submit(_within(limit, current_context().deadline, work))
+async def _arun_within(limit: _TimeLimit, work: Awaitable[T]) -> T:
+    """Do work in the loop while the caller's own loop waits for it, within a time limit."""
+    future = _submit(_end_in_time(limit, current_context().deadline, work))
     return await asyncio.wrap_future(future)
 
 
-async def _within(limit: _TimeLimit, deadline: Deadline | None, work: Awaitable[T]) -> T:
-    """Return the result of work, which ends at its time limit or at a deadline.
+async def _end_in_time(limit: _TimeLimit, deadline: Deadline | None, work: Awaitable[T]) -> T:
+    """Return the result of work, which is cancelled at its time limit or at a deadline.
 
     Raises:
         TimeoutError: The error of `dspy.lm15`: the time limit is over.
         AbandonedCallError: The deadline passed.
     """
     timeout = asyncio.timeout(limit.remaining)
+    # The watch lets `timeout` expire earlier if the deadline passes before the limit.
     watch = None if deadline is None else _DeadlineWatch(deadline, timeout)
     try:
         async with timeout:
@@ -164,8 +189,8 @@ async def _within(limit: _TimeLimit, deadline: Deadline | None, work: Awaitable[
                 watch.check()
             return await work
     except TimeoutError:
+        # Three causes: the work itself timed out, the deadline passed, or the limit is over.
         if not timeout.expired():
-            # It is the work's own error.
             raise
         if deadline is not None and deadline.passed:
             raise AbandonedCallError from None
@@ -177,7 +202,10 @@ async def _within(limit: _TimeLimit, deadline: Deadline | None, work: Awaitable[
 
 
 class _DeadlineWatch:
-    """Let a timeout expire when a deadline passes, which may be cancelled at any time."""
+    """Let a timeout expire when a deadline passes.
+
+    A deadline may be cancelled at any time, from any thread. So it is looked at again and again.
+    """
 
     def __init__(self, deadline: Deadline, timeout: asyncio.Timeout) -> None:
         self._deadline = deadline
@@ -188,9 +216,10 @@ class _DeadlineWatch:
         """Let the timeout expire if the deadline has passed; else check again in a while."""
         loop = asyncio.get_running_loop()
         if self._deadline.passed:
-            self._timeout.reschedule(loop.time())
+            self._timeout.reschedule(loop.time())  # to now, which makes it expire
             return
 
+        # Not simply at the deadline: it passes at once if somebody cancels it meanwhile.
         pause = min(LONGEST_SLEEP, self._deadline.remaining)
         self._next_check = loop.call_later(pause, self.check)
 

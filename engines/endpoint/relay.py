@@ -81,7 +81,8 @@ class Upstream:
             EndpointError: It has failed again and again, and is not asked for a while.
         """
         guard = self.lm.guard
-        # From the inside: secrets are hidden, the error becomes one of DSPy, and it is counted.
+        # An error passes these from the last to the first: its secrets are hidden, it becomes one
+        # of DSPy, it is counted, and the slot is given back.
         with (
             guard.slots(self.lm.endpoint).slot(),
             self.lm.admitted(),
@@ -89,10 +90,12 @@ class Upstream:
             self._secrets.hiding(),
             closing(iterate(self._exchange(body), self._seconds)) as parts,
         ):
+            # The first part is the head of the reply, all others are its content.
             head = next(parts)
             lines = self._lines_without_secrets(parts, head.status)
             yield RelayedReply(head.status, head.headers, lines)
 
+        # A reply with such a status is handed on, and raises nothing that would be counted.
         if head.status >= 500:
             guard.record_failure(LMTransportError(f"status {head.status}", model=self.model))
 
@@ -117,9 +120,15 @@ class Upstream:
         self.lm.count(prompt_tokens, answer_tokens, estimated=estimated)
 
     async def _exchange(self, body: Mapping[str, Any]) -> AsyncGenerator[_ReplyPart]:
-        """Send a request, and yield the parts of the reply."""
+        """Send a request, and yield the parts of the reply: first its head, then its content.
+
+        Raises:
+            LMAuthError: The endpoint refuses the key.
+            LM15Error: It cannot be reached, breaks off, is silent, or its reply is too large.
+        """
         async with self._transport.stream(self._http_request(body)) as reply:
             if reply.status in (401, 403):
+                # Not handed on: what the endpoint says may quote the key.
                 refusal = f"the endpoint refuses the key ({reply.status})"
                 raise LMAuthError(refusal, model=self.model)
 
@@ -152,10 +161,13 @@ class Upstream:
 
 
 def upstream_of(lm: Any) -> Upstream | None:
-    """Return the endpoint of a metered model.
+    """Return the endpoint of a model, if requests can be handed on to it.
 
-    None for a model of this process, for one without a key, and for one whose endpoint does not
-    speak OpenAI's chat.
+    None for a model that runs in this process, for one without a key, and for one whose endpoint
+    does not speak OpenAI's chat.
+
+    Args:
+        lm: Any language model; only a `MeteredLM` with an `Engine` has an endpoint here.
     """
     engine = getattr(lm, "engine", None)
     if not isinstance(engine, Engine):

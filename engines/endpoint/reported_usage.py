@@ -51,18 +51,22 @@ class FilteredReply:
         self.http_version = reply.http_version
 
     async def read(self) -> bytes:
-        """Return the whole body.
+        """Return the whole body, without counts of tokens that the client could not read.
 
         Raises:
-            ProviderError: It is an answer that is nested too deeply to be read.
+            ProviderError: It is JSON, and nested too deeply (from `with_readable_usage`).
         """
         content = await self._reply.read()
-        if self.status >= 400:
+        is_refusal = self.status >= 400
+        if is_refusal:
+            # It reports no usage, and its secrets are hidden already.
             return content
+
         try:
             return with_readable_usage(content)
         except ValueError:
-            # Whoever reads it says what is wrong with it, and quotes its beginning.
+            # It is no JSON. The client will quote its beginning in an error, which must not show a
+            # key that the endpoint has repeated.
             return self._reply.secrets.hide_in_bytes(content)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -75,17 +79,26 @@ class FilteredReply:
             yield self._filter_line(buffer.rest)
 
     def _filter_line(self, line: bytes) -> bytes:
-        """Return a line without secrets if it is an error, and with readable usage."""
+        """Return a line of a stream of events as the client may read it.
+
+        Secrets are hidden in a line that tells of an error, which the client quotes. Counts of
+        tokens that the client could not read are dropped.
+        """
         if b'"error"' in line:
             line = self._reply.secrets.hide_in_bytes(line)
         if line.startswith(_EVENT) and b'"usage"' in line:
-            with suppress(ValueError):
+            with suppress(ValueError):  # no JSON: the client says what is wrong with it
                 return _EVENT + with_readable_usage(line.removeprefix(_EVENT))
         return line
 
 
 def with_readable_usage(content: bytes) -> bytes:
-    """Return a JSON text without those numbers of tokens that are no numbers.
+    """Drop from the `usage` of a JSON reply the counts of tokens that are not numbers.
+
+    A client of `dspy.lm15` would refuse the whole reply because of one.
+
+    Args:
+        content: The body of a reply, or the data of one event, which ends with a newline.
 
     Raises:
         ValueError: It is no JSON.
@@ -98,14 +111,18 @@ def with_readable_usage(content: bytes) -> bytes:
     if not isinstance(reply, dict) or "usage" not in reply:
         return content
 
-    usage = _readable(reply["usage"])
+    usage = _readable_fields(reply["usage"])
     if usage == reply["usage"]:
         return content
+    # In a stream of events, a newline must end the line.
     return json.dumps({**reply, "usage": usage}).encode() + b"\n"
 
 
-def _readable(usage: object) -> dict[str, object] | None:
-    """Return the fields of a usage that can be read; None if it is no JSON object."""
+def _readable_fields(usage: object) -> dict[str, object] | None:
+    """Return a usage without the counts of tokens that are not numbers; None if it is no object.
+
+    Counts are called `..._tokens`. Objects called `..._details` hold further counts.
+    """
     if not isinstance(usage, dict):
         return None
 
@@ -116,7 +133,7 @@ def _readable(usage: object) -> dict[str, object] | None:
             if number is not None:
                 fields[name] = number
         elif name.endswith("_details"):
-            fields[name] = _readable(value)
+            fields[name] = _readable_fields(value)
         else:
             fields[name] = value
     return fields

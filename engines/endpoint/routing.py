@@ -29,25 +29,31 @@ class Route(NamedTuple):
 
 
 def find_route(name: str, address: str | None = None) -> Route | None:
-    """Return the route of a model; None if litellm has to ask for it.
+    """Return the provider that a client of `dspy.lm15` asks for a model, and its name there.
+
+    None if `dspy.lm15` cannot ask for the model, so that litellm has to.
 
     Args:
-        name: The name of the model, as `dspy.LM` takes it.
+        name: The name of the model, as `dspy.LM` takes it: PROVIDER/MODEL, or MODEL alone.
         address: The address of the endpoint, if the user sets one.
     """
-    prefix, slash, model = name.partition("/")
-    if prefix != "openai" and address_in_environment(prefix):
-        # `dspy.lm15` does not read the variables in which such providers have their address.
+    provider_prefix, slash, model = name.partition("/")
+    if provider_prefix != "openai" and address_in_environment(provider_prefix):
+        # `dspy.lm15` does not read a variable such as MISTRAL_API_BASE; litellm does.
         return None
 
-    # A router parts names at a colon, which the provider's name of the model may hold.
-    routed_name = f"{prefix}/any" if slash else name
+    # With "any" in the place of the model: it does not matter for the provider, and its real name
+    # may hold a colon, at which the router would split it.
+    routed_name = f"{provider_prefix}/any" if slash else name
     try:
+        # The name alone decides, not the variables of the environment.
         resolution = _router(env={}).resolve_openai_chat(routed_name)
     except (UnknownModelError, UnsupportedFeatureError):
+        # `dspy.lm15` does not know the provider, or has no chat client for it.
         return None
 
     if resolution.provider.startswith("azure") and address:
+        # `dspy.lm15` takes an address of Azure for that of a resource, and adds its own path to it.
         return None
     return Route(resolution.provider, model if slash else resolution.model)
 

@@ -88,14 +88,15 @@ class Transport:
 
         Raises:
             UnreachableError: The endpoint cannot be reached.
-            TransportError: The error of `dspy.lm15`, as all below: the endpoint breaks off.
-            TimeoutError: It is silent for too long.
-            ProviderError: Its reply is larger than allowed.
+            dspy.lm15.TransportError: It breaks off.
+            dspy.lm15.TimeoutError: It is silent for too long.
+            dspy.lm15.ProviderError: Its reply is larger than allowed.
         """
         with self._secrets.hiding():
             try:
                 async with self._send(request) as response:
                     yield Reply(response, self._secrets, self._most_bytes)
+            # From the special errors of aiohttp to the general one.
             except aiohttp.ServerTimeoutError as error:
                 raise EndpointTimeoutError(f"timed out: {error}") from error
             except aiohttp.ClientConnectorError as error:
@@ -186,10 +187,11 @@ def _proxy_of(scheme: str, host: str) -> str | None:
 
 @functools.cache
 def _session_of(loop: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
-    """Return the session of an event loop, with its connections."""
+    """Return the session of an event loop, which all its requests share with their connections."""
     session = aiohttp.ClientSession(
-        # `BudgetGuard.slots` limits how many calls run at the same time.
+        # limit=0 sets no limit: `BudgetGuard.slots` limits how many calls run at the same time.
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE),
+        # Replies shall not be compressed, and no cookie is kept.
         headers={"Accept-Encoding": "identity"},
         cookie_jar=aiohttp.DummyCookieJar(),
     )

@@ -71,11 +71,13 @@ class Batcher(Generic[Row, Result]):
         """
         call: _Call[Row, Result] = _Call(row)
         self._waiting.put(call)
-        # One task for each call. Those that an earlier batch took along leave an empty batch.
+        # A task for each call. If an earlier task has taken the call into its batch, this one finds
+        # no call and does nothing.
         self._thread.submit(self._run_next_batch)
         return call.future.result()
 
     def _run_next_batch(self) -> None:
+        """Collect a batch of waiting calls, run it, and give each call its result or the error."""
         calls = self._collect_calls()
         if not calls:
             return
@@ -90,10 +92,15 @@ class Batcher(Generic[Row, Result]):
                     call.future.set_exception(error)
 
     def _collect_calls(self) -> list[_Call[Row, Result]]:
-        """Return the calls of the next batch; none if no call is waiting."""
+        """Return the calls of the next batch; none if no call is waiting.
+
+        After each call, wait for a further one for `window` seconds, but no longer than
+        `MAX_WINDOWS` windows in all.
+        """
         calls: list[_Call[Row, Result]] = []
         deadline = time.monotonic() + MAX_WINDOWS * self.window
         while len(calls) < self.limit:
+            # The first call must be there already.
             timeout = 0.0
             if calls:
                 timeout = max(0.0, min(self.window, deadline - time.monotonic()))
@@ -126,18 +133,21 @@ def buckets(lengths: Sequence[int], size: int) -> list[list[int]]:
     """
     longest_first = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     groups: list[list[int]] = []
+    # Of the last group: the length of its longest row, and the tokens of all its rows.
     longest = 0
     tokens = 0
     for row in longest_first:
         if groups:
-            rows_with_this = len(groups[-1]) + 1
-            tokens_with_this = tokens + lengths[row]
-            padding = longest * rows_with_this - tokens_with_this
-            if rows_with_this <= size and padding <= max(tokens_with_this, FREE_PADDING):
+            # What the group would be with this row. Its first row stays the longest.
+            row_count = len(groups[-1]) + 1
+            token_count = tokens + lengths[row]
+            padding = longest * row_count - token_count
+            if row_count <= size and padding <= max(token_count, FREE_PADDING):
                 groups[-1].append(row)
-                tokens = tokens_with_this
+                tokens = token_count
                 continue
 
+        # The row does not fit the last group, and begins another one.
         groups.append([row])
         longest = lengths[row]
         tokens = lengths[row]

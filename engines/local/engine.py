@@ -24,6 +24,7 @@ from .model import MAX_NEW_TOKENS, LocalModel
 from .prompt_counts import PromptCounts
 from .sampling import Sample, Sampler, SampleRequest, row_seed
 from .sft import LocalProvider, finetuned
+from .trainer import TrainingStart
 
 
 class LocalEngine(SharedByCopies):
@@ -128,6 +129,7 @@ class LocalLM(MeteredLM):
     """A metered LM over a local engine. Fine-tuning it gives an LM over a trained copy."""
 
     def _run_finetune_job(self, job: TrainingJob) -> None:
+        """Fine-tune a copy of the model; the job's result is an LM over it, or the error."""
         # DSPy's own method would keep the engine, and with it the old weights, under a new name.
         engine = cast(LocalEngine, self.engine)
         try:
@@ -175,7 +177,10 @@ def local_lm(
 
 
 def run_follower() -> bool:
-    """Do this process's part of a training, unless this process leads it; see `processes`.
+    """Follow the training that another process leads, if torchrun started several.
+
+    The leading process samples, rewards and trains. The others repeat each of its training steps on
+    their own copy of the model, with their part of the rows.
 
     Returns:
         False at once if this process leads; True after the training if it follows.
@@ -212,15 +217,15 @@ def follow_all() -> bool:
     return True
 
 
-def _repeat_training(training: tuple[Any, dict[str, Any]]) -> None:
-    """Repeat what the leading process does, on a model that is loaded from the same place.
+def _repeat_training(training: TrainingStart) -> None:
+    """Follow a training: load the same model, and repeat what the leading process does with it.
 
-    Args:
-        training: The arguments of `LocalModel.load`, and the settings of the training.
+    The leading process broadcasts each call of a method of its job, such as `step`. This process
+    makes the same call on a job of its own, until the leading one calls `terminate`.
     """
-    origin, train_kwargs = training
-    lm = local_lm(LocalModel.load(*origin))
-    processes.repeat(LocalProvider().ReinforceJob(lm, train_kwargs))
+    lm = local_lm(LocalModel.load(*training.origin))
+    job = LocalProvider().ReinforceJob(lm, training.train_kwargs)
+    processes.repeat(job)
 
 
 def _chat_messages(request: Request) -> list[dict[str, str]]:

@@ -55,9 +55,17 @@ class Fingerprinter:
         end_ids: Iterable[int],
         in_bfloat16: bool,
     ) -> str:
-        """Return the digest of the weights, the precision, the configuration and the tokenizer."""
+        """Return the digest of the weights, the precision, the configuration and the tokenizer.
+
+        Args:
+            model: The model.
+            tokenizer: Its tokenizer.
+            end_ids: The tokens that end a completion.
+            in_bfloat16: Whether the model computes in bfloat16.
+        """
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
 
+        # What training leaves as it is: hashed once, and again if other weights are trained.
         trained_names = tuple(trained)
         if self._frozen_part is None or self._frozen_part.trained_names != trained_names:
             frozen_digest = tensors_digest(frozen_tensors(model, trained_names))
@@ -135,9 +143,13 @@ def _content_digest(tensor: Tensor) -> bytes:
 
 
 def _adapter_scales(model: PreTrainedModel) -> dict[str, dict[str, float]]:
-    """Return how much the adapters add to the output of each layer, by the layer's name."""
+    """Return the factor of each adapter's output in each layer, by layer and adapter.
+
+    For LoRA it is `lora_alpha` divided by the rank. It changes answers, but is no weight.
+    """
     scales: dict[str, dict[str, float]] = {}
     for name, module in model.named_modules():
+        # A layer of peft has a dict by adapter. Other modules have a number, or nothing.
         scaling = getattr(module, "scaling", None)
         if isinstance(scaling, dict):
             scales[name] = scaling

@@ -123,16 +123,21 @@ class TrainingMemory:
     def use(self) -> DeviceUse:
         """Return the memory that the training takes on each GPU."""
         shape = self.shape
-        owners = self.gpus if self.sharded else 1
-        trained = shape.adapter_parameters(self.lora) if self.lora else shape.parameters
+        # With FSDP the GPUs share the weights, otherwise each has all of them.
+        sharing_gpus = self.gpus if self.sharded else 1
+
+        trained_parameters = shape.parameters
+        if self.lora:
+            trained_parameters = shape.adapter_parameters(self.lora)
         bytes_of_weight = TRAINED_BYTES
         if self.has_reference:
             bytes_of_weight += REFERENCE_BYTES
 
+        # Bytes of one GPU, by what takes them.
         sizes: dict[str, float] = {}
-        sizes["weights and optimizer"] = trained * bytes_of_weight / owners
+        sizes["weights and optimizer"] = trained_parameters * bytes_of_weight / sharing_gpus
         if self.lora:
-            sizes["frozen weights"] = shape.parameters * HALF_BYTES / owners
+            sizes["frozen weights"] = shape.parameters * HALF_BYTES / sharing_gpus
         if self.sharded:
             # A pass needs whole layers: the one that is computed, the one that is fetched
             # meanwhile, and what stands outside the layers.
@@ -142,6 +147,7 @@ class TrainingMemory:
         if self.colocated and self.capacity:
             sizes["vLLM"] = self.colocated * self.capacity * GIGABYTE
 
+        # While a sharded model is loaded, each process holds all weights for a moment.
         loading = 0
         if self.sharded and not self.lora:
             loading = shape.parameters * LOADED_BYTES
@@ -154,33 +160,38 @@ class TrainingMemory:
         )
 
     def _bytes_of_token(self) -> int:
-        """Return the bytes of a token's activations."""
+        """Return the bytes of a token's activations, in bfloat16.
+
+        With checkpointing, the inputs of all layers are kept, and the activations of only the one
+        layer that the backward pass is computing again.
+        """
         shape = self.shape
-        # States, heads and the three parts of the gated feed-forward of one layer; twice, for the
-        # backward pass.
-        one_layer = 2 * HALF_BYTES * (12 * shape.hidden + 3 * shape.inner)
+        # States and heads are 12 vectors as wide as the hidden state; the gated feed-forward has
+        # three parts. All of it twice, for the backward pass.
+        numbers_of_layer = 12 * shape.hidden + 3 * shape.inner
+        bytes_of_layer = 2 * HALF_BYTES * numbers_of_layer
         if not self.is_checkpointed:
-            return shape.layers * one_layer
-        inputs_of_layers = HALF_BYTES * shape.hidden * shape.layers
-        return inputs_of_layers + one_layer
+            return shape.layers * bytes_of_layer
+        bytes_of_inputs = shape.layers * HALF_BYTES * shape.hidden
+        return bytes_of_inputs + bytes_of_layer
 
 
 def vllm_use(role: str, gpus: int, weights: float | None, capacity: float | None) -> DeviceUse:
     """Return the memory that a vLLM server takes on each GPU.
 
-    It takes its weights and a cache, which fills the rest of the share that vLLM takes of a GPU.
+    vLLM takes `VLLM_SHARE` of a GPU: what its weights leave of that, its cache fills.
 
     Args:
         role: What the server does.
         gpus: Number of its GPUs.
-        weights: Gigabytes of weights on each GPU; None if unknown.
+        weights: Gigabytes of weights on each GPU. None if unknown; then no part is known.
         capacity: Gigabytes of one GPU. Without it the cache is unknown and left out.
     """
-    if weights is None:
-        return DeviceUse(role, gpus, capacity=capacity)
-    parts = {"weights": weights}
-    if capacity is not None:
-        parts["cache of vLLM"] = max(0.0, VLLM_SHARE * capacity - weights)
+    parts: dict[str, float] = {}
+    if weights is not None:
+        parts["weights"] = weights
+        if capacity is not None:
+            parts["cache of vLLM"] = max(0.0, VLLM_SHARE * capacity - weights)
     return DeviceUse(role, gpus, parts, capacity=capacity)
 
 

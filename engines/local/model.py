@@ -209,11 +209,16 @@ class LocalModel:
             clear_word_cache(backend)
 
     def encode_completion(self, text: str) -> list[int]:
-        """Return the token ids of an answer and the token that ends it, for training on texts."""
+        """Return the token ids of an answer and the token that ends it, for training on texts.
+
+        If the model has no such token, the ids end with the answer.
+        """
         encoding: Any = self.tokenizer(text, add_special_tokens=False)
         ids = list[int](encoding["input_ids"])
+
         end_id = cast("int | None", self.tokenizer.eos_token_id)
         if end_id is None:
+            # The configuration of the model may name some. Always take the same one.
             end_id = min(self.ends, default=None)
         if end_id is not None:
             ids.append(end_id)
@@ -303,12 +308,14 @@ class LocalModel:
         lengths = [len(pair.prompt) + len(pair.completion) for pair in pairs]
         score_pairs = partial(self._pair_logprobs, temperature=temperature)
 
-        logprobs: dict[int, list[float]] = {}
+        # Rows of similar length share a pass, so the results come in another order than the rows.
+        logprobs_by_row: dict[int, list[float]] = {}
         with self.lock, torch.no_grad(), self.use_reference(reference):
-            for numbers in buckets(lengths, batch):
-                pairs_of_pass = [pairs[number] for number in numbers]
-                logprobs.update(zip(numbers, in_halves(score_pairs, pairs_of_pass), strict=True))
-        return [logprobs[number] for number in range(len(pairs))]
+            for row_numbers in buckets(lengths, batch):
+                pairs_of_pass = [pairs[row] for row in row_numbers]
+                results = in_halves(score_pairs, pairs_of_pass)
+                logprobs_by_row.update(zip(row_numbers, results, strict=True))
+        return [logprobs_by_row[row] for row in range(len(pairs))]
 
     def _pair_logprobs(self, pairs: Sequence[_TextPair], temperature: float) -> list[list[float]]:
         """Score completions in one forward pass."""
@@ -332,9 +339,9 @@ class LocalModel:
             Two tensors (rows, longest completion): log-probabilities, 0 where a row has no token,
             and a mask of 1 and 0.
         """
-        if self._has_plain_logits is None:
-            with autocast(self.device, self.half):
-                self._has_plain_logits = has_plain_logits(self.model)
+        # To save memory, the logits are computed `MAX_LOGITS` at a time, by the output layer alone.
+        # Some models scale or cap what that layer returns; these compute all logits at once.
+        max_logits = MAX_LOGITS if self._logits_come_from_output_layer() else None
         return token_logprobs(
             self.model,
             prompts,
@@ -342,8 +349,16 @@ class LocalModel:
             temperature,
             self.pad,
             in_bfloat16=self.half,
-            max_logits=MAX_LOGITS if self._has_plain_logits else None,
+            max_logits=max_logits,
         )
+
+    def _logits_come_from_output_layer(self) -> bool:
+        """Return whether the output layer alone makes the model's logits; tried out only once."""
+        if self._has_plain_logits is None:
+            # In the precision of all passes, because the logits are compared exactly.
+            with autocast(self.device, self.half):
+                self._has_plain_logits = has_plain_logits(self.model)
+        return self._has_plain_logits
 
     def freeze_reference(self) -> None:
         """Keep a copy of the trained weights as they are now: the reference of the KL term."""
@@ -397,7 +412,9 @@ class LocalModel:
             return {name: p.detach().cpu().clone() for name, p in self._trained_weights().items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Set the trained weights to those that `state` returned before.
+        """Set the trained weights, in place, to those that `state` returned before.
+
+        A weight gets the number format (dtype) that it had then.
 
         Raises:
             UserError: They are the weights of another model.
@@ -423,12 +440,13 @@ class LocalModel:
             return duplicate
 
     def save(self, folder: str | Path) -> Path:
-        """Write the model for `load`, in the format of transformers, and return the folder.
+        """Write model and tokenizer into a folder in the format of transformers; return the folder.
 
-        With LoRA only the adapter is written, with the name of its base model, which has to stay
-        where it is.
+        `load` reads it. With LoRA only the adapter is written, with the name of its base model,
+        which has to stay where it is.
         """
         with self.lock, quiet():
+            # `whole` is None unless the weights are sharded: then the model's own are written.
             self.model.save_pretrained(str(folder), state_dict=self.whole)
             self.tokenizer.save_pretrained(str(folder))
         return Path(folder)

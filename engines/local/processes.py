@@ -64,13 +64,13 @@ def count() -> int:
 
 
 def connect(number: int = 1) -> None:
-    """Connect the processes that torchrun started, and give each the GPU of its number.
+    """Connect the processes that torchrun started for one training, and give each its GPU.
 
     Without torchrun, or if they are connected, nothing happens.
 
     Args:
-        number: Which training the caller follows, counted from 1. The first process counts its
-            trainings itself: a follower may be ready for the next one long before it begins.
+        number: Which training the caller follows, counted from 1. In the first process it has no
+            effect: that process counts the trainings itself, in torchrun's store.
     """
     import torch
     import torch.distributed as dist
@@ -84,11 +84,13 @@ def connect(number: int = 1) -> None:
 
     # rendezvous and PrefixStore are documented in torch.distributed, which exports neither.
     rendezvous = dist.rendezvous("env://", timeout=TIMEOUT)  # pyright: ignore[reportPrivateImportUsage]
+    # A store of keys and values that all processes share, as long as torchrun lives.
     store, _, _ = next(rendezvous)
     if rank() == 0:
         number = store.add("trainings", 1)
-    # A prefix of its own for each training: under the keys of the previous one the store still
-    # has addresses where nobody listens any more.
+
+    # The processes of a training find each other under keys with the number of the training. Under
+    # the keys of the previous one there are still addresses where nobody listens any more.
     prefix = f"training {number}"
     training_store = dist.PrefixStore(prefix, store)  # pyright: ignore[reportPrivateImportUsage]
 
@@ -149,7 +151,12 @@ def on_all_ranks(
 
 
 def repeat(job: Any) -> None:
-    """Call on a job what the first process calls on its own job, until that is terminated.
+    """Call on a job, in a following process, what the first process calls on its own job.
+
+    It returns after the last call, of `LAST_METHOD`.
+
+    Args:
+        job: A job of the same kind; `on_all_ranks` decorates the methods whose calls are repeated.
 
     Raises:
         UserError: Another process has ended.

@@ -90,12 +90,19 @@ def token_logprobs(
 
 
 def has_plain_logits(model: PreTrainedModel) -> bool:
-    """Try on one token whether a model's logits are its output layer's, unchanged."""
+    """Try on one token whether a model's logits are its output layer's, unchanged.
+
+    Then they can be computed from the hidden states piece by piece, which saves memory. Some models
+    scale or cap what the output layer returns.
+    """
     import torch
 
     causal_lm = _without_adapter(model)
     head = causal_lm.get_output_embeddings()
-    if not hasattr(head, "out_features") or causal_lm.base_model is causal_lm:
+    is_head_linear = hasattr(head, "out_features")
+    has_separate_base = causal_lm.base_model is not causal_lm
+    if not is_head_linear or not has_separate_base:
+        # Hidden states and output layer cannot be computed apart from each other.
         return False
 
     # Not token 0: it often is the padding, whose hidden state may be all zeros.

@@ -7,8 +7,9 @@ Prompts are read, not learned. The order of the examples in each epoch follows f
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,12 @@ def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) ->
 
     Examples that are longer than the context of the model are left out.
 
+    Args:
+        model: The model.
+        examples: Prompts with the completions to learn.
+        settings: `settings.steps` batches are learned, or if None `settings.epochs` times all
+            examples.
+
     Returns:
         The loss of each step before it, in nats per token.
 
@@ -99,18 +106,20 @@ def fit(model: LocalModel, examples: Sequence[Example], settings: Finetuning) ->
     step_count = settings.steps or settings.epochs * math.ceil(len(rows) / settings.batch_size)
 
     losses: list[float] = []
-    epoch = 0
-    while len(losses) < step_count:
-        for batch in shuffled_batches(rows, settings.batch_size, f"{settings.seed}-{epoch}"):
-            if len(losses) == step_count:
-                break
-            learning_rate = settings.learning_rate
-            if settings.cosine:
-                learning_rate *= cosine_share(len(losses), step_count)
-            update = take_step(weights, batch, loss, learning_rate)
-            losses.append(update.loss)
-        epoch += 1
+    batches = _batches_of_all_epochs(rows, settings)
+    for step in range(step_count):
+        learning_rate = settings.learning_rate
+        if settings.cosine:
+            learning_rate *= cosine_share(step, step_count)
+        update = take_step(weights, next(batches), loss, learning_rate)
+        losses.append(update.loss)
     return losses
+
+
+def _batches_of_all_epochs(rows: Sequence[Row], settings: Finetuning) -> Iterator[Sequence[Row]]:
+    """Yield batches without end: epoch after epoch, all rows in another order each time."""
+    for epoch in itertools.count():
+        yield from shuffled_batches(rows, settings.batch_size, f"{settings.seed}-{epoch}")
 
 
 def completion_loss(weights: LocalWeights, rows: Sequence[Row], size: BatchSize) -> Tensor:
@@ -139,6 +148,11 @@ def _encode_examples(model: LocalModel, examples: Sequence[Example]) -> list[Row
 
 
 def _read_example(row: Mapping[str, Any]) -> Example:
+    """Return a chat as an example: its last message is the completion, the others are the prompt.
+
+    Raises:
+        DataError: The row is not a chat.
+    """
     try:
         *prompt, answer = row["messages"]
         messages = [{"role": message["role"], "content": message["content"]} for message in prompt]

@@ -92,11 +92,11 @@ def make_tokenizer(
     word_splitter = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(_MARKS), "isolated")]
     )
-    json_pieces = scaffolding(answer for _, answer in examples)
+    json_pieces = json_around_values(answer for _, answer in examples)
 
     texts = list(words)
     for messages, answer in examples:
-        texts.extend(_shown_texts(messages))
+        texts.extend(_texts_in_prompt(messages))
         texts.append(_without_pieces(answer, json_pieces))
     known_words: set[str] = set()
     for text in texts:
@@ -128,17 +128,23 @@ def make_tokenizer(
     )
 
 
-def scaffolding(answers: Iterable[str]) -> list[str]:
-    """Return the texts around the string values of JSON answers, sorted, without duplicates.
+def json_around_values(answers: Iterable[str]) -> list[str]:
+    """Return the pieces of JSON that stand before, between and after the string values of answers.
 
-    Other answers are left out.
+    Each piece becomes one token, so that the model has only the values to write word by word. Of
+    the answer `[{"op": "ADD", "text": "Ada"}]` the pieces are
 
-    Of `[{"op": "ADD", "text": "Ada"}]` these are `", "text": "`, `"}]` and `[{"op": "`.
+        [{"op": "       ", "text": "       "}]
+
+    They are sorted, without duplicates. Answers that are no JSON are left out.
     """
     pieces: set[str] = set()
     for answer in answers:
-        if not answer.startswith(("[", "{")):
+        is_json = answer.startswith(("[", "{"))
+        if not is_json:
             continue
+
+        # From one string value to the next.
         piece_start = 0
         for match in _JSON_STRING.finditer(answer):
             is_key = match["colon"] is not None
@@ -153,14 +159,18 @@ def scaffolding(answers: Iterable[str]) -> list[str]:
     return sorted(pieces)
 
 
-def _shown_texts(messages: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the texts of messages that the chat template shows."""
+def _texts_in_prompt(messages: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the texts of messages as they stand in a prompt of the tiny model.
+
+    Of a system message that is the first line only: `_CHAT_TEMPLATE` drops the rules in prose below
+    it, which are useless to a model that has read nothing.
+    """
     texts: list[str] = []
     for message in messages:
-        content = message["content"]
+        text = message["content"]
         if message["role"] == "system":
-            content = content.split("\n")[0]
-        texts.append(content)
+            text = text.split("\n")[0]
+        texts.append(text)
     return texts
 
 

@@ -27,7 +27,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dspy.clients.provider import ReinforceJob
 from dspy.clients.utils_finetune import TrainDataFormat
@@ -47,6 +47,15 @@ if TYPE_CHECKING:
 
 DATA_FORMATS = (None, TrainDataFormat.GRPO_CHAT, TrainDataFormat.GRPO_CHAT.value)
 """Formats of training data that `step` takes; None is the same as the others."""
+
+
+class TrainingStart(NamedTuple):
+    """What the leading process tells the others when it makes a job."""
+
+    origin: tuple[Any, ...]
+    """The arguments of `LocalModel.load`, in their order; see `LocalModel.origin`."""
+    train_kwargs: dict[str, Any] | None
+    """The settings of the training."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +115,7 @@ class LocalReinforceJob(ReinforceJob):
 
         # The other processes make a job over the same model, with the same settings.
         processes.connect()
-        processes.broadcast((self.model.origin, train_kwargs))
+        processes.broadcast(TrainingStart(self.model.origin, train_kwargs))
 
         self.trl_trainer: TRLTrainer | None = None
         if self.settings.trainer == "trl":
@@ -116,11 +125,12 @@ class LocalReinforceJob(ReinforceJob):
 
     @processes.on_all_ranks
     def initialize(self) -> None:
-        """Begin anew: with a new optimizer, and with the weights of now as reference."""
+        """Begin the training: with a new optimizer, and with the weights of now as reference."""
         if self.trl_trainer is not None:
             self._weights = self.trl_trainer.begin_weights()
         else:
             self._weights = LocalWeights(self.model, self.settings, self.settings.temperature)
+        # Without beta the loss has no KL term, which is all that the reference is for.
         if self.settings.beta > 0:
             self.model.freeze_reference()
         self._publish_weights()
@@ -221,7 +231,9 @@ class LocalReinforceJob(ReinforceJob):
 
     @processes.on_all_ranks
     def load_checkpoint(self, path: str | Path) -> None:
-        """Go on from a checkpoint; the reference stays as it is.
+        """Read weights, optimizer and number of steps from a checkpoint, to go on from there.
+
+        The reference of the KL term stays as it is.
 
         Raises:
             UserError: The file is not a checkpoint of such a model, or the job does not run.
@@ -230,8 +242,9 @@ class LocalReinforceJob(ReinforceJob):
         try:
             self.steps = weights.load_checkpoint(Path(path))
         except UserError:
+            # It is a checkpoint, but of another model.
             raise
-        except Exception as error:  # torch raises errors of pickle, which is not imported here
+        except Exception as error:  # torch raises errors of many kinds for a file that is none
             reason = one_line(error, 120)
             raise UserError(f"{path}: is no checkpoint of a local job: {reason}") from error
         self._publish_weights()
@@ -245,6 +258,7 @@ class LocalReinforceJob(ReinforceJob):
         processes.leave()
 
     def _running_weights(self) -> Weights:
+        """Return the weights that are trained; raise a UserError if no training runs."""
         if self._weights is None:
             raise UserError("the job does not run; call initialize() first, and terminate() last")
         return self._weights
@@ -258,8 +272,15 @@ class LocalReinforceJob(ReinforceJob):
 def read_groups(groups: Sequence[Mapping[str, Any]], settings: Reinforcement) -> TrainingData:
     """Read groups of completions, and compute the advantages of their members.
 
+    Groups whose members all have an advantage of 0 are left out: they teach nothing.
+
+    Args:
+        groups: Each {"group": [{"prompt_ids", "completion_ids", "logprobs", "reward"}, ...]}; the
+            docstring of the module shows what is optional.
+        settings: How rewards are normalised within a group.
+
     Raises:
-        DataError: A group does not have the form that the module shows.
+        DataError: A group does not have that form.
         UserError: A reward is not a finite number.
     """
     data = TrainingData()
@@ -268,16 +289,16 @@ def read_groups(groups: Sequence[Mapping[str, Any]], settings: Reinforcement) ->
             members = list(group["group"])
             rewards = [float(member["reward"]) for member in members]
             group_advantages = _read_advantages(group, members, rewards, settings)
-            rows = [
-                _read_row(member, advantage)
-                for member, advantage in zip(members, group_advantages, strict=True)
-            ]
+            rows: list[Row] = []
+            for member, advantage in zip(members, group_advantages, strict=True):
+                rows.append(_read_row(member, advantage))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             reason = f"{type(error).__name__} {error}"
             raise DataError(f"not a group of completions with rewards: {reason}") from error
 
         data.rewards.extend(rewards)
-        if any(row.advantage for row in rows):
+        has_advantages = any(row.advantage != 0 for row in rows)
+        if has_advantages:
             data.rows.extend(row for row in rows if row.completion)
         else:
             data.left_out += 1
@@ -303,6 +324,12 @@ def _read_advantages(
 
 
 def _read_row(member: Mapping[str, Any], advantage: float) -> Row:
+    """Return a member of a group as a row to train on.
+
+    Raises:
+        ValueError: It does not have one log-probability for each token.
+        KeyError, TypeError: A field is missing or of another type.
+    """
     row = Row(
         prompt=tuple(member["prompt_ids"]),
         completion=tuple(member["completion_ids"]),

@@ -67,17 +67,23 @@ def check_trl_settings(settings: Mapping[str, Any]) -> None:
         UserError: TRL does not have the setting, or it has no effect here.
     """
     for name in settings:
-        _check_name(name)
+        _check_is_effective(name)
     _check_conditions(settings)
 
 
-def _check_name(name: str) -> None:
+def _check_is_effective(name: str) -> None:
+    """Refuse a setting of TRL that never has an effect on a training here.
+
+    Raises:
+        UserError: One of our own settings decides instead, or none does.
+    """
     if name in EFFECTIVE:
         return
     if name in OWN_NAMES:
         raise UserError(
             f"trl: {name} is not TRL's to decide; set --train-set {OWN_NAMES[name]}=VALUE"
         )
+    # The message begins with "unknown".
     raise UnknownNameError("or ineffective setting of trl", name, EFFECTIVE)
 
 

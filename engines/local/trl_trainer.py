@@ -80,11 +80,12 @@ class TRLTrainer:
         return make_sampler(self.trl.vllm_generation, self.model)
 
     def begin_weights(self) -> Weights:
-        """Return the weights with an optimizer that has no history."""
+        """Return the model's weights for a new training: their optimizer has no history."""
         if self._weights is None:
             self._weights = self._make_weights()
         else:
-            # TRL and accelerate make their optimizer once: only its moments begin anew.
+            # TRL and accelerate cannot make a second optimizer. So the first is used again, and
+            # forgets what it knows of earlier steps: the moments of AdamW.
             self._weights.optimizer.state.clear()
         return self._weights
 
@@ -161,9 +162,15 @@ class ShardedWeights:
         return self._logprobs(rows, by_reference=True)
 
     def _logprobs(self, rows: Sequence[Row], by_reference: bool) -> list[list[float]]:
-        """Score a shard of the rows, and collect what the other processes score."""
+        """Score a shard of the rows, and collect what the other processes score.
+
+        Args:
+            rows: The rows of all shards.
+            by_reference: Whether the frozen reference scores, instead of the weights of now.
+        """
         import torch
 
+        # Equally many rows for each process, because every pass needs all processes.
         even_rows = fill_with_blanks(rows)
         shard = processes.local_shard(even_rows)
         shard_logprobs: list[list[float]] = []
@@ -174,6 +181,7 @@ class ShardedWeights:
                     shard_logprobs.append(row_values[: len(row.completion)])
             self._drop_collected_weights()
         logprobs = processes.gather_shards(shard_logprobs, len(even_rows))
+        # The blank rows stand behind the others.
         return list(logprobs[: len(rows)])
 
     def _drop_collected_weights(self) -> None:
@@ -198,10 +206,13 @@ class ShardedWeights:
         shard = processes.local_shard(fill_with_blanks(longest_first))
         parts = chunks(shard, self.micro_batch)
 
+        # accelerate adds up the gradients of so many passes, counted anew for this batch.
         self.accelerator.gradient_accumulation_steps = len(parts)
         self.accelerator.step = 0
-        # accelerate divides by the number of passes, unless DeepSpeed does the accumulation, and
-        # the gradients are averaged over processes: our losses are parts of a sum already.
+
+        # The losses of the parts add up to that of the batch. But gradients are averaged over
+        # processes, and accelerate divides them by the number of passes, unless DeepSpeed adds them
+        # up. The scale makes sums of these means.
         scale = processes.count()
         if not self.trl.is_deepspeed_enabled:
             scale *= len(parts)
@@ -265,10 +276,17 @@ def fill_with_blanks(rows: Sequence[Row]) -> list[Row]:
 def trl_token_logprobs(model: Any, rows: Sequence[Row], pad: int, device: Any) -> TokenLogprobs:
     """Score the completions of B rows in one forward pass, by the head that TRL gave the model.
 
-    The head has the temperature of TRL's settings.
+    The head divides the logits by the temperature of TRL's settings.
+
+    Args:
+        model: The model, maybe as accelerate prepared it.
+        rows: Prompts with their completions.
+        pad: The id of the token that fills shorter rows.
+        device: Where the model is.
     """
     import torch
 
+    # Each row as token ids, and as labels, which are the same ids where a token is scored.
     width = max(row.size for row in rows)
     padded_rows: list[list[int]] = []
     labels_of_rows: list[list[int]] = []
@@ -282,15 +300,17 @@ def trl_token_logprobs(model: Any, rows: Sequence[Row], pad: int, device: Any) -
 
     output = model(input_ids=ids, labels=labels, use_cache=False, fused_lm_head=True)
     logprobs = output.log_probs.float()  # (B, width - 1): the first token of a row has none
-    completion_logprobs = logprobs[labels[:, 1:] != IGNORED_LABEL]  # of all rows, one after another
+    is_scored = labels[:, 1:] != IGNORED_LABEL  # (B, width - 1)
+    completion_logprobs = logprobs[is_scored]  # (tokens of all completions,), row by row
 
+    # Completions stand at different columns of their rows; here they all begin at column 0.
     mask = token_mask([row.completion for row in rows], device)  # (B, T)
     values = torch.zeros(mask.shape, device=device).masked_scatter(mask > 0, completion_logprobs)
     return TokenLogprobs(values, mask)
 
 
 def make_grpo_trainer(model: LocalModel, settings: Reinforcement) -> Any:
-    """Make TRL's GRPOTrainer, which reads the settings; its own training loop is never run.
+    """Make TRL's GRPOTrainer, for its optimizer, sharding and vLLM; its own loop is never run.
 
     Raises:
         UserError: TRL does not take a setting.
@@ -325,6 +345,7 @@ def make_grpo_trainer(model: LocalModel, settings: Reinforcement) -> Any:
         NotImplementedError,
     ) as error:
         raise UserError(f"trl: {one_line(error, 200)}") from error
+    # Without dropout, whatever TRL has set: see `update`.
     model.model.eval()
     return trainer
 

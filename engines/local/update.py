@@ -215,7 +215,14 @@ class LocalWeights:
         return float(part_loss.detach())
 
     def _halve_micro_batch(self, rows: Sequence[Row]) -> None:
-        """Make all later passes smaller; raise a UserError if a pass has one row already."""
+        """Halve the most rows of a pass for good, because memory ran out.
+
+        Args:
+            rows: The rows of the batch, the longest first.
+
+        Raises:
+            UserError: A pass has one row already.
+        """
         rows_of_pass = min(self.micro_batch, len(rows))
         if rows_of_pass == 1:
             self.optimizer.zero_grad(set_to_none=True)

@@ -95,8 +95,8 @@ class ColocatedEngine:
                 temperature=temperature,
                 max_tokens=max_tokens,
                 seed=seed,
-                top_k=0,
-                logprobs=0,
+                top_k=0,  # all tokens may be drawn
+                logprobs=0,  # that of the sampled token alone
                 stop_token_ids=sorted(self.model.ends),
             )
             sampling_params.append(params)
@@ -105,7 +105,7 @@ class ColocatedEngine:
         samples: list[Sample] = []
         for row, result in zip(rows, results, strict=True):
             prompt = row[0]
-            output = result.outputs[0]
+            output = result.outputs[0]  # a prompt has one completion
             logprobs: list[float] = []
             for token, logprobs_by_token in zip(output.token_ids, output.logprobs, strict=True):
                 logprobs.append(logprobs_by_token[token].logprob)

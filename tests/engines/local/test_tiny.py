@@ -32,7 +32,7 @@ def test_every_answer_survives_the_tokenizer(examples: Any, tokenizer: Any) -> N
         assert tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) == answer
 
 
-def test_a_word_has_one_id_and_scaffolding_is_one_token_each(tokenizer: Any) -> None:
+def test_a_word_has_one_id_and_the_json_around_values_is_one_token_each(tokenizer: Any) -> None:
     def ids(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
