@@ -27,8 +27,9 @@ from .data.benchmark import Benchmark
 from .data.catalog import benchmark as load_benchmark
 from .data.scorer import Scorer
 from .engines.embedders import embedder as make_embedder
-from .engines.meter import Meter, MeteredLM
-from .engines.models import language_model
+from .engines.lm import language_model
+from .engines.meter import Meter
+from .engines.metered_lm import MeteredLM
 from .engines.offline.engine import OfflineEngine
 from .errors import DataError, UserError
 from .memory.memory import Memory, stored_sources

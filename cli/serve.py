@@ -66,7 +66,7 @@ def _service(given: dict[str, Any], connect: bool = True) -> Service:
     """Make the service of the options, in the process that is to be one; `connect` is as of `open_store`."""
     from pydantic import ValidationError
 
-    from ..engines.models import check_askable
+    from ..engines.model_checks import check_askable
     from ..serving.auth import Tokens
     from ..serving.breaker import Breaker
     from ..serving.operations import set_up

@@ -22,7 +22,7 @@ from typing import Any
 from ..engines.embedders import IN_PROCESS, NO_RERANKER, TextEmbedder
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
-from ..engines.models import OFFLINE
+from ..engines.model_names import OFFLINE
 from ..engines.rerankers import TOKENS
 from ..errors import ProgramError, UserError
 from ..memory.search.embedder import Embedder

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import dspy
 
 from ..data.dataset import Split
+from ..engines.lm import keep
 from ..engines.meter import Meter
-from ..engines.models import endpoint_errors, keep
+from ..engines.model_checks import endpoint_errors
 from ..engines.usage import Usage
 from ..errors import BrokenRunError, UserError
 from ..optimizers.compile import CompileConfig, compile_program, plan_job

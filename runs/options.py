@@ -17,7 +17,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.examples import ExampleBenchmark
 from ..engines.limits import Limits
-from ..engines.meter import Role
+from ..engines.usage import Role
 from ..errors import UnknownNameError, UserError
 from .setup import RunConfig, Workers, replayed_setup
 

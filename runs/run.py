@@ -30,17 +30,19 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.judge import AnyJudge
 from ..engines.call_context import Accounting, call_context
-from ..engines.dspy_models import metered_copy
 from ..engines.embedders import IN_PROCESS, NO_RERANKER, TextEmbedder
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.endpoint import Waits
 from ..engines.fair_semaphore import IN_FLIGHT
 from ..engines.limits import BudgetGuard
-from ..engines.meter import Meter, MeteredLM, Role
+from ..engines.lm import language_model
+from ..engines.meter import Meter
+from ..engines.metered_lm import MeteredLM
 from ..engines.model_config import ModelConfig
-from ..engines.models import language_model
 from ..engines.prices import needed_prices
+from ..engines.usage import Role
+from ..engines.user_lm import metered_copy
 from ..errors import EndpointError, MempilerError, UserError
 from ..programs.adapter import adapter as make_adapter
 from ..programs.auto_adapter import AutoAdapter

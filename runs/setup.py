@@ -31,21 +31,16 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
-from ..engines.dspy_models import is_plain, metered_copy
 from ..engines.endpoint import DEADLINE, RETRIES, TIMEOUT
 from ..engines.limits import Limits
-from ..engines.meter import Meter, MeteredLM, Role
-from ..engines.models import (
-    GGUF,
-    check_askable,
-    check_known,
-    is_local,
-    is_offline,
-    language_model,
-    provider_of,
-    request_settings,
-    runs_here,
-)
+from ..engines.lm import language_model
+from ..engines.meter import Meter
+from ..engines.metered_lm import MeteredLM
+from ..engines.model_checks import check_askable, check_known
+from ..engines.model_names import GGUF, is_local, is_offline, provider_of, runs_here
+from ..engines.request_settings import request_settings
+from ..engines.usage import Role
+from ..engines.user_lm import is_plain, metered_copy
 from ..errors import EndpointError, MissingDependencyError, UserError
 from ..programs.program import MemoryProgram
 from ..validation import MAX_SECONDS, check_number

@@ -19,7 +19,8 @@ from ..data.dataset import Split
 from ..data.memory_env import MemoryEnv
 from ..engines.local.processes import started_processes
 from ..engines.meter import Meter
-from ..engines.models import LOCAL, endpoint_errors, is_local
+from ..engines.model_checks import endpoint_errors
+from ..engines.model_names import LOCAL, is_local
 from ..errors import UserError
 from ..optimizers.logo_grpo.journal import Progress
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO

@@ -28,8 +28,8 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..engines.fair_semaphore import IN_FLIGHT
 from ..engines.limits import BudgetGuard, Limits
-from ..engines.meter import Meter, UsageReport
-from ..engines.usage import Usage
+from ..engines.meter import Meter
+from ..engines.usage import Usage, UsageReport
 from ..errors import EndpointError, MempilerError, ProgramError, UserError
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.identity import program_digest

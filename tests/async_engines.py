@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import pytest
 from mempiler.async_bridge import MAX_DISK_THREADS, MAX_THREADS
 from mempiler.engines.limits import BudgetGuard
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 
 T = TypeVar("T")
 

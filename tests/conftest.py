@@ -198,7 +198,8 @@ class ScriptedEngine:
 @pytest.fixture
 def scripted() -> Callable[..., Any]:
     """Makes a metered LM over a scripted engine; the LM cache is off unless asked for."""
-    from mempiler.engines.meter import Meter, MeteredLM
+    from mempiler.engines.meter import Meter
+    from mempiler.engines.metered_lm import MeteredLM
 
     def make(reply: Callable[[str, str, int], dict[str, Any] | str], delay: float = 0.0, **settings: Any) -> Any:
         settings = {"cache": False, "temperature": 0.0, "num_retries": 0, **settings}

@@ -16,7 +16,8 @@ from dspy.lm15 import ContextLengthError, Message, Request, Response, Usage, res
 
 from ...records.shared_by_copies import SharedByCopies
 from ..call_context import current_context
-from ..meter import Meter, MeteredLM
+from ..meter import Meter
+from ..metered_lm import MeteredLM
 from . import processes
 from .batching import WINDOW, Batcher
 from .memory import release_memory

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 import dspy
 from dspy import lm15
 
-from ...engines.meter import Meter, MeteredLM
+from ...engines.meter import Meter
+from ...engines.metered_lm import MeteredLM
 from ...engines.offline.engine import OfflineEngine
 from ...errors import UserError
 from ...programs.program import MemoryProgram

@@ -63,7 +63,8 @@ class ScriptedEngine:
 
 def scripted(engine: ScriptedEngine, **more: Any) -> Any:
     """The engine as a metered model."""
-    from mempiler.engines.meter import Meter, MeteredLM
+    from mempiler.engines.meter import Meter
+    from mempiler.engines.metered_lm import MeteredLM
 
     return MeteredLM("scripted/free", Meter(), engine=engine, cache=False, temperature=0.0, **more)
 

@@ -18,8 +18,9 @@ from typing import Any
 import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
 
 from ...engines.endpoint.engine import Engine, engines
-from ...engines.meter import Meter, MeteredLM
-from ...engines.models import endpoint_errors
+from ...engines.meter import Meter
+from ...engines.metered_lm import MeteredLM
+from ...engines.model_checks import endpoint_errors
 from ...errors import MempilerError
 from .environment import Environment
 

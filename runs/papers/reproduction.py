@@ -16,12 +16,12 @@ from ...data.judge import PreferenceJudge
 from ...engines.limits import BudgetGuard
 from ...engines.local.memory import release_memory
 from ...engines.meter import Meter
-from ...engines.models import endpoint_errors
+from ...engines.model_checks import endpoint_errors
 from ...errors import BudgetError, EndpointError, MempilerError, RunInterrupted, UserError
 from ...optimizers.compile import CompileConfig
 from ...programs.adapter import adapter as make_adapter
-from ...programs.identity import digest, jsonable
 from ...programs.cache import MemoryCache
+from ...programs.identity import digest, jsonable
 from ...records.atomic_file import atomic_write
 from ...text import one_line
 from ..compare import Preferences, load_run, preferences

@@ -9,7 +9,8 @@ import pytest
 from dspy.lm15 import Message, Request, Response, Usage
 
 from mempiler.engines.dspy_internals import async_engine_of
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 
 
 class CountingEngine:

@@ -29,7 +29,7 @@ from dspy.utils.exceptions import (
     LMTransportError,
 )
 from mempiler import UserError
-from mempiler.engines.dspy_models import metered_copy
+from mempiler.engines.user_lm import metered_copy
 from mempiler.engines.call_context import Deadline, call_context, measure_usage
 from mempiler.engines.endpoint.relay import Upstream, upstream_of
 from mempiler.engines.endpoint.errors import AbandonedCallError
@@ -37,7 +37,7 @@ from mempiler.engines.limits import DEAD_AFTER, BudgetGuard, Limits
 from mempiler.engines.prices import TokenPrices
 from mempiler.engines.meter import Meter
 from mempiler.engines.model_config import ModelConfig
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.engines.token_counts import text_of_outputs
 from mempiler.errors import BudgetError
 
@@ -323,7 +323,7 @@ LEFT = """
 import sys, threading, time
 from contextlib import suppress
 from mempiler.engines.model_config import ModelConfig
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 lm = language_model("openai/own", api_base=sys.argv[1], cache=False, retries=0)
 
 def ask():

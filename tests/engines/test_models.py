@@ -24,7 +24,8 @@ from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.limits import DEAD_AFTER, BudgetGuard
 from mempiler.engines.meter import Meter
 from mempiler.engines.model_config import ModelConfig
-from mempiler.engines.models import check_askable, check_known, language_model
+from mempiler.engines.lm import language_model
+from mempiler.engines.model_checks import check_askable, check_known
 from mempiler.engines.prices import litellm_module
 from mempiler.engines.weights import File, Weights
 from mempiler.errors import EndpointError, MissingDependencyError, UserError

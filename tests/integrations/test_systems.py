@@ -18,7 +18,8 @@ import pytest
 from dspy import lm15
 from mempiler.engines.call_context import measure_usage
 from mempiler.engines.embedders import embedder
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine, request_texts
 from mempiler.records import Session, Turn
 from mempiler.systems.catalog import SYSTEMS, factory, shipped

@@ -11,8 +11,9 @@ from dspy.lm15 import ContextLengthError, InvalidRequestError
 from mempiler import build, load, save
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
-from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.optimizers.compile import CompileConfig, compile_program
 

@@ -16,7 +16,8 @@ from mempiler import History, build
 from mempiler.async_bridge import MAX_THREADS, in_thread, run_bridged, wait_for
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard, Limits
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.programs.names import METHODS
 from mempiler.programs.recording import recording

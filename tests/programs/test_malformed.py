@@ -16,7 +16,8 @@ from dspy.lm15 import ContextLengthError, InvalidRequestError, Message
 from mempiler import History, Store, build
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.engines.offline.view import read_prompt
 from mempiler.memory.memory import stored_sources

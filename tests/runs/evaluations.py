@@ -9,7 +9,8 @@ import dspy
 import pytest
 from mempiler.data.dataset import Source
 from mempiler.data.locomo import Locomo
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import MempilerError
 from mempiler.optimizers import runners

@@ -17,8 +17,9 @@ from mempiler import EntryReader, ProgramError, Store, UserError, UserMemory, bu
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import Limits
-from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.optimizers.logo_grpo.reward import answer
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.names import METHODS

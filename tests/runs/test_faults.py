@@ -12,8 +12,9 @@ from mempiler import UserError, build, load, save
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard, Limits
-from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.engines.prices import TokenPrices, litellm_module
 from mempiler.programs.names import METHODS

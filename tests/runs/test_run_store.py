@@ -10,9 +10,10 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError
 from mempiler import DataError, Memory, Update, UserError, Writer, build, predictor
 from mempiler.engines.embedders import embedder
-from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.programs.recording import record_failure
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.programs.cache import MemoryCache
+from mempiler.programs.recording import record_failure
 from mempiler.records import Failure
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.run_store import RunStore

@@ -15,8 +15,9 @@ from mempiler import History, Hit, MemoryProgram, Session, Store, Turn, UserMemo
 from mempiler.async_bridge import MAX_THREADS
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard
-from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.programs.catalog import needs_embedder
 
 METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]

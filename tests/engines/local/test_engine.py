@@ -14,7 +14,7 @@ from mempiler import Store, build
 from mempiler.engines.call import Call
 from mempiler.engines.local.engine import LocalEngine, local_lm
 from mempiler.engines.local.prompt_counts import PromptCounts
-from mempiler.engines.models import keep, language_model
+from mempiler.engines.lm import keep, language_model
 from mempiler.engines.prices import token_prices
 from mempiler.programs.threads import gather
 

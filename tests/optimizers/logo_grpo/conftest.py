@@ -15,7 +15,8 @@ from dspy.clients.provider import Provider, ReinforceJob
 from mempiler import History, MemoryProgram, Session, Turn, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.trainer import StepResult
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.logo_grpo import LoGoGRPO
 

@@ -8,7 +8,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.dummies import DummyLM
-from mempiler.engines.dspy_models import metered_copy
+from mempiler.engines.user_lm import metered_copy
 from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.meter import Meter
 from mempiler.engines.model_config import ModelConfig

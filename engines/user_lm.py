@@ -24,9 +24,10 @@ from .dspy_internals import async_engine_of
 from .endpoint import RemoteEngine
 from .endpoint.address import endpoint_digest
 from .limits import BudgetGuard
-from .meter import Meter, MeteredLM
+from .lm import language_model
+from .meter import Meter
+from .metered_lm import MeteredLM
 from .model_config import ModelConfig
-from .models import language_model
 from .pipeline import AnswerStore
 from .usage import Role
 
