@@ -28,7 +28,6 @@ from .data.catalog import benchmark as load_benchmark
 from .data.scorer import Scorer
 from .engines.embedders import embedder as make_embedder
 from .engines.lm import language_model
-from .engines.meter import Meter
 from .engines.metered_lm import MeteredLM
 from .engines.offline.engine import OfflineEngine
 from .errors import DataError, UserError
@@ -358,7 +357,7 @@ def _loss_problems(program: MemoryProgram, history: History) -> Iterator[str]:
     if not writer.predictors_below():
         return
 
-    unreadable_lm = MeteredLM("garbled/garbled", Meter(), engine=_UnreadableEngine(), cache=False)
+    unreadable_lm = MeteredLM("garbled/garbled", engine=_UnreadableEngine(), cache=False)
     with dspy.context(lm=unreadable_lm):
         memory = write_history(writer, history.items)
     stored_turns = set(stored_sources(memory))

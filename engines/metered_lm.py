@@ -6,6 +6,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,24 @@ RESERVED_PROMPT_FACTOR = 2
 """How many times its estimated tokens are reserved for a prompt: tokenizers differ."""
 
 
+@dataclass(frozen=True)
+class Metering:
+    """How the calls of a model are counted, limited, and answered by what is known."""
+
+    meter: Meter = field(default_factory=Meter)
+    """Where calls are counted."""
+    role: Role = "task"
+    """What the model is used for."""
+    guard: BudgetGuard = field(default_factory=BudgetGuard)
+    """Refuses calls over budget or to an unreachable endpoint."""
+    answers: pipeline.AnswerStore | None = None
+    """The answers of earlier calls of the run."""
+    prices: TokenPrices | None = None
+    """US dollars per token, for answers that come without a cost."""
+    replay: Callable[[Call], CallResult] | None = None
+    """Gives the answer to a call instead of any model; see `runs.replay`."""
+
+
 class MeteredLM(dspy.LM):
     """A `dspy.LM` that counts its calls and asks a guard before each.
 
@@ -43,37 +62,26 @@ class MeteredLM(dspy.LM):
     call in a thread. So no call waits for a thread while it holds a slot that all threads may be
     waiting for.
 
+        lm = MeteredLM("test/counting", Metering(meter), engine=engine, temperature=0.5)
+
     Args:
         model: As `dspy.LM` takes it.
-        meter: Where calls are counted.
-        role: What the model is used for.
-        guard: Refuses calls over budget or to an unreachable endpoint; one without limits if None.
-        answers: The answers of earlier calls of the run.
-        prices: US dollars per token, for answers that come without a cost.
-        replay: Gives the answer to a call instead of any model; see `runs.replay`.
+        metering: How its calls are counted and limited; with a meter of its own, and without
+            limits, if None.
         **settings: Everything else that `dspy.LM` takes.
     """
 
     window: int | None = None
     """Tokens of a prompt and its answer together, at most; known of models in this process only."""
 
-    def __init__(
-        self,
-        model: str,
-        meter: Meter,
-        role: Role = "task",
-        guard: BudgetGuard | None = None,
-        answers: pipeline.AnswerStore | None = None,
-        prices: TokenPrices | None = None,
-        replay: Callable[[Call], CallResult] | None = None,
-        **settings: Any,
-    ) -> None:
-        self.meter = meter
-        self.role: Role = role
-        self.guard = guard or BudgetGuard()
-        self.answers = answers
-        self.prices = prices
-        self.replay = replay
+    def __init__(self, model: str, metering: Metering | None = None, **settings: Any) -> None:
+        metering = metering or Metering()
+        self.meter = metering.meter
+        self.role: Role = metering.role
+        self.guard = metering.guard
+        self.answers = metering.answers
+        self.prices = metering.prices
+        self.replay = metering.replay
         super().__init__(model, **settings)
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:

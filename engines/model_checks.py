@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from dspy.lm15 import Config, LM15Error, Message, Request, UnsupportedModelError
 from dspy.utils.exceptions import LMError
@@ -16,6 +15,7 @@ from ..text import one_line
 from .endpoint.engine import ADDRESS_OPTION, Engine
 from .endpoint.errors import UnreachableError
 from .endpoint.loop import run
+from .metered_lm import MeteredLM
 from .prices import litellm_module, only_keys_are_missing
 
 _CHECK_SECONDS = 5.0
@@ -37,11 +37,11 @@ def check_provider(name: str, engine: Engine) -> None:
         ) from None
 
 
-def check_askable(lm: Any) -> None:
+def check_key(lm: MeteredLM) -> None:
     """Refuse a named model whose provider's key is not set; its endpoint is not asked.
 
     Args:
-        lm: A language model, as `language_model` makes it.
+        lm: A model, as `language_model` returns it.
 
     Raises:
         UserError: The key is not set.
@@ -68,7 +68,7 @@ def check_askable(lm: Any) -> None:
         raise UserError(f"language model {lm.model!r}: {reason}")
 
 
-def check_known(lm: Any) -> None:
+def check_endpoint(lm: MeteredLM) -> None:
     """Refuse a named model whose server cannot be reached, or whose provider has no such model.
 
     The provider's list of models costs nothing, but may lack names that work. So a model that is

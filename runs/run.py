@@ -36,13 +36,12 @@ from ..engines.embedders import embedder as make_embedder
 from ..engines.endpoint import Waits
 from ..engines.fair_semaphore import IN_FLIGHT
 from ..engines.limits import BudgetGuard
-from ..engines.lm import language_model
+from ..engines.lm import LoadedModels, language_model
 from ..engines.meter import Meter
 from ..engines.metered_lm import MeteredLM
 from ..engines.model_config import ModelConfig
 from ..engines.prices import needed_prices
 from ..engines.usage import Role
-from ..engines.user_lm import metered_copy
 from ..errors import EndpointError, MempilerError, UserError
 from ..programs.adapter import adapter as make_adapter
 from ..programs.auto_adapter import AutoAdapter
@@ -86,8 +85,8 @@ class Run:
     guard: BudgetGuard
     """Refuses calls when a limit is reached or an endpoint is unreachable."""
     folder: RunFolder
-    loaded: dict[str, Any] = field(default_factory=dict)
-    """Local models by name: all roles share one copy of the weights."""
+    loaded: LoadedModels = field(default_factory=LoadedModels)
+    """Models in this process: all roles share one copy of the weights."""
     adapters: SingleFlight = field(default_factory=SingleFlight)
     """Adapters by name: all roles share what they learn about endpoints."""
     replay: Replay | None = None
@@ -238,12 +237,13 @@ class Run:
     def _meter_user_model(self, user_lm: dspy.BaseLM, role: Role) -> MeteredLM:
         """Return a copy of a model that the user made, with the limits and the store of the run."""
         setup = self.setup
-        if role == "task" and setup.lm_settings:
-            user_lm = user_lm.copy(**setup.lm_settings)
-        lm = metered_copy(
+        config = self._model_config(user_lm.model, role)
+        if role == "task":
+            config = replace(config, settings=setup.lm_settings)
+        lm = language_model(
             user_lm,
-            self.meter,
-            self._model_config(user_lm.model, role),
+            config,
+            meter=self.meter,
             role=role,
             guard=self.guard,
             answers=self.folder.store.answers,

@@ -254,7 +254,7 @@ class _Job:
             start = str(tiny_folder(setup.seed, method))
         lora = {"r": course.lora} if course.lora else None
         loaded = LocalModel.load(start, lora=lora, seed=setup.seed, dtype=course.dtype)
-        self.run.loaded[f"{LOCAL}{start}"] = loaded
+        self.run.loaded.local[f"{LOCAL}{start}"] = loaded
         return self.run.load_model(
             f"{LOCAL}{start}", "task", None, max_tokens=course.answer_tokens, seed=setup.seed
         )

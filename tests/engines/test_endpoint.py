@@ -29,14 +29,12 @@ from dspy.utils.exceptions import (
     LMTransportError,
 )
 from mempiler import UserError
-from mempiler.engines.user_lm import metered_copy
 from mempiler.engines.call_context import Deadline, call_context, measure_usage
 from mempiler.engines.endpoint.relay import Upstream, upstream_of
 from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.limits import DEAD_AFTER, BudgetGuard, Limits
 from mempiler.engines.prices import TokenPrices
 from mempiler.engines.meter import Meter
-from mempiler.engines.model_config import ModelConfig
 from mempiler.engines.lm import language_model
 from mempiler.engines.token_counts import text_of_outputs
 from mempiler.errors import BudgetError
@@ -110,7 +108,7 @@ def test_what_goes_wrong_is_an_error_in_time_and_leaves_nothing(ask: Any, fault:
 def test_a_provider_that_only_litellm_knows_is_asked_through_it(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MISTRAL_API_KEY", "none")
     with StubServer(at({2: "stall"})) as server:
-        name = {"name": "mistral/any", "api_base": server.url, "cache": False, "retries": 0}
+        name = {"model": "mistral/any", "api_base": server.url, "cache": False, "retries": 0}
         assert ask(language_model(**name))
         with pytest.raises(LMTimeoutError, match=LATE):
             ask(language_model(**name, deadline=0.6))
@@ -295,7 +293,7 @@ def test_a_key_of_a_model_that_the_user_made_is_hidden(settings: dict[str, Any])
     with StubServer(every("echo 500")) as server:
         lm = dspy.LM(server.model, api_base=server.url, num_retries=0, cache=False, **settings)
         with pytest.raises(LMError) as caught:
-            metered_copy(lm, Meter(), ModelConfig(retries=0))("question: Where?")
+            language_model(lm, retries=0)("question: Where?")
         assert any(KEY in value for value in server.requests[0][1].values())
         assert says_no_part_of(KEY, str(caught.value))
 

@@ -8,8 +8,8 @@ from typing import Any
 import dspy
 import pytest
 from dspy.utils.dummies import DummyLM
-from mempiler.engines.user_lm import metered_copy
 from mempiler.engines.limits import BudgetGuard, Limits
+from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
 from mempiler.engines.model_config import ModelConfig
 from mempiler.errors import BudgetError
@@ -45,7 +45,7 @@ def ask(lm: dspy.BaseLM) -> str:
 @WARNED_OF_BY_DSPY
 def test_a_model_with_a_forward_of_its_own_is_counted_by_the_tokens_that_it_reports() -> None:
     meter = Meter()
-    assert ask(metered_copy(OwnModel(), meter)) == "Lisbon"
+    assert ask(language_model(OwnModel(), meter=meter)) == "Lisbon"
     assert meter.read().calls["task"] == 1
     assert (meter.read().input_tokens, meter.read().output_tokens) == (30, 4)
 
@@ -54,7 +54,7 @@ def test_a_dspy_model_of_a_server_is_asked_at_its_address_with_its_key_and_setti
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key", temperature=0.3, cache=False)
     meter = Meter()
-    assert ask(metered_copy(lm, meter))
+    assert ask(language_model(lm, meter=meter))
     ((_, headers, body),) = server.requests
     assert body["temperature"] == 0.3
     assert {name.lower(): value for name, value in headers.items()}["authorization"] == "Bearer a-key"
@@ -64,7 +64,7 @@ def test_a_dspy_model_of_a_server_is_asked_at_its_address_with_its_key_and_setti
 def test_a_limit_stops_a_dspy_model(stub: Any) -> None:
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key", cache=False)
-    metered = metered_copy(lm, Meter(), guard=BudgetGuard(Limits(max_calls=1)))
+    metered = language_model(lm, guard=BudgetGuard(Limits(max_calls=1)))
     ask(metered)
     with pytest.raises(BudgetError):
         ask(metered)
@@ -75,7 +75,7 @@ def test_the_users_model_is_left_as_it_was(stub: Any) -> None:
     server = stub()
     lm = dspy.LM(server.model, api_base=server.url, api_key="a-key", cache=False)
     before = dict(lm.kwargs)
-    ask(metered_copy(lm, Meter()))
+    ask(language_model(lm))
     assert lm.kwargs == before
     assert lm.history == []
 
@@ -83,10 +83,10 @@ def test_the_users_model_is_left_as_it_was(stub: Any) -> None:
 @WARNED_OF_BY_DSPY
 def test_a_dummy_model_of_dspy_works() -> None:
     meter = Meter()
-    assert ask(metered_copy(DummyLM([{"answer": "blue"}]), meter)) == "blue"
+    assert ask(language_model(DummyLM([{"answer": "blue"}]), meter=meter)) == "blue"
     assert meter.read().calls["task"] == 1
 
 
 def test_the_timeout_of_the_users_model_holds_before_that_of_the_run():
     lm = dspy.LM("openai/any", api_key="none", timeout=3)
-    assert metered_copy(lm, Meter(), ModelConfig(timeout=60, retries=0)).engine.timeout == 3
+    assert language_model(lm, ModelConfig(timeout=60, retries=0)).engine.timeout == 3

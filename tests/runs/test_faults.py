@@ -145,7 +145,7 @@ def test_every_method_finishes_and_loses_at_most_the_refused_calls(name: str) ->
     questions = benchmark(WHERE.get(name, "locomo"))
     examples = questions.examples[:20]
     engine = Strict()
-    lm = MeteredLM("strict/test", Meter(), engine=engine, cache=False, temperature=0.0)
+    lm = MeteredLM("strict/test", engine=engine, cache=False, temperature=0.0)
     with dspy.context(lm=lm):
         program = build(name, questions.task, embedder(), **SMALLER.get(name, {}))
         found = score_questions(program, questions, examples, lm.meter, threads=1)

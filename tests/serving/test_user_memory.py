@@ -16,8 +16,7 @@ from mempiler.async_bridge import MAX_THREADS
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard
 from mempiler.engines.lm import language_model
-from mempiler.engines.meter import Meter
-from mempiler.engines.metered_lm import MeteredLM
+from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.programs.catalog import needs_embedder
 
 METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
@@ -247,7 +246,7 @@ def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(
     engine = PendingItems(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine)
     blocking = scripted(lambda kind, text, n: pytest.fail("a thread asked")).engine
     guard = BudgetGuard(in_flight=200)
-    lm = MeteredLM("waiting/test", Meter(), guard=guard, engine=blocking, async_engine=engine, cache=False)
+    lm = MeteredLM("waiting/test", Metering(guard=guard), engine=blocking, async_engine=engine, cache=False)
     memory = program.memory(store, "ada", lm=lm)
     memory.add(said("I moved to Lisbon."), remember=False)
 
