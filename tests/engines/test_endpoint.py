@@ -1,6 +1,7 @@
 """Calls of named models, by threads and by asyncio: faults, pieces, requests in OpenAI's own form; nothing is left."""
 
 import asyncio
+import base64
 import copy
 import gzip
 import json
@@ -197,6 +198,16 @@ def test_a_server_is_known_by_any_spelling_of_its_address(ask: Any, monkeypatch:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         ask(language_model(model), "Who are you?")
         assert len(server.texts) == 1
+
+
+@pytest.mark.parametrize("key", [None, "sk-own"])
+def test_a_name_and_a_password_in_the_address_are_shown_to_the_server(ask: Any, key: str | None) -> None:
+    with StubServer() as server:
+        address = server.url.replace("http://", "http://ann:secret@")
+        assert ask(language_model(server.model, api_base=address, api_key=key, cache=False))
+        ((_, headers, _),) = server.requests
+        shown = [value for name, value in headers.items() if name.lower() == "authorization"]
+        assert shown == ["Basic " + base64.b64encode(b"ann:secret").decode()]
 
 
 def test_an_address_of_the_environment_tells_servers_apart_as_well(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
