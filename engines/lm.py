@@ -122,10 +122,23 @@ def language_model(
         raise UserError(f"language model: expected a name or a dspy.LM, got {kind}")
     _check_no_address(config)
     if is_plain(model):
-        return _model_by_name(model.model, plain_config(model, config), loaded, metering)
+        lm = _model_by_name(model.model, plain_config(model, config), loaded, metering)
+        lm.callbacks = list(model.callbacks)
+        return lm
     # Only for its errors: the object has its own form of them.
     request_settings(_without_none(config.settings))
     return forwarding_lm(model, config, metering)
+
+
+def metered_model(model: str | dspy.BaseLM) -> MeteredLM:
+    """Return a model that is metered: itself if it is, and else what `language_model` makes of it.
+
+    Raises:
+        UserError: As `language_model`.
+    """
+    if isinstance(model, MeteredLM):
+        return model
+    return language_model(model)
 
 
 def _model_by_name(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -132,13 +133,19 @@ def _secrets(lm: dspy.BaseLM) -> Secrets:
     return Secrets([*secrets_of_settings(lm.kwargs), *secrets_of_environment()])
 
 
+def _counted_once() -> AbstractContextManager[Any]:
+    """Return a context in which DSPy does not count a call: the metered model makes it known."""
+    return dspy.context(callbacks=[], usage_tracker=None, disable_history=True)
+
+
 class _ForwardingEngine(RemoteEngine):
     """Answer requests by a `dspy.LM` with settings of its own, e.g. headers or another API."""
 
     def __init__(self, lm: dspy.LM) -> None:
         # The metered model reads DSPy's cache itself. A second look would count a call that nobody
         # made.
-        self.lm = lm.copy(cache=False)
+        # Callbacks hear of the metered model.
+        self.lm = lm.copy(cache=False, callbacks=[])
 
     @property
     def digest(self) -> str | None:
@@ -146,7 +153,7 @@ class _ForwardingEngine(RemoteEngine):
         return None if address is None else endpoint_digest(self.lm.model_type, address)
 
     def complete(self, request: Request) -> Response:
-        with _secrets(self.lm).hiding():
+        with _secrets(self.lm).hiding(), _counted_once():
             return self.lm(request)
 
 
@@ -154,10 +161,10 @@ class _AsyncForwardingEngine:
     """Do for asyncio what `_ForwardingEngine` does."""
 
     def __init__(self, lm: dspy.LM) -> None:
-        self.lm = lm.copy(cache=False)
+        self.lm = lm.copy(cache=False, callbacks=[])
 
     async def complete(self, request: Request) -> Response:
-        with _secrets(self.lm).hiding():
+        with _secrets(self.lm).hiding(), _counted_once():
             return await self.lm.acall(request)
 
 

@@ -47,7 +47,7 @@ class RunOptions(TypedDict, total=False):
     """Judges answers, for metrics that need a judge."""
     judge_api_base: str | None
     answer_lm: str | dspy.BaseLM | None
-    """Answers from a memory that `lm` writes, in an evaluation; `lm` if left out."""
+    """Answers from a memory that `lm` writes, in an evaluation or for the rewards of a training; `lm` if left out."""
     answer_api_base: str | None
     embedder: str
     """"offline", "minilm", "e5", or the name of an embedding model."""

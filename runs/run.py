@@ -214,15 +214,25 @@ class Run:
         setup = self.setup
         # Without a model of its own, the task model writes proposals and reflections.
         source: Role = "task" if role == "prompt" and not setup.prompt_lm else role
-        user_lm = setup.models.get(source)
-        if user_lm is not None and self.replay is None:
-            return self._meter_user_model(user_lm, role)
-
         model = setup.roles[source]
         if role == "judge" and not model.name:
             raise UserError(self._judge_advice())
         settings = setup.lm_settings if role == "task" else {}
+        user_lm = self.user_model(source, model.name)
+        if user_lm is not None:
+            return self.meter_user_model(user_lm, role, **settings)
         return self.load_model(model.name or "", role, model.address, **settings)
+
+    def user_model(self, role: Role, name: str | None) -> dspy.BaseLM | None:
+        """Return the object that the user gave for a role, if the role still has its name.
+
+        Parts of a larger run may have a model of another name, e.g. one that was trained before. A
+        replay asks no model.
+        """
+        user_lm = self.setup.models.get(role)
+        if self.replay is not None or user_lm is None or user_lm.model != name:
+            return None
+        return user_lm
 
     def _judge_advice(self) -> str:
         """Say how to name a judge, or which metric of the benchmark needs none."""
@@ -234,15 +244,18 @@ class Run:
             advice += f", or take --benchmark-set metric={metric}, which needs none"
         return advice
 
-    def _meter_user_model(self, user_lm: dspy.BaseLM, role: Role) -> MeteredLM:
-        """Return a copy of a model that the user made, with the limits and the store of the run."""
-        setup = self.setup
+    def meter_user_model(self, user_lm: dspy.BaseLM, role: Role, **settings: Any) -> MeteredLM:
+        """Return a copy of a model that the user made, with the limits and the store of the run.
+
+        Args:
+            user_lm: The model, which is not changed.
+            role: What it is used for.
+            **settings: Of every request, in the place of the model's own.
+        """
         config = self._model_config(user_lm.model, role)
-        if role == "task":
-            config = replace(config, settings=setup.lm_settings)
         lm = language_model(
             user_lm,
-            config,
+            replace(config, settings=settings),
             meter=self.meter,
             role=role,
             guard=self.guard,

@@ -27,7 +27,6 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 import dspy
 
 from ..async_bridge import in_thread, off_loop, run_bridged
-from ..engines.lm import language_model
 from ..memory.incoming_items import Messages, read_incoming_item, turns_from_messages, utc_now
 from ..memory.memory import Memory
 from ..memory.metadata import Scalar
@@ -96,11 +95,9 @@ class UserMemory:
         store: Store | str | Path,
         user: str,
         tenant: str,
-        lm: Any = None,
+        lm: str | dspy.BaseLM | None = None,
     ) -> Self:
         """Return the memory of a user; arguments are those of `MemoryProgram.memory`."""
-        if isinstance(lm, str):
-            lm = language_model(lm)
         return cls(Memories(program, store, lm), Owner(user, tenant))
 
     def bind_view(self, view: MemoryView | None = None) -> Self:

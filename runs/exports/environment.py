@@ -65,8 +65,11 @@ class Export(BaseModel):
         """An export of a method under a setup, of which it keeps what a trainer elsewhere needs.
 
         Raises:
-            UserError: The adapter asks its endpoint what it can, which is not the trainer's.
+            UserError: The adapter asks its endpoint what it can, which is not the trainer's; or the model is an
+                object, which no file can hold.
         """
+        if setup.models:
+            raise UserError(f"lm: {setup.lm} is an object; an export holds the names of models, as in lm='openai/NAME'")
         if setup.adapter == "auto":
             raise UserError("--adapter auto asks an endpoint what it can; choose chat, json or compact for an export")
         data = str(Path(setup.data).absolute()) if setup.data else None

@@ -35,7 +35,7 @@ from ..run import Parent, Run
 from ..setup import RoleModel, RunConfig
 from ..statistics import Difference
 from ..tracking import Tracker
-from ..train import check_processes, reward_reader, run_train
+from ..train import check_processes, check_reader, reward_reader, run_train
 from .cells import Aggregate, Cell, VariantResult
 from .paper import LOGO, NotRun, Paper, Section, Tuning
 from .paper import Cell as PrintedCell
@@ -357,7 +357,7 @@ def _check_trainings(paper: Paper, resolved: ResolvedSection, setup: RunConfig, 
             readers.append(reader)
 
     for reader in readers:
-        replace(resolved.setup, resume=setup.resume).check_model("judge", reader)
+        check_reader(replace(resolved.setup, resume=setup.resume), reader)
 
 
 def _asked(

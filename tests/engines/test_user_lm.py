@@ -7,12 +7,14 @@ from typing import Any
 
 import dspy
 import pytest
+from dspy.utils.callback import BaseCallback
 from dspy.utils.dummies import DummyLM
 from mempiler.engines.limits import BudgetGuard, Limits
-from mempiler.engines.lm import language_model
+from mempiler.engines.lm import language_model, metered_model
 from mempiler.engines.meter import Meter
 from mempiler.engines.model_config import ModelConfig
-from mempiler.errors import BudgetError
+from mempiler.engines.offline.engine import OfflineEngine
+from mempiler.errors import BudgetError, UserError
 
 from ..conftest import chat_fields
 
@@ -90,3 +92,61 @@ def test_a_dummy_model_of_dspy_works() -> None:
 def test_the_timeout_of_the_users_model_holds_before_that_of_the_run():
     lm = dspy.LM("openai/any", api_key="none", timeout=3)
     assert language_model(lm, ModelConfig(timeout=60, retries=0)).engine.timeout == 3
+
+
+class CountingCallback(BaseCallback):
+    """Counts the calls that it hears of."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        self.calls += 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"extra_headers": {"x-team": "a"}}], ids=["plain", "with headers"])
+def test_callbacks_and_dspys_own_counters_hear_of_every_call_once(stub: Any, settings: dict[str, Any]) -> None:
+    server = stub()
+    of_model, of_settings = CountingCallback(), CountingCallback()
+    lm = dspy.LM(server.model, api_base=server.url, api_key="k", cache=False, callbacks=[of_model], **settings)
+    with dspy.context(callbacks=[of_settings]), dspy.track_usage() as tracker:
+        metered = language_model(lm)
+        ask(metered)
+    assert (of_model.calls, of_settings.calls) == (1, 1)
+    assert len(metered.history) == 1
+    assert [len(entries) for entries in tracker.usage_data.values()] == [1]
+
+
+@pytest.mark.parametrize("settings", [{}, {"extra_headers": {"x-team": "a"}}], ids=["plain", "with headers"])
+def test_settings_of_the_call_hold_before_those_of_the_users_model(stub: Any, settings: dict[str, Any]) -> None:
+    server = stub()
+    lm = dspy.LM(server.model, api_base=server.url, api_key="k", temperature=0.9, max_tokens=7, **settings)
+    metered = language_model(lm, cache=False, temperature=0.2, max_tokens=None)
+    ask(metered)
+    ((_, _, body),) = server.requests
+    assert (body["temperature"], "max_tokens" in body, metered.cache) == (0.2, False, False)
+
+
+@pytest.mark.parametrize("name", ["api_base", "api_key"])
+def test_an_address_or_key_beside_an_object_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=f"^{name}: a model that is an object has its own"):
+        language_model(dspy.LM("openai/x"), **{name: "http://somewhere/v1"})
+
+
+def test_what_is_no_model_is_refused_in_one_line() -> None:
+    wrong: Any = 7
+    with pytest.raises(UserError, match=r"expected a name or a dspy\.LM, got int"):
+        language_model(wrong)
+
+
+def test_a_metered_model_is_taken_as_it_is() -> None:
+    lm = language_model("offline")
+    assert metered_model(lm) is lm
+    assert metered_model("offline").model == lm.model
+    assert metered_model(dspy.LM("any/thing", engine=OfflineEngine())).meter.read().calls == {}
+
+
+def test_a_copy_of_a_metered_model_knows_its_window() -> None:
+    lm = language_model("offline")
+    lm.window = 4096
+    assert language_model(lm).window == 4096
