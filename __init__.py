@@ -6,7 +6,7 @@ looks the name up in `_MODULES`. A test compares the two.
 
 Example:
     >>> import dspy, mempiler
-    >>> from mempiler.engines.models import language_model
+    >>> from mempiler.engines.lm import language_model
     >>> messages = [{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}]
     >>> history = mempiler.History.from_messages(messages, id="ada")
     >>> with dspy.context(lm=language_model("offline")):
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from . import optimizers as optimizers
     from .data.benchmark import Benchmark as Benchmark
     from .engines.limits import Limits as Limits
-    from .engines.models import language_model as language_model
+    from .engines.lm import language_model as language_model
     from .errors import ConflictError as ConflictError
     from .errors import DataError as DataError
     from .errors import EndpointError as EndpointError
@@ -84,7 +84,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "Benchmark": ".data.benchmark",
     "Limits": ".engines.limits",
-    "language_model": ".engines.models",
+    "language_model": ".engines.lm",
     "ConflictError": ".errors",
     "DataError": ".errors",
     "EndpointError": ".errors",

@@ -27,8 +27,8 @@ from .data.benchmark import Benchmark
 from .data.catalog import benchmark as load_benchmark
 from .data.scorer import Scorer
 from .engines.embedders import embedder as make_embedder
-from .engines.meter import Meter, MeteredLM
-from .engines.models import language_model
+from .engines.lm import language_model
+from .engines.metered_lm import MeteredLM
 from .engines.offline.engine import OfflineEngine
 from .errors import DataError, UserError
 from .memory.memory import Memory, stored_sources
@@ -357,7 +357,7 @@ def _loss_problems(program: MemoryProgram, history: History) -> Iterator[str]:
     if not writer.predictors_below():
         return
 
-    unreadable_lm = MeteredLM("garbled/garbled", Meter(), engine=_UnreadableEngine(), cache=False)
+    unreadable_lm = MeteredLM("garbled/garbled", engine=_UnreadableEngine(), cache=False)
     with dspy.context(lm=unreadable_lm):
         memory = write_history(writer, history.items)
     stored_turns = set(stored_sources(memory))

@@ -28,7 +28,7 @@ def command(program: str, question: str, file: str | None, why: bool, **given: A
     """
     import dspy
 
-    from ..engines.models import endpoint_errors
+    from ..engines.model_checks import endpoint_errors
     from ..records import History
 
     store, user, tenant = (given.pop(name) for name in ("store", "user", "tenant"))

@@ -111,8 +111,9 @@ def _check_judge(name: str, setup: RunConfig, planned: bool) -> None:
     """Lets a judge (of the benchmark `name`, or ours) judge answers that are known to be right, vague or wrong."""
     from ..data import judge_check
     from ..engines.limits import BudgetGuard
+    from ..engines.lm import language_model
+    from ..engines.model_checks import endpoint_errors
     from ..engines.model_config import ModelConfig
-    from ..engines.models import endpoint_errors, language_model
     from ..engines.prices import needed_prices
     from ..programs.adapter import adapter
 

@@ -93,7 +93,7 @@ def rebuild(program: str, queued: bool, failed: bool, force: bool, **given: Any)
     Out of date is what another program or embedder wrote. All tenants and users are meant, unless one is named.
     Stopped half way, the same command without --force goes on. Turns that were not taken in are tried once more.
     """
-    from ..engines.models import endpoint_errors
+    from ..engines.model_checks import endpoint_errors
     from ..programs.threads import gather
     from ..serving.memories import Memories
     from ..serving.writing import WriteCounts
@@ -255,7 +255,7 @@ def _all(memory: Any, chosen: Any) -> Iterator[Any]:
 @contextmanager
 def _memory(program: str, store: str | None, user: str, tenant: str, **reading: Any) -> Generator[Any]:
     """The memory of a user who is known; refuses others."""
-    from ..engines.models import endpoint_errors
+    from ..engines.model_checks import endpoint_errors
     from ..runs.artifact import open_program
 
     loaded = open_program(program, **reading).program

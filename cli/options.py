@@ -179,7 +179,7 @@ def open_asked(program: str, given: Mapping[str, Any], **how: Any) -> tuple[Any,
     What `how` says of `timeout`, `retries` and `deadline` holds for an embedder behind an endpoint, too.
     """
     from ..engines.endpoint import Waits
-    from ..engines.models import language_model
+    from ..engines.lm import language_model
     from ..runs.artifact import open_program
 
     opened = open_program(program, **{name: given[name] for name in READING})

@@ -66,7 +66,7 @@ def _service(given: dict[str, Any], connect: bool = True) -> Service:
     """Make the service of the options, in the process that is to be one; `connect` is as of `open_store`."""
     from pydantic import ValidationError
 
-    from ..engines.models import check_askable
+    from ..engines.model_checks import check_key
     from ..serving.auth import Tokens
     from ..serving.breaker import Breaker
     from ..serving.operations import set_up
@@ -80,7 +80,7 @@ def _service(given: dict[str, Any], connect: bool = True) -> Service:
     waits = {"timeout": given["lm_timeout"], "retries": given["lm_retries"], "deadline": given["lm_deadline"]}
     bounds = {"guard": Breaker(), "cache": False, "slots": settings.threads}
     program, _, model = open_asked(given["program"], given, **bounds, **waits)
-    check_askable(model)
+    check_key(model)
     spans = None
     if given["otel"]:
         from ..serving.tracing import exported  # an extra

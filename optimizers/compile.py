@@ -20,7 +20,7 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..engines.limits import BudgetGuard
-from ..engines.meter import MeteredLM
+from ..engines.metered_lm import MeteredLM
 from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..programs.program import MemoryProgram
 from ..programs.staging import Stage

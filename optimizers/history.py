@@ -15,7 +15,8 @@ from typing import Any
 from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 
-from ..engines.meter import Meter, MeteredLM
+from ..engines.meter import Meter
+from ..engines.metered_lm import MeteredLM
 from ..errors import MempilerError
 from ..programs.program import MemoryProgram
 from ..text import one_line

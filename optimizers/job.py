@@ -35,7 +35,7 @@ from typing import Any
 
 import dspy
 
-from ..engines.meter import MeteredLM
+from ..engines.metered_lm import MeteredLM
 from ..programs.program import MemoryProgram
 from .metric_views import MetricViews
 

@@ -21,7 +21,7 @@ from dspy.teleprompt.infer_rules import RulesInductionProgram
 from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 
-from ..engines.meter import MeteredLM
+from ..engines.metered_lm import MeteredLM
 from ..reading.failures import concerns_prompt, failure_kind
 from ..records import estimate_tokens
 

@@ -16,7 +16,7 @@ import dspy
 from dspy.teleprompt import Teleprompter
 
 from ..engines.local.settings import Finetuning
-from ..engines.models import is_local
+from ..engines.model_names import is_local
 from ..errors import MissingDependencyError, UserError
 from ..programs.predictor import is_for
 from ..programs.program import MemoryProgram

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..engines.models import is_offline
+from ..engines.model_names import is_offline
 from .console import Output
 from .experiment import Part, chosen_examples
 from .manifest import Manifest, read_manifest

@@ -187,7 +187,8 @@ def train(
         train_set: Settings of the training, of its reward or trainer, e.g. {"steps": 10, "learning_rate": 2e-4}.
         trainer: "local", or "trl" for weights in shards and vLLM.
         out: Folder for the program; one in the run's folder if None.
-        **options: Models, limits and everything else that runs share; `lm` is the model to train, "local:NAME".
+        **options: Models, limits and everything else that runs share; `lm` is the name of the model to train,
+            "local:NAME"; `answer_lm` answers the questions that rewards come from, in the place of that model.
 
     Raises:
         UserError: The model cannot be trained in this process, or an argument does not fit.
@@ -301,8 +302,17 @@ def make_training(
     trainer: str | None = None,
     threads: int | None = None,
 ) -> TrainingConfig:
-    """Return how a model is to be trained: the defaults for the setup's model, with the settings that are given."""
+    """Return how a model is to be trained: the defaults for the setup's model, with the settings that are given.
+
+    Raises:
+        UserError: A model among the settings is an object, or a setting does not fit.
+    """
     changes: dict[str, Any] = {"objective": objective, **(settings or {})}
+    if isinstance(changes.get("answer_lm"), dspy.BaseLM):
+        raise UserError("train_set: answer_lm takes a name here; give the object as answer_lm=... of train itself")
+    if setup.answer_lm is not None and "answer_lm" not in changes:
+        changes["answer_lm"] = setup.answer_lm
+        changes.setdefault("answer_api_base", setup.answer_api_base)
     if trainer is not None:
         changes["trainer"] = trainer
     if threads is not None:

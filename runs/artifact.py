@@ -25,7 +25,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..engines.models import OFFLINE
+from ..engines.model_names import OFFLINE
 from ..errors import ProgramError, UserError
 from ..memory.search.embedder import Embedder
 from ..programs.adapter import ADAPTERS

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import dspy
 
 from ..data.dataset import Split
+from ..engines.lm import save_model
 from ..engines.meter import Meter
-from ..engines.models import endpoint_errors, keep
+from ..engines.model_checks import endpoint_errors
 from ..engines.usage import Usage
 from ..errors import BrokenRunError, UserError
 from ..optimizers.compile import CompileConfig, compile_program, plan_job
@@ -468,7 +469,7 @@ class _Compile:
         prompts_changed = program is not None and program_digest(program) != program_digest(self.start)
         model_name = None
         if history.trained is not None:
-            model_name = keep(history.trained, run.folder.path / "model")
+            model_name = save_model(history.trained, run.folder.path / "model")
         return _Attempt(program, history, prompts_changed, model_name)
 
     def _score_compiled(self, attempt: _Attempt, part: QuestionPart, told: str) -> Evaluation | None:

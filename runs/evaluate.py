@@ -23,18 +23,18 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..data.text_metrics import evidence_recall
-from ..engines.meter import Meter
-from ..engines.models import display_name, is_offline
 from ..engines.call_context import measure_usage
+from ..engines.meter import Meter
+from ..engines.model_names import display_name, is_offline
 from ..engines.usage import Usage
 from ..errors import BudgetError, EndpointError, MempilerError
 from ..memory.memory import Memory
 from ..memory.word_count import count_memory_words
+from ..programs.call_recorder import CallRecorder, PredictorCall
 from ..programs.evidence import reports_recall, turns_in_inputs
 from ..programs.identity import program_digest
-from ..programs.reader import Reader
 from ..programs.program import MemoryProgram
-from ..programs.call_recorder import CallRecorder, PredictorCall
+from ..programs.reader import Reader
 from ..programs.recording import failure_of, recording
 from ..programs.threads import run_unordered
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens

@@ -17,7 +17,7 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.examples import ExampleBenchmark
 from ..engines.limits import Limits
-from ..engines.meter import Role
+from ..engines.usage import Role
 from ..errors import UnknownNameError, UserError
 from .setup import RunConfig, Workers, replayed_setup
 
@@ -47,7 +47,7 @@ class RunOptions(TypedDict, total=False):
     """Judges answers, for metrics that need a judge."""
     judge_api_base: str | None
     answer_lm: str | dspy.BaseLM | None
-    """Answers from a memory that `lm` writes, in an evaluation; `lm` if left out."""
+    """Answers from a memory that `lm` writes, in an evaluation or for the rewards of a training; `lm` if left out."""
     answer_api_base: str | None
     embedder: str
     """"offline", "minilm", "e5", or the name of an embedding model."""

@@ -16,6 +16,7 @@ import dspy
 
 from ..data.benchmark import Benchmark
 from ..engines.limits import BudgetGuard
+from ..engines.lm import language_model
 from ..engines.local.memory_plan import (
     COLOCATED_SHARE,
     GIGABYTE,
@@ -29,7 +30,7 @@ from ..engines.local.model_shape import model_shape
 from ..engines.local.processes import started_processes
 from ..engines.local.settings import Reinforcement
 from ..engines.meter import Meter
-from ..engines.models import LOCAL, OFFLINE, is_local, is_offline, language_model
+from ..engines.model_names import LOCAL, OFFLINE, is_local, is_offline
 from ..engines.prices import token_prices
 from ..engines.usage import Usage
 from ..errors import UserError
@@ -40,8 +41,8 @@ from ..optimizers.logo_grpo.policy import by_history
 from ..optimizers.logo_grpo.settings import TrainingSettings
 from ..optimizers.logo_grpo.training_config import TINY, TrainingConfig
 from ..programs.adapter import adapter as make_adapter
-from ..programs.program import MemoryProgram
 from ..programs.cache import MemoryCache
+from ..programs.program import MemoryProgram
 from ..records import History, read_json
 from .experiment import Part, chosen_examples
 from .external import plannable

@@ -19,7 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 from rich.text import Text
 
 from ..engines.limits import Limits
-from ..engines.meter import Meter, UsageReport
+from ..engines.meter import Meter
+from ..engines.usage import UsageReport
 from .console import Output, as_text
 
 PACE_SECONDS = 600.0

@@ -20,11 +20,11 @@ from typing import Any
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
 
-from ..engines.models import language_model
+from ..engines.lm import language_model
 from ..errors import EndpointError, MempilerError, UserError
+from ..programs.cache import MemoryCache
 from ..programs.program import MemoryProgram
 from ..programs.recording import failure_of
-from ..programs.cache import MemoryCache
 from ..programs.threads import gather
 from ..records import History
 from ..text import one_line

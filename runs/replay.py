@@ -20,8 +20,8 @@ from dspy.clients.call_result import CallResult
 from ..engines.call import Call
 from ..engines.embedders import OFFLINE, TextEmbedder
 from ..engines.limits import BudgetGuard
-from ..engines.meter import MeteredLM
-from ..engines.models import is_local
+from ..engines.metered_lm import MeteredLM
+from ..engines.model_names import is_local
 from ..engines.vector_cache import CachedVectors
 from ..errors import UserError
 from ..records.shared_by_copies import SharedByCopies

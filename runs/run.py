@@ -30,17 +30,18 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.judge import AnyJudge
 from ..engines.call_context import Accounting, call_context
-from ..engines.dspy_models import metered_copy
 from ..engines.embedders import IN_PROCESS, NO_RERANKER, TextEmbedder
 from ..engines.embedders import OFFLINE as OFFLINE_EMBEDDER
 from ..engines.embedders import embedder as make_embedder
 from ..engines.endpoint import Waits
 from ..engines.fair_semaphore import IN_FLIGHT
 from ..engines.limits import BudgetGuard
-from ..engines.meter import Meter, MeteredLM, Role
+from ..engines.lm import LoadedModels, language_model
+from ..engines.meter import Meter
+from ..engines.metered_lm import MeteredLM
 from ..engines.model_config import ModelConfig
-from ..engines.models import language_model
 from ..engines.prices import needed_prices
+from ..engines.usage import Role
 from ..errors import EndpointError, MempilerError, UserError
 from ..programs.adapter import adapter as make_adapter
 from ..programs.auto_adapter import AutoAdapter
@@ -85,8 +86,8 @@ class Run:
     guard: BudgetGuard
     """Refuses calls when a limit is reached or an endpoint is unreachable."""
     folder: RunFolder
-    loaded: dict[str, Any] = field(default_factory=dict)
-    """Local models by name: all roles share one copy of the weights."""
+    loaded: LoadedModels = field(default_factory=LoadedModels)
+    """Models in this process: all roles share one copy of the weights."""
     adapters: SingleFlight = field(default_factory=SingleFlight)
     """Adapters by name: all roles share what they learn about endpoints."""
     replay: Replay | None = None
@@ -214,15 +215,25 @@ class Run:
         setup = self.setup
         # Without a model of its own, the task model writes proposals and reflections.
         source: Role = "task" if role == "prompt" and not setup.prompt_lm else role
-        user_lm = setup.models.get(source)
-        if user_lm is not None and self.replay is None:
-            return self._meter_user_model(user_lm, role)
-
         model = setup.roles[source]
         if role == "judge" and not model.name:
             raise UserError(self._judge_advice())
         settings = setup.lm_settings if role == "task" else {}
+        user_lm = self.user_model(source, model.name)
+        if user_lm is not None:
+            return self.meter_user_model(user_lm, role, **settings)
         return self.load_model(model.name or "", role, model.address, **settings)
+
+    def user_model(self, role: Role, name: str | None) -> dspy.BaseLM | None:
+        """Return the object that the user gave for a role, if the role still has its name.
+
+        Parts of a larger run may have a model of another name, e.g. one that was trained before. A
+        replay asks no model.
+        """
+        user_lm = self.setup.models.get(role)
+        if self.replay is not None or user_lm is None or user_lm.model != name:
+            return None
+        return user_lm
 
     def _judge_advice(self) -> str:
         """Say how to name a judge, or which metric of the benchmark needs none."""
@@ -234,15 +245,19 @@ class Run:
             advice += f", or take --benchmark-set metric={metric}, which needs none"
         return advice
 
-    def _meter_user_model(self, user_lm: dspy.BaseLM, role: Role) -> MeteredLM:
-        """Return a copy of a model that the user made, with the limits and the store of the run."""
-        setup = self.setup
-        if role == "task" and setup.lm_settings:
-            user_lm = user_lm.copy(**setup.lm_settings)
-        lm = metered_copy(
+    def meter_user_model(self, user_lm: dspy.BaseLM, role: Role, **settings: Any) -> MeteredLM:
+        """Return a copy of a model that the user made, with the limits and the store of the run.
+
+        Args:
+            user_lm: The model, which is not changed.
+            role: What it is used for.
+            **settings: Of every request, in the place of the model's own.
+        """
+        config = self._model_config(user_lm.model, role)
+        lm = language_model(
             user_lm,
-            self.meter,
-            self._model_config(user_lm.model, role),
+            replace(config, settings=settings),
+            meter=self.meter,
             role=role,
             guard=self.guard,
             answers=self.folder.store.answers,

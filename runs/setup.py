@@ -31,21 +31,15 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..data.catalog import benchmark as load_benchmark
 from ..data.dataset import Split
-from ..engines.dspy_models import is_plain, metered_copy
 from ..engines.endpoint import DEADLINE, RETRIES, TIMEOUT
 from ..engines.limits import Limits
-from ..engines.meter import Meter, MeteredLM, Role
-from ..engines.models import (
-    GGUF,
-    check_askable,
-    check_known,
-    is_local,
-    is_offline,
-    language_model,
-    provider_of,
-    request_settings,
-    runs_here,
-)
+from ..engines.lm import language_model
+from ..engines.metered_lm import MeteredLM
+from ..engines.model_checks import check_endpoint, check_key
+from ..engines.model_names import GGUF, is_local, is_offline, provider_of, runs_here
+from ..engines.request_settings import request_settings
+from ..engines.usage import Role
+from ..engines.user_lm import is_plain
 from ..errors import EndpointError, MissingDependencyError, UserError
 from ..programs.program import MemoryProgram
 from ..validation import MAX_SECONDS, check_number
@@ -282,7 +276,7 @@ class RunConfig:
                 all that it needs.
         """
         for role, lm in self.models.items():
-            self._check_lm(metered_copy(lm, Meter(), role=role))
+            self._check_lm(language_model(lm, role=role))
         for role, model in self.roles.items():
             if role not in self.models:
                 self.check_model(role, model)
@@ -303,9 +297,9 @@ class RunConfig:
 
     def _check_lm(self, lm: MeteredLM) -> None:
         """Refuse a model without a key or an endpoint, or one that its endpoint does not have."""
-        check_askable(lm)
+        check_key(lm)
         try:
-            check_known(lm)
+            check_endpoint(lm)
         except EndpointError:
             # The store of a resumed run may hold all that it still needs.
             if self.resume is None:

@@ -19,7 +19,8 @@ from ..data.dataset import Split
 from ..data.memory_env import MemoryEnv
 from ..engines.local.processes import started_processes
 from ..engines.meter import Meter
-from ..engines.models import LOCAL, endpoint_errors, is_local
+from ..engines.model_checks import endpoint_errors
+from ..engines.model_names import LOCAL, is_local
 from ..errors import UserError
 from ..optimizers.logo_grpo.journal import Progress
 from ..optimizers.logo_grpo.teleprompter import LoGoGRPO
@@ -138,6 +139,10 @@ def run_train(
     if setup.lm_settings.get("temperature") is not None:
         config = config.changed({"temperature": setup.lm_settings["temperature"]})
     config = replace(config, settings=config.training(setup.seed))
+    if "task" in setup.models:
+        raise UserError(
+            f"lm: {setup.lm} is an object; a model that is trained here is named, as in lm='local:NAME'"
+        )
     if not is_local(setup.lm):
         raise UserError(
             f"{setup.lm} cannot be trained in this process; use --lm local:NAME, or LoGoGRPO with a provider that "
@@ -151,7 +156,7 @@ def run_train(
     # What decides the result: a resumed run is compared with what its folder holds.
     decisive = {name: value for name, value in to_jsonable_python(config).items() if name not in FREE_ON_RESUME}
     del decisive["settings"]["threads"]
-    setup.check_model("judge", reward_reader(setup, config))
+    check_reader(setup, reward_reader(setup, config))
     check_processes(config)
     run = Run.start(setup, "train", name_in_tables(method), decisive, meter, parent)
     with run.folder.recording():
@@ -171,6 +176,18 @@ def run_train(
 def reward_reader(setup: RunConfig, config: TrainingConfig) -> RoleModel:
     """Return the model that answers the questions that rewards come from, where it is not the trained one."""
     return setup.role_model(config.answer_lm, config.answer_api_base, "--train-set answer_api_base=URL")
+
+
+def check_reader(setup: RunConfig, reader: RoleModel) -> None:
+    """Refuse an answering model that could not be asked; an object of the user's is checked by `check_models`.
+
+    Raises:
+        UserError: As `RunConfig.check_model`.
+        EndpointError: As `RunConfig.check_model`.
+    """
+    user_lm = setup.models.get("answer")
+    if user_lm is None or user_lm.model != reader.name:
+        setup.check_model("judge", reader)
 
 
 def check_processes(config: TrainingConfig) -> None:
@@ -253,7 +270,7 @@ class _Job:
             start = str(tiny_folder(setup.seed, method))
         lora = {"r": course.lora} if course.lora else None
         loaded = LocalModel.load(start, lora=lora, seed=setup.seed, dtype=course.dtype)
-        self.run.loaded[f"{LOCAL}{start}"] = loaded
+        self.run.loaded.local[f"{LOCAL}{start}"] = loaded
         return self.run.load_model(
             f"{LOCAL}{start}", "task", None, max_tokens=course.answer_tokens, seed=setup.seed
         )
@@ -262,6 +279,9 @@ class _Job:
         model = reward_reader(self.run.setup, self.course)
         if model.name is None:
             return None
+        user_lm = self.run.user_model("answer", model.name)
+        if user_lm is not None:
+            return self.run.meter_user_model(user_lm, "judge", temperature=0.0)
         return self.run.load_model(model.name, "judge", model.address, temperature=0.0)
 
     def _train(self, lm: Any, folder: Path) -> tuple[Progress, dict[str, Any]]:

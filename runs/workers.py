@@ -28,13 +28,14 @@ import dspy
 from ..data.benchmark import Benchmark
 from ..engines.fair_semaphore import IN_FLIGHT
 from ..engines.limits import BudgetGuard, Limits
-from ..engines.meter import Meter, UsageReport
-from ..engines.usage import Usage
+from ..engines.meter import Meter
+from ..engines.usage import Usage, UsageReport
 from ..errors import EndpointError, MempilerError, ProgramError, UserError
 from ..programs.auto_adapter import AutoAdapter
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, parse_predictor
+from ..text import one_line
 from .evaluate import WriteResult, answer_questions, collect_write_results
 from .folder import RunFolder
 from .ledger import Ledger, LedgerEntry
@@ -280,11 +281,21 @@ def run_parallel(
         The number of a piece, and what it told.
 
     Raises:
+        UserError: A piece cannot be sent to another process.
         MempilerError: A piece raised it; the others have come to their end, since what they had begun is paid.
     """
     ray = _connected(workers)
     task = ray.remote(num_cpus=1, max_retries=0, max_calls=1, num_returns="streaming")(_telling)
-    streams, failed = {task.remote(work, each): n for n, each in enumerate(given)}, None
+    try:
+        streams = {task.remote(work, each): n for n, each in enumerate(given)}
+    except TypeError as error:
+        # Ray's own message quotes the whole piece.
+        reason = one_line(error.__cause__ or error, 100)
+        raise UserError(
+            f"--workers: a model or metric of your own cannot be sent to another process ({reason}); "
+            "name a model that is behind an endpoint, or leave workers out"
+        ) from error
+    failed = None
     try:
         while streams:
             for stream in ray.wait(list(streams), num_returns=1)[0]:

@@ -25,6 +25,8 @@ from pydantic import ValidationError
 
 from ..engines.call_context import call_context
 from ..engines.fair_semaphore import FairSemaphore
+from ..engines.lm import metered_model
+from ..engines.metered_lm import MeteredLM
 from ..errors import ProgramError, StoreError, UserError
 from ..memory.changes import apply_changes
 from ..memory.edits import Amendments, active_amendments
@@ -65,16 +67,18 @@ class Memories:
         program: Writes and reads them.
         store: A `Store`, the path of an SQLite file, or `postgresql://...`; a store named by a text
             is opened once per program.
-        lm: The language model; that of `dspy.settings` at the time of each call if None.
+        lm: The language model, or its name; that of `dspy.settings` at the time of each call if
+            None. A `dspy.LM` of your own is metered, as one by its name is.
 
     Raises:
         UserError: The store is no valid name.
         StoreError: The store cannot be opened.
     """
 
-    def __init__(self, program: MemoryProgram, store: Store | str | Path, lm: Any = None) -> None:
+    def __init__(self, program: MemoryProgram, store: Store | str | Path, lm: str | dspy.BaseLM | None = None) -> None:
         self.program = program
-        self.lm = lm
+        self.lm: MeteredLM | None = None if lm is None else metered_model(lm)
+        """The model of `lm`, which counts its calls."""
         if isinstance(store, Store):
             self.store: Store = store
         else:

@@ -32,11 +32,11 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
 
-from ..engines.meter import UsageReport
+from ..engines.usage import UsageReport
 from ..errors import StoreError
-from ..memory.store.store import Store
 from ..memory.store.owner import Owner
 from ..memory.store.records import State
+from ..memory.store.store import Store
 from .auth import METRICS
 from .error_responses import BUG, cause_of, failure, log, response_of
 from .service import Service

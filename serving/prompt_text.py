@@ -69,7 +69,7 @@ def memory_tool(memory: Memory, name: str = "search_memory") -> dspy.Tool:
 
     Example:
         >>> import mempiler
-        >>> from mempiler.engines.models import language_model
+        >>> from mempiler.engines.lm import language_model
         >>> memory = mempiler.build("turn-rag").memory(store="tool.sqlite", user="ada", lm=language_model("offline"))
         >>> said = {"role": "user", "name": "Ada", "content": "I moved to Lisbon.", "time": "2024-03-05"}
         >>> memory.add([said]).id

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import anyio.to_thread
+import dspy
 from anyio import CapacityLimiter
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
@@ -135,7 +136,7 @@ class Service:
     Args:
         program: Writes and reads the memories.
         store: Keeps them; one open store for the whole process.
-        lm: The language model.
+        lm: The language model, or its name.
         name: What clients call the program: the `model` of the chat.
         tokens: Who may ask; None lets everybody in, as tenant `default`.
         settings: Limits and habits.
@@ -146,13 +147,15 @@ class Service:
         self,
         program: MemoryProgram,
         store: Store,
-        lm: Any,
+        lm: str | dspy.BaseLM | None,
         name: str = "mempiler",
         tokens: Tokens | None = None,
         settings: Settings | None = None,
         spans: Any = None,
     ) -> None:
-        self.program, self.store, self.lm, self.name, self.tokens = program, store, lm, name, tokens
+        self.program, self.store, self.name, self.tokens = program, store, name, tokens
+        self.memories = Memories(program, store, lm)
+        self.lm = lm = self.memories.lm
         self.settings = limits = settings or Settings()
         self.spans = spans
         self.upstream: Upstream | None = upstream_of(lm)
@@ -170,7 +173,6 @@ class Service:
         self.storing = Pool(limits.store_threads, limits.store_queue, limits.timeout, share)
         self.requests = Pool(self.asking.places, self.storing.places, limits.timeout, share)
         """All requests, from their bodies until the last byte is sent: streams too that nobody reads."""
-        self.memories = Memories(program, store, lm)
         account: EndpointEmbedding | None = getattr(program.method.embedder, "account", None)
         if account is not None:
             account.open(Meter(), Breaker(model="the embedding model"))

@@ -6,7 +6,7 @@ from any number of threads; objects are cheap.
 
 Example:
     >>> import mempiler
-    >>> from mempiler.engines.models import language_model
+    >>> from mempiler.engines.lm import language_model
     >>> lm = language_model("offline")
     >>> memory = mempiler.build("turn-rag").memory(store="memories.sqlite", user="ada", lm=lm)
     >>> memory.add([{"role": "user", "name": "Ada", "content": "I moved to Lisbon."}])
@@ -27,7 +27,6 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 import dspy
 
 from ..async_bridge import in_thread, off_loop, run_bridged
-from ..engines.models import language_model
 from ..memory.incoming_items import Messages, read_incoming_item, turns_from_messages, utc_now
 from ..memory.memory import Memory
 from ..memory.metadata import Scalar
@@ -96,11 +95,9 @@ class UserMemory:
         store: Store | str | Path,
         user: str,
         tenant: str,
-        lm: Any = None,
+        lm: str | dspy.BaseLM | None = None,
     ) -> Self:
         """Return the memory of a user; arguments are those of `MemoryProgram.memory`."""
-        if isinstance(lm, str):
-            lm = language_model(lm)
         return cls(Memories(program, store, lm), Owner(user, tenant))
 
     def bind_view(self, view: MemoryView | None = None) -> Self:

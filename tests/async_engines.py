@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 from mempiler.async_bridge import MAX_DISK_THREADS, MAX_THREADS
 from mempiler.engines.limits import BudgetGuard
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.metered_lm import MeteredLM, Metering
 
 T = TypeVar("T")
 
@@ -66,8 +66,7 @@ def awaited_lm(engine: Any, guard: BudgetGuard | None = None, **settings: Any) -
     """Return a metered model that is awaited, and may be asked by a thousand calls at a time."""
     return MeteredLM(
         "awaited/test",
-        Meter(),
-        guard=guard or BudgetGuard(in_flight=1000),
+        Metering(guard=guard or BudgetGuard(in_flight=1000)),
         engine=BlockingEngine(),
         async_engine=engine,
         **{"cache": False, "temperature": 0.0, **settings},

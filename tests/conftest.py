@@ -198,11 +198,20 @@ class ScriptedEngine:
 @pytest.fixture
 def scripted() -> Callable[..., Any]:
     """Makes a metered LM over a scripted engine; the LM cache is off unless asked for."""
-    from mempiler.engines.meter import Meter, MeteredLM
+    from mempiler.engines.limits import BudgetGuard
+    from mempiler.engines.metered_lm import MeteredLM, Metering
 
-    def make(reply: Callable[[str, str, int], dict[str, Any] | str], delay: float = 0.0, **settings: Any) -> Any:
+    def make(
+        reply: Callable[[str, str, int], dict[str, Any] | str],
+        delay: float = 0.0,
+        guard: BudgetGuard | None = None,
+        answers: Any = None,
+        prices: Any = None,
+        **settings: Any,
+    ) -> Any:
         settings = {"cache": False, "temperature": 0.0, "num_retries": 0, **settings}
-        return MeteredLM("scripted/test", Meter(), engine=ScriptedEngine(reply, delay), **settings)
+        metering = Metering(guard=guard or BudgetGuard(), answers=answers, prices=prices)
+        return MeteredLM("scripted/test", metering, engine=ScriptedEngine(reply, delay), **settings)
 
     return make
 

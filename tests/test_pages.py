@@ -11,7 +11,7 @@ from typing import Any
 import dspy
 import mempiler
 import pytest
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 
 from tests.pages import OF_A_GRAPH, OWN_SYSTEMS, Page
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from mempiler.cli import app
 from mempiler.data.catalog import BENCHMARKS
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.programs.catalog import method_class
 from mempiler.programs.names import METHODS, POLICIES

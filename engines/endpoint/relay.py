@@ -18,7 +18,7 @@ from dspy.lm15 import AsyncOpenAIChatLM, LM15Error
 from dspy.utils.exceptions import LMAuthError, LMTransportError
 
 from ...records import estimate_tokens, fewest_tokens
-from ..meter import MeteredLM
+from ..metered_lm import MeteredLM
 from ..token_counts import believable_count, text_of_messages
 from .client import Client
 from .engine import Engine

@@ -111,7 +111,7 @@ class Transport:
         return session.request(
             request.method,
             request.url,
-            headers=request.headers,
+            headers=_headers_beside(address.netloc, request.headers),
             data=request.body or None,
             timeout=self._timeout,
             proxy=_proxy_of(address.scheme, _host_of(address.netloc)),
@@ -174,6 +174,18 @@ def _unreachable(error: aiohttp.ClientConnectorError) -> UnreachableError:
 def _host_of(netloc: str) -> str:
     """Return the host and port of an address, without a name and password before them."""
     return netloc.rpartition("@")[2]
+
+
+def _headers_beside(netloc: str, headers: Headers) -> Headers:
+    """Return the headers to send to an address, without `Authorization` if it holds a name.
+
+    aiohttp sends a name and password of an address as that header, and refuses a second one.
+    """
+    credentials = netloc.rpartition("@")[0]
+    if not credentials:
+        return headers
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name, value) for name, value in pairs if name.lower() != "authorization"]
 
 
 @functools.cache

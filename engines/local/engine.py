@@ -16,7 +16,7 @@ from dspy.lm15 import ContextLengthError, Message, Request, Response, Usage, res
 
 from ...records.shared_by_copies import SharedByCopies
 from ..call_context import current_context
-from ..meter import Meter, MeteredLM
+from ..metered_lm import MeteredLM, Metering
 from . import processes
 from .batching import WINDOW, Batcher
 from .memory import release_memory
@@ -145,7 +145,7 @@ class LocalLM(MeteredLM):
 
 def local_lm(
     model: LocalModel,
-    meter: Meter | None = None,
+    metering: Metering | None = None,
     temperature: float = 0.0,
     max_tokens: int | None = None,
     seed: int = 0,
@@ -155,17 +155,17 @@ def local_lm(
 
     Args:
         model: The model.
-        meter: Counts the calls.
+        metering: How its calls are counted and limited.
         temperature: At 0 the likeliest tokens are taken.
         max_tokens: The most tokens of an answer; `MAX_NEW_TOKENS` if None.
         seed: Enters the seed of every call.
-        **settings: Further arguments of `MeteredLM`, e.g. role, guard, answers or prices.
+        **settings: Further arguments of `dspy.LM`.
     """
     settings.setdefault("cache", False)
     settings.setdefault("num_retries", 0)
     lm = LocalLM(
         f"local/{model.name}",
-        meter or Meter(),
+        metering,
         engine=LocalEngine(model, seed),
         provider=LocalProvider(),
         temperature=temperature,

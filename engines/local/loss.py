@@ -4,7 +4,8 @@ A row is one completion o of T tokens: in Memory-R2, one turn of a role. A group
 rewards are compared. LoGo-GRPO's global and local groups are both plain groups here. pi is the
 model that learns, pi_old the one that sampled the rows, pi_ref the frozen reference.
 
-    advantage     A_i = (r_i - mean(r)) / (std(r) + eps), std with n - 1           GRPO, 4.1.2
+    advantage     A_i = (r_i - mean(r)) / (std(r) + eps)                           GRPO, 4.1.2
+                  eps, and std with n - 1                                          released
                   A_i = r_i - mean(r)                     without scale_rewards    Dr. GRPO
                   A_i = r_i - mean of the other rewards   with leave_one_out       RLOO
     faults        A_i = A_i - w_f (f_i - mean(f)) / (std(f) + eps)                 ours
@@ -14,7 +15,7 @@ model that learns, pi_old the one that sampled the rows, pi_ref the frozen refer
                   d_t = mean of d over the row            with ratio "turn"        released
     ratio         rho_t = exp(d_t)                                                 PPO
     policy loss   L_t = -min(rho_t A, clip(rho_t, 1 - clip_low, 1 + clip_high) A)  GRPO (3)
-                  at most dual_clip |A|                   where A < 0              dual-clip PPO
+                  at most dual_clip |A|                   where A < 0              dual-clip PPO (5)
     KL            g_t = log pi_ref(o_t) - log pi(o_t)
                   k_t = exp(g_t) - g_t - 1, at most divergence_clip                GRPO (4)
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import dspy
 from dspy import lm15
 
-from ...engines.meter import Meter, MeteredLM
+from ...engines.metered_lm import MeteredLM
 from ...engines.offline.engine import OfflineEngine
 from ...errors import UserError
 from ...programs.program import MemoryProgram
@@ -84,7 +84,7 @@ class CompletionsScorer:
             UserError: There are more of them than calls: they are of another program or history.
         """
         engine = CompletionsEngine(said)
-        lm = MeteredLM("given/completions", Meter(), engine=engine, cache=False, num_retries=0, temperature=0.0)
+        lm = MeteredLM("given/completions", engine=engine, cache=False, num_retries=0, temperature=0.0)
         rollout = self.write(past, lm)
         if engine.asked < len(said):
             raise UserError(

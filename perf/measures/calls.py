@@ -22,7 +22,7 @@ import numpy as np
 from mempiler import History, Session, Store, Turn, build
 from mempiler.data.locomo import Locomo
 from mempiler.engines.embedders import embedder
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.memory.store.owner import Owner
 from mempiler.programs.cache import MemoryCache
 from mempiler.runs.evaluate import score_questions

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 import dspy
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 
 from measures.scripted import asking, timed
 

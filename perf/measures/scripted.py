@@ -61,11 +61,13 @@ class ScriptedEngine:
         return self
 
 
-def scripted(engine: ScriptedEngine, **more: Any) -> Any:
+def scripted(engine: ScriptedEngine, answers: Any = None) -> Any:
     """The engine as a metered model."""
-    from mempiler.engines.meter import Meter, MeteredLM
+    from mempiler.engines.metered_lm import MeteredLM, Metering
 
-    return MeteredLM("scripted/free", Meter(), engine=engine, cache=False, temperature=0.0, **more)
+    return MeteredLM(
+        "scripted/free", Metering(answers=answers), engine=engine, cache=False, temperature=0.0
+    )
 
 
 @contextmanager

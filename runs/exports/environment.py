@@ -19,18 +19,19 @@ import dspy
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...engines.limits import BudgetGuard
-from ...engines.meter import Meter, MeteredLM
+from ...engines.lm import language_model
+from ...engines.meter import Meter
+from ...engines.metered_lm import MeteredLM
 from ...engines.model_config import ModelConfig
-from ...engines.models import language_model
 from ...errors import DataError, ProgramError, UserError
 from ...optimizers.logo_grpo.given_completions import CompletionsScorer, RolloutReward
 from ...optimizers.logo_grpo.policy import by_history
 from ...optimizers.logo_grpo.reward import RewardSettings, released_f1
 from ...optimizers.logo_grpo.rollout import truncate_history
 from ...optimizers.metric_views import MetricViews
+from ...programs.cache import MemoryCache
 from ...programs.identity import program_digest
 from ...programs.program import MemoryProgram
-from ...programs.cache import MemoryCache
 from ...records import History, read_json
 from ...validation import validation_message
 from ..experiment import Part
@@ -64,8 +65,11 @@ class Export(BaseModel):
         """An export of a method under a setup, of which it keeps what a trainer elsewhere needs.
 
         Raises:
-            UserError: The adapter asks its endpoint what it can, which is not the trainer's.
+            UserError: The adapter asks its endpoint what it can, which is not the trainer's; or the model is an
+                object, which no file can hold.
         """
+        if setup.models:
+            raise UserError(f"lm: {setup.lm} is an object; an export holds the names of models, as in lm='openai/NAME'")
         if setup.adapter == "auto":
             raise UserError("--adapter auto asks an endpoint what it can; choose chat, json or compact for an export")
         data = str(Path(setup.data).absolute()) if setup.data else None

@@ -18,8 +18,8 @@ from typing import Any
 import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
 
 from ...engines.endpoint.engine import Engine, engines
-from ...engines.meter import Meter, MeteredLM
-from ...engines.models import endpoint_errors
+from ...engines.metered_lm import MeteredLM
+from ...engines.model_checks import endpoint_errors
 from ...errors import MempilerError
 from .environment import Environment
 
@@ -112,7 +112,7 @@ def make(path: Path) -> tuple[type[vf.Taskset], type[vf.Harness], type[vf.Env]]:
             # The framework sets what is sampled, and repeats rollouts that failed.
             name = f"openai/{ctx.model}"
             engine = Engine(name, endpoint, secret, setup.timeout, setup.lm_deadline, 0)
-            lm = MeteredLM(name, Meter(), cache=False, **engines(engine))
+            lm = MeteredLM(name, cache=False, **engines(engine))
             past = environment.history(data.model_dump()["history"])
 
             def write() -> None:

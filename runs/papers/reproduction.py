@@ -16,12 +16,12 @@ from ...data.judge import PreferenceJudge
 from ...engines.limits import BudgetGuard
 from ...engines.local.memory import release_memory
 from ...engines.meter import Meter
-from ...engines.models import endpoint_errors
+from ...engines.model_checks import endpoint_errors
 from ...errors import BudgetError, EndpointError, MempilerError, RunInterrupted, UserError
 from ...optimizers.compile import CompileConfig
 from ...programs.adapter import adapter as make_adapter
-from ...programs.identity import digest, jsonable
 from ...programs.cache import MemoryCache
+from ...programs.identity import digest, jsonable
 from ...records.atomic_file import atomic_write
 from ...text import one_line
 from ..compare import Preferences, load_run, preferences
@@ -35,7 +35,7 @@ from ..run import Parent, Run
 from ..setup import RoleModel, RunConfig
 from ..statistics import Difference
 from ..tracking import Tracker
-from ..train import check_processes, reward_reader, run_train
+from ..train import check_processes, check_reader, reward_reader, run_train
 from .cells import Aggregate, Cell, VariantResult
 from .paper import LOGO, NotRun, Paper, Section, Tuning
 from .paper import Cell as PrintedCell
@@ -357,7 +357,7 @@ def _check_trainings(paper: Paper, resolved: ResolvedSection, setup: RunConfig, 
             readers.append(reader)
 
     for reader in readers:
-        replace(resolved.setup, resume=setup.resume).check_model("judge", reader)
+        check_reader(replace(resolved.setup, resume=setup.resume), reader)
 
 
 def _asked(

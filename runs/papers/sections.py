@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...data.catalog import benchmark_class
-from ...engines.models import OFFLINE, is_local, is_offline
+from ...engines.model_names import OFFLINE, is_local, is_offline
 from ...errors import UnknownNameError, UserError
 from ...optimizers.compile import CompileConfig
 from ...programs.catalog import method_class

@@ -14,7 +14,7 @@ from mempiler import build, load, save
 from mempiler.cli import COMMANDS, main
 from mempiler.cli.progress import progress
 from mempiler.engines.limits import Limits
-from mempiler.engines.meter import UsageReport
+from mempiler.engines.usage import UsageReport
 from mempiler.optimizers.compile import CompileConfig
 from mempiler.runs.announce import announce
 from mempiler.runs.compile import run_compile

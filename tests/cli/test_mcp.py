@@ -12,7 +12,7 @@ from typing import Any
 
 import mempiler
 import pytest
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 

@@ -17,7 +17,7 @@ import mempiler
 import pytest
 from mempiler import Store, UserError
 from mempiler.cli import main
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.memory.store.owner import Owner
 
 from ..conftest import read_only

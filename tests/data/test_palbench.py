@@ -24,8 +24,8 @@ from mempiler.data.palbench.dialogue import (
 from mempiler.data.palbench.plans import PLANS_FILE, drawn_plan, read_plans
 from mempiler.data.palbench.reader import Persona
 from mempiler.data.samples import sample as sample_folder
+from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
-from mempiler.engines.models import language_model
 from mempiler.errors import DataError
 from mempiler.programs.adapter import adapter
 from mempiler.records import Logs, Session

@@ -9,7 +9,7 @@ import pytest
 from dspy.lm15 import Message, Request, Response, Usage
 
 from mempiler.engines.dspy_internals import async_engine_of
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.metered_lm import MeteredLM
 
 
 class CountingEngine:
@@ -40,7 +40,7 @@ def own_dspy_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_answer_that_dspy_cached_is_found() -> None:
     engine = CountingEngine()
     plain = dspy.LM("test/counting", engine=engine, temperature=0.5)
-    metered = MeteredLM("test/counting", Meter(), engine=engine, temperature=0.5)
+    metered = MeteredLM("test/counting", engine=engine, temperature=0.5)
 
     assert plain("Hi") == ["answer 1"]
     assert metered("Hi") == ["answer 1"]
@@ -49,7 +49,7 @@ def test_an_answer_that_dspy_cached_is_found() -> None:
 
 @pytest.mark.usefixtures("own_dspy_cache")
 def test_a_known_answer_has_the_entry_in_the_history_that_dspy_makes() -> None:
-    lm = MeteredLM("test/counting", Meter(), engine=CountingEngine(), temperature=0.5)
+    lm = MeteredLM("test/counting", engine=CountingEngine(), temperature=0.5)
     lm("Hi")
     lm("Hi")
     entry_of_dspy, entry_of_ours = lm.history
@@ -64,7 +64,7 @@ def test_a_known_answer_has_the_entry_in_the_history_that_dspy_makes() -> None:
 
 
 def test_the_result_of_a_call_is_read_from_the_entry_of_dspy() -> None:
-    lm = MeteredLM("test/counting", Meter(), engine=CountingEngine(), cache=False)
+    lm = MeteredLM("test/counting", engine=CountingEngine(), cache=False)
     lm("Hi", n=2, temperature=0.5)
 
     usage = lm.meter.read()

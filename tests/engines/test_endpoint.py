@@ -1,6 +1,7 @@
 """Calls of named models, by threads and by asyncio: faults, pieces, requests in OpenAI's own form; nothing is left."""
 
 import asyncio
+import base64
 import copy
 import gzip
 import json
@@ -29,15 +30,13 @@ from dspy.utils.exceptions import (
     LMTransportError,
 )
 from mempiler import UserError
-from mempiler.engines.dspy_models import metered_copy
 from mempiler.engines.call_context import Deadline, call_context, measure_usage
 from mempiler.engines.endpoint.relay import Upstream, upstream_of
 from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.limits import DEAD_AFTER, BudgetGuard, Limits
 from mempiler.engines.prices import TokenPrices
 from mempiler.engines.meter import Meter
-from mempiler.engines.model_config import ModelConfig
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.engines.token_counts import text_of_outputs
 from mempiler.errors import BudgetError
 
@@ -110,7 +109,7 @@ def test_what_goes_wrong_is_an_error_in_time_and_leaves_nothing(ask: Any, fault:
 def test_a_provider_that_only_litellm_knows_is_asked_through_it(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MISTRAL_API_KEY", "none")
     with StubServer(at({2: "stall"})) as server:
-        name = {"name": "mistral/any", "api_base": server.url, "cache": False, "retries": 0}
+        name = {"model": "mistral/any", "api_base": server.url, "cache": False, "retries": 0}
         assert ask(language_model(**name))
         with pytest.raises(LMTimeoutError, match=LATE):
             ask(language_model(**name, deadline=0.6))
@@ -199,6 +198,16 @@ def test_a_server_is_known_by_any_spelling_of_its_address(ask: Any, monkeypatch:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         ask(language_model(model), "Who are you?")
         assert len(server.texts) == 1
+
+
+@pytest.mark.parametrize("key", [None, "sk-own"])
+def test_a_name_and_a_password_in_the_address_are_shown_to_the_server(ask: Any, key: str | None) -> None:
+    with StubServer() as server:
+        address = server.url.replace("http://", "http://ann:secret@")
+        assert ask(language_model(server.model, api_base=address, api_key=key, cache=False))
+        ((_, headers, _),) = server.requests
+        shown = [value for name, value in headers.items() if name.lower() == "authorization"]
+        assert shown == ["Basic " + base64.b64encode(b"ann:secret").decode()]
 
 
 def test_an_address_of_the_environment_tells_servers_apart_as_well(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +304,7 @@ def test_a_key_of_a_model_that_the_user_made_is_hidden(settings: dict[str, Any])
     with StubServer(every("echo 500")) as server:
         lm = dspy.LM(server.model, api_base=server.url, num_retries=0, cache=False, **settings)
         with pytest.raises(LMError) as caught:
-            metered_copy(lm, Meter(), ModelConfig(retries=0))("question: Where?")
+            language_model(lm, retries=0)("question: Where?")
         assert any(KEY in value for value in server.requests[0][1].values())
         assert says_no_part_of(KEY, str(caught.value))
 
@@ -323,7 +332,7 @@ LEFT = """
 import sys, threading, time
 from contextlib import suppress
 from mempiler.engines.model_config import ModelConfig
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 lm = language_model("openai/own", api_base=sys.argv[1], cache=False, retries=0)
 
 def ask():

@@ -24,7 +24,8 @@ from mempiler.engines.endpoint.errors import AbandonedCallError
 from mempiler.engines.limits import DEAD_AFTER, BudgetGuard
 from mempiler.engines.meter import Meter
 from mempiler.engines.model_config import ModelConfig
-from mempiler.engines.models import check_askable, check_known, language_model
+from mempiler.engines.lm import LoadedModels, language_model
+from mempiler.engines.model_checks import check_endpoint, check_key
 from mempiler.engines.prices import litellm_module
 from mempiler.engines.weights import File, Weights
 from mempiler.errors import EndpointError, MissingDependencyError, UserError
@@ -61,7 +62,7 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, own: Path) -> None:
-    loaded: dict[str, Any] = {}
+    loaded = LoadedModels()
     lm = language_model(f"gguf:{own}", loaded=loaded, slots=3)
     with dspy.context(lm=lm):
         assert mempiler.build("turn-rag")(history=HISTORY, question="Where does Ann live?").answer == "I live in Oslo."
@@ -71,7 +72,7 @@ def test_a_gguf_model_answers_and_keeps_its_endpoint_to_itself(llama: Any, own: 
     assert wanted.speculative.types == [llama.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
     assert language_model(f"gguf:{own}", loaded=loaded).model == lm.model
     assert len(llama.seen) == 1
-    assert lm.copy(temperature=0.5).engine.server is loaded[f"gguf:{own}"]
+    assert lm.copy(temperature=0.5).engine.server is loaded.gguf[f"gguf:{own}"]
     own.write_bytes(CONTENT + b"!")
     other = language_model(f"gguf:{own}").model
     assert other != lm.model
@@ -119,7 +120,7 @@ def test_an_answer_has_an_end_unless_a_longer_one_is_wanted(llama: Any, own: Pat
     file = File(own.name, hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
     named = Weights("tiny", "language model", "Who/Tiny-GGUF", "main", "Apache-2.0", (file,))
     monkeypatch.setitem(weights.WEIGHTS, "tiny", named)
-    loaded: dict[str, Any] = {}
+    loaded = LoadedModels()
     assert language_model("gguf:tiny", loaded=loaded).kwargs["max_tokens"] == 1024
     # With one slot an answer does not depend on what the cache held: a resumed run ends as an unbroken one.
     off = llama.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -153,7 +154,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_model_that_cannot_be_asked_is_one_line(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match=message) as raised:
-        check_askable(language_model(name))
+        check_key(language_model(name))
     assert repr(name) in str(raised.value)
     assert capsys.readouterr().out == ""
 
@@ -171,7 +172,7 @@ def test_a_model_that_cannot_be_asked_is_one_line(name: str, message: str, capsy
 def test_a_model_that_may_be_asked_is_not_refused(name, base, keys, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in keys:
         monkeypatch.setenv(variable, "http://127.0.0.1:9/v1")
-    check_askable(language_model(name, api_base=base))
+    check_key(language_model(name, api_base=base))
 
 
 HAS = ["gpt-4.1-mini", "gpt-4.1", "o9", "models/gemini-3"]
@@ -195,10 +196,10 @@ def test_a_model_is_refused_only_where_its_provider_says_that_there_is_none(stub
     server = stub(lambda n, text: fault, models=models)
     lm = language_model(f"openai/{model}", api_base=server.url)
     if said is None:
-        check_known(lm)
+        check_endpoint(lm)
     else:
         with pytest.raises(UserError, match=f"'openai/{model}': its provider {re.escape(said)}$"):
-            check_known(lm)
+            check_endpoint(lm)
     assert len(server.requests) == asked
 
 

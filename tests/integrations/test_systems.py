@@ -18,7 +18,8 @@ import pytest
 from dspy import lm15
 from mempiler.engines.call_context import measure_usage
 from mempiler.engines.embedders import embedder
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.engines.offline.engine import OfflineEngine, request_texts
 from mempiler.records import Session, Turn
 from mempiler.systems.catalog import SYSTEMS, factory, shipped
@@ -118,7 +119,7 @@ class ScriptedEngine(OfflineEngine):
 
 def scripted_lm(meter: Meter | None = None) -> MeteredLM:
     """The model, counted as any."""
-    return MeteredLM("scripted/words-1", meter or Meter(), engine=ScriptedEngine(), cache=False)
+    return MeteredLM("scripted/words-1", Metering(meter or Meter()), engine=ScriptedEngine(), cache=False)
 
 
 def spoken(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import build
 from mempiler.data.catalog import benchmark
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.memory.changes import apply_changes, common_prefix_length, diff
 from mempiler.memory.memory import Memory
 from mempiler.programs.names import METHODS

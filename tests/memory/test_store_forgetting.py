@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from mempiler import ConflictError, Session, Store, StoreError, Turn, UserMemory, build
-from mempiler.engines.models import language_model
-from mempiler.memory.store import forget_log, sqlite
+from mempiler.engines.lm import language_model
 from mempiler.memory.edits import Amendment
-from mempiler.memory.store.documents import MemoryChange, Document, ChangeLog
+from mempiler.memory.store import forget_log, sqlite
+from mempiler.memory.store.documents import ChangeLog, Document, MemoryChange
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.records import Erasure
 from mempiler.serving.writing import SHORT

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 from mempiler import ConflictError, Store, StoreError, build
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.memory.incoming_items import read_incoming_item
-from mempiler.memory.store.schema import SCHEMA_VERSION
 from mempiler.memory.store.owner import Owner
+from mempiler.memory.store.schema import SCHEMA_VERSION
 from mempiler.serving.transfer import import_users
 from sqlalchemy import Engine, create_engine, event, inspect, text
 

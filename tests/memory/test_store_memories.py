@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from mempiler import ConflictError, Session, Store, Turn, UserError, UserMemory, build
-from mempiler.engines.models import language_model
-from mempiler.memory.store import database, queue_scan
-from mempiler.memory.store import tables as t
+from mempiler.engines.lm import language_model
 from mempiler.memory.edits import Amendment
 from mempiler.memory.metadata import validate_filter
+from mempiler.memory.store import database, queue_scan
+from mempiler.memory.store import tables as t
 from mempiler.memory.store.documents import Document, Stamp
 from mempiler.memory.store.owner import Owner
 from mempiler.memory.store.records import MAX_LEASE, Claim

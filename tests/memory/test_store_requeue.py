@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from mempiler import Store, build
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.memory.store.documents import Document
 from mempiler.memory.store.memories import reset_memory
 from mempiler.memory.store.user_rows import lock_user

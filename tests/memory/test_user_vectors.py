@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mempiler import MemoryProgram, Store, UserMemory, build
 from mempiler.engines.embedders import TextEmbedder
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.engines.offline.hashed_vectors import hashed_vectors
 from mempiler.engines.vector_cache import CachedVectors, VectorFile
 from mempiler.memory.store.owner import Owner

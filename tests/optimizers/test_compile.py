@@ -9,7 +9,7 @@ import pytest
 from mempiler import UserError, build, load
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard, Limits
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.optimizers.compile import CompileConfig, clean_program, compile_program
 from mempiler.programs.state import dump_predictor
 from mempiler.runs.manifest import read_manifest

@@ -5,7 +5,7 @@ from typing import Any
 
 import dspy
 from mempiler.data.catalog import benchmark
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.optimizers import job as job_module
 from mempiler.optimizers.job import OptimizerJob
 from mempiler.optimizers.metric_views import MetricViews

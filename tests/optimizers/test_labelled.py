@@ -9,8 +9,8 @@ import pytest
 from mempiler import Action, Behavior, Context, EntryReader, History, Hit, Session, Turn, build
 from mempiler.data.dataset import Source
 from mempiler.data.movielens import MovieLens
+from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
-from mempiler.engines.models import language_model
 from mempiler.optimizers.compile import CompileConfig, compile_program
 from mempiler.optimizers.history import CandidateHistory
 from mempiler.optimizers.labelled import shortened

@@ -11,8 +11,8 @@ from dspy.lm15 import ContextLengthError, InvalidRequestError
 from mempiler import build, load, save
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
-from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
+from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.optimizers.catalog import OPTIMIZERS
 from mempiler.optimizers.compile import CompileConfig, compile_program
 
@@ -213,7 +213,7 @@ def test_the_loaded_program_answers_as_before_and_proposals_see_no_whole_history
     found, train, asked = questions
     how = CompileConfig(name, settings=SMALL.get(name), threads=4)
     engine = Listening()
-    prompt_lm = MeteredLM("offline/x", Meter(), "prompt", engine=engine, temperature=0.0, cache=False)
+    prompt_lm = MeteredLM("offline/x", Metering(role="prompt"), engine=engine, temperature=0.0, cache=False)
     with dspy.context(lm=language_model(), disable_history=True, trace=None):
         compiled = compile_program(build(method, embedder=embedder()), found, train, how, prompt_lm)
         before = [compiled(**example.inputs()).answer for example in asked]

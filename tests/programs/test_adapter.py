@@ -11,14 +11,14 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError, LMError
 from hypothesis import given
 from hypothesis import strategies as st
+from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
-from mempiler.engines.models import language_model
+from mempiler.programs._json_adapter import SchemaAdapter
+from mempiler.programs._output_schema import output_schema, outputs_name
 from mempiler.programs.adapter import ADAPTERS, adapter
 from mempiler.programs.auto_adapter import AutoAdapter
 from mempiler.programs.catalog import build
 from mempiler.programs.compact_adapter import CompactAdapter
-from mempiler.programs._json_adapter import SchemaAdapter
-from mempiler.programs._output_schema import output_schema, outputs_name
 from mempiler.programs.state import signature_of
 from mempiler.programs.tasks.catalog import TASKS
 from mempiler.reading.cut_texts import CutText

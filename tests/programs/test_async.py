@@ -16,7 +16,7 @@ from mempiler import History, build
 from mempiler.async_bridge import MAX_THREADS, in_thread, run_bridged, wait_for
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard, Limits
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.programs.names import METHODS
 from mempiler.programs.recording import recording
@@ -377,7 +377,7 @@ def test_a_model_answers_though_all_threads_wait_for_its_slot(kind: str, scripte
     answers = scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine
     holding = HoldingEngine(answers)
     guard = BudgetGuard(in_flight=1)
-    blocking = MeteredLM("awaited/test", Meter(), guard=guard, engine=answers, cache=False)
+    blocking = MeteredLM("awaited/test", Metering(guard=guard), engine=answers, cache=False)
     asked = blocking
     if kind == "read from the cache":
         asked = awaited_lm(holding, guard, cache=True)
@@ -407,7 +407,7 @@ def offline_lm() -> MeteredLM:
 
 
 def blocking_lm() -> MeteredLM:
-    return MeteredLM("awaited/test", Meter(), engine=OfflineEngine(), cache=False, temperature=0.0)
+    return MeteredLM("awaited/test", engine=OfflineEngine(), cache=False, temperature=0.0)
 
 
 def history_of(method: str, make_history: Callable[..., History]) -> History:
@@ -524,7 +524,7 @@ def test_a_model_that_cannot_be_awaited_is_asked_in_a_thread(
     engine = scripted(reply).engine
     lm: Any = dspy.LM("blocking/test", engine=engine, cache=False)
     if is_metered:
-        lm = MeteredLM("blocking/test", Meter(), engine=engine, cache=False)
+        lm = MeteredLM("blocking/test", engine=engine, cache=False)
     with dspy.context(lm=lm):
         prediction = run_within(60, ask())
     assert prediction.answer == "Lisbon"

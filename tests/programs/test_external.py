@@ -11,8 +11,8 @@ from mempiler import Action, Behavior, EndpointError, Entry, History, Item, Prog
 from mempiler.data import behavior
 from mempiler.data.benchmark import Benchmark
 from mempiler.data.catalog import benchmark
+from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
-from mempiler.engines.models import language_model
 from mempiler.programs.external._answers import hits_of
 from mempiler.programs.external._endpoint import Endpoint
 from mempiler.programs.external.program import build_external_program

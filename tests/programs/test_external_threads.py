@@ -20,7 +20,7 @@ import mempiler
 import pytest
 from mempiler import History
 from mempiler.async_bridge import in_thread
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.programs.external import _calls, _stores
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.recording import ExternalError
@@ -554,7 +554,7 @@ SCRIPT = """
 
     import dspy
     from mempiler import History
-    from mempiler.engines.models import language_model
+    from mempiler.engines.lm import language_model
     from mempiler.programs.external.program import build_external_program
 
     class Store:

@@ -16,7 +16,8 @@ from dspy.lm15 import ContextLengthError, InvalidRequestError, Message
 from mempiler import History, Store, build
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.engines.offline.view import read_prompt
 from mempiler.memory.memory import stored_sources
@@ -95,7 +96,7 @@ class Conversation:
     def run(self, engine: SpoiledEngine) -> tuple[Any, Meter]:
         """Memory and answer, without counts, under an engine; no session may be lost."""
         meter = Meter()
-        lm = MeteredLM("offline/spoiled", meter, engine=engine, cache=False, temperature=0.0, num_retries=0)
+        lm = MeteredLM("offline/spoiled", Metering(meter), engine=engine, cache=False, temperature=0.0, num_retries=0)
         program = build(self.method, self.task, embedder(), **self.settings)
         with dspy.context(lm=lm, adapter=adapter(), trace=None, disable_history=True), in_order():
             memory = program.remember(self.history).memory
@@ -168,7 +169,7 @@ def talk() -> History:
 def moody() -> Callable[[], MeteredLM]:
     """Makes a model that refuses to write until its engine changes nothing any more."""
     return lambda: MeteredLM(
-        "moody/test", Meter(), engine=SpoiledEngine(change=LOST["refusal"]), cache=False, temperature=0.0
+        "moody/test", engine=SpoiledEngine(change=LOST["refusal"]), cache=False, temperature=0.0
     )
 
 

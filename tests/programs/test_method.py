@@ -18,14 +18,14 @@ from mempiler import (
     Session,
     Settings,
     Turn,
-    UserError,
     Update,
+    UserError,
     Writer,
     build,
     predictor,
 )
 from mempiler.engines.embedders import embedder
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.memory.memory import TurnMemory
 from mempiler.programs.catalog import method_class, preset
 from mempiler.programs.names import METHODS

@@ -12,15 +12,15 @@ from dspy.utils import DummyLM
 from dspy.utils.exceptions import AdapterParseError
 from mempiler import Store, UserError, build, predictor
 from mempiler.engines.embedders import embedder
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.errors import AnswerChangedError
-from mempiler.programs.answer_stream import AnswerStream
 from mempiler.programs._component import Component
 from mempiler.programs._correcting_adapter import CorrectingAdapter
+from mempiler.programs.answer_stream import AnswerStream
 from mempiler.programs.predictor import Predictor, predictors_of, replace_predictors
+from mempiler.programs.prompts_text import prompts_text
 from mempiler.programs.recording import record_failure, record_rejected, recording
 from mempiler.programs.settings import Settings
-from mempiler.programs.prompts_text import prompts_text
 from mempiler.programs.state import dump_predictor
 from mempiler.programs.streaming import send_answer_to
 from mempiler.programs.tasks.answering import QuestionAnswering

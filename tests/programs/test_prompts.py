@@ -31,7 +31,7 @@ from mempiler.data.palbench.dialogue import (
 )
 from mempiler.data.palbench.reader import Persona, Topic
 from mempiler.engines.embedders import embedder
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.programs.adapter import adapter
 from mempiler.programs.names import METHODS, POLICIES
 from mempiler.programs.tasks.catalog import TASKS, task_class

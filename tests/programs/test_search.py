@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from mempiler import Context, History, MemoryProgram, Session, Turn, build
 from mempiler.engines.embedders import TextEmbedder, embedder
-from mempiler.engines.models import language_model
-from mempiler.programs.catalog import preset
+from mempiler.engines.lm import language_model
 from mempiler.programs._fallback import MAX_FALLBACK_HITS
+from mempiler.programs.catalog import preset
 from mempiler.programs.names import METHODS
 
 KEEPING = sorted(

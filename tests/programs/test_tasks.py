@@ -25,7 +25,7 @@ from mempiler import (
 )
 from mempiler.data.catalog import BENCHMARKS
 from mempiler.engines.embedders import embedder
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.programs.catalog import preset, with_task
 from mempiler.programs.identity import writer_key
 from mempiler.programs.names import METHODS

@@ -9,7 +9,9 @@ import dspy
 import pytest
 from mempiler.data.dataset import Source
 from mempiler.data.locomo import Locomo
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.limits import BudgetGuard
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import MempilerError
 from mempiler.optimizers import runners
@@ -118,7 +120,7 @@ def script_models(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:
         name: str, config: Any = None, *, meter: Any = None, role: Any, guard: Any = None, answers: Any = None, **_: Any
     ) -> MeteredLM:
         settings = {"cache": False, "temperature": 0.0, "num_retries": 0, "engine": engine}
-        return MeteredLM("scripted/test", meter or Meter(), role, guard=guard, answers=answers, **settings)
+        return MeteredLM("scripted/test", Metering(meter or Meter(), role, guard or BudgetGuard(), answers), **settings)
 
     for room in ("setup", "run"):
         monkeypatch.setattr(f"mempiler.runs.{room}.language_model", model)

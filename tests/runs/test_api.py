@@ -10,7 +10,7 @@ from typing import Any
 import dspy
 import mempiler
 import pytest
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.errors import DataError, UnknownNameError, UserError
 
 CITIES = ["Lisbon", "Oslo", "Quito", "Hanoi", "Dakar", "Perth", "Turin", "Kyoto", "Leeds", "Porto"]

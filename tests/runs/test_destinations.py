@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler import UserError, build, load, save
 from mempiler.engines.embedders import embedder
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.programs._sampling import Sampling
 from mempiler.runs.artifact import open_program
 from mempiler.runs.artifact_embedder import choose_embedder

@@ -17,8 +17,9 @@ from mempiler import EntryReader, ProgramError, Store, UserError, UserMemory, bu
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import Limits
-from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.optimizers.logo_grpo.reward import answer
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.names import METHODS
@@ -427,7 +428,7 @@ def test_the_prompts_of_a_question_are_the_same_on_every_path(method, name, tmp_
     with Store(tmp_path / "memories.sqlite") as store:
         for way in ways:
             engine = Listening()
-            lm = MeteredLM("offline/test", Meter(), engine=engine, cache=False, temperature=0.0)
+            lm = MeteredLM("offline/test", engine=engine, cache=False, temperature=0.0)
             with dspy.context(lm=lm, trace=None, disable_history=True):
                 way(build(method, questions.task, embedder(), **SMALLER.get(method, {})), questions, example, store)
             heard[way.__name__] = sorted(engine.prompts)

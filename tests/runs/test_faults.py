@@ -12,8 +12,9 @@ from mempiler import UserError, build, load, save
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard, Limits
-from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
+from mempiler.engines.meter import Meter
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.engines.prices import TokenPrices, litellm_module
 from mempiler.programs.names import METHODS
@@ -144,7 +145,7 @@ def test_every_method_finishes_and_loses_at_most_the_refused_calls(name: str) ->
     questions = benchmark(WHERE.get(name, "locomo"))
     examples = questions.examples[:20]
     engine = Strict()
-    lm = MeteredLM("strict/test", Meter(), engine=engine, cache=False, temperature=0.0)
+    lm = MeteredLM("strict/test", engine=engine, cache=False, temperature=0.0)
     with dspy.context(lm=lm):
         program = build(name, questions.task, embedder(), **SMALLER.get(name, {}))
         found = score_questions(program, questions, examples, lm.meter, threads=1)

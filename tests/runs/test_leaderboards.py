@@ -7,8 +7,8 @@ from typing import Any
 import dspy
 import pytest
 from mempiler.data.catalog import benchmark as load_benchmark
+from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
-from mempiler.engines.models import language_model
 from mempiler.programs.external.program import build_external_program
 from mempiler.records import Failure
 from mempiler.runs.compare import FinishedRun

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from mempiler.engines.limits import BudgetGuard, Limits
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.engines.usage import Usage, UsageReport
 from mempiler.errors import BudgetError, EndpointError
 from mempiler.runs.ledger import Ledger, LedgerEntry

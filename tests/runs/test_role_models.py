@@ -2,12 +2,21 @@
 
 import sys
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import dspy
+import mempiler
 import pytest
-from mempiler import EndpointError
+from mempiler import EndpointError, UserError
+from mempiler.engines.limits import BudgetGuard
+from mempiler.engines.meter import Meter
+from mempiler.runs.api import make_training
+from mempiler.runs.exports.environment import Export
+from mempiler.runs.folder import RunFolder
+from mempiler.runs.run import Run
 from mempiler.runs.setup import RoleModel, RunConfig
+from mempiler.runs.train import _Job, check_reader, reward_reader
 
 DEAD = "http://127.0.0.1:9/v1"
 """An address at which nothing listens."""
@@ -61,6 +70,74 @@ def test_every_role_asks_at_the_address_of_the_run(mempiler_cli: Any, stub: Any)
         answer_lm,
         judge_lm,
     }
+
+
+def test_every_role_takes_an_object(stub: Any) -> None:
+    server = stub()
+
+    def model_of(role: str) -> dspy.LM:
+        return dspy.LM(f"openai/{role}-{server.model[-8:]}", api_base=server.url, api_key="k")
+
+    task_lm, prompt_lm, answer_lm, judge_lm = (model_of(role) for role in ("task", "prompt", "answer", "judge"))
+    compiling = {"optimizer": "copro", "optimizer_set": {"breadth": 2, "depth": 1}}
+    sizes = {"benchmark": "locomo", "train": 3, "dev": 1, "test": 1, "progress": False}
+    assert mempiler.plan("turn-rag", lm=task_lm, prompt_lm=prompt_lm, **compiling, **sizes).calls.low > 0
+    assert server.answered == 0
+    compiled = mempiler.compile("turn-rag", lm=task_lm, prompt_lm=prompt_lm, force=True, **compiling, **sizes)
+    calls = compiled.usage["calls"]
+    assert calls["task"] > 0
+    assert calls["prompt"] > 0
+    assert calls["task"] + calls["prompt"] == server.answered
+    evaluation = mempiler.evaluate(
+        "turn-rag", metric="judge", split="test", lm=task_lm, judge_lm=judge_lm, answer_lm=answer_lm, **sizes
+    )
+    assert evaluation.n == 1
+    models = {f"openai/{body['model']}" for _, _, body in server.requests}
+    assert models == {lm.model for lm in (task_lm, prompt_lm, answer_lm, judge_lm)}
+    assert all(headers["Authorization"] == "Bearer k" for _, headers, _ in server.requests)
+
+
+def test_a_part_of_a_run_with_a_model_of_another_name_does_not_ask_the_users_object(tmp_path: Path) -> None:
+    lm = dspy.LM("openai/mine", api_key="k")
+    setup = RunConfig("locomo", lm="openai/mine", models={"task": lm})
+    run = Run(setup, Meter(), BudgetGuard(), RunFolder(tmp_path))
+    assert run.user_model("task", "openai/mine") is lm
+    assert replace(run, setup=replace(setup, lm="local:trained")).user_model("task", "local:trained") is None
+
+
+def test_a_model_that_is_trained_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'local:NAME'") as error:
+        mempiler.train("memory-r2", benchmark="memory-env", lm=dspy.LM("openai/x", api_key="k"), progress=False)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="give the object as answer_lm="):
+        mempiler.train(
+            "memory-r2",
+            benchmark="memory-env",
+            lm="local:tiny",
+            train_set={"answer_lm": dspy.LM("openai/x", api_key="k")},
+            progress=False,
+        )
+
+
+def test_an_object_answers_for_the_rewards_of_a_training(tmp_path: Path, stub: Any) -> None:
+    server = stub()
+    lm = dspy.LM(server.model, api_base=server.url, api_key="k", cache=False)
+    setup = RunConfig("memory-env", lm="local:tiny", answer_lm=lm.model, models={"answer": lm})
+    course = make_training(setup, "logo-grpo")
+    assert course.answer_lm == lm.model
+    folder = RunFolder(tmp_path)
+    folder.write({"settings": {}})
+    run = Run(setup, Meter(), BudgetGuard(), folder)
+    check_reader(setup, reward_reader(setup, course))
+    reader = _Job(run, cast(Any, None), cast(Any, None), cast(Any, None), course)._reader()
+    reader("Where?")
+    assert (run.meter.read().calls["judge"], reader.kwargs["temperature"]) == (1, 0.0)
+
+
+def test_an_export_takes_no_object() -> None:
+    setup = RunConfig("memory-env", lm="openai/x", models={"task": dspy.LM("openai/x", api_key="k")})
+    with pytest.raises(UserError, match="an export holds the names of models"):
+        Export.of("memory-r2", setup)
 
 
 REFUSED: dict[str, tuple[list[str], int, str]] = {

@@ -10,9 +10,9 @@ import pytest
 from dspy.utils.exceptions import AdapterParseError
 from mempiler import DataError, Memory, Update, UserError, Writer, build, predictor
 from mempiler.engines.embedders import embedder
-from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.programs.recording import record_failure
+from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.programs.cache import MemoryCache
+from mempiler.programs.recording import record_failure
 from mempiler.records import Failure
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.run_store import RunStore
@@ -143,7 +143,7 @@ def test_equal_calls_share_an_answer_only_where_the_lm_cache_is_on(scripted, tmp
     for _ in range(2):
         settings = {"engine": engine, "cache": cache, "temperature": 0.0}
         answers = RunStore(tmp_path / "run.sqlite").answers
-        lm = MeteredLM("scripted/answers", Meter(), answers=answers, **settings)
+        lm = MeteredLM("scripted/answers", Metering(answers=answers), **settings)
         said.append([lm("same question"), lm("same question")])
     assert (said[0], len(engine.prompts)) == (said[1], paid)
     dspy.cache.reset_memory_cache()
@@ -153,7 +153,7 @@ def test_an_answer_is_found_again_at_another_address_and_with_another_key(stub, 
     server, settings, said = stub(), {"cache": False, "num_retries": 0}, []
     for url, key in ((server.url, "one"), ("http://127.0.0.1:9/v1", "two")):
         answers = RunStore(tmp_path / "run.sqlite").answers
-        said.append(MeteredLM(server.model, Meter(), answers=answers, api_base=url, api_key=key, **settings)("Where?"))
+        said.append(MeteredLM(server.model, Metering(answers=answers), api_base=url, api_key=key, **settings)("Where?"))
     assert said[0] == said[1]
 
 

@@ -16,7 +16,7 @@ from mempiler import History, UserError
 from mempiler.data.catalog import benchmark as load_benchmark
 from mempiler.data.dataset import Split
 from mempiler.data.judge import PreferenceJudge
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.engines.usage import Usage
 from mempiler.programs.adapter import adapter
 from mempiler.records import Failure

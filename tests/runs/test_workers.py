@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import dspy
+import mempiler
 import psutil
 import pytest
 from mempiler.data.catalog import benchmark
+from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.errors import EndpointError, MissingDependencyError, UnknownNameError, UserError
 from mempiler.runs.setup import RunConfig
 from mempiler.runs.workers import run_parallel, split_shards
@@ -74,6 +77,14 @@ def test_an_error_of_ours_ends_all_after_what_was_begun(n: int, kind: Any, said:
 def test_what_does_not_go_with_workers_is_refused(about: dict[str, Any], said: str, ray: Any) -> None:
     with pytest.raises(UserError, match=said):
         RunConfig(**{"benchmark": "locomo", "workers": 2, **about})
+
+
+def test_a_model_that_no_other_process_can_have_is_one_line(ray: Any) -> None:
+    lm = dspy.LM("own/model", engine=OfflineEngine())
+    lm.lock = threading.Lock()
+    with pytest.raises(UserError, match="--workers: a model or metric of your own cannot be sent") as error:
+        mempiler.evaluate("turn-rag", benchmark="locomo", test=6, lm=lm, workers=2, progress=False)
+    assert "\n" not in str(error.value)
 
 
 def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import openai
 import pytest
 from dspy.utils.exceptions import LMServerError
 from mempiler import Store, build
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.memory.store.owner import Owner
 from mempiler.serving.breaker import Breaker
 

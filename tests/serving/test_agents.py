@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mempiler import Hit, Store
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.serving.prompt_text import NOTHING, data_lines, hits_with_fallback, prepend_text
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")

@@ -15,7 +15,7 @@ from mempiler import Store, build
 from mempiler.engines.embedders import DIMENSION, TextEmbedder, embedder
 from mempiler.engines.endpoint import Waits
 from mempiler.engines.fair_semaphore import FairSemaphore, compute_slot
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.engines.offline.hashed_vectors import hashed_vectors
 from mempiler.serving import operations
 from mempiler.serving.breaker import Breaker

@@ -22,7 +22,7 @@ from mempiler import (
     UserMemory,
     build,
 )
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.memory.results import EntryChange, EntryPage, ListedEntry, Origin
 from mempiler.serving.entries import UserEntries
 from mempiler.serving.memories import Memories

@@ -12,7 +12,7 @@ import pytest
 from mempiler import Store, UserMemory, build
 from mempiler.engines.call_context import Deadline
 from mempiler.engines.embedders import embedder
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.serving.bodies import ChatRequest
 from mempiler.serving.conversation import Conversation
 from mempiler.serving.memories import Memories

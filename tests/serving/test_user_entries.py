@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mempiler import Session, Store, Turn, UserError, build
 from mempiler.engines.embedders import embedder
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.programs.catalog import needs_embedder
 from mempiler.serving.memory_view import redacted_dump, redacted_memory
 

@@ -15,9 +15,11 @@ from mempiler import History, Hit, MemoryProgram, Session, Store, Turn, UserMemo
 from mempiler.async_bridge import MAX_THREADS
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard
-from mempiler.engines.meter import Meter, MeteredLM
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
+from mempiler.engines.metered_lm import MeteredLM, Metering
+from mempiler.memory.store.owner import Owner
 from mempiler.programs.catalog import needs_embedder
+from mempiler.serving.memories import Memories
 
 METHODS = ["turn-rag", "recursive-summary", "memory-r2", "pgr"]
 
@@ -63,6 +65,21 @@ def test_stored_memory_is_what_remembering_the_history_writes(method: str, store
     assert len(found.entries) == (0 if method == "recursive-summary" else 3)  # a summary is a note, not an entry
     assert found.entries == memory.search(text, k=9).entries[:3]
     assert found == asyncio.run(memory.asearch(text, 3))
+
+
+def test_a_model_is_taken_by_its_name_and_as_an_object_and_is_metered(store: Store, stub: Any) -> None:
+    server = stub()
+    lm = dspy.LM(server.model, api_base=server.url, api_key="k")
+    memory = program("recursive-summary").memory(store, "ada", lm=lm)
+    memory.add(said("I moved to Lisbon."))
+    assert memory.memories.lm is not None
+    assert memory.memories.lm.meter.read().calls["task"] == len(server.requests) == 1
+    assert lm.history == []
+
+    by_name = Memories(program("turn-rag"), store, "offline")
+    assert UserMemory(by_name, Owner("bo")).ask("Where?") is not None
+    assert by_name.lm is not None
+    assert by_name.lm.meter.read().calls["task"] == 1
 
 
 @pytest.mark.parametrize("method", ["no-memory", "turn-rag", "pgr"])
@@ -246,7 +263,7 @@ def test_two_hundred_questions_wait_for_the_model_together_and_take_few_threads(
     engine = PendingItems(scripted(lambda kind, text, n: {"answer": "Lisbon"}).engine)
     blocking = scripted(lambda kind, text, n: pytest.fail("a thread asked")).engine
     guard = BudgetGuard(in_flight=200)
-    lm = MeteredLM("waiting/test", Meter(), guard=guard, engine=blocking, async_engine=engine, cache=False)
+    lm = MeteredLM("waiting/test", Metering(guard=guard), engine=blocking, async_engine=engine, cache=False)
     memory = program.memory(store, "ada", lm=lm)
     memory.add(said("I moved to Lisbon."), remember=False)
 

@@ -18,8 +18,8 @@ import pytest
 from mempiler.engines.call_context import measure_usage
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import BudgetGuard, Limits
+from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
-from mempiler.engines.models import language_model
 from mempiler.errors import BudgetError, EndpointError, UserError
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder

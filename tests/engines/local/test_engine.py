@@ -12,9 +12,10 @@ import torch
 from dspy.utils.exceptions import ContextWindowExceededError
 from mempiler import Store, build
 from mempiler.engines.call import Call
+from mempiler.engines.lm import LoadedModels, language_model, save_model
 from mempiler.engines.local.engine import LocalEngine, local_lm
 from mempiler.engines.local.prompt_counts import PromptCounts
-from mempiler.engines.models import keep, language_model
+from mempiler.engines.metered_lm import Metering
 from mempiler.engines.prices import token_prices
 from mempiler.programs.threads import gather
 
@@ -47,7 +48,7 @@ def test_rollout_ids_or_else_repetitions_decide_what_is_sampled(model):
 
 
 def test_every_raw_completion_is_heard_of_with_its_tokens(model):
-    lm = local_lm(model, temperature=1.0, max_tokens=8, role="judge")
+    lm = local_lm(model, Metering(role="judge"), temperature=1.0, max_tokens=8)
     with samples_heard() as samples:
         said = gather([lambda q=q: ask(lm, q) for q in QUESTIONS]) + asyncio.run(lm.acall("w1 w2"))
     assert sorted(sample.text for sample in samples) == sorted(said)
@@ -146,11 +147,11 @@ def test_prompts_are_counted_up_to_a_bound_and_none_is_kept():
 
 
 def test_a_model_is_named_by_its_folder_and_found_again(model, tmp_path):
-    name = keep(local_lm(model), tmp_path / "model")
-    loaded = {}
+    name = save_model(local_lm(model), tmp_path / "model")
+    loaded = LoadedModels()
     lm = language_model(name, loaded=loaded)
     assert ask(lm) == ask(local_lm(model))
     assert language_model(name, loaded=loaded).engine.model is lm.engine.model
     assert lm.kwargs["temperature"] == 0.0
     assert LocalEngine.load_state(lm.engine.dump_state()).model.fingerprint == model.fingerprint
-    assert keep(language_model("openai/gpt-4.1-mini"), tmp_path) == "openai/gpt-4.1-mini"
+    assert save_model(language_model("openai/gpt-4.1-mini"), tmp_path) == "openai/gpt-4.1-mini"

@@ -15,7 +15,7 @@ from dspy.clients.provider import Provider, ReinforceJob
 from mempiler import History, MemoryProgram, Session, Turn, build
 from mempiler.engines.embedders import embedder
 from mempiler.engines.local.trainer import StepResult
-from mempiler.engines.meter import Meter, MeteredLM
+from mempiler.engines.metered_lm import MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.optimizers.logo_grpo import LoGoGRPO
 
@@ -183,7 +183,7 @@ def world() -> Callable[..., World]:
     ) -> World:
         engine, provider = SeededEngine(reply), WeighedProvider(job)
         lm = MeteredLM(
-            "seeded/test", Meter(), engine=engine, provider=provider, cache=False, temperature=0.0, num_retries=0
+            "seeded/test", engine=engine, provider=provider, cache=False, temperature=0.0, num_retries=0
         )
         program = build(method, "memory-lookup", embedder("offline"), adapter="chat", **config)
         train = [each for n in range(people) for each in person(f"user{n}", sessions)[1]]

@@ -1,16 +1,14 @@
-"""Meter a language model that the user made: a `dspy.LM`, or another `dspy.BaseLM`.
+"""Language models that the user made: a `dspy.LM`, or another `dspy.BaseLM`.
 
-    lm = dspy.LM("openai/gpt-4.1-mini", temperature=0.2)
-    metered = metered_copy(lm, Meter(), role="task", guard=BudgetGuard(Limits(max_usd=5)))
-
-The copy counts its calls, keeps to the limits of the run, and answers from the run's store, like a
-model that `language_model` made by name. The user's object is never changed.
+`language_model` takes such an object in the place of a name. What is ordinary about it becomes a
+model as a name would make it (`plain_config`); any other object is asked itself (`forwarding_lm`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -23,12 +21,8 @@ from .async_models import can_be_awaited
 from .dspy_internals import async_engine_of
 from .endpoint import RemoteEngine
 from .endpoint.address import endpoint_digest
-from .limits import BudgetGuard
-from .meter import Meter, MeteredLM
+from .metered_lm import MeteredLM, Metering
 from .model_config import ModelConfig
-from .models import language_model
-from .pipeline import AnswerStore
-from .usage import Role
 
 ADDRESS_SETTINGS = ("api_base", "base_url")
 """What `dspy.LM` calls the address of a server."""
@@ -38,61 +32,6 @@ ENDPOINT_SETTINGS = frozenset(
 """Settings of a `dspy.LM` that say where a request goes and how, not what is asked."""
 
 
-def metered_copy(
-    lm: dspy.BaseLM,
-    meter: Meter,
-    config: ModelConfig | None = None,
-    *,
-    role: Role = "task",
-    guard: BudgetGuard | None = None,
-    answers: AnswerStore | None = None,
-) -> MeteredLM:
-    """Return a metered model that asks the same model as `lm`, with the same settings.
-
-    Args:
-        lm: The user's model.
-        meter: Where its calls are counted.
-        config: How it is asked. Address, key, cache and settings come from `lm` alone.
-        role: What the model is used for.
-        guard: Refuses calls over budget or to an endpoint that is down.
-        answers: The answers of earlier calls of the same run.
-
-    Raises:
-        UserError: A setting of the model cannot be sent.
-    """
-    config = config or ModelConfig()
-    settings = {name: value for name, value in lm.kwargs.items() if name not in ENDPOINT_SETTINGS}
-    if is_plain(lm):
-        plain_config = replace(
-            config,
-            api_base=_address(lm.kwargs),
-            api_key=lm.kwargs.get("api_key"),
-            cache=lm.cache,
-            settings={},
-        ).with_options(settings)
-        return language_model(
-            lm.model, plain_config, meter=meter, role=role, guard=guard, answers=answers
-        )
-
-    if config.repeat and settings.get("temperature") != 0:
-        settings["rollout_id"] = config.repeat
-    return MeteredLM(
-        lm.model,
-        meter,
-        role=role,
-        guard=guard,
-        answers=answers,
-        prices=config.prices,
-        engine=_engine(lm),
-        async_engine=_async_engine(lm),
-        model_type=lm.model_type,
-        # DSPy caches answers of its own class only: two other models may have one name.
-        cache=lm.cache if isinstance(lm, dspy.LM) else False,
-        callbacks=lm.callbacks,
-        **settings,
-    )
-
-
 def is_plain(lm: dspy.BaseLM) -> bool:
     """Tell whether a model is an ordinary chat endpoint: name, address, key and settings alone."""
     if type(lm) is not dspy.LM or lm.model_type != "chat" or not isinstance(lm.engine, str):
@@ -100,6 +39,70 @@ def is_plain(lm: dspy.BaseLM) -> bool:
     return not any(
         name in lm.kwargs for name in ("headers", "extra_headers", "extra_query", "extra_body")
     )
+
+
+def plain_config(lm: dspy.BaseLM, config: ModelConfig) -> ModelConfig:
+    """Return how a plain model is asked by its name.
+
+    Address, key and timeout are those of the model. Its cache and settings hold where `config` has
+    none.
+
+    Args:
+        lm: A model that `is_plain`.
+        config: How models are asked otherwise.
+    """
+    own_settings = _settings(lm)
+    config_of_model = replace(
+        config,
+        api_base=_address(lm.kwargs),
+        api_key=lm.kwargs.get("api_key"),
+        cache=lm.cache if config.cache is None else config.cache,
+        settings={},
+    ).with_options(own_settings)
+    settings = {**config_of_model.settings, **config.settings}
+    return replace(config_of_model, settings=settings)
+
+
+def forwarding_lm(lm: dspy.BaseLM, config: ModelConfig, metering: Metering) -> MeteredLM:
+    """Return a metered model that asks `lm` itself, with the settings of both.
+
+    Args:
+        lm: The user's model; it is not changed.
+        config: Its cache, repetition and settings hold before those of the model.
+        metering: How calls are counted and limited.
+    """
+    settings = _settings(lm)
+    for name, value in config.settings.items():
+        # As for `dspy.LM.copy`, None takes a setting away.
+        if value is None:
+            settings.pop(name, None)
+        else:
+            settings[name] = value
+    if config.repeat and settings.get("temperature") != 0:
+        settings["rollout_id"] = config.repeat
+
+    # DSPy caches answers of its own class only: two other models may have one name.
+    cache = False
+    if isinstance(lm, dspy.LM):
+        cache = lm.cache if config.cache is None else config.cache
+    metered = MeteredLM(
+        lm.model,
+        metering,
+        engine=_engine(lm),
+        async_engine=_async_engine(lm),
+        model_type=lm.model_type,
+        cache=cache,
+        callbacks=lm.callbacks,
+        **settings,
+    )
+    if isinstance(lm, MeteredLM):
+        metered.window = lm.window
+    return metered
+
+
+def _settings(lm: dspy.BaseLM) -> dict[str, Any]:
+    """Return the settings of every request, without those of the endpoint."""
+    return {name: value for name, value in lm.kwargs.items() if name not in ENDPOINT_SETTINGS}
 
 
 def _address(settings: Mapping[str, Any]) -> str | None:
@@ -130,13 +133,19 @@ def _secrets(lm: dspy.BaseLM) -> Secrets:
     return Secrets([*secrets_of_settings(lm.kwargs), *secrets_of_environment()])
 
 
+def _counted_once() -> AbstractContextManager[Any]:
+    """Return a context in which DSPy does not count a call: the metered model makes it known."""
+    return dspy.context(callbacks=[], usage_tracker=None, disable_history=True)
+
+
 class _ForwardingEngine(RemoteEngine):
     """Answer requests by a `dspy.LM` with settings of its own, e.g. headers or another API."""
 
     def __init__(self, lm: dspy.LM) -> None:
         # The metered model reads DSPy's cache itself. A second look would count a call that nobody
         # made.
-        self.lm = lm.copy(cache=False)
+        # Callbacks hear of the metered model.
+        self.lm = lm.copy(cache=False, callbacks=[])
 
     @property
     def digest(self) -> str | None:
@@ -144,7 +153,7 @@ class _ForwardingEngine(RemoteEngine):
         return None if address is None else endpoint_digest(self.lm.model_type, address)
 
     def complete(self, request: Request) -> Response:
-        with _secrets(self.lm).hiding():
+        with _secrets(self.lm).hiding(), _counted_once():
             return self.lm(request)
 
 
@@ -152,10 +161,10 @@ class _AsyncForwardingEngine:
     """Do for asyncio what `_ForwardingEngine` does."""
 
     def __init__(self, lm: dspy.LM) -> None:
-        self.lm = lm.copy(cache=False)
+        self.lm = lm.copy(cache=False, callbacks=[])
 
     async def complete(self, request: Request) -> Response:
-        with _secrets(self.lm).hiding():
+        with _secrets(self.lm).hiding(), _counted_once():
             return await self.lm.acall(request)
 
 
