@@ -93,7 +93,8 @@ class FunctionScorer(Scorer):
         except (MempilerError, LMError, AdapterParseError):
             # A limit, or a model that the function asked: no mistake in the function.
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # A function that calls `exit` must not end the process without a word.
             reason = one_line(f"{type(error).__name__}: {error}")
             raise UserError(f"metric {self.title!r} failed on {example.id!r}: {reason}") from error
 

@@ -24,7 +24,7 @@ from ..async_bridge import run_bridged
 from ..engines.async_models import ask_model
 from ..reading.answer import MAX_ANSWER_LENGTH, read_answer
 from ..reading.cut_texts import CutText, ends_in_loop
-from ..reading.failures import CutShortError
+from ..reading.failures import CutShortError, quote_answer
 from ..reading.layouts import Layout
 from ..reading.markers import escape_markers
 from ..reading.repairs import UnreadableError
@@ -221,7 +221,11 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
             reason: What is wrong with the answer.
         """
         # The cast is needed because DSPy annotates the class of the signature as an instance.
-        return kind(type(self).__name__, cast("Any", signature), completion, reason)
+        shown_signature = cast("Any", signature)
+        error = kind(type(self).__name__, shown_signature, quote_answer(completion), reason)
+        # Only the message is short: the model is shown its whole answer.
+        error.lm_response = completion
+        return error
 
     def format(
         self,

@@ -26,6 +26,7 @@ from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, TypeAdapter
 
 from ..reading.answer import MAX_ANSWER_LENGTH
+from ..reading.failures import quote_answer
 from ..reading.markers import escape_markers, unescape_markers
 from ..reading.type_hints import TypeHint
 from ..text import one_line
@@ -298,7 +299,12 @@ def _parse_error(
     # DSPy's annotations are wrong: it uses the class of the signature, and a dictionary.
     signature_class: Any = signature
     parsed_result: Any = outputs
-    return AdapterParseError("CompactAdapter", signature_class, completion, reason, parsed_result)
+    error = AdapterParseError(
+        "CompactAdapter", signature_class, quote_answer(completion), reason, parsed_result
+    )
+    # Only the message is short.
+    error.lm_response = completion
+    return error
 
 
 def _input_models(signature: type[dspy.Signature]) -> dict[str, type[BaseModel]]:

@@ -236,6 +236,14 @@ class Method(Component):
         """The user's module that answers instead of the method; None for a method of ours."""
         return None
 
+    @property
+    def writes_stores(self) -> bool:
+        """Whether histories are written into stores of the user's, outside of the memories.
+
+        A session that such a store does not take is lost. Methods of ours keep its turns.
+        """
+        return False
+
     def make_task(self, task: str) -> dspy.Module:
         """Return a new answer prompt of `tasks`; override it to pass settings on."""
         return self.tasks[task]()

@@ -41,6 +41,7 @@ from .method import Method
 from .pending import PendingItems
 from .predictor import predictors_of, replace_predictors
 from .recalled import Recalled
+from .recording import exits_as_errors
 from .replay import replay_write_calls
 from .single_flight import SingleFlight
 from .staging import Stage, Staging, copy_prompts, make_staging
@@ -122,7 +123,7 @@ class MemoryProgram(dspy.Module):
         if not isinstance(history, History):
             history = History.parse(history)
 
-        with dspy.context(adapter=self.current_adapter()):
+        with dspy.context(adapter=self.current_adapter()), exits_as_errors():
             # Recent items are either written into the memory, as the end of the past, or are new.
             past = self.history_before(history, recent)
             new_items = self._new_items(recent)

@@ -23,6 +23,7 @@ from typing import Any
 import dspy
 
 from ..engines.call_context import call_context, current_context, measure_usage
+from ..engines.usage import Usage
 from ..errors import UserError
 from ..reading.failures import failure_kind
 from ..records import Failure
@@ -42,7 +43,30 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class ExternalError(Exception):
-    """Raised if something outside Mempiler failed; the questions that need it fail with it."""
+    """Raised if something outside Mempiler failed; the questions that need it fail with it.
+
+    Args:
+        message: What failed.
+        usage: Model calls that were made in vain and are counted nowhere else.
+    """
+
+    def __init__(self, message: str = "", usage: Usage | None = None) -> None:
+        super().__init__(message)
+        self.usage = usage or Usage()
+
+
+@contextmanager
+def exits_as_errors() -> Generator[None]:
+    """Raise an ExternalError in place of a SystemExit in the block.
+
+    Code of the user's, such as a model or a method, may call `exit`. That is a failure of the
+    question that needs it, and must neither end the process nor a thread that others wait for.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        message = f"SystemExit: {error}{user_code_location(error)}"
+        raise ExternalError(message) from error
 
 
 def failure_of(where: str, error: BaseException) -> Failure:

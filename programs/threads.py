@@ -101,13 +101,13 @@ class _Job(Generic[T]):
     """The trace of the call; None where the caller has none."""
     results: list[T] = field(default_factory=list[Any])
     """The one result; a list, since a result may be None."""
-    error: Exception | asyncio.CancelledError | None = None
+    error: Exception | SystemExit | asyncio.CancelledError | None = None
 
     def run(self) -> None:
         """Make the call in its context, and keep its result or exception."""
         try:
             self.context.run(self._make_call)
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
             self.error = error
 
     async def run_in_task(self) -> None:
@@ -125,7 +125,8 @@ class _Job(Generic[T]):
                 raise
             # Something inside the call was cancelled, which is a failure of the call.
             self.error = error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # A SystemExit of the user's code would end the event loop.
             self.error = error
 
     def _make_call(self) -> None:

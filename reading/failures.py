@@ -18,6 +18,10 @@ from dspy.utils.exceptions import (
 )
 
 from ..records.context import FailureKind
+from .layouts import remove_thoughts
+
+MAX_QUOTED_LENGTH = 1000
+"""Most characters that the message of an error quotes of an answer."""
 
 
 class CutShortError(AdapterParseError):
@@ -28,6 +32,20 @@ _PROMPT_FAILURES: frozenset[FailureKind] = frozenset({"parse", "cut", "refused",
 
 # llama.cpp, vLLM and Ollama report a prompt that is too long without a code that DSPy knows.
 _TOO_LONG_MESSAGE = re.compile(r"context[ _](?:size|length|window)", re.IGNORECASE)
+
+
+def quote_answer(completion: str) -> str:
+    """Return an answer as the message of an error quotes it.
+
+    Thoughts before the answer are left out, and of a long answer only the beginning is quoted.
+    """
+    answer = remove_thoughts(completion)
+    thoughts_length = len(completion) - len(answer)
+    if len(answer) > MAX_QUOTED_LENGTH:
+        answer = f"{answer[:MAX_QUOTED_LENGTH]} ..."
+    if thoughts_length == 0:
+        return answer
+    return f"({thoughts_length:,} characters of thoughts) {answer.strip()}"
 
 
 def concerns_prompt(error: BaseException) -> bool:

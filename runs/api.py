@@ -14,6 +14,7 @@ options are arguments here, with the same names (`RunOptions`).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -88,7 +89,8 @@ def compile(
         UserError: An argument does not fit; nothing was asked.
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
-    setup = make_setup(options, Questions(trainset, valset, testset, metric))
+    questions = Questions(trainset, valset, testset, metric)
+    setup = make_setup(options, questions, _argument_names(compile))
     compilation = make_compilation(optimizer, optimizer_set, stage)
     with _shown(options, setup, program) as (start_phase, meter):
         return run_compile(program, setup, compilation, out=out, force=force, progress=start_phase, meter=meter)
@@ -116,7 +118,8 @@ def evaluate(
         UserError: An argument does not fit; nothing was asked.
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
-    setup = make_setup(options, Questions(testset=testset, metric=metric))
+    questions = Questions(testset=testset, metric=metric)
+    setup = make_setup(options, questions, _argument_names(evaluate))
     with _shown(options, setup, program, split) as (start_phase, meter):
         return run_evaluate(program, setup, split, progress=start_phase, meter=meter)
 
@@ -193,7 +196,8 @@ def train(
     Raises:
         UserError: The model cannot be trained in this process, or an argument does not fit.
     """
-    setup = make_setup(options, Questions(trainset, valset, testset, metric))
+    questions = Questions(trainset, valset, testset, metric)
+    setup = make_setup(options, questions, _argument_names(train))
     training = make_training(setup, optimizer, train_set, trainer, options.get("threads"))
     with _shown(options, setup, program) as (start_phase, meter):
         return run_train(program, setup, training, out, start_phase, meter)
@@ -229,7 +233,8 @@ def plan(
     Raises:
         UserError: What the program takes cannot be known in advance.
     """
-    setup = make_setup(options, Questions(trainset, valset, testset, metric))
+    questions = Questions(trainset, valset, testset, metric)
+    setup = make_setup(options, questions, _argument_names(plan))
     if optimizer is None:
         found = plan_evaluate(program, setup, split)
     else:
@@ -249,7 +254,7 @@ def plan_training(
     **options: Unpack[RunOptions],
 ) -> Plan:
     """Estimate the calls, tokens and hours of a training; the arguments are those of `train`."""
-    setup = make_setup(options, Questions(metric=metric))
+    setup = make_setup(options, Questions(metric=metric), _argument_names(plan_training))
     training = make_training(setup, optimizer, train_set, trainer, options.get("threads"))
     found = plan_train(program, setup, training)
     if options.get("progress", True):
@@ -318,6 +323,12 @@ def make_training(
     if threads is not None:
         changes["threads"] = threads
     return TrainingConfig.for_model(setup.lm).changed(changes)
+
+
+def _argument_names(function: Callable[..., Any]) -> list[str]:
+    """Return the names of a function's own arguments, without the options that it shares with others."""
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
 
 
 @contextmanager

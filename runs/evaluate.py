@@ -13,8 +13,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,15 +27,16 @@ from ..engines.call_context import measure_usage
 from ..engines.meter import Meter
 from ..engines.model_names import display_name, is_offline
 from ..engines.usage import Usage
-from ..errors import BudgetError, EndpointError, MempilerError
+from ..errors import BudgetError, EndpointError, MempilerError, UserError
 from ..memory.memory import Memory
 from ..memory.word_count import count_memory_words
 from ..programs.call_recorder import CallRecorder, PredictorCall
+from ..programs.cache import CachedMemory
 from ..programs.evidence import reports_recall, turns_in_inputs
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from ..programs.reader import Reader
-from ..programs.recording import failure_of, recording
+from ..programs.recording import ExternalError, failure_of, recording
 from ..programs.threads import run_unordered
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
 from .results import MAX_LOST, Evaluation, counts_of
@@ -60,6 +61,8 @@ class WriteResult:
     """Words of the memory; None where nothing was written, or it cannot be read here."""
     operations: Mapping[str, int] = field(default_factory=dict)
     """Operations on the memory by their outcome, of a method that counts them."""
+    store_writes: int = 0
+    """Sessions that a store of the user's was given; 0 for a method of ours."""
 
 
 class RemoteEvaluator(Protocol):
@@ -116,8 +119,8 @@ def score_questions(
         progress: Told after every question.
         journal: Rows of a run that is resumed; those that are there are not asked again.
         phase: What the rows are filed under, beside the program's own digest.
-        max_failure_rate: The share of failed questions, or of lost predictor calls, above which the
-            run is broken.
+        max_failure_rate: The share of failed questions, of lost predictor calls, or of sessions that
+            a store did not take, above which the run is broken.
         remote: Asks questions in other processes; what it leaves is asked here.
         writing_progress: Called where memories are to be written; what it returns is told after
             every item of a history.
@@ -177,6 +180,7 @@ def score_questions(
         confusion=benchmark.scorer.confusion(rows),
         stopped=stopped,
         write_failures=len(memories.failures),
+        store_writes=memories.store_writes,
         failed_writes=memories.failures,
         construction=memories.taken,
         histories=memories.histories,
@@ -248,14 +252,59 @@ def answer_questions(
         EndpointError: The model's endpoint is unreachable.
         UserError: It refuses the key.
     """
-    calls = [partial(_answer_question, program, benchmark, example) for example in examples]
+    entry_ids = _EntryIdCheck(program)
+    calls = [partial(_answer_question, program, benchmark, example, entry_ids) for example in examples]
     yield from run_unordered(calls, max(1, threads))
 
 
-def _answer_question(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> Row | str:
+class _EntryIdCheck:
+    """Refuses memories in which several entries have the same id; looks at each memory once.
+
+    A search finds only one of these entries, so the score would say little, and nothing would say why.
+    """
+
+    def __init__(self, program: MemoryProgram) -> None:
+        self._program = program
+        self._checked: set[int] = set()
+        """The Python ids of the memories that were looked at; the cache keeps these."""
+
+    def check(self, remembered: CachedMemory) -> None:
+        """Raise a UserError if two entries of a memory have the same id."""
+        reader = self._program.method.reader
+        # The entries of a system of the user's are the turns of the history.
+        if id(remembered) in self._checked or not reader.is_search_free:
+            return
+        self._checked.add(id(remembered))
+
+        try:
+            entries = reader.entries(remembered.memory)
+        except Exception:
+            # Whoever needs the entries of this memory fails with the error.
+            return
+        repeated_id = _first_repeated(entry.id for entry in entries)
+        if repeated_id is not None:
+            raise UserError(
+                f"{self._program.name}: entries have the same id: {repeated_id!r}; give every entry of a memory"
+                " an id of its own (mempiler.testing.check_method checks this and more)"
+            )
+
+
+def _first_repeated(ids: Iterable[str]) -> str | None:
+    """Return the first id that comes a second time; None if all are different."""
+    seen: set[str] = set()
+    for entry_id in ids:
+        if entry_id in seen:
+            return entry_id
+        seen.add(entry_id)
+    return None
+
+
+def _answer_question(
+    program: MemoryProgram, benchmark: Benchmark, example: dspy.Example, entry_ids: _EntryIdCheck
+) -> Row | str:
     """Return the row of a question, which no trace and no history of DSPy's keeps."""
     with dspy.context(trace=None, disable_history=True):
-        return _row(program, benchmark, example)
+        return _row(program, benchmark, example, entry_ids)
 
 
 def _refuse_silent_zero(rows: Sequence[Row]) -> None:
@@ -273,7 +322,9 @@ def _judge(benchmark: Benchmark) -> str | None:
     return f"{getattr(lm, 'model', 'unnamed')} (prompt {str(scorer.judge_hash)[:12]})"
 
 
-def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) -> Row | str:
+def _row(
+    program: MemoryProgram, benchmark: Benchmark, example: dspy.Example, entry_ids: _EntryIdCheck
+) -> Row | str:
     clock = Clock()
     prediction, failure, score = dspy.Prediction(answer=""), None, None
     memory, asked, taken = None, program, Usage()
@@ -284,6 +335,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
             if benchmark.interaction is None:
                 # First, since what it takes belongs to all questions about it.
                 node = program.remember(program.history_of(example))
+                entry_ids.check(node)
                 memory, asked = node.memory, partial(program, remembered=node)
                 clock.mark("remembered")
             with measure_usage() as work:
@@ -299,7 +351,8 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
             return str(error)
         except MempilerError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # SystemExit too: code of the user's that calls `exit` must not end the whole run.
             failure = failure_of(str(example.id), error)
         if len(record.recalled) == 1:
             clock.mark("recalled", record.recalled[0].at)
@@ -327,6 +380,7 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         context_tokens=estimate_tokens(known.text()),
         prompt_tokens=int(taken.input_tokens),
         recall_counts=dict(known.counts),
+        repeated_id=_repeated_hit_id(program, example, known),
         calls=int(taken.calls),
         output_tokens=int(taken.output_tokens),
         cost=None if taken.unpriced else taken.cost,
@@ -343,6 +397,18 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
             _evidence_in_prompts(example, memory, context, program_calls),
         ),
     )
+
+
+def _repeated_hit_id(program: MemoryProgram, example: dspy.Example, context: Context) -> str:
+    """Return an id that several hits of a user's system have, or "".
+
+    Hits that have the id of a turn are parts of it, and may be several.
+    """
+    if program.method.reader.is_search_free or len(context.hits) < 2:
+        return ""
+    turns = example.history.turns
+    own_ids = [hit.id for hit in context.hits if hit.id not in turns]
+    return _first_repeated(own_ids) or ""
 
 
 def _evidence_in_prompts(
@@ -435,21 +501,28 @@ def collect_write_results(program: MemoryProgram, histories: Sequence[History]) 
     found, seen = dict[History, WriteResult](), set[int]()
     for history in histories:
         nodes, failures = [], list[Failure]()
+        spent = Usage()
         if program.method.writer.calls_model:
-            with suppress(Exception):  # its questions have failed, and are counted as such
+            # An error has failed all questions about the history, and is counted with these.
+            try:
                 nodes = program.remember(history).ancestors()
+            except ExternalError as error:
+                spent = error.usage
+            except (Exception, SystemExit):
+                pass
         fresh = [node for node in nodes if id(node) not in seen]
         seen.update(map(id, fresh))
         for node in fresh:
             where = f"{history.id}, {f'item {node.item.id}' if node.item else 'settling'}"
             failures += [each.model_copy(update={"where": f"{where}, {each.where}"}) for each in node.failures]
-        spent = sum((node.usage for node in fresh), Usage())
+        spent = sum((node.usage for node in fresh), spent)
         words, operations = None, dict[str, int]()
         if nodes and program.method.reader.is_search_free:
             memory = nodes[-1].memory
             words = count_memory_words(memory)
             operations = dict(memory.operations)
-        found[history] = WriteResult(tuple(failures), spent, words, operations)
+        store_writes = len(history) if nodes and program.method.writes_stores else 0
+        found[history] = WriteResult(tuple(failures), spent, words, operations, store_writes)
     return found
 
 
@@ -463,6 +536,7 @@ class _Written:
     words: float | None
     """Mean length of a memory; None where none could be read."""
     operations: Mapping[str, int]
+    store_writes: int
 
 
 def _all_written(
@@ -486,9 +560,11 @@ def _all_written(
 
     failures: list[Failure] = []
     taken = Usage()
+    store_writes = 0
     for history in histories:
         failures += known[history].failures
         taken += known[history].usage
+        store_writes += known[history].store_writes
 
     lengths: list[int] = []
     operations: Counter[str] = Counter()
@@ -498,4 +574,4 @@ def _all_written(
         if words is not None:
             lengths.append(words)
     mean_length = sum(lengths) / len(lengths) if lengths else None
-    return _Written(tuple(failures), taken, len(whole), mean_length, dict(operations))
+    return _Written(tuple(failures), taken, len(whole), mean_length, dict(operations), store_writes)

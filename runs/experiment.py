@@ -95,10 +95,16 @@ def chosen_examples(setup: RunConfig, benchmark: Benchmark, split: Part) -> Sequ
     """Return the questions that an evaluation asks: all of them, or a part of the split.
 
     `--test N` without a part means the test part.
+
+    Raises:
+        UserError: There are none.
     """
     if split == "all" and setup.test is None:
         return benchmark.interleave(benchmark.examples)
+
     part = "test" if split == "all" else split
+    if getattr(setup, part) == 0:
+        raise UserError(f"{part} = 0: no question would be asked; give 1 or more, or leave it out")
     return getattr(setup.split(benchmark), part)
 
 

@@ -24,6 +24,7 @@ from ..data.rows import Location, Row, Verbatim, Words, json_rows
 from ..engines.call_context import record_usage
 from ..engines.usage import Usage
 from ..errors import DataError, UserError
+from ..programs.external.signatures import check_store
 from ..programs.external.target import URL_PREFIXES, load_target, parameters, takes_embedder, target_kind
 from ..programs.program import MemoryProgram
 from ..programs.recording import ExternalError
@@ -205,12 +206,17 @@ def in_subprocess(name: str, thing: Any) -> Any:
     """A class or factory of stores that is named, in processes of its own, one for each history; else what it was.
 
     One that asks for the run's embedder has it in this process only.
+
+    Raises:
+        UserError: The store cannot be made or called.
     """
     made = isinstance(thing, type) or not hasattr(thing, "add")
     if name.startswith((SYSTEM, *URL_PREFIXES)) or not made or target_kind(thing) == "answer" or takes_embedder(thing):
         return thing
     from ..systems.catalog import isolated
 
+    # Here, since the process of a store shows no signatures.
+    check_store(thing, name)
     make: Any = isolated(name, "folder" in parameters(thing))
     make.asks = target_kind(thing) == "ask"
     return make

@@ -7,7 +7,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -99,19 +99,6 @@ class RunOptions(TypedDict, total=False):
     """Whether progress is shown on standard error; True if left out."""
 
 
-OWN_ARGUMENTS = (
-    "trainset",
-    "valset",
-    "testset",
-    "metric",
-    "optimizer",
-    "optimizer_set",
-    "stage",
-    "split",
-    "out",
-    "force",
-)
-"""Arguments that one function or another has beside these, for the message about an option that does not exist."""
 _SETUP_FIELDS = {"set": "method_settings", "lm_set": "lm_settings"}
 """Options that a setup keeps under another name."""
 _LIMITS = ("max_usd", "max_calls", "max_tokens", "max_minutes")
@@ -139,17 +126,23 @@ class Questions:
         return ExampleBenchmark.from_examples(self.trainset or (), self.valset, self.testset, self.metric, seed)
 
 
-def make_setup(options: Mapping[str, Any], questions: Questions | None = None) -> RunConfig:
+def make_setup(
+    options: Mapping[str, Any],
+    questions: Questions | None = None,
+    arguments: Collection[str] = (),
+) -> RunConfig:
     """Return the setup of a run.
 
     Args:
         options: Those of `RunOptions`.
         questions: The user's own, which then stand in the place of a benchmark.
+        arguments: What the called function takes beside these options. The message about an unknown option may
+            suggest one of them.
 
     Raises:
         UserError: An option is unknown or does not fit, or there are neither questions nor a benchmark, or both.
     """
-    _refuse_unknown(options)
+    _refuse_unknown(options, arguments)
     questions = questions or Questions()
     values = {name: value for name, value in options.items() if name != "progress"}
     limits = _take_limits(values)
@@ -180,10 +173,10 @@ def make_setup(options: Mapping[str, Any], questions: Questions | None = None) -
     return replayed_setup(setup, lambda name: options.get(name) is not None)
 
 
-def _refuse_unknown(options: Mapping[str, Any]) -> None:
+def _refuse_unknown(options: Mapping[str, Any], arguments: Collection[str]) -> None:
     for name in options:
         if name not in RunOptions.__annotations__:
-            raise UnknownNameError("option", name, [*RunOptions.__annotations__, *OWN_ARGUMENTS])
+            raise UnknownNameError("option", name, [*RunOptions.__annotations__, *arguments])
 
 
 def _take_limits(values: dict[str, Any]) -> Limits:
@@ -191,6 +184,8 @@ def _take_limits(values: dict[str, Any]) -> Limits:
     limits = values.pop("limits", None)
     if limits is None:
         return Limits(**single)
+    if not isinstance(limits, Limits):
+        raise UserError(f"limits = {limits!r:.100}: give mempiler.Limits(...)")
     for name, value in single.items():
         if value is not None:
             raise UserError(f"{name} = {value}: give it in limits=Limits({name}=...), or leave limits out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +49,24 @@ ROW_COLUMNS = {
 """What a data frame shows of every row, beside the parts of its score and its evidence recall."""
 
 
+_FAILED_WRITES = "writes failed"
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """How many things of one kind failed in an evaluation."""
+
+    count: int
+    total: int
+    kind: str
+    """What failed, in words, e.g. "questions failed"."""
+
+    @property
+    def share(self) -> float:
+        """The share that failed; 0 if there was nothing."""
+        return self.count / max(1, self.total)
+
+
 class Evaluation(BaseModel, frozen=True):
     """One program on one set of questions."""
 
@@ -71,6 +89,8 @@ class Evaluation(BaseModel, frozen=True):
     """Items whose LM output stayed unparseable while memories were written."""
     failed_writes: tuple[Failure, ...] = ()
     """Those items, by history, item and predictor; as many as `write_failures`."""
+    store_writes: int = 0
+    """Sessions that stores of the user's were given; 0 for a method of ours, whose failed writes are lost calls."""
     construction: Usage | None = None
     """What writing the memories takes, whoever paid for it first: a cache, an earlier go, or another evaluation."""
     histories: int = 0
@@ -85,7 +105,7 @@ class Evaluation(BaseModel, frozen=True):
     faults: dict[str, dict[str, int]] = {}
     """What was wrong with answers, by predictor and kind; see `reading.repairs` and `programs.recording`."""
     max_failure_rate: float = MAX_LOST
-    """The share of failed questions, or of lost calls, above which the score is that of a broken run."""
+    """The share of failed questions, lost calls or failed writes above which the score is that of a broken run."""
     aggregate: dict[str, int | float] = {}
     """Metrics of all answers together that are no mean over answers, e.g. macro-F1."""
     confusion: Confusion | None = None
@@ -128,8 +148,8 @@ class Evaluation(BaseModel, frozen=True):
 
     @property
     def failure_rate(self) -> float:
-        """The share of questions that failed, or that of predictor calls whose answer was lost, if it is larger."""
-        return self._lost[0]
+        """The largest share of what was lost: questions, answers to predictor calls, or sessions given to stores."""
+        return self._largest_loss.share
 
     @property
     def broken(self) -> bool:
@@ -139,17 +159,45 @@ class Evaluation(BaseModel, frozen=True):
     @property
     def breakage(self) -> str:
         """What broke a broken run, and what was wrong most often, in one line."""
-        failed = [row.failure for row in self.rows if row.failure] or list(self.failed_writes)
-        counts = Counter(failure.message for failure in failed).most_common(1)
-        most = f"; most often: {counts[0][0]}" if counts else ""
-        return f"{self._lost[1]}, --max-failure-rate allows {self.max_failure_rate:.0%}{most}"
+        loss = self._largest_loss
+        failed_questions = [row.failure for row in self.rows if row.failure]
+        failures = failed_questions or list(self.failed_writes)
+        if loss.kind == _FAILED_WRITES:
+            failures = list(self.failed_writes)
+
+        line = f"{loss.count} of {loss.total} {loss.kind}, --max-failure-rate allows {self.max_failure_rate:.0%}"
+        if not failures:
+            return line
+        [(message, _)] = Counter(failure.message for failure in failures).most_common(1)
+        return f"{line}; most often: {message}"
 
     @property
-    def _lost(self) -> tuple[float, str]:
-        counts = self.outcomes
-        questions = self.failures, len(self.rows), "questions failed"
-        answers = counts["lost"], sum(counts.values()), "answers were lost"
-        return max((some / max(1, every), f"{some} of {every} {what}") for some, every, what in (questions, answers))
+    def _largest_loss(self) -> _Loss:
+        """What failed in the largest share; of equal shares the first one in this list."""
+        outcomes = self.outcomes
+        losses = [
+            _Loss(self.failures, len(self.rows), "questions failed"),
+            _Loss(outcomes["lost"], sum(outcomes.values()), "answers were lost"),
+        ]
+        if self.store_writes:
+            losses.append(_Loss(self.write_failures, self.store_writes, _FAILED_WRITES))
+        return max(losses, key=lambda loss: loss.share)
+
+    @property
+    def cut_answers(self) -> int:
+        """Answers of models that were cut off at their token limit, those that were asked for again included."""
+        return sum(counts.get("cut", 0) for counts in self.faults.values())
+
+    @property
+    def repeated_ids(self) -> str:
+        """How many questions were shown several entries with the same id, in one line; "" if none was."""
+        ids = [row.repeated_id for row in self.rows if row.repeated_id]
+        if not ids:
+            return ""
+        return (
+            f"{len(ids)} questions were answered from several entries with the same id, such as {ids[0]!r};"
+            " let search give every entry an id of its own, or none"
+        )
 
     @property
     def answering_usage(self) -> Usage:
@@ -256,6 +304,10 @@ class Evaluation(BaseModel, frozen=True):
         notes = [f"{self.failures} questions failed"] if self.failures else []
         if self.write_failures:
             notes.append(f"{self.write_failures} writes failed")
+        if self.cut_answers:
+            notes.append(f"{self.cut_answers} answers were cut off at the token limit")
+        if self.repeated_ids:
+            notes.append(self.repeated_ids)
         if self.broken:
             notes.append(f"broken run: {self.breakage}")
         if self.stopped:

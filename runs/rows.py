@@ -164,6 +164,8 @@ class Row(BaseModel):
     """Prompt tokens of the calls that recalled and answered, as the endpoint counts them; writing memories is none."""
     recall_counts: dict[str, int] = {}
     """What the recall took, as the method counts it, e.g. {"calls": 4, "facts": 22}."""
+    repeated_id: str = ""
+    """An id that several entries of the context had, of a system of the user's; "" where all were different."""
     calls: int = 0
     """Calls that recalled and answered, wherever their answers came from."""
     output_tokens: int = 0

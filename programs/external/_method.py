@@ -212,6 +212,10 @@ class External(Method):
         return answerer if isinstance(answerer, dspy.Module) else None
 
     @property
+    def writes_stores(self) -> bool:
+        return self.stores is not None
+
+    @property
     def _answerer(self) -> dspy.Module | SharedFunction | None:
         # The reader has it, so that a module's predictors are below the reader.
         assert isinstance(self.reader, ExternalReader)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ...engines.call_context import measure_usage, record_usage
 from ...engines.usage import Usage
@@ -49,6 +50,8 @@ class _UnusableStore:
 
     reason: str
     """Why not, as the message of an error."""
+    usage: Usage
+    """The model calls of the system before it failed."""
 
 
 class Stores(SharedByCopies):
@@ -76,6 +79,11 @@ class Stores(SharedByCopies):
         self._writing_slots = Slots(MAX_STORES_IN_WRITING)
         self._latest_calls: dict[str, SystemCalls] = {}
         """The calls of the newest store of each history, by the digest of the history."""
+        self._stores_in_use = WeakValueDictionary[str, _Store]()
+        """Written stores that somebody refers to, by the digest of the history.
+
+        A store that a question asks is one of them even if `_stores` has no more room for it.
+        """
 
     def write(self, history: History) -> None:
         """Write the store of a history, unless it is open, which means that it was written before.
@@ -126,7 +134,7 @@ class Stores(SharedByCopies):
         # An unusable store is kept too, so that no later question waits for a system that hangs.
         store = self._stores.get_or_compute(history.digest, partial(self._write_store, history))
         if isinstance(store, _UnusableStore):
-            raise ExternalError(store.reason)
+            raise ExternalError(store.reason, store.usage)
         return store
 
     def _write_store(self, history: History) -> _Store | _UnusableStore:
@@ -134,6 +142,12 @@ class Stores(SharedByCopies):
 
         If the system cannot be made, hangs, or adds no session, an `_UnusableStore` is returned.
         """
+        # The store may have been dropped for want of room while a question still asks it. Two
+        # systems must not work in one folder, so it is taken back.
+        store_in_use = self._stores_in_use.get(history.digest)
+        if store_in_use is not None:
+            return store_in_use
+
         # A store that is being written has a thread, so only so many are written at the same time.
         with self._writing_slots.slot():
             folder = self._make_folder(history)
@@ -145,21 +159,23 @@ class Stores(SharedByCopies):
 
             # Model calls are counted here, not for the question that happens to need the store
             # first. `Stores.write` adds them to the usage of the run.
-            try:
-                with measure_usage() as tracker:
+            with measure_usage() as tracker:
+                try:
                     self._fill_store(store, history, folder)
-            except ExternalError as error:
-                return _UnusableStore(str(error))
+                except ExternalError as error:
+                    return _UnusableStore(str(error), tracker.usage)
 
         store.usage = tracker.usage
+        self._stores_in_use[history.digest] = store
         return store
 
     def _make_folder(self, history: History) -> Path:
         """Return an empty folder for the store of a history."""
         previous_calls = self._latest_calls.get(history.digest)
         if previous_calls is not None:
-            # An earlier system that is being closed may still write files in the folder. One that
-            # a question still asks is not waited for.
+            # An earlier system that is being closed may still write files in the folder. Nobody
+            # asks it any more, but its finalizer may not have run yet.
+            previous_calls.begin_close()
             previous_calls.wait_until_closed()
 
         # The first 16 characters of a digest tell histories apart. A history without items has the

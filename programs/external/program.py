@@ -41,6 +41,7 @@ from ._settings import (
     with_constructor_arguments,
 )
 from ._stores import Stores
+from .signatures import check_store
 from .target import CANNOT_BE_SCORED, parameters, target_kind
 
 
@@ -164,7 +165,11 @@ def _store_method(
         config: Settings of the target.
         embedder: The embedder for stores whose constructor takes one.
         folder: Where stores keep their files; a temporary folder if None.
+
+    Raises:
+        UserError: A store cannot be copied, made or called; or a setting does not fit.
     """
+    check_store(target, name)
     settings_class = SearchingSettings if target_kind(target) == "search" else AnsweringSettings
     settings = settings_class.from_values(name, config)
     make_system = _system_maker(target, name, embedder)

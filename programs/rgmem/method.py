@@ -68,6 +68,7 @@ from .retrieval import (
     name_entries,
     recall_scales,
     searched_parts,
+    trait_entries,
     with_edits,
 )
 
@@ -360,6 +361,9 @@ class GraphReader(EntryReader[GraphMemory]):
         selected_hits = [*evidence, *summaries][:MAX_FALLBACK_HITS]
         # Only now are the hits sorted by the headings under which the context shows them.
         return in_blocks(selected_hits, BLOCKS)
+
+    def entries(self, memory: GraphMemory) -> Sequence[Entry]:
+        return (*super().entries(memory), *trait_entries(memory))
 
     def with_edits(self, memory: GraphMemory, edits: EntryEdits) -> GraphMemory:
         return with_edits(memory, edits)

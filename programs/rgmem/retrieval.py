@@ -390,13 +390,30 @@ def searched_parts(memory: GraphMemory, use_l0: bool = True) -> list[SearchedPar
     if use_l0:
         parts.extend(memory.evidence.values())
 
-    # A summary is about an edge (relation) to an event, or about a topic.
-    for owner in (*memory.relations.values(), *memory.nodes.values()):
-        if owner.theory is not None:
-            # Both parts of the summary in one text. The search takes entries, not hits.
-            hit = whole_hit(memory, owner)
-            parts.append(hit_as_entry(hit))
+    for owner in _owners_of_summaries(memory):
+        # Both parts of the summary in one text. The search takes entries, not hits.
+        hit = whole_hit(memory, owner)
+        parts.append(hit_as_entry(hit))
     return parts
+
+
+def trait_entries(memory: GraphMemory) -> list[Entry]:
+    """Return the traits and restrictions that the context shows as entries of their own.
+
+    No search finds them, since the summaries that they belong to say the same.
+    """
+    entries: list[Entry] = []
+    for owner in _owners_of_summaries(memory):
+        hit = trait_hit(memory, owner)
+        if hit is not None:
+            entries.append(hit_as_entry(hit))
+    return entries
+
+
+def _owners_of_summaries(memory: GraphMemory) -> list[Node | Relation]:
+    """Return what has a summary (theory): edges (relations) to events, and then topics."""
+    owners = (*memory.relations.values(), *memory.nodes.values())
+    return [owner for owner in owners if owner.theory is not None]
 
 
 def entries_of(part: SearchedPart) -> tuple[Entry, ...]:
@@ -536,19 +553,20 @@ def trait_hit(memory: GraphMemory, owner: Node | Relation, score: float = 0.0) -
     if not theory.delta or not _shows_delta_separately(owner):
         return None
 
-    if isinstance(owner, Node):
-        hit_id = f"{owner.id}.restrictions"
-        introduction = "restrictions"
-    else:
-        hit_id = f"{owner.id}.traits"
-        introduction = "inferred"
+    part_name = "restrictions" if isinstance(owner, Node) else "traits"
     return Hit(
-        id=hit_id,
-        text=f"{_title(memory, owner)}, {introduction}: {as_sentences(theory.delta)}",
+        id=f"{owner.id}.{part_name}",
+        text=f"{_trait_title(memory, owner)}: {as_sentences(theory.delta)}",
         kind="trait",
         score=score,
         sources=memory.turns(theory.evidence),
     )
+
+
+def _trait_title(memory: GraphMemory, owner: Node | Relation) -> str:
+    """Return what the text of `trait_hit` begins with: "Ann, Sports, restrictions"."""
+    introduction = "restrictions" if isinstance(owner, Node) else "inferred"
+    return f"{_title(memory, owner)}, {introduction}"
 
 
 def _shows_delta_separately(owner: Node | Relation) -> bool:
@@ -763,8 +781,9 @@ def _edit_unit(unit: Evidence, edits: EntryEdits) -> Evidence:
 def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits) -> Theory | None:
     """Return the summary (theory) of a topic or an edge as the user edited it; None if hidden.
 
-    A summary has two parts, `sigma` and `delta`. If the user reworded it, all new words are in
-    `sigma`. Without edits, return the same object.
+    A summary has two parts, `sigma` and `delta`. If the user reworded the whole summary, all new
+    words are in `sigma`. If the user reworded the traits or restrictions that are shown beside it,
+    these words are in `delta`. Without edits, return the same object.
     """
     theory = owner.theory
     if theory is None:
@@ -782,8 +801,15 @@ def _edit_theory(memory: GraphMemory, owner: Node | Relation, edits: EntryEdits)
         text = visible_entry.text.removeprefix(title).removeprefix(": ")
         return theory.replace(sigma=text, delta="")
 
-    # Where the context shows `delta` as an entry of its own, the user may have hidden it alone.
+    # Where the context shows `delta` as an entry of its own, the user may have edited it alone.
     traits = trait_hit(memory, owner)
-    if traits is not None and edits.visible_entry(hit_as_entry(traits)) is None:
+    if traits is None:
+        return theory
+    visible_traits = edits.visible_entry(hit_as_entry(traits))
+    if visible_traits is None:
         return theory.replace(delta="")
+    if visible_traits.text != traits.text:
+        # Like the summary, the second part is stored without what it is about.
+        title = _trait_title(memory, owner)
+        return theory.replace(delta=visible_traits.text.removeprefix(f"{title}: "))
     return theory

@@ -254,6 +254,8 @@ def run_page(
         what = "This" if len(phases) == 1 else phase
         notes += [f"{what} is a broken run: {each.breakage}."] if each.broken else []
         notes += [f"{what} was stopped before all questions were asked: {each.stopped}."] if each.stopped else []
+        if each.repeated_ids:
+            notes.append(f"{phase}: {each.repeated_ids}.")
     page = Page(
         command=command,
         name=name,

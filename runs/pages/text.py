@@ -37,8 +37,10 @@ def page_lines(page: Page) -> Iterator[RenderableType]:
     for phase, found in page.phases.items():
         for predictor, ended in found.call_outcomes.items():
             lost, again = ended.get("lost", 0), ended.get("retried", 0)
-            if lost or again:
-                yield f"{predictor}, {phase}: {lost} lost, {again} retried"
+            cut = found.faults.get(predictor, {}).get("cut", 0)
+            if lost or again or cut:
+                cut_note = f", {cut} answers cut off at the token limit" if cut else ""
+                yield f"{predictor}, {phase}: {lost} lost, {again} retried{cut_note}"
     if any(found.failures or found.write_failures for found in page.phases.values()):
         told = (
             f"{phase}: {found.failures} questions and {found.write_failures} writes failed"

@@ -416,3 +416,25 @@ def test_a_blank_answer_is_no_empty_text(completion: str) -> None:
 )
 def test_fences_names_and_spaces_around_an_answer_are_no_error(completion: str) -> None:
     assert CompactAdapter().parse(ManageMemory, completion)["operations"] == [Operation(op="NONE")]
+
+
+THOUGHTS = "<think>" + "Let me see. " * 1000 + "</think>"
+
+
+@pytest.mark.parametrize("name", ["chat", "json", "compact"])
+@pytest.mark.parametrize(
+    ("completion", "quoted"),
+    [
+        (f"{THOUGHTS} I do not know", "LM Response: (12,015 characters of thoughts) I do not know"),
+        ("I do not know. " * 1000, "I do not k ..."),
+    ],
+    ids=["thoughts", "long"],
+)
+def test_the_error_for_an_unreadable_answer_is_short_and_keeps_the_answer(
+    name: str, completion: str, quoted: str
+) -> None:
+    with pytest.raises(AdapterParseError) as caught:
+        adapter(name).parse(ManageMemory, completion)
+    assert quoted in str(caught.value)
+    assert len(str(caught.value)) < 1600
+    assert caught.value.lm_response == completion

@@ -1,5 +1,6 @@
 """Anything that answers is scored: stores are written once per history, what fails is a failure of its questions."""
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -96,6 +97,111 @@ def test_a_session_that_is_refused_is_a_failed_write_and_all_of_them_a_failure(m
     found = run(build_external_program(Picky, "mine", "question-answering"), examples)
     assert found.failures == 3
     assert "mine: took none of 3 sessions" in found.rows[0].failure.message
+
+
+def test_failed_writes_above_the_allowed_share_break_a_run(make_history):
+    class Full(Lines):
+        def add(self, session: Any) -> None:
+            if session.id == "D2":
+                raise OSError("disk full")
+            super().add(session)
+
+    examples = asked(make_history(4), 3)
+    program = build_external_program(Full, "mine", "question-answering")
+    found = run(program, examples)
+    assert (found.failures, found.failure_rate, found.broken) == (0, 0.25, True)
+    assert re.match(r"1 of 4 writes failed, .* allows 10%; most often: .*disk full", found.breakage)
+
+    allowed = found.model_copy(update={"max_failure_rate": 0.25})
+    assert not allowed.broken
+
+
+def test_what_a_store_took_that_could_not_be_written_is_counted(make_history):
+    class Asking(Lines):
+        def add(self, session: Any) -> None:
+            dspy.Predict("text -> fact")(text=session.lines()[0])
+            raise ValueError("no room")
+
+    program = build_external_program(Asking, "mine", "question-answering")
+    found = run(program, asked(make_history(3), 2))
+    assert found.failures == 2
+    assert found.construction.calls == found.calls["task"] == 3
+
+
+class NeedsAddress(Lines):
+    def __init__(self, url: str, key: str) -> None:
+        super().__init__()
+
+
+class AddsNothing(Lines):
+    def add(self) -> None:
+        pass
+
+
+class SearchesWithoutK(Lines):
+    def search(self, query: str) -> Any:
+        return []
+
+
+class AsksNothing:
+    def add(self, session: Any) -> None:
+        pass
+
+    def ask(self) -> str:
+        return ""
+
+
+def make_at(folder: Path, url: str) -> Any:
+    return Lines()
+
+
+@pytest.mark.parametrize(
+    ("store", "line"),
+    [
+        (NeedsAddress, "mine: cannot be made without url, key; .* set a default"),
+        (make_at, "mine: cannot be made without url; .* set a default"),
+        (AddsNothing, r"mine: add\(self\) -> None cannot be called as add\(self, session\)"),
+        (AddsNothing(), r"mine: add\(\) -> None cannot be called as add\(session\)"),
+        (SearchesWithoutK, r"mine: search\(self, query: str\) .* cannot be called as search\(self, query, k\)"),
+        (AsksNothing, r"mine: ask\(self\) .* cannot be called as ask\(self, question\)"),
+    ],
+)
+def test_a_store_that_cannot_be_made_or_called_is_refused_before_it_is_asked(store: Any, line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        build_external_program(store, "mine", "question-answering")
+
+
+class Unusual:
+    """A store whose methods are no plain methods, and fit."""
+
+    def __init__(self, *args: Any, folder: Path, url: str = "", **kwargs: Any) -> None:
+        self.search = lambda query, k: []
+
+    @staticmethod
+    def add(session: Any) -> None:
+        pass
+
+    def search(self, *args: Any) -> Any:
+        return []
+
+
+@pytest.mark.parametrize("store", [Unusual, Unusual(folder=Path())])
+def test_stores_with_unusual_signatures_that_fit_are_taken(store: Any, make_history: Any) -> None:
+    found = run(build_external_program(store, "mine", "question-answering"), asked(make_history(1), 1))
+    assert (found.failures, found.write_failures) == (0, 0)
+
+
+@pytest.mark.parametrize(("entry_id", "noticed"), [("note", True), ("D1:1", False), ("", False)])
+def test_entries_of_a_search_with_the_same_id_are_noticed_in_one_line(make_history, entry_id, noticed):
+    """Entries that have the id of a turn may be parts of it."""
+
+    class SameIds(Lines):
+        def search(self, query: str, k: int) -> Any:
+            return [{"id": entry_id, "text": line} for line in self.lines[:2]]
+
+    found = run(build_external_program(SameIds, "mine", "question-answering"), asked(make_history(1), 2))
+    assert ("2 questions were answered from several entries with the same id, such as 'note'" in str(found)) is noticed
+    assert found.failures == 0
 
 
 class Hostile(Lines):

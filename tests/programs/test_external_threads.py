@@ -549,6 +549,42 @@ def test_a_store_is_written_anew_only_after_the_one_in_its_folder_is_closed(
     assert one == ["made", "closed", "made", "closed"]
 
 
+def test_a_store_that_a_question_asks_is_not_written_a_second_time(
+    make_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_stores, "MAX_OPEN_STORES", 1)
+    gate = Gate()
+    folders: list[Path] = []
+    searches: list[str] = []
+
+    def make(folder: Path) -> Any:
+        folders.append(folder)
+        return SlowSearch()
+
+    class SlowSearch(Lines):
+        def search(self, query: str, k: int) -> Any:
+            searches.append(query)
+            if len(searches) == 1:
+                gate.wait()
+            return super().search(query, k)
+
+    program = external_program(make)
+    asking = threading.Thread(target=ask, args=(program, make_history(1)))
+    asking.start()
+    until(lambda: len(searches) == 1)
+
+    # The store of another history takes the place of the one that is still asked.
+    ask(program, make_history(2))
+    again = threading.Thread(target=ask, args=(program, make_history(1)))
+    again.start()
+    time.sleep(0.2)
+    gate.is_open.set()
+    asking.join(10)
+    again.join(10)
+    program.method.close()
+    assert len(folders) == len(set(folders)) == 2
+
+
 SCRIPT = """
     from pathlib import Path
 

@@ -259,6 +259,30 @@ def test_a_new_wording_of_a_theory_is_shown_although_its_traits_are_hidden() -> 
     assert amended_theory(HIDE_TRAITS, reword) == Theory(sigma="sold the safe")
 
 
+def test_traits_and_restrictions_are_entries_that_can_be_reworded() -> None:
+    def memory() -> GraphMemory:
+        made = graph()
+        theory = Theory(sigma="uses a safe", delta="careful", evidence=("e1",))
+        edge = made.relations["r1"].replace(theory=theory)
+        flow = Theory(sigma="likes rain", delta="not in winter", evidence=("e2",))
+        return made.replace(
+            relations={"r1": edge}, nodes={**made.nodes, "b2": made.nodes["b2"].replace(flow=flow)}
+        )
+
+    shown = entries("rgmem", memory())
+    assert shown["r1.traits"] == "Home, safe, inferred: careful."
+    assert shown["b2.restrictions"] == "Travel, restrictions: not in winter."
+
+    reworded = [
+        Amendment(1, "update", "r1.traits", "trait", shown["r1.traits"], ("D1:1",), "Home, safe, inferred: bold."),
+        Amendment(2, "update", "b2.restrictions", "trait", shown["b2.restrictions"], ("D2:1",), "only at home"),
+    ]
+    edited = entries("rgmem", memory(), *reworded)
+    assert edited["r1.traits"] == "Home, safe, inferred: bold."
+    assert edited["r1"] == "Home, safe: uses a safe. bold."
+    assert edited["b2.restrictions"] == "Travel, restrictions: only at home."
+
+
 @pytest.mark.parametrize(
     ("entry", "gone"),
     [

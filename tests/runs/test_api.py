@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dspy
@@ -12,6 +14,8 @@ import mempiler
 import pytest
 from mempiler.engines.lm import language_model
 from mempiler.errors import DataError, UnknownNameError, UserError
+
+from ..conftest import chat_fields
 
 CITIES = ["Lisbon", "Oslo", "Quito", "Hanoi", "Dakar", "Perth", "Turin", "Kyoto", "Leeds", "Porto"]
 
@@ -189,7 +193,11 @@ def test_examples_that_do_not_fit_are_refused_in_one_line(examples: list[Any], m
     [
         ({}, UserError, "nothing to ask"),
         ({"testset": make_examples(1), "benchmark": "locomo"}, UserError, "not both"),
-        ({"testset": make_examples(1), "optimiser": 1}, UnknownNameError, "did you mean 'optimizer'"),
+        ({"testset": make_examples(1), "thread": 1}, UnknownNameError, "did you mean 'threads'"),
+        ({"testset": make_examples(1), "optimizer": 1}, UnknownNameError, "choose one of: adapter, "),
+        ({"testset": make_examples(1), "limits": 3}, UserError, "limits = 3: give mempiler.Limits(...)"),
+        ({"testset": make_examples(1), "test": 0}, UserError, "test = 0: no question would be asked"),
+        ({"testset": make_examples(3), "split": "dev", "dev": 0}, UserError, "dev = 0: no question would be asked"),
         ({"testset": make_examples(1), "metric": "f2"}, UnknownNameError, "f2"),
         ({"testset": make_examples(1), "lm": 3}, UserError, "expected the name of a model or a dspy.LM, got int"),
         (
@@ -319,3 +327,71 @@ def test_a_module_is_planned_without_a_call() -> None:
     plan = mempiler.plan(Agent(), trainset=make_examples(30), optimizer="bootstrap", lm="offline", progress=False)
     assert plan.calls.low > 0
     assert plan.split is not None
+
+
+def test_an_unknown_option_of_a_compile_is_answered_with_an_argument_of_its_own() -> None:
+    with pytest.raises(UnknownNameError, match="unknown option 'optimiser'; did you mean 'optimizer'"):
+        mempiler.compile(Agent(), trainset=make_examples(3), **{"optimiser": "gepa"})
+
+
+def test_a_metric_that_calls_exit_ends_a_run_with_one_line() -> None:
+    def leaves(example: dspy.Example, prediction: dspy.Prediction) -> float:
+        raise SystemExit(0)
+
+    with pytest.raises(UserError, match=r"metric .*leaves' failed on .*: SystemExit: 0"):
+        mempiler.evaluate(Agent(), make_examples(2), metric=leaves, lm="offline", progress=False)
+
+
+class Leaving(dspy.BaseLM):
+    """A model of the user's that calls `exit`."""
+
+    def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
+        raise SystemExit(3)
+
+
+# DSPy warns of models with methods of their own, which it takes until 3.5.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("program", ["turn-rag", "memory-r2"])
+def test_a_model_that_calls_exit_fails_questions(program: str) -> None:
+    options: dict[str, Any] = {"lm": Leaving("own/model"), "metric": "f1", "progress": False}
+    evaluation = mempiler.evaluate(program, make_examples(2), **options)
+    assert evaluation.failures == 2
+    assert "SystemExit: 3 (test_api.py:" in evaluation.breakage
+
+    awaited = asyncio.run(mempiler.aevaluate(program, make_examples(2), **options))
+    assert awaited.failures == 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_model_that_calls_exit_does_not_end_a_compile() -> None:
+    compiled = mempiler.compile(
+        "turn-rag",
+        trainset=make_examples(9),
+        lm=Leaving("own/model"),
+        optimizer="bootstrap",
+        force=True,
+        progress=False,
+        max_failure_rate=1.0,
+    )
+    assert compiled.before.failures == len(compiled.before.rows)
+
+
+class CutOff(dspy.BaseLM):
+    """A model of the user's whose answers reach their limit of tokens."""
+
+    def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
+        message = SimpleNamespace(content=chat_fields(answer="Lis"), tool_calls=None)
+        usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
+        choice = SimpleNamespace(message=message, finish_reason="length")
+        return SimpleNamespace(choices=[choice], usage=usage, model="own/model")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_answers_that_were_cut_off_are_counted_and_shown() -> None:
+    evaluation = mempiler.evaluate(
+        "turn-rag", make_examples(2), lm=CutOff("own/model"), metric="f1", progress=False
+    )
+    # Each answer is asked for once more, and the second half of a text is taken.
+    assert [row.answer for row in evaluation.rows] == ["Lis", "Lis"]
+    assert evaluation.faults == {"task.answer": {"cut": 4}}
+    assert "4 answers were cut off at the token limit" in str(evaluation)

@@ -26,7 +26,7 @@ from mempiler.runs.results import Evaluation
 from mempiler.runs.setup import RunConfig
 
 OWN = """
-from mempiler import EntryReader, Memory, Method, Writer
+from mempiler import Entry, EntryReader, Memory, Method, Turn, Update, Writer
 
 class Notebook(Memory):
     def entries(self):
@@ -41,6 +41,41 @@ class NoteWriter(Writer):
 class Broken(Method):
     def __init__(self):
         super().__init__(NoteWriter(), EntryReader(5))
+
+class Named(Memory):
+    turns: tuple[Turn, ...] = ()
+    def entries(self):
+        return tuple(Entry(id="note", text=turn.text) for turn in self.turns)
+
+class NamingWriter(Writer):
+    Memory = Named
+
+    def update(self, memory, item, extraction=None):
+        return Update(memory.replace(turns=(*memory.turns, *item.turns)))
+
+class SameIds(Method):
+    def __init__(self):
+        super().__init__(NamingWriter(), EntryReader(5))
+
+class Store:
+    def __init__(self):
+        self.lines = []
+
+    def add(self, session):
+        self.lines += session.lines()
+
+    def search(self, query, k):
+        return self.lines[-k:]
+
+class Full(Store):
+    def add(self, session):
+        if session.id.endswith("2"):
+            raise OSError("disk full")
+        super().add(session)
+
+class NeedsAddress(Store):
+    def __init__(self, url):
+        super().__init__()
 """
 DATA = ("--benchmark", "locomo", "--train", "6", "--dev", "8", "--test", "8")
 
@@ -89,6 +124,34 @@ def test_answers_that_cannot_be_read_end_with_4_before_anything_is_tuned(stub: A
     ran = mempiler_cli(server, "compile", "turn-rag", "--optimizer", "labeled", dev=12)
     assert (ran.code, ran.out, "answer" in ran.line.split("most often: ")[1]) == (4, "", True)
     assert len(server.texts) <= 1 + 2 * 12  # the adapter's own question, and each dev question twice
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compile"])
+def test_a_store_that_loses_too_many_sessions_ends_with_4(call: Any, command: str) -> None:
+    words = ["--optimizer", "labeled"] if command == "compile" else []
+    code, _, line = call(command, "own_mistakes:Full", *words, *DATA)
+    assert code == 4
+    assert re.search(r"broken run: \d of \d+ writes failed, --max-failure-rate allows 10%; .*disk full", line)
+
+
+def test_lost_sessions_within_the_allowed_share_end_with_0(call: Any) -> None:
+    assert call("evaluate", "own_mistakes:Full", *DATA, "--max-failure-rate", "0.5")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "more", "message"),
+    [
+        ("own_mistakes:NeedsAddress", [], "own_mistakes:NeedsAddress: cannot be made without url"),
+        ("own_mistakes:SameIds", [], "own_mistakes:SameIds: entries have the same id: 'note'"),
+        ("turn-rag", ["--test", "0"], "test = 0: no question would be asked"),
+        ("turn-rag", ["--split", "train", "--train", "0"], "train = 0: no question would be asked"),
+    ],
+)
+def test_what_could_only_give_an_empty_or_confusing_score_is_refused_in_one_line(
+    call: Any, program: str, more: list[str], message: str
+) -> None:
+    code, out, line = call("evaluate", program, "--benchmark", "locomo", "--test", "4", *more)
+    assert (code, out, message in line) == (2, "", True)
 
 
 def always(fault: str) -> Any:
