@@ -18,7 +18,6 @@ from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter, MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
-from mempiler.engines.offline.view import read_prompt
 from mempiler.memory.memory import stored_sources
 from mempiler.memory.store.owner import Owner
 from mempiler.programs.adapter import adapter
@@ -70,7 +69,7 @@ class SpoiledEngine(OfflineEngine):
         """Output fields of every predictor that was asked, in order."""
 
     def complete(self, request: Any) -> Any:
-        response, names = super().complete(request), tuple(read_prompt(request).outputs)
+        response, names = super().complete(request), tuple(self.read_prompt(request).outputs)
         self.asked[names] = None
         if self.fields and names != self.fields:
             return response
