@@ -26,6 +26,9 @@ from ..errors import MempilerError
 from .usage import Usage, UsageReport, UsageTracker
 
 if TYPE_CHECKING:
+    import dspy
+
+    from ..reading.layouts import Layout
     from .call import Call
 
 CallListener = Callable[[Any, Sequence[Any], Sequence[Any]], None]
@@ -146,6 +149,19 @@ class Deadline:
 
 
 @dataclass(frozen=True)
+class AdapterCall:
+    """What an adapter was called with, and made the prompt of a model call from."""
+
+    signature: type[dspy.Signature]
+    demos: Sequence[Mapping[str, Any]]
+    """Values by the name of their field; some may be missing."""
+    inputs: Mapping[str, Any]
+    """Values by the name of their field."""
+    layout: Layout
+    """How the prompt asks for the outputs."""
+
+
+@dataclass(frozen=True)
 class CallContext:
     """What calls of language models and embedders know about the work that makes them."""
 
@@ -168,6 +184,8 @@ class CallContext:
     """Called after each call."""
     running_call: Call | None = None
     """The call that a metered model is making; a local model adds its samples to it."""
+    adapter_call: AdapterCall | None = None
+    """The call of one of our adapters that asks the model; the offline engine answers from it."""
 
 
 class ContextChanges(TypedDict, total=False):
@@ -182,6 +200,7 @@ class ContextChanges(TypedDict, total=False):
     on_text: Callable[[], ChunkCallback] | None
     on_call: CallListener | None
     running_call: Call | None
+    adapter_call: AdapterCall | None
 
 
 _OUTSIDE = CallContext()

@@ -22,6 +22,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 from ..async_bridge import run_bridged
 from ..engines.async_models import ask_model
+from ..engines.call_context import AdapterCall, call_context
 from ..reading.answer import MAX_ANSWER_LENGTH, read_answer
 from ..reading.cut_texts import CutText, ends_in_loop
 from ..reading.failures import CutShortError, quote_answer
@@ -97,12 +98,16 @@ class CorrectingAdapter(SharedByCopies, dspy.ChatAdapter):
         # Ask until an answer can be read. `retry_after` sets the next attempt as the current one;
         # after the last attempt it raises the error instead.
         attempts = AnswerAttempts(lm, lm_kwargs, inputs, self.corrections)
+        adapter_call = AdapterCall(signature, demos, inputs, self.layout)
         while True:
             adapter = self._copy_for(attempts.current)
             settings = {**lm_kwargs, **self.request_settings, **attempts.current.settings}
             request = (adapter, lm, settings, signature, demos, inputs)
             try:
-                with send_output(signature, self.layout):
+                with (
+                    send_output(signature, self.layout),
+                    call_context(adapter_call=adapter_call),
+                ):
                     return ask_model(
                         lm,
                         call=partial(self.pipeline.__call__, *request),

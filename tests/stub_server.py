@@ -73,11 +73,12 @@ def fill(schema: Mapping[str, Any], shapes: Mapping[str, Any] | None = None, tex
 def offline_answer(body: dict[str, Any]) -> str:
     """What the offline engine says to a request."""
     from dspy.lm15 import request_from_openai_chat
-    from mempiler.engines.offline.engine import OfflineEngine
+
+    from tests.dspy_prompts import PromptReadingEngine
 
     known = {name: body[name] for name in ("model", "messages", "temperature", "max_tokens") if name in body}
     # A new engine each time: one of its own counts repeated prompts, and samples them differently.
-    return OfflineEngine().complete(request_from_openai_chat(known)).message.text or ""
+    return PromptReadingEngine().complete(request_from_openai_chat(known)).message.text or ""
 
 
 @dataclass(eq=False)

@@ -6,6 +6,8 @@ It knows no prompt of the suite: neither names of fields nor words of instructio
 from __future__ import annotations
 
 import ast
+import asyncio
+import enum
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +18,9 @@ import mempiler.engines.offline
 import pydantic
 import pytest
 from dspy.lm15 import Message, Request
+from mempiler.engines.models import language_model
 from mempiler.engines.offline.engine import OfflineEngine
+from mempiler.programs.adapter import adapter
 
 from tests.conftest import suite
 
@@ -145,17 +149,74 @@ def test_a_list_is_made_of_the_input_that_the_others_help_to_understand() -> Non
     assert predict(Notes, before=before, lines=lines).notes == ["Bob: I row.", "Bob: I swim."]
 
 
-@pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter], ids=["chat", "json"])
-def test_a_retry_conversation_is_answered_like_the_request(adapter: Any) -> None:
+class FirstUnreadable(OfflineEngine):
+    """The offline engine, whose first answer has no fields; `replies` are its answers to the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replies: list[str] = []
+
+    def reply(self, request: Request) -> str:
+        self.replies.append(super().reply(request))
+        if len(self.replies) == 1:
+            return "[1, 2"
+        return self.replies[-1]
+
+
+@pytest.mark.parametrize("name", ["chat", "json", "auto"])
+def test_a_retry_is_answered_like_the_request(name: str) -> None:
     demos = [{"question": "When did Joe leave?", "answer": "3 March 2022"}, {"context": "x: y", "question": "When?"}]
-    inputs = {"context": CONTEXT, "question": JOIN}
-    messages = adapter().format(make_signature("context, question -> answer"), demos, inputs)
-    system, *turns = [(message["role"], message["content"]) for message in messages]
-    asked = [Message.user(text) if role == "user" else Message.assistant(text) for role, text in turns]
-    complaint = "The reply could not be parsed. Expected the field [[ ## answer ## ]]; got nothing. Please try again."
-    retried = [*asked, Message.assistant("I think [[ ## answer ## ]]"), Message.user(complaint)]
-    replies = [OfflineEngine().reply(Request("any", tuple(each), system=system[1])) for each in (asked, retried)]
-    assert "7 May 2023" in replies[0] == replies[1]
+    engine = FirstUnreadable()
+    signature = "context, question -> answer, days: list[int]"
+    found = predict(signature, demos, adapter(name), make_lm(engine), context=CONTEXT, question=JOIN)
+    assert found.answer == "7 May 2023"
+    assert engine.replies[0] == engine.replies[1]
+
+
+@pytest.mark.parametrize("name", ["chat", "json", "auto"])
+@pytest.mark.parametrize("signature", ["context, question -> answer", "turns: list[Part], question -> best: Whole"])
+def test_our_adapters_and_those_of_dspy_get_the_same_answer(name: str, signature: str) -> None:
+    inputs = {"context": CONTEXT, "turns": [Part(name="Ann's [[ ## best ## ]] bowl", weight=0.5)], "question": JOIN}
+    made = make_signature(signature, custom_types={"Part": Part, "Whole": Whole})
+    inputs = {name: value for name, value in inputs.items() if name in made.input_fields}
+    ours = predict(made, WHEN_DEMOS, adapter(name), **inputs)
+    theirs = predict(made, WHEN_DEMOS, dspy.JSONAdapter() if name == "json" else chat(), **inputs)
+    assert ours.toDict() == theirs.toDict()
+
+
+@pytest.mark.parametrize("adapter", [chat, dspy.JSONAdapter, dspy.XMLAdapter, dspy.ChatAdapter])
+def test_the_adapters_of_dspy_are_answered_in_a_task_too(adapter: Any) -> None:
+    async def ask() -> Any:
+        with dspy.context(lm=language_model("offline"), adapter=adapter()):
+            return await dspy.ChainOfThought("context, question -> answer").acall(context=CONTEXT, question="Who ran?")
+
+    assert asyncio.run(ask()).answer == "My brother Tom ran a charity race last Saturday"
+
+
+@pytest.mark.parametrize("name", ["chat", "json", "auto"])
+def test_our_adapters_are_answered_in_a_task_too(name: str) -> None:
+    async def ask() -> Any:
+        with dspy.context(lm=language_model("offline"), adapter=adapter(name)):
+            return await dspy.Predict("context, question -> answer").acall(context=CONTEXT, question="Who ran?")
+
+    assert asyncio.run(ask()).answer == "My brother Tom ran a charity race last Saturday"
+
+
+def test_a_plain_text_is_answered_without_fields() -> None:
+    assert make_lm()("Ann: I moved to Rome.\n\nWhere did Ann move?") == ["Ann: I moved to Rome."]
+
+
+class Joined(dspy.Predict):
+    """Asks a plain question after the call of its predictor."""
+
+    def forward(self, **inputs: Any) -> Any:
+        return dspy.Prediction(first=super().forward(**inputs), text=dspy.settings.lm("Ann: I moved to Rome."))
+
+
+def test_a_plain_text_that_a_predictor_asks_is_answered_without_fields() -> None:
+    with dspy.context(lm=make_lm(), adapter=adapter()):
+        said = Joined("context, question -> answer")(context=CONTEXT, question="Who ran?")
+    assert said.text == ["I moved to Rome."]
 
 
 def test_a_header_in_the_answer_does_not_break_the_reply() -> None:
@@ -209,6 +270,11 @@ class Whole(pydantic.BaseModel):
     note: Optional[str] = None  # noqa: UP045 - both spellings of an optional type must be read
 
 
+class Color(enum.Enum):
+    RED = "red"
+    GREEN = "green"
+
+
 class Tree(pydantic.BaseModel):
     label: str
     children: list[Tree] = []
@@ -219,7 +285,7 @@ KINDS: list[tuple[Any, Any]] = [
     # What has no rule is the first option, or the least value.
     *((int, 0), (bool, True), (Literal["b", "a"], "b"), (dict[str, str], {})),
     *((kind, ANY) for kind in (float, str | None, int | str, Literal["yes; or no", "b"], Literal[1, 2, 3])),
-    *((kind, ANY) for kind in (Whole, Tree, Part | None, list[Whole], set[str], list[list[str]])),
+    *((kind, ANY) for kind in (Color, Whole, Tree, Part | None, list[Whole], set[str], list[list[str]])),
 ]
 
 

@@ -19,7 +19,6 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.meter import Meter
 from mempiler.engines.metered_lm import MeteredLM, Metering
 from mempiler.engines.offline.engine import OfflineEngine
-from mempiler.engines.offline.view import read_prompt
 from mempiler.memory.memory import stored_sources
 from mempiler.memory.store.owner import Owner
 from mempiler.programs.adapter import adapter
@@ -71,7 +70,7 @@ class SpoiledEngine(OfflineEngine):
         """Output fields of every predictor that was asked, in order."""
 
     def complete(self, request: Any) -> Any:
-        response, names = super().complete(request), tuple(read_prompt(request).outputs)
+        response, names = super().complete(request), tuple(self.read_prompt(request).outputs)
         self.asked[names] = None
         if self.fields and names != self.fields:
             return response
