@@ -18,7 +18,7 @@ import mempiler.engines.offline
 import pydantic
 import pytest
 from dspy.lm15 import Message, Request
-from mempiler.engines.models import language_model
+from mempiler.engines.lm import language_model
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.programs.adapter import adapter
 
