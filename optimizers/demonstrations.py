@@ -1,12 +1,18 @@
-"""Demonstrations of a memory method by a teacher, and the start of `local:tiny`, which is warmed up on them.
+"""Demonstrations of Memory-R2 by a teacher, and `local:tiny`, a model that is warmed up on them.
 
-Only the predictors of the method are replaced, by a teacher who makes a set share of mistakes: a model that is warmed
-up meets the same prompts as later in training, earlier mistakes in the memory included.
+A teacher replaces the two predictors that write, and makes a set share of mistakes. All else is the
+method itself: so a model that is warmed up meets the prompts of its later training, with what
+earlier mistakes left in the memory.
 
-`local:tiny` is a model from scratch, warmed up until it knows the form of every answer, and cached. A good teacher
-comes first: copying, and telling a changed fact from a new one, are learned from clean demonstrations. A poor teacher's
-then bring the policy down to about half right, so that reinforcement learning has something to do. The users are none
-of the benchmark's. The folder is named by a digest of everything it depends on, code included.
+`local:tiny` is made from nothing, and cached:
+
+    good teacher    no mistakes     the model learns the form of every answer, to copy words, and to
+                                    tell a changed fact from a new one
+    poor teacher    many mistakes   the model gets about half right afterwards, so that
+                                    reinforcement learning has something to improve
+
+The users of the demonstrations are none of the benchmark's. The model's folder is named by a digest
+of everything that the model depends on, code included.
 """
 
 from __future__ import annotations
@@ -18,13 +24,13 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 
-from ..data.memory_env import UTTERANCES, Conversation, vocabulary
+from ..data.memory_env import UTTERANCES, Conversation, Kind, vocabulary
 from ..data.synthesis.memory_teacher import ERRORS, MISHEARD, MISSED, teach_facts, teach_operations
 from ..engines.cache_folder import cache_folder
 from ..errors import UserError
@@ -33,22 +39,49 @@ from ..programs.memory_r2.method import MemoryR2, MemoryR2Settings
 from ..programs.threads import in_order
 from ..programs.writing import write_items
 
-Example = tuple[list[dict[str, str]], str]
-"""Messages and the answer to them."""
-
 SEED_OFFSET = 1_000_000
-"""Added to the seed: users of the benchmark have smaller seeds, so that no user is both shown and tested."""
+"""Added to the seed, as the benchmark's users have smaller seeds: nobody is shown and tested."""
 
-SESSIONS, ENTRIES = 32, 96
-"""Turns and memory entries whose ids the tokenizer knows: those of the longest histories."""
+SESSIONS = 32
+"""Sessions whose turn ids the tokenizer knows: those of the longest histories."""
+ENTRIES = 96
+"""Memory entries whose ids the tokenizer knows."""
 USERS = 400
-"""Users of the good teacher's demonstrations; the poor one's are half as many."""
-STEPS, RATE = 600, 3e-3
-"""Steps on the good teacher's demonstrations, and their learning rate."""
-POOR_STEPS, POOR_RATE = 200, 1e-3
+"""Users of the good teacher's demonstrations; the poor teacher has half as many."""
+STEPS = 600
+"""Steps of the optimizer on the good teacher's demonstrations."""
+RATE = 3e-3
+"""The learning rate of these steps."""
+POOR_STEPS = 200
+POOR_RATE = 1e-3
+FIRST_STEPS = 20
+"""Steps at a small learning rate before all others."""
 BATCH = 24
+"""Demonstrations of one step."""
 EXTRACTIONS = 0.3
-"""Share of the extractions that is kept: they are easier than what a manager has to do."""
+"""The share of the extractions that is learned from: they are easier than a manager's work."""
+
+
+class Demonstration(NamedTuple):
+    """A prompt, and the answer to it."""
+
+    messages: list[dict[str, str]]
+    answer: str
+
+
+class TeacherErrors(NamedTuple):
+    """How often a teacher is wrong; the default is the poor teacher."""
+
+    operations: Mapping[Kind, float] = ERRORS
+    """The share of wrong operations, by situation."""
+    missed: float = MISSED
+    """The share of facts that are passed over."""
+    misheard: float = MISHEARD
+    """The share of facts that are noted with a wrong value."""
+
+
+GOOD_TEACHER = TeacherErrors(operations={}, missed=0.0, misheard=0.0)
+POOR_TEACHER = TeacherErrors()
 
 
 def demonstrate(
@@ -57,120 +90,178 @@ def demonstrate(
     conversations: int,
     sessions: int = 8,
     seed: int = 0,
-    errors: Mapping[Any, float] | None = None,
-    missed: float = MISSED,
-    misheard: float = MISHEARD,
-) -> list[Example]:
-    """Calls of both writing predictors with a poor teacher's answers, in the order they were made.
+    errors: TeacherErrors = POOR_TEACHER,
+) -> list[Demonstration]:
+    """Return the calls of both writing predictors with a teacher's answers, in order.
 
     Args:
-        method: Memory-R2 with the settings of later; it is not changed.
+        method: Memory-R2 with the settings of later; it does not change.
         adapter: Renders prompts and answers.
         conversations: How many users are written.
         sessions: Sessions of each.
-        seed: Of the users and of the errors.
-        errors: Share of wrong operations by situation; None for the poor teacher's own.
-        missed: Share of facts passed over.
-        misheard: Share of facts noted with a wrong value.
+        seed: Decides the users and the errors.
+        errors: How often the teacher is wrong.
     """
     rng = random.Random(f"teacher {seed}")
-    wrong = ERRORS if errors is None else errors
-    writer, found = copy.deepcopy(method.writer), []
 
-    def facts(**inputs: Any) -> Any:
-        return {"facts": teach_facts(inputs["dialogue"], rng, missed, misheard)}
+    def extract_facts(**inputs: Any) -> dict[str, Any]:
+        facts = teach_facts(inputs["dialogue"], rng, errors.missed, errors.misheard)
+        return {"facts": facts}
 
-    def operations(**inputs: Any) -> Any:
-        return {"operations": teach_operations(inputs["memories"], inputs["new_facts"], rng, wrong)}
+    def manage(**inputs: Any) -> dict[str, Any]:
+        operations = teach_operations(
+            inputs["memories"], inputs["new_facts"], rng, errors.operations
+        )
+        return {"operations": operations}
 
-    for name, teach in (("extract_facts", facts), ("manage", operations)):
+    demonstrations: list[Demonstration] = []
+    writer = copy.deepcopy(method.writer)
+    for name, teach in (("extract_facts", extract_facts), ("manage", manage)):
         signature: Any = getattr(writer, name).signature
-        object.__setattr__(writer, name, _Taught(signature, adapter, teach, found))
+        setattr(writer, name, TeachingPredictor(signature, adapter, teach, demonstrations))
+
     for number in range(conversations):
+        conversation = Conversation.make(SEED_OFFSET + seed, number, sessions)
         memory = writer.Memory()
-        # Sequential: threads would draw the errors in any order.
+        # Threads would draw the errors in any order.
         with in_order():
-            for item in Conversation.make(SEED_OFFSET + seed, number, sessions).history.items:
+            for item in conversation.history.items:
                 memory = write_items(writer, memory, [item])
-    return found
+    return demonstrations
 
 
-class _Taught:
-    """Replaces a predictor: calls the teacher, and records the prompt and the answer."""
+class TeachingPredictor:
+    """Stands in for a predictor: has the teacher answer, and records prompt and answer.
+
+    Args:
+        signature: The signature of the predictor.
+        adapter: Renders prompts and answers.
+        teach: Returns the outputs of a call from its inputs.
+        demonstrations: The list that demonstrations are added to.
+    """
 
     def __init__(
         self,
         signature: type[dspy.Signature],
         adapter: dspy.ChatAdapter,
-        teach: Callable[..., Mapping[str, Any]],
-        found: list[Example],
+        teach: Callable[..., dict[str, Any]],
+        demonstrations: list[Demonstration],
     ) -> None:
-        self.signature, self._adapter, self._teach, self._found = signature, adapter, teach, found
+        self.signature = signature
+        self._adapter = adapter
+        self._teach = teach
+        self._demonstrations = demonstrations
 
     def __call__(self, **inputs: Any) -> dspy.Prediction:
-        outputs = dict(self._teach(**inputs))
-        made = self._adapter.format_finetune_data(self.signature, [], inputs, outputs)["messages"]
-        self._found.append((made[:-1], made[-1]["content"]))
+        outputs = self._teach(**inputs)
+        chat = self._adapter.format_finetune_data(self.signature, [], inputs, outputs)
+        *prompt, answer = chat["messages"]
+        self._demonstrations.append(Demonstration(prompt, answer["content"]))
         return dspy.Prediction(**outputs)
 
 
 def tiny_folder(seed: int = 0, method: MemoryR2 | None = None) -> Path:
-    """The folder of the warmed-up model; made if the cache has none (a minute or two on one core).
+    """Return the folder of the warmed-up model; make it first if the cache does not have it.
+
+    Making it takes a minute or two on one core.
 
     Args:
-        seed: Of weights, demonstrations and order.
+        seed: Decides the weights, the demonstrations and their order.
         method: Memory-R2 with the settings of later; those of memory-env if None.
 
     Raises:
         MissingDependencyError: torch or transformers is not installed.
         UserError: The cache cannot be written.
     """
-    method = method or MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
-    clean: dict[str, Any] = {"errors": {}, "missed": 0.0, "misheard": 0.0}
-    good = _thinned(demonstrate(method, CompactAdapter(), USERS, seed=2 * seed, **clean), seed)
-    poor = _thinned(demonstrate(method, CompactAdapter(), USERS // 2, seed=2 * seed + 1), seed)
+    if method is None:
+        method = MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
+    good = _demonstrations(method, USERS, 2 * seed, GOOD_TEACHER, seed)
+    poor = _demonstrations(method, USERS // 2, 2 * seed + 1, POOR_TEACHER, seed)
+
     folder = cache_folder() / f"tiny-{_digest(good, poor, seed)}"
-    if not (folder / "config.json").is_file():
-        try:
-            cache_folder().mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=cache_folder()) as temporary:
-                made = _make(Path(temporary) / "model", good, poor, seed)
-                if not folder.exists():
-                    made.rename(folder)
-        except OSError as error:
-            raise UserError(f"{cache_folder()}: cannot be written: {error}; set XDG_CACHE_HOME") from error
+    if (folder / "config.json").is_file():
+        return folder
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache_folder()) as temporary:
+            model_folder = _make_model(Path(temporary) / "model", good, poor, seed)
+            # Another process may have made it in the meantime.
+            if not folder.exists():
+                model_folder.rename(folder)
+    except OSError as error:
+        raise UserError(
+            f"{cache_folder()}: cannot be written: {error}; set XDG_CACHE_HOME"
+        ) from error
     return folder
 
 
-def _thinned(examples: list[Example], seed: int) -> list[Example]:
+def _demonstrations(
+    method: MemoryR2, users: int, users_seed: int, errors: TeacherErrors, seed: int
+) -> list[Demonstration]:
+    """Return what a teacher shows, with a share of the extractions that `seed` draws."""
     rng = random.Random(seed)
-    return [each for each in examples if "-> facts" not in each[0][0]["content"] or rng.random() < EXTRACTIONS]
+    selected: list[Demonstration] = []
+    for demonstration in demonstrate(
+        method, CompactAdapter(), users, seed=users_seed, errors=errors
+    ):
+        is_extraction = "-> facts" in demonstration.messages[0]["content"]
+        if not is_extraction or rng.random() < EXTRACTIONS:
+            selected.append(demonstration)
+    return selected
 
 
-def _make(folder: Path, good: list[Example], poor: list[Example], seed: int) -> Path:
+def _make_model(
+    folder: Path, good: Sequence[Demonstration], poor: Sequence[Demonstration], seed: int
+) -> Path:
+    """Create the model, warm it up on both teachers, and save it."""
     from ..engines.local import sft
     from ..engines.local.model import LocalModel
     from ..engines.local.settings import Finetuning
     from ..engines.local.tiny import create
 
-    ids = [f"m{n}" for n in range(1, ENTRIES + 1)]
-    turns = [f"D{s}:{n}" for s in range(1, SESSIONS + 1) for n in range(1, UTTERANCES + 1)]
-    create(folder, [*good, *poor], [*ids, *turns, *vocabulary()], seed)
+    create(folder, [*good, *poor], [*_ids(), *vocabulary()], seed)
     model = LocalModel.load(folder, device="cpu")
 
-    def warm(examples: list[Example], steps: int, rate: float, seed: int, cosine: bool = True) -> None:
-        sizes = Finetuning(batch_size=BATCH, micro_batch_size=BATCH, steps=steps)
-        sft.fit(model, examples, sizes.model_copy(update={"learning_rate": rate, "seed": seed, "cosine": cosine}))
-
     # A few small steps first: Adam's first ones are too long for an untrained model.
-    warm(good, 20, RATE / 4, seed + 1, cosine=False)
-    warm(good, STEPS, RATE, seed)
-    warm(poor, POOR_STEPS, POOR_RATE, seed)
+    first_steps = Finetuning(
+        batch_size=BATCH,
+        micro_batch_size=BATCH,
+        steps=FIRST_STEPS,
+        learning_rate=RATE / 4,
+        seed=seed + 1,
+        cosine=False,
+    )
+    good_steps = Finetuning(
+        batch_size=BATCH, micro_batch_size=BATCH, steps=STEPS, learning_rate=RATE, seed=seed
+    )
+    poor_steps = Finetuning(
+        batch_size=BATCH,
+        micro_batch_size=BATCH,
+        steps=POOR_STEPS,
+        learning_rate=POOR_RATE,
+        seed=seed,
+    )
+    sft.fit(model, good, first_steps)
+    sft.fit(model, good, good_steps)
+    sft.fit(model, poor, poor_steps)
     return model.save(folder)
 
 
-def _digest(good: list[Example], poor: list[Example], seed: int) -> str:
+def _ids() -> list[str]:
+    """Return the ids of memory entries and turns that the tokenizer has to know."""
+    entry_ids = [f"m{number}" for number in range(1, ENTRIES + 1)]
+    turn_ids: list[str] = []
+    for session in range(1, SESSIONS + 1):
+        for turn in range(1, UTTERANCES + 1):
+            turn_ids.append(f"D{session}:{turn}")
+    return entry_ids + turn_ids
+
+
+def _digest(good: Sequence[Demonstration], poor: Sequence[Demonstration], seed: int) -> str:
+    """Return a digest of everything that the model depends on."""
     from ..engines.local import rows, sft, tiny, update
 
-    code = [inspect.getsource(module) for module in (rows, sft, tiny, update, sys.modules[__name__])]
-    return hashlib.sha256(json.dumps([good, poor, seed, code], default=str).encode()).hexdigest()[:16]
+    modules = (rows, sft, tiny, update, sys.modules[__name__])
+    sources = [inspect.getsource(module) for module in modules]
+    content = json.dumps([good, poor, seed, sources], default=str)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]

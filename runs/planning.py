@@ -37,7 +37,7 @@ from ..errors import UserError
 from ..optimizers.compile import CompileConfig, plan_job
 from ..optimizers.cost_estimate import NOTHING, Range, estimate_cost
 from ..optimizers.logo_grpo.journal import FILE
-from ..optimizers.logo_grpo.policy import by_history
+from ..optimizers.logo_grpo.policy import questions_by_history
 from ..optimizers.logo_grpo.settings import TrainingSettings
 from ..optimizers.logo_grpo.training_config import TINY, TrainingConfig
 from ..programs.adapter import adapter as make_adapter
@@ -241,7 +241,7 @@ def trained_rate(lm: str) -> float | None:
 def _steps(
     settings: TrainingSettings, answer_tokens: int, train: Sequence[dspy.Example], size: _Size
 ) -> tuple[Range, Range]:
-    asked = by_history(train)
+    asked = list(questions_by_history(train).items())
     longest, curriculum = max(len(history) for history, _ in asked), settings.curriculum
     drawn = min(settings.histories, len(asked))
     questions = min(settings.reward.questions, max(len(found) for _, found in asked))

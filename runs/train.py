@@ -63,7 +63,7 @@ class TrainResult:
     """With the trained weights, on the same test questions."""
     difference: Difference
     training: Mapping[str, Any]
-    """Tokens generated, steps, the step that was kept and its validation score, seconds, and remarks on it."""
+    """Tokens generated, steps, the step that was kept and its validation score, seconds, and notes on it."""
     model: str
     """The name of the trained model, as `lm` takes it."""
     folder: Path
@@ -240,7 +240,7 @@ class _Job:
             tracker.evaluation("after", after)
             tracker.difference(outcome.difference)
             tracker.data("outcome.json", outcome.to_dict())
-            told = ((key.replace("_", " "), value) for key, value in training.items() if key != "remarks")
+            told = ((key.replace("_", " "), value) for key, value in training.items() if key != "notes")
             self.scoring.keep_page(
                 tracker,
                 {"optimizer": course.objective},
@@ -248,7 +248,7 @@ class _Job:
                 {"before": before, "after": after},
                 "test questions",
                 [("Program", folder.name), ("Training", ", ".join(f"{key} {value}" for key, value in told))],
-                notes=training["remarks"],
+                notes=training["notes"],
                 verdict=difference_line(outcome.difference),
             )
             tracker.files(folder, "program")
@@ -296,15 +296,23 @@ class _Job:
                 told(min(int(spent), budget), budget)
 
         kwargs = {"seed": settings.seed, **self.course.trainer_settings}
-        given = benchmark.questions_after, self._reader(), folder, on_row
-        teleprompter = LoGoGRPO(MetricViews(benchmark).score, settings, kwargs, *given, counts=benchmark.in_headline)
+        teleprompter = LoGoGRPO(
+            MetricViews(benchmark).score,
+            settings,
+            kwargs,
+            questions_after=benchmark.questions_after,
+            reader=self._reader(),
+            folder=folder,
+            on_row=on_row,
+            in_headline=benchmark.in_headline,
+        )
         with dspy.context(lm=lm, **self._context()), endpoint_errors():
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
         progress = teleprompter.progress
         found = {"tokens": progress.tokens, "steps": progress.step}
         if progress.best is not None:
             found |= {"kept_step": progress.best.step, "validation": progress.best.score}
-        return progress, {**found, "seconds": round(time.perf_counter() - began), "remarks": progress.remarks}
+        return progress, {**found, "seconds": round(time.perf_counter() - began), "notes": progress.notes}
 
     def _scored(self, lm: Any, phase: str) -> Evaluation:
         """The greedy answers to the test questions; where a reader answers, the model writes the memories alone."""

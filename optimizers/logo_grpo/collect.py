@@ -1,10 +1,13 @@
-"""Collects the training data of one step: trajectories of conversations and reruns of sessions, in groups.
+"""Collect the training data of one step: rollouts of conversations, reruns of sessions, groups.
 
-    history ── num_rollouts x ──> trajectories ──────────────────────────────> global groups
-                                   └─ per session, by chance: one snapshot ── local_n x ──> local groups
+    conversation -- num_rollouts x --> rollouts ----------------> global groups
+                                           |
+                some sessions, each from the memory before it in one rollout
+                                           |
+                                           +-- local_n x --> reruns --> local groups
 
-Everything random (conversations, sessions, snapshots, questions, tokens) follows from the seed and the number of the
-step: a step that is done again after a kill is the same step.
+Everything random (conversations, sessions, rollouts to rerun, questions, tokens) follows from the
+seed and the number of the step. So a step that is done again after a kill is the same step.
 """
 
 from __future__ import annotations
@@ -13,37 +16,89 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import dspy
 
+from ...programs.call_recorder import PredictorCall
 from ...programs.program import MemoryProgram
 from ...records import History
-from .groups import END, Group, Roles, grouped
-from .policy import CompletionStats
-from .reward import Metric, QuestionScores, SessionReward, answer, chosen, reward, session_rewards
-from .rollout import Rollout, rerun, roll_out, run_parallel, truncate_history
+from .groups import Group, RewardedRollout, global_groups, local_groups
+from .policy import ScoredRollout, count_completions
+from .reward import (
+    Metric,
+    SessionReward,
+    rollout_reward,
+    sample_questions,
+    score_answers,
+    session_rewards,
+)
+from .rollout import Rollout, rerun_session, roll_out, run_parallel, truncate_history
 from .settings import TrainingSettings
 
 QuestionsAfter = Callable[[History, int], Sequence[dspy.Example]]
-"""The questions that can be asked after so many sessions of a training history."""
+"""Returns the questions that can be asked after so many sessions of a training history."""
+
+
+@dataclass(frozen=True)
+class BatchStatistics:
+    """The numbers of one step's batch; the journal has them under these names."""
+
+    reward: float
+    """The mean reward R of the rollouts."""
+    score: float
+    """The mean score of their answers."""
+    format_failures: float
+    """The share of completions that could not be read, in rollouts and reruns."""
+    refused: float
+    """Operations that code refused."""
+    completions: float
+    tokens: float
+    """Tokens generated."""
+    groups_global: float
+    """Groups to learn from; those without variance are not in it."""
+    groups_local: float
+    no_variance_global: float
+    """Groups that were dropped, because their members do not differ."""
+    no_variance_local: float
+    members: float
+    """Members of all groups to learn from."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's groups and what they were made from."""
+    """The groups of one step, and its numbers."""
 
     groups: tuple[Group, ...]
-    numbers: dict[str, float]
-    """Mean reward, score, format failures, counts of completions, tokens and groups."""
+    statistics: BatchStatistics
 
 
 @dataclass(frozen=True)
-class ScoredRollout:
-    """A rollout with what its memory answered."""
+class ConversationRollouts:
+    """The rollouts of one conversation."""
 
-    rollout: Rollout
-    question_scores: QuestionScores
+    history: History
+    """The whole conversation; the rollouts end at the horizon."""
+    rollouts: Sequence[ScoredRollout]
+
+
+@dataclass(frozen=True)
+class LocalStart:
+    """A session that is rerun, and the rollout whose memory before it the reruns start from."""
+
+    history: History
+    """The whole conversation."""
+    source: Rollout
+    session: int
+    """The index of the session."""
+
+
+@dataclass(frozen=True)
+class SessionReruns:
+    """The reruns of one session."""
+
+    start: LocalStart
+    reruns: Sequence[ScoredRollout]
 
 
 @dataclass(frozen=True)
@@ -52,117 +107,199 @@ class Collector:
 
     program: MemoryProgram
     histories: Sequence[History]
+    """The training conversations."""
     questions: QuestionsAfter
     metric: Metric
     settings: TrainingSettings
 
-    def collect(self, step: int, horizon: int, policy: Any, reader: Any) -> Batch:
-        """One step's batch of trajectories of `horizon` sessions, under the adapter of the context.
+    def collect(self, step: int, horizon: int, policy: dspy.BaseLM, reader: dspy.BaseLM) -> Batch:
+        """Return the batch of one step, made with the adapter of the context.
 
-        The policy is the model that is trained, at sampling temperature; the reader answers.
+        Args:
+            step: The number of the step.
+            horizon: How many sessions of each conversation are written.
+            policy: The model that is trained, at the temperature of rollouts.
+            reader: The model that answers the questions.
         """
         rng = random.Random(f"{self.settings.seed} {step} step")
-        numbers = rng.sample(range(len(self.histories)), min(self.settings.histories, len(self.histories)))
-        drawn = [self.histories[n] for n in numbers]
+        histories = self._draw_histories(rng)
+
         with dspy.context(lm=policy, trace=None, disable_history=True):
-            taken = self._trajectories(step, horizon, drawn, reader)
-            reruns = self._reruns(step, taken, rng, reader) if self.settings.objective != "grpo" else {}
-        groups = self._groups(taken, reruns)
-        kept = [group for group in groups if group.varies]
-        everything = [each for many in (*taken.values(), *reruns.values()) for each in many]
-        return Batch(tuple(kept), self._numbers(taken, everything, groups, kept))
+            conversations = self._roll_out_all(step, horizon, histories, reader)
+            sessions: list[SessionReruns] = []
+            if self.settings.objective != "grpo":
+                starts = self._draw_local_starts(conversations, rng)
+                sessions = self._rerun_all(step, starts, reader)
 
-    def _trajectories(
-        self, step: int, horizon: int, drawn: Sequence[History], reader: Any
-    ) -> dict[History, list[ScoredRollout]]:
-        s = self.settings
+        groups: list[Group] = []
+        if self.settings.objective != "local":
+            groups += self._global_groups(conversations)
+        groups += self._local_groups(sessions)
+        statistics = self._statistics(conversations, sessions, groups)
+        return Batch(tuple(group for group in groups if group.varies), statistics)
 
-        def one(whole: History, n: int) -> ScoredRollout:
-            rollout = roll_out(
-                self.program.method.writer, truncate_history(whole, horizon), f"{s.seed}/{step}/{whole.id}/{n}"
-            )
-            return self._answered(rollout, whole, s.reward.questions, step, reader)
+    def _draw_histories(self, rng: random.Random) -> list[History]:
+        """Draw the conversations of a step."""
+        count = min(self.settings.histories, len(self.histories))
+        places = rng.sample(range(len(self.histories)), count)
+        return [self.histories[place] for place in places]
 
-        work = [lambda whole=whole, n=n: one(whole, n) for whole in drawn for n in range(s.num_rollouts)]
-        found = run_parallel(work, s.threads)
-        return {whole: found[n * s.num_rollouts : (n + 1) * s.num_rollouts] for n, whole in enumerate(drawn)}
+    def _roll_out_all(
+        self, step: int, horizon: int, histories: Sequence[History], reader: dspy.BaseLM
+    ) -> list[ConversationRollouts]:
+        """Write each conversation `num_rollouts` times."""
+        calls: list[Callable[[], ScoredRollout]] = []
+        for history in histories:
+            for number in range(self.settings.num_rollouts):
+                name = f"{self.settings.seed}/{step}/{history.id}/{number}"
+                calls.append(partial(self._roll_out, step, horizon, history, name, reader))
 
-    def _reruns(
-        self, step: int, taken: dict[History, list[ScoredRollout]], rng: random.Random, reader: Any
-    ) -> dict[tuple[str, int], list[ScoredRollout]]:
-        """Reruns by history and session; they do not depend on one another."""
-        s = self.settings
+        scored_rollouts = run_parallel(calls, self.settings.threads)
+        parts = _split(scored_rollouts, self.settings.num_rollouts)
+        return [
+            ConversationRollouts(history, part)
+            for history, part in zip(histories, parts, strict=True)
+        ]
 
-        def one(whole: History, source: Rollout, t: int, n: int) -> ScoredRollout:
-            name = f"{s.seed}/{step}/{whole.id}/local/{t}/{n}"
-            again = rerun(self.program.method.writer, source, t, name)
-            return self._answered(again, whole, s.reward.local_questions, step, reader)
+    def _roll_out(
+        self, step: int, horizon: int, history: History, name: str, reader: dspy.BaseLM
+    ) -> ScoredRollout:
+        truncated = truncate_history(history, horizon)
+        rollout = roll_out(self.program.method.writer, truncated, name)
+        return self._score(step, history, rollout, self.settings.reward.questions, reader)
 
-        keys, work = [], []
-        coins: dict[int, bool] = {}
-        for whole, members in taken.items():
-            for t in range(len(members[0].rollout.sessions)):
-                # One coin per session for all histories: the first one's.
-                coin = rng.random() < s.local_fraction
-                if coins.setdefault(t, coin):
-                    source = members[rng.randrange(len(members))].rollout
-                    keys.append((whole.id, t))
-                    work += [lambda w=whole, source=source, t=t, n=n: one(w, source, t, n) for n in range(s.local_n)]
-        found = run_parallel(work, s.threads)
-        return {key: found[n * s.local_n : (n + 1) * s.local_n] for n, key in enumerate(keys)}
+    def _draw_local_starts(
+        self, conversations: Sequence[ConversationRollouts], rng: random.Random
+    ) -> list[LocalStart]:
+        """Draw the sessions that are rerun, and for each a rollout that has its memory."""
+        starts: list[LocalStart] = []
+        is_rerun: dict[int, bool] = {}
+        for conversation in conversations:
+            rollouts = conversation.rollouts
+            for session in range(len(rollouts[0].rollout.sessions)):
+                # As released, one coin decides for a session of all conversations: the first one's.
+                coin = rng.random() < self.settings.local_fraction
+                is_rerun.setdefault(session, coin)
+                if is_rerun[session]:
+                    source = rollouts[rng.randrange(len(rollouts))].rollout
+                    starts.append(LocalStart(conversation.history, source, session))
+        return starts
 
-    def _answered(self, rollout: Rollout, whole: History, most: int, step: int, reader: Any) -> ScoredRollout:
-        """Asks a rollout's memory what can be asked by then: the same questions for all members of a group."""
+    def _rerun_all(
+        self, step: int, starts: Sequence[LocalStart], reader: dspy.BaseLM
+    ) -> list[SessionReruns]:
+        """Write each session `local_n` times; the reruns do not depend on one another."""
+        calls: list[Callable[[], ScoredRollout]] = []
+        for start in starts:
+            for number in range(self.settings.local_n):
+                prefix = f"{self.settings.seed}/{step}/{start.history.id}"
+                name = f"{prefix}/local/{start.session}/{number}"
+                calls.append(partial(self._rerun, step, start, name, reader))
+
+        scored_reruns = run_parallel(calls, self.settings.threads)
+        parts = _split(scored_reruns, self.settings.local_n)
+        return [SessionReruns(start, part) for start, part in zip(starts, parts, strict=True)]
+
+    def _rerun(self, step: int, start: LocalStart, name: str, reader: dspy.BaseLM) -> ScoredRollout:
+        writer = self.program.method.writer
+        rerun = rerun_session(writer, start.source, start.session, name)
+        limit = self.settings.reward.local_questions
+        return self._score(step, start.history, rerun, limit, reader)
+
+    def _score(
+        self, step: int, history: History, rollout: Rollout, limit: int, reader: dspy.BaseLM
+    ) -> ScoredRollout:
+        """Ask a memory at most `limit` of the questions that can be asked by then.
+
+        All members of a group are asked the same questions.
+        """
         sessions = len(rollout.history)
-        asked = chosen(
-            self.questions(whole, sessions), most, f"{self.settings.seed} {step} {whole.id} {sessions} questions"
-        )
+        seed = f"{self.settings.seed} {step} {history.id} {sessions} questions"
+        examples = sample_questions(self.questions(history, sessions), limit, seed)
         with dspy.context(lm=reader):
-            return ScoredRollout(rollout, answer(self.program, rollout.history, rollout.memory, asked, self.metric))
+            answers = score_answers(
+                self.program, rollout.history, rollout.memory, examples, self.metric
+            )
+        return ScoredRollout(rollout, answers)
 
-    def _groups(
-        self, taken: dict[History, list[ScoredRollout]], reruns: dict[tuple[str, int], list[ScoredRollout]]
-    ) -> list[Group]:
-        s, groups = self.settings, []
-        roles: Roles = {id(each): name for name, each in self.program.method.writer.predictors_below().items()}
-        if s.objective != "local":
-            for whole, members in taken.items():
-                rewards = [self._session_rewards(each, s.session_reward) for each in members]
-                rollouts = [each.rollout for each in members]
-                groups += grouped("global", (whole.id,), rollouts, rewards, roles, s.reward)
-        for key, members in reruns.items():
-            rewards = [self._session_rewards(each, "trajectory") for each in members]
-            rollouts = [each.rollout for each in members]
-            groups += grouped("local", key, rollouts, rewards, roles, s.reward)
+    def _global_groups(self, conversations: Sequence[ConversationRollouts]) -> list[Group]:
+        roles = self.program.method.writer.predictors_below()
+        kind = self.settings.session_reward
+        groups: list[Group] = []
+        for conversation in conversations:
+            rewarded = [self._with_rewards(scored, kind) for scored in conversation.rollouts]
+            history_id = conversation.history.id
+            groups += global_groups(history_id, rewarded, roles, self.settings.reward)
         return groups
 
-    def _session_rewards(self, taken: ScoredRollout, kind: SessionReward) -> dict[str, float]:
-        rollout, settings = taken.rollout, self.settings.reward
-        rewards = session_rewards(taken.question_scores, rollout, settings, kind)
-        named = {run.item.id: reward for run, reward in zip(rollout.sessions, rewards, strict=True)}
-        return {END: reward(taken.question_scores, rollout, settings), **named}
+    def _local_groups(self, sessions: Sequence[SessionReruns]) -> list[Group]:
+        roles = self.program.method.writer.predictors_below()
+        groups: list[Group] = []
+        for session in sessions:
+            # A rerun has a single session, so its whole reward is that right after the session.
+            rewarded = [self._with_rewards(scored, "trajectory") for scored in session.reruns]
+            start = session.start
+            groups += local_groups(
+                start.history.id, start.session, rewarded, roles, self.settings.reward
+            )
+        return groups
 
-    def _numbers(
+    def _with_rewards(self, scored: ScoredRollout, kind: SessionReward) -> RewardedRollout:
+        rollout = scored.rollout
+        settings = self.settings.reward
+        return RewardedRollout(
+            rollout,
+            session_rewards=session_rewards(scored.answers, rollout, settings, kind),
+            end_reward=rollout_reward(scored.answers, rollout, settings),
+        )
+
+    def _statistics(
         self,
-        taken: dict[History, list[ScoredRollout]],
-        everything: Sequence[ScoredRollout],
-        groups: list[Group],
-        kept: list[Group],
-    ) -> dict[str, float]:
-        trajectories = [each for members in taken.values() for each in members]
-        counts = CompletionStats.of([call for each in everything for call in each.rollout.calls])
-        rewards = [reward(each.question_scores, each.rollout, self.settings.reward) for each in trajectories]
-        made, left = Counter(group.kind for group in groups), Counter(group.kind for group in kept)
-        return {
-            "reward": sum(rewards) / len(rewards),
-            "score": sum(each.question_scores.mean for each in trajectories) / len(trajectories),
-            "format_failures": counts.format_failures,
-            "refused": float(counts.refused),
-            "completions": float(counts.completions),
-            "tokens": float(counts.tokens),
-            "groups_global": float(left["global"]),
-            "groups_local": float(left["local"]),
-            "no_variance_global": float(made["global"] - left["global"]),
-            "no_variance_local": float(made["local"] - left["local"]),
-            "members": float(sum(len(group.members) for group in kept)),
-        }
+        conversations: Sequence[ConversationRollouts],
+        sessions: Sequence[SessionReruns],
+        groups: Sequence[Group],
+    ) -> BatchStatistics:
+        rollouts: list[ScoredRollout] = []
+        for conversation in conversations:
+            rollouts.extend(conversation.rollouts)
+        reruns: list[ScoredRollout] = []
+        for session in sessions:
+            reruns.extend(session.reruns)
+
+        rewards: list[float] = []
+        for scored in rollouts:
+            rewards.append(rollout_reward(scored.answers, scored.rollout, self.settings.reward))
+
+        calls: list[PredictorCall] = []
+        for scored in [*rollouts, *reruns]:
+            calls.extend(scored.rollout.calls)
+        counts = count_completions(calls)
+
+        varied: Counter[str] = Counter()
+        unvaried: Counter[str] = Counter()
+        members = 0
+        for group in groups:
+            if group.varies:
+                varied[group.key.kind] += 1
+                members += len(group.members)
+            else:
+                unvaried[group.key.kind] += 1
+
+        return BatchStatistics(
+            reward=sum(rewards) / len(rewards),
+            score=sum(scored.answers.mean for scored in rollouts) / len(rollouts),
+            format_failures=counts.format_failures,
+            refused=float(counts.refused_operations),
+            completions=float(counts.completions),
+            tokens=float(counts.tokens),
+            groups_global=float(varied["global"]),
+            groups_local=float(varied["local"]),
+            no_variance_global=float(unvaried["global"]),
+            no_variance_local=float(unvaried["local"]),
+            members=float(members),
+        )
+
+
+def _split(scored: Sequence[ScoredRollout], size: int) -> list[list[ScoredRollout]]:
+    """Split a list into parts of `size`."""
+    return [list(scored[start : start + size]) for start in range(0, len(scored), size)]

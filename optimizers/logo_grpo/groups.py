@@ -1,12 +1,22 @@
-"""Groups of completions that are compared with one another.
+"""Groups of completions whose rewards are compared with one another.
 
-    global   (history, session, role, n): the n-th call of a role in a session, across the rollouts of one history;
-             rewarded by the questions about that session at the end, or by the whole trajectory
-    local    the same, across reruns of one session from one memory; rewarded right after that session
+    global group    the n-th call of a role in session s, in each rollout of one conversation;
+                    r_i is the reward of session s, or of the whole rollout
+    local group     the same, in each rerun of session s from the memory M_{s-1} of one rollout;
+                    r_i is the reward right after that session
 
-Both are plain groups to the trainer, whose advantages are (r - mean) / std within each, less a term for each kind of
-fault, normalised in the same way. A group whose members do not differ is dropped and counted. In a global group the
-memories of the members differ from the second session on; local groups correct that bias.
+A role is a writing predictor, such as the fact extractor or the memory manager. All roles share the
+weights of one model, but each has its own groups.
+
+To the training job both kinds are plain groups. It gives member i the advantage
+
+    A_i = (r_i - mean(r)) / (std(r) + eps)
+
+less a term for each kind of fault that costs something (`engines.local.loss`).
+
+In all sessions but the first, the members of a global group start from different memories; local
+groups are there to correct that. A group whose members do not differ teaches nothing: it is dropped
+and counted.
 """
 
 from __future__ import annotations
@@ -14,18 +24,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ...programs.call_recorder import Completion, PredictorCall
-from .reward import FLAWLESS, Faults, RewardSettings, faults_of
+from .reward import FLAWLESS, Faults, RewardSettings, completion_faults
 from .rollout import Rollout
 
 Kind = Literal["global", "local"]
-Roles = dict[int, str]
-"""Name of each writing predictor, by its id."""
 
 END = "end"
-"""Marks the end of the history, when methods settle."""
+"""Stands for the id of a session where calls finalize the memory, after the last session."""
+SMALLEST_DIFFERENCE = 1e-9
+"""Rewards that differ by no more are equal but for rounding."""
+
+
+class SampledTokens(Protocol):
+    """What a local engine records of a completion; see `engines.local.sampling.Sample`."""
+
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[int]
+    logprobs: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -36,81 +54,180 @@ class Member:
     reward: float
     faults: Faults = FLAWLESS
 
-    def data(self) -> dict[str, Any]:
-        """Return what the trainer gets: the fields of DSPy's format, the faults, and what the engine recorded."""
+    def to_training_data(self) -> dict[str, Any]:
+        """Return the member as the training job reads it.
+
+        Messages, completion and reward are DSPy's format. Faults are ours, and so are the token ids
+        and log-probabilities, which only a local engine records.
+        """
         data: dict[str, Any] = {
             "messages": [dict(message) for message in self.completion.messages],
             "completion": {"role": "assistant", "content": self.completion.text},
             "reward": self.reward,
-            "faults": {name: float(is_present) for name, is_present in asdict(self.faults).items()},
+            "faults": {kind: float(present) for kind, present in asdict(self.faults).items()},
         }
-        sample = self.completion.sample
-        if sample is not None:
-            data |= {name: list(getattr(sample, name)) for name in ("prompt_ids", "completion_ids", "logprobs")}
+        tokens: SampledTokens | None = self.completion.sample
+        if tokens is not None:
+            data["prompt_ids"] = list(tokens.prompt_ids)
+            data["completion_ids"] = list(tokens.completion_ids)
+            data["logprobs"] = list(tokens.logprobs)
         return data
+
+
+@dataclass(frozen=True)
+class GroupKey:
+    """What the members of a group have in common."""
+
+    kind: Kind
+    history: str
+    """The id of the conversation."""
+    session: str
+    """The id of the session that the calls wrote, or `END`."""
+    role: str
+    """The name of the predictor that was called."""
+    call: int
+    """The number of the call among those of its role in the session, from 1."""
+    start: int | None = None
+    """In a local group the index of the session that was rerun."""
 
 
 @dataclass(frozen=True)
 class Group:
     """Completions that are compared with one another."""
 
-    key: tuple[Any, ...]
-    kind: Kind
+    key: GroupKey
     members: tuple[Member, ...]
     fault_weights: Mapping[str, float] = field(default_factory=dict)
     """What each kind of fault costs; kinds that cost nothing are not in it."""
 
     @property
     def varies(self) -> bool:
-        """Whether some member is better than another: by its reward, or by a fault that costs something."""
+        """Whether members differ, in their reward or in a fault that costs something."""
         rewards = [member.reward for member in self.members]
-        if max(rewards) - min(rewards) > 1e-9:
+        if max(rewards) - min(rewards) > SMALLEST_DIFFERENCE:
             return True
-        return any(len({getattr(member.faults, name) for member in self.members}) > 1 for name in self.fault_weights)
+        for kind in self.fault_weights:
+            values = {getattr(member.faults, kind) for member in self.members}
+            if len(values) > 1:
+                return True
+        return False
 
-    def data(self, batch_id: int) -> dict[str, Any]:
-        """Return what the trainer gets."""
+    def to_training_data(self, batch_id: int) -> dict[str, Any]:
+        """Return the group as the training job reads it."""
         return {
             "batch_id": batch_id,
-            "group": [member.data() for member in self.members],
+            "group": [member.to_training_data() for member in self.members],
             "fault_weights": dict(self.fault_weights),
         }
 
 
-def grouped(
-    kind: Kind,
-    key: tuple[Any, ...],
-    rollouts: Sequence[Rollout],
-    rewards: Sequence[dict[str, float]],
-    roles: Roles,
+@dataclass(frozen=True)
+class RewardedRollout:
+    """A rollout with the rewards of its completions."""
+
+    rollout: Rollout
+    session_rewards: Sequence[float]
+    """The reward of the completions of each session."""
+    end_reward: float
+    """The reward of the completions that finalized the memory."""
+
+
+def global_groups(
+    history: str,
+    rollouts: Sequence[RewardedRollout],
+    roles: Mapping[str, object],
     settings: RewardSettings,
 ) -> list[Group]:
-    """Groups the calls of rollouts on the same sessions: by session, role and number of the call, two members or more.
+    """Return the groups of the rollouts of one conversation.
 
     Args:
-        kind: Global for whole trajectories, local for reruns of one session.
-        key: What the groups' keys begin with.
-        rollouts: The rollouts to compare.
-        rewards: Per rollout its reward for each session, by the session's id, and for `END`.
-        roles: Which predictors are trained; calls of others are left out.
+        history: The id of the conversation.
+        rollouts: Its rollouts, over the same sessions.
+        roles: The predictors that are trained, by name; calls of others are left out.
         settings: What faults cost.
     """
-    members: dict[tuple[Any, ...], list[Member]] = {}
-    for rollout, reward in zip(rollouts, rewards, strict=True):
-        for where, calls in [*((run.item.id, run.calls) for run in rollout.sessions), (END, rollout.settle_calls)]:
-            counts: Counter[str] = Counter()
-            for call in calls:
-                role = roles.get(id(call.predictor))
+    return _build_groups("global", history, None, rollouts, roles, settings)
+
+
+def local_groups(
+    history: str,
+    start: int,
+    reruns: Sequence[RewardedRollout],
+    roles: Mapping[str, object],
+    settings: RewardSettings,
+) -> list[Group]:
+    """Return the groups of the reruns of one session.
+
+    Args:
+        history: The id of the conversation.
+        start: The index of the session.
+        reruns: Rollouts of that session alone, all from the same memory.
+        roles: The predictors that are trained, by name; calls of others are left out.
+        settings: What faults cost.
+    """
+    return _build_groups("local", history, start, reruns, roles, settings)
+
+
+def _build_groups(
+    kind: Kind,
+    history: str,
+    start: int | None,
+    rollouts: Sequence[RewardedRollout],
+    roles: Mapping[str, object],
+    settings: RewardSettings,
+) -> list[Group]:
+    """Group calls by session, role and number; a group has two members or more."""
+    role_names = {id(predictor): name for name, predictor in roles.items()}
+    members_by_key: dict[GroupKey, list[Member]] = {}
+    for rewarded in rollouts:
+        for part in _parts(rewarded):
+            call_counts: Counter[str] = Counter()
+            for call in part.calls:
+                role = role_names.get(id(call.predictor))
                 if role is None:
                     continue
-                counts[role] += 1
-                n = counts[role]
-                members.setdefault((*key, where, role, n), []).extend(_members(call, reward[where]))
-    weights = settings.fault_weights
-    found = [Group(key, kind, tuple(each), weights) for key, each in members.items() if len(each) > 1]
-    return sorted(found, key=lambda group: tuple(map(str, group.key)))
+                call_counts[role] += 1
+                key = GroupKey(kind, history, part.session, role, call_counts[role], start)
+                members = members_by_key.setdefault(key, [])
+                members.extend(_members_of_call(call, part.reward))
+
+    groups: list[Group] = []
+    for key in sorted(members_by_key, key=_sort_key):
+        members = members_by_key[key]
+        if len(members) > 1:
+            groups.append(Group(key, tuple(members), settings.fault_weights))
+    return groups
 
 
-def _members(call: PredictorCall, reward: float) -> list[Member]:
+@dataclass(frozen=True)
+class _RolloutPart:
+    """The calls of a rollout that get the same reward."""
+
+    session: str
+    calls: Sequence[PredictorCall]
+    reward: float
+
+
+def _parts(rewarded: RewardedRollout) -> list[_RolloutPart]:
+    """Return the sessions of a rollout, and the calls at its end."""
+    rollout = rewarded.rollout
+    parts: list[_RolloutPart] = []
+    for session, reward in zip(rollout.sessions, rewarded.session_rewards, strict=True):
+        parts.append(_RolloutPart(session.item.id, session.calls, reward))
+    parts.append(_RolloutPart(END, rollout.finalize_calls, rewarded.end_reward))
+    return parts
+
+
+def _members_of_call(call: PredictorCall, reward: float) -> list[Member]:
+    """Return the completions of a call, including those that could not be read."""
+    members: list[Member] = []
     last = len(call.completions) - 1
-    return [Member(completion, reward, faults_of(call, n == last)) for n, completion in enumerate(call.completions)]
+    for number, completion in enumerate(call.completions):
+        faults = completion_faults(call, is_last=number == last)
+        members.append(Member(completion, reward, faults))
+    return members
+
+
+def _sort_key(key: GroupKey) -> tuple[str, str, str]:
+    # The order decides which rows share a mini-batch, so it must not depend on timing.
+    return key.session, key.role, str(key.call)

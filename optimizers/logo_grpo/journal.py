@@ -1,13 +1,14 @@
-"""The progress of a training, stored beside its checkpoints: where a killed run resumes.
+"""The journal of a training: what a killed training resumes from, stored beside its checkpoints.
 
-The journal is written right after a checkpoint, in one piece, so that it never names weights that are not there. Steps
-after it are done again, as they were: with one thread; with several the batches of an engine, and rounding, depend on
-timing.
+The journal is written right after a checkpoint, in one piece, so it never names weights that are
+not there. Steps after it are done again. With one thread they are the same steps; with several, the
+batches of an engine, and so its rounding, depend on timing.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,74 +20,104 @@ from ...records.atomic_file import atomic_write
 FILE = "train.json"
 
 NO_VARIANCE = (
-    "nothing was learned: in every group all members were rewarded alike; begin with a model that is right now and "
-    "then, or raise num_rollouts, local_n or the temperature"
+    "nothing was learned: in every group all members were rewarded alike; begin with a model that "
+    "is right now and then, or raise num_rollouts, local_n or the temperature"
 )
 NO_GROUP = "nothing was learned: there was no group to compare; raise local_fraction or steps"
+START_WAS_BEST = (
+    "no checkpoint had a better sampled validation score than the start: its weights were kept"
+)
+
+Row = Mapping[str, float]
+"""The numbers of one step, or of one validation, by name."""
 
 
 @dataclass(frozen=True)
 class Best:
-    """A validated checkpoint."""
+    """The best checkpoint of a stage."""
 
     step: int
     score: float
-    """Sampled, mean over the samples."""
+    """The validation score with sampled answers, a mean over the samples."""
     checkpoint: str
 
 
 @dataclass(frozen=True)
 class Progress:
-    """State of a training between two steps."""
+    """The state of a training between two steps."""
 
     step: int = 0
     """Steps done."""
     stage: int = 0
+    """The stage, counted from 0."""
     stage_steps: int = 0
+    """Steps done in this stage."""
     tokens: int = 0
     """Tokens generated for training."""
     checkpoint: str | None = None
-    """Where training resumes: a path, or a name where the trainer keeps it."""
+    """Where the training resumes: a path, or a name where the trainer keeps it."""
     saved_step: int = -1
     """The step of the last checkpoint that was saved."""
     stage_start: str | None = None
     """The checkpoint that the stage began from."""
     best: Best | None = None
     """The best checkpoint of the stage; None before its first validation."""
-    rows: tuple[dict[str, Any], ...] = ()
-    """One per step and validation."""
+    rows: tuple[Row, ...] = ()
+    """The numbers of each step and each validation, in order."""
     stopped: str | None = None
-    """Why it ended early."""
+    """Why the training ended early."""
     done: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
+    """What decides the training, as JSON."""
 
-    def with_row(self, **row: Any) -> Progress:
-        """With one more row."""
+    def with_row(self, row: Row) -> Progress:
+        """Return the state with one more row."""
         return replace(self, rows=(*self.rows, row))
 
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What a reader of the result has to know besides the scores, a line each."""
-        found = [self.stopped] if self.stopped else []
-        trained = [row for row in self.rows if "groups_global" in row]
-        if trained and not any(row["groups_global"] + row["groups_local"] for row in trained):
-            found.append(NO_VARIANCE if any(map(_unvaried, trained)) else NO_GROUP)
-        elif self.best is not None and self.best.step == 0 < self.step:
-            found.append("no checkpoint had a better sampled validation score than the start: its weights were kept")
-        elif self.best is not None and self._highest_validation > self.best.score:
-            found.append(
-                f"an earlier stage scored {self._highest_validation:.3f} on the validation questions, the best of the "
-                f"last stage, which was kept, {self.best.score:.3f}"
-            )
-        return tuple(found)
+    def checkpoints(self) -> set[str]:
+        """Return the checkpoints that the state names."""
+        checkpoints: set[str] = set()
+        if self.checkpoint is not None:
+            checkpoints.add(self.checkpoint)
+        if self.stage_start is not None:
+            checkpoints.add(self.stage_start)
+        if self.best is not None:
+            checkpoints.add(self.best.checkpoint)
+        return checkpoints
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the result has to know besides the scores, a line each."""
+        notes: list[str] = []
+        if self.stopped:
+            notes.append(self.stopped)
+
+        why_nothing_was_learned = self._why_nothing_was_learned()
+        if why_nothing_was_learned is not None:
+            notes.append(why_nothing_was_learned)
+        elif self.best is not None and self.best.step == 0 < self.step:
+            notes.append(START_WAS_BEST)
+        elif self.best is not None and self._highest_validation() > self.best.score:
+            notes.append(
+                f"an earlier stage scored {self._highest_validation():.3f} on the validation "
+                "questions, the best of the last stage, which was kept, "
+                f"{self.best.score:.3f}"
+            )
+        return tuple(notes)
+
+    def _why_nothing_was_learned(self) -> str | None:
+        """Return why no step had a group to learn from; None if one had, or before any step."""
+        steps = [row for row in self.rows if "groups_global" in row]
+        if not steps:
+            return None
+        if any(row["groups_global"] + row["groups_local"] for row in steps):
+            return None
+        if any(row["no_variance_global"] + row["no_variance_local"] for row in steps):
+            return NO_VARIANCE
+        return NO_GROUP
+
     def _highest_validation(self) -> float:
         return max(row["validation"] for row in self.rows if "validation" in row)
-
-
-def _unvaried(row: dict[str, Any]) -> float:
-    return row["no_variance_global"] + row["no_variance_local"]
 
 
 class Journal:
@@ -97,36 +128,46 @@ class Journal:
         settings: What decides the training; a journal of other settings is refused.
     """
 
-    def __init__(self, folder: Path | None, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path | None, settings: Mapping[str, Any]) -> None:
         self._folder = folder
-        self._settings = json.loads(json.dumps(settings, default=str))
+        # As JSON, because they are compared with what a file holds.
+        self._settings: dict[str, Any] = json.loads(json.dumps(settings, default=str))
 
     def read(self) -> Progress:
-        """What was written last; a fresh start if there is none.
+        """Return what was written last; a fresh start if there is no journal.
 
         Raises:
-            UserError: It is the journal of a training with other settings.
+            UserError: It is the journal of a training with other settings, or by another version.
             DataError: It cannot be read.
         """
         if self._folder is None or not (self._folder / FILE).is_file():
             return Progress(settings=self._settings)
-        found = read_json(self._folder / FILE)
-        before = found.get("settings", {})
-        for name in sorted({*before, *self._settings}):
-            if before.get(name) != self._settings.get(name):
-                raise UserError(
-                    f"{self._folder}: was trained with {name} = {before.get(name)!r}, not "
-                    f"{self._settings.get(name)!r}; go on with the same settings, or use another folder"
-                )
-        best = Best(**found["best"]) if found.get("best") else None
+
+        state = read_json(self._folder / FILE)
+        self._check_settings(state.get("settings", {}))
+        best = Best(**state["best"]) if state.get("best") else None
         try:
-            return Progress(**{**found, "best": best, "rows": tuple(found["rows"])})
+            return Progress(**{**state, "best": best, "rows": tuple(state["rows"])})
         except TypeError as error:
-            raise UserError(f"{self._folder}: was trained by another version; use another folder") from error
+            raise UserError(
+                f"{self._folder}: was trained by another version; use another folder"
+            ) from error
+
+    def _check_settings(self, stored: Mapping[str, Any]) -> None:
+        """Refuse the journal of a training with other settings."""
+        for name in sorted({*stored, *self._settings}):
+            before = stored.get(name)
+            now = self._settings.get(name)
+            if before != now:
+                raise UserError(
+                    f"{self._folder}: was trained with {name} = {before!r}, not {now!r}; "
+                    "go on with the same settings, or use another folder"
+                )
 
     def write(self, progress: Progress) -> None:
-        """Replaces the journal at once."""
-        if self._folder is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with atomic_write(self._folder / FILE) as file:
-                json.dump(asdict(progress), file, ensure_ascii=False)
+        """Replace the journal in one piece."""
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self._folder / FILE) as file:
+            json.dump(asdict(progress), file, ensure_ascii=False)

@@ -1,104 +1,178 @@
-"""Scores a policy: it writes the memories of held-out users, and questions about them are answered.
+"""Score the model that learns: it writes the memories of held-out users, and is asked about them.
 
-Greedy and sampled decoding are two policies of one model: a model can be sharper without being better.
+A policy is the model together with its temperature. Greedy decoding (temperature 0) and sampling
+are two policies of one model: training can make it sharper without making it better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
-from typing import Any
 
 import dspy
 
-from ...programs.call_recorder import PredictorCall
+from ...programs.call_recorder import Completion, PredictorCall
 from ...programs.program import MemoryProgram
 from ...records import History, estimate_tokens
-from .reward import Metric, answer
+from .groups import SampledTokens
+from .reward import Metric, QuestionScores, score_answers
 from .rollout import Rollout, roll_out, run_parallel, single_attempt
 
 
 @dataclass(frozen=True)
-class CompletionStats:
-    """What some calls of writing predictors amounted to."""
+class CompletionCounts:
+    """Counts of the completions of writing predictors."""
 
-    completions: int
-    malformed: int
-    refused: int
+    completions: int = 0
+    unreadable: int = 0
+    refused_operations: int = 0
     """Operations that code refused."""
-    tokens: int
+    tokens: int = 0
     """Tokens generated."""
 
     @property
     def format_failures(self) -> float:
-        """Share of completions that could not be read."""
-        return self.malformed / self.completions if self.completions else 0.0
+        """The share of completions that could not be read; 0 without completions."""
+        return self.unreadable / self.completions if self.completions else 0.0
 
-    @classmethod
-    def of(cls, calls: Sequence[PredictorCall]) -> CompletionStats:
-        """Counts calls; a completion that another one had to follow is malformed too."""
-        made = [completion for call in calls for completion in call.completions]
-        bad = sum(len(call.completions) - (call.error is None) for call in calls if call.completions)
-        return cls(len(made), bad, sum(call.rejected_operations for call in calls), sum(_length(each) for each in made))
+
+def count_completions(calls: Sequence[PredictorCall]) -> CompletionCounts:
+    """Count the completions of calls; one that was followed by another is unreadable too."""
+    completions = unreadable = refused_operations = tokens = 0
+    for call in calls:
+        completions += len(call.completions)
+        refused_operations += call.rejected_operations
+        tokens += sum(_token_count(completion) for completion in call.completions)
+
+        if call.completions:
+            is_last_readable = call.error is None
+            unreadable += len(call.completions) - is_last_readable
+    return CompletionCounts(completions, unreadable, refused_operations, tokens)
+
+
+def _token_count(completion: Completion) -> int:
+    """Return the tokens of a completion; an estimate if the engine kept no record of them."""
+    tokens: SampledTokens | None = completion.sample
+    if tokens is None:
+        return estimate_tokens(completion.text)
+    return len(tokens.completion_ids)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a policy writes."""
+
+    name: str
+    """Part of the names of its rollouts, which seed what is sampled."""
+    temperature: float = 0.0
+    samples: int = 1
+    """How often each history is written; a question's score is the mean over them."""
 
 
 @dataclass(frozen=True)
 class PolicyScore:
-    """Scores of a policy."""
+    """The scores of a policy."""
 
     scores: tuple[float, ...]
-    counts: CompletionStats
+    """The score of each question."""
+    counts: CompletionCounts
 
     @property
     def score(self) -> float:
-        """Mean score."""
+        """The mean score; 0 without questions."""
         return sum(self.scores) / len(self.scores) if self.scores else 0.0
 
 
-def by_history(examples: Sequence[dspy.Example]) -> list[tuple[History, list[dspy.Example]]]:
-    """Questions by the history they are about, in order of first appearance."""
-    found: dict[History, list[dspy.Example]] = {}
+@dataclass(frozen=True)
+class ScoredRollout:
+    """A rollout, and how the questions about its memory were answered."""
+
+    rollout: Rollout
+    answers: QuestionScores
+
+
+def questions_by_history(examples: Sequence[dspy.Example]) -> dict[History, list[dspy.Example]]:
+    """Return the questions about each history; histories are in order of first appearance."""
+    questions: dict[History, list[dspy.Example]] = {}
     for example in examples:
-        found.setdefault(example.history, []).append(example)
-    return list(found.items())
+        questions.setdefault(example.history, []).append(example)
+    return questions
 
 
 def score_policy(
     program: MemoryProgram,
     examples: Sequence[dspy.Example],
     metric: Metric,
-    lm: Any,
-    temperature: float = 0.0,
-    name: str = "score",
+    lm: dspy.BaseLM,
+    decoding: Decoding,
+    reader: dspy.BaseLM | None = None,
     threads: int = 32,
-    reader: Any = None,
-    samples: int = 1,
 ) -> PolicyScore:
-    """Writes every history `samples` times and asks all its questions, whose scores are the mean over them.
+    """Write every history of the questions, ask all questions about it, and score the answers.
 
-    `lm` writes, without a cache, seeded by the name and the history's id; the reader answers, or `lm` at temperature 0.
+    Args:
+        program: The program.
+        examples: The questions.
+        metric: Scores an answer.
+        lm: The model that writes, without a cache.
+        decoding: How it writes.
+        reader: The model that answers; `lm` at temperature 0 if None.
+        threads: Rollouts at the same time.
     """
-    writing = lm.copy(temperature=temperature, cache=False)
-    reading = reader if reader is not None else lm.copy(temperature=0.0, cache=False)
-    parts = by_history(examples)
+    writing_lm = lm.copy(temperature=decoding.temperature, cache=False)
+    reading_lm = reader if reader is not None else lm.copy(temperature=0.0, cache=False)
 
-    def one(history: History, asked: list[dspy.Example], n: int) -> tuple[Rollout, list[float]]:
-        with dspy.context(lm=writing):
-            taken = roll_out(program.method.writer, history, f"{name}/{history.id}" + (f"/{n}" if n else ""))
-        with dspy.context(lm=reading):
-            return taken, list(answer(program, history, taken.memory, asked, metric).scores)
-
+    calls: list[Callable[[], ScoredRollout]] = []
+    for history, questions in questions_by_history(examples).items():
+        for sample in range(decoding.samples):
+            # The first sample has the name, and so the draws, that a single one would have.
+            suffix = f"/{sample}" if sample else ""
+            name = f"{decoding.name}/{history.id}{suffix}"
+            calls.append(
+                partial(
+                    _write_and_ask,
+                    program,
+                    history,
+                    name,
+                    questions,
+                    metric,
+                    writing_lm=writing_lm,
+                    reading_lm=reading_lm,
+                )
+            )
     with dspy.context(adapter=single_attempt(program), trace=None, disable_history=True):
-        found = run_parallel([lambda part=part, n=n: one(*part, n) for part in parts for n in range(samples)], threads)
-    counts = CompletionStats.of([call for taken, _ in found for call in taken.calls])
-    again = [[scores for _, scores in found[n : n + samples]] for n in range(0, len(found), samples)]
-    return PolicyScore(
-        tuple(fmean(each) for many in again for each in zip(*many, strict=True)),
-        counts,
-    )
+        scored_rollouts = run_parallel(calls, threads)
+
+    scores: list[float] = []
+    predictor_calls: list[PredictorCall] = []
+    for start in range(0, len(scored_rollouts), decoding.samples):
+        samples = scored_rollouts[start : start + decoding.samples]
+        scores.extend(_mean_scores([sample.answers for sample in samples]))
+        for sample in samples:
+            predictor_calls.extend(sample.rollout.calls)
+    return PolicyScore(tuple(scores), count_completions(predictor_calls))
 
 
-def _length(completion: Any) -> int:
-    ids = getattr(completion.sample, "completion_ids", None)
-    return estimate_tokens(completion.text) if ids is None else len(ids)
+def _write_and_ask(
+    program: MemoryProgram,
+    history: History,
+    name: str,
+    questions: Sequence[dspy.Example],
+    metric: Metric,
+    writing_lm: dspy.BaseLM,
+    reading_lm: dspy.BaseLM,
+) -> ScoredRollout:
+    """Write one history with one model, and ask another one the questions about it."""
+    with dspy.context(lm=writing_lm):
+        rollout = roll_out(program.method.writer, history, name)
+    with dspy.context(lm=reading_lm):
+        answers = score_answers(program, history, rollout.memory, questions, metric)
+    return ScoredRollout(rollout, answers)
+
+
+def _mean_scores(samples: Sequence[QuestionScores]) -> list[float]:
+    """Return the mean score of each question over the samples of its history."""
+    scores_by_question = zip(*(sample.scores for sample in samples), strict=True)
+    return [fmean(scores) for scores in scores_by_question]

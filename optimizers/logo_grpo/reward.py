@@ -1,20 +1,20 @@
-r"""Rewards: scores of a written memory, by the answers it gives and by its length.
+r"""Rewards: how good a written memory is, by the answers it gives and by its length.
 
-    c = max(0, memory words - .7 session words) / session words
-    R = mean score of the answers - lambda c                            lambda = .3
-    R_s = mean score of the answers about session s - lambda c          "session": of the calls of that session
-          mean of R_s, ..., R_last                                      "cumulative"
-          R                                                             "trajectory"
+    c     compression excess    max(0, |M| - 0.7 |S|) / |S|
+    R     of a rollout          mean score of all answers - lambda c               "trajectory"
+    R_s   of session s          mean score of the answers about session s          "session"
+                                - lambda c
+          or from s on          mean of R_s, R_s+1, ..., R_last                    "cumulative"
 
-Faults of a completion (it could not be read, or code refused one of its operations) are no part of its reward. Each
-kind is a term of its own in the advantage, normalised separately (`engines.local.loss.subtract_faults`).
-Subtracted from rewards, one unreadable member would raise the deviation of its whole group, and so shrink what the
-others learn from theirs.
+|M| is the number of words of the memory M at the end of the rollout, |S| that of all sessions
+written by then. lambda is the compression penalty, 0.3 in the paper. The rest is the released
+code's: scores at the end and by session, the threshold 0.7, and words as `\b\w+\b`.
 
-Source: Memory-R2's released code (terminal and per-session scores, compression with threshold .7 and words by
-`\b\w+\b`); the paper's lambda is .3. A completion that cannot be read changes nothing in the memory, in the released
-code as here. That faults may cost something of their own is ours, and off unless it is set (`local:tiny` has it):
-without that a model that writes nothing readable scores as one that had nothing to write.
+Faults of a completion are not part of its reward: that it could not be read, or that code refused
+one of its operations. Such a completion changes nothing in the memory, and as released it costs
+nothing else. But then a model that writes nothing readable scores like one that had nothing to
+write. So each kind of fault may have a term of its own in the advantage, which is normalised
+separately (`engines.local.loss.subtract_faults`): that is ours, and off unless it is set.
 
 Example:
     >>> from mempiler.optimizers.logo_grpo.reward import compression_excess
@@ -27,12 +27,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Literal
 
 import dspy
 from pydantic import NonNegativeFloat, PositiveInt
-from pydantic.dataclasses import dataclass as checked
+from pydantic.dataclasses import dataclass as validated_dataclass
 
 from ...data.text_metrics import squad_words
 from ...memory.memory import Memory
@@ -46,33 +47,39 @@ from ...records import History
 from .rollout import Rollout
 
 Metric = Callable[[dspy.Example, dspy.Prediction], float]
+"""Scores an answer, from 0 to 1."""
 SessionReward = Literal["session", "cumulative", "trajectory"]
+"""Which of the rewards above the completions of a session get."""
 
 
-@checked(frozen=True, config={"extra": "forbid"})
+@validated_dataclass(frozen=True, config={"extra": "forbid"})
 class RewardSettings:
     """What a reward is made of."""
 
     metric: Literal["benchmark", "released"] = "benchmark"
-    """The benchmark's own metric, or the released code's set-overlap F1 (`released_f1`)."""
+    """The benchmark's own metric, or the F1 of the released code (`released_f1`)."""
     compression: NonNegativeFloat = 0.3
-    """lambda; the released scripts use .2 and .3."""
+    """lambda, the compression penalty; the released scripts have 0.2 and 0.3."""
     threshold: NonNegativeFloat = 0.7
-    """Share of the sessions' words that a memory may have for free."""
+    """The length that costs a memory nothing, as a share of the words of the sessions."""
     format_penalty: NonNegativeFloat = 0.0
-    """Weight of the advantage's term for completions that cannot be read; 0, as released: no such term."""
+    """The weight of unreadable completions in the advantage; 0, as released, has no such term."""
     unknown_id_penalty: NonNegativeFloat = 0.0
-    """The same for completions of which code refused an operation, e.g. on an id that was not shown."""
+    """The weight of completions of which code refused an operation, e.g. on an unknown id."""
     questions: PositiveInt = 64
-    """Most questions that a whole trajectory is asked, the same ones for all members of a group."""
+    """The most questions after a whole rollout; all members of a group are asked the same."""
     local_questions: PositiveInt = 16
-    """Most questions right after one session."""
+    """The most questions after the rerun of a session."""
 
     @property
     def fault_weights(self) -> dict[str, float]:
-        """The weights of faults that cost something, by the names of `Faults`."""
-        weights = {"unreadable": self.format_penalty, "refused": self.unknown_id_penalty}
-        return {name: weight for name, weight in weights.items() if weight > 0}
+        """The weights of the kinds of fault that cost something, by fields of `Faults`."""
+        weights: dict[str, float] = {}
+        if self.format_penalty > 0:
+            weights["unreadable"] = self.format_penalty
+        if self.unknown_id_penalty > 0:
+            weights["refused"] = self.unknown_id_penalty
+        return weights
 
 
 @dataclass(frozen=True)
@@ -89,102 +96,167 @@ FLAWLESS = Faults()
 
 @dataclass(frozen=True)
 class QuestionScores:
-    """The questions that a memory was asked, with their scores."""
+    """The questions that a memory was asked, and the score of each answer."""
 
     examples: tuple[dspy.Example, ...]
     scores: tuple[float, ...]
 
     @property
     def mean(self) -> float:
-        """Mean score; 0 without questions, as in the released code."""
+        """The mean score; 0 without questions, as in the released code."""
         return sum(self.scores) / len(self.scores) if self.scores else 0.0
 
-    def with_evidence_in(self, turns: Iterable[str], last: bool = False) -> QuestionScores:
-        """The questions with evidence in some turns; of the last session, those without any evidence, too."""
-        own = set(turns)
-        kept = [
-            (example, score)
-            for example, score in zip(self.examples, self.scores, strict=True)
-            if (own & set(example.evidence_ids) if example.get("evidence_ids") else last)
-        ]
-        return QuestionScores(tuple(example for example, _ in kept), tuple(score for _, score in kept))
+    def about_session(self, turn_ids: Iterable[str], is_last: bool = False) -> QuestionScores:
+        """Return the questions about one session: those with evidence in its turns.
+
+        Args:
+            turn_ids: The turns of the session.
+            is_last: Whether it is the last session, which questions without any evidence count for.
+        """
+        session_turn_ids = set(turn_ids)
+        examples: list[dspy.Example] = []
+        scores: list[float] = []
+        for example, score in zip(self.examples, self.scores, strict=True):
+            evidence_ids = set(example.get("evidence_ids") or ())
+            is_about_session = bool(evidence_ids & session_turn_ids)
+            if is_about_session or (is_last and not evidence_ids):
+                examples.append(example)
+                scores.append(score)
+        return QuestionScores(tuple(examples), tuple(scores))
 
 
-def chosen(examples: Sequence[dspy.Example], most: int, seed: str) -> list[dspy.Example]:
-    """At most so many questions, in order, the same ones for the same seed."""
-    if len(examples) <= most:
+def sample_questions(examples: Sequence[dspy.Example], limit: int, seed: str) -> list[dspy.Example]:
+    """Return at most `limit` of the questions, in order; the same ones for the same seed."""
+    if len(examples) <= limit:
         return list(examples)
-    picked = sorted(random.Random(seed).sample(range(len(examples)), most))
-    return [examples[n] for n in picked]
+    places = random.Random(seed).sample(range(len(examples)), limit)
+    return [examples[place] for place in sorted(places)]
 
 
-def answer(
-    program: MemoryProgram, history: History, memory: Memory, examples: Sequence[dspy.Example], metric: Metric
+def score_answers(
+    program: MemoryProgram,
+    history: History,
+    memory: Memory,
+    examples: Sequence[dspy.Example],
+    metric: Metric,
 ) -> QuestionScores:
-    """Asks a settled memory questions about its history, under the reader's model.
+    """Ask a finalized memory questions about its history, with the model of the context.
 
-    A question scores 0 if its answer, or that of its metric's judge, cannot be read, or its prompt is refused.
+    A question scores 0 if its answer, or that of its metric's judge, cannot be read, or if its
+    prompt is refused.
+
+    Raises:
+        Exception: Any other error, such as that of an endpoint that is gone.
     """
-
-    def one(example: dspy.Example) -> float:
-        try:
-            return float(metric(example, program.answer(memory, program.query_of(example, history))))
-        except Exception as error:
-            if not concerns_prompt(error):
-                raise
-            record_failure(failure_of(str(example.get("id") or example.question), error))
-            return 0.0
-
-    return QuestionScores(tuple(examples), tuple(gather([lambda each=each: one(each) for each in examples])))
+    calls = [
+        partial(_score_answer, program, history, memory, example, metric) for example in examples
+    ]
+    return QuestionScores(tuple(examples), tuple(gather(calls)))
 
 
-def reward(answered: QuestionScores, rollout: Rollout, settings: RewardSettings) -> float:
-    """R of a rollout: the mean score of what its memory answered minus lambda c."""
-    said = sum(count_words(turn.content) for item in rollout.history.items for turn in item.turns)
-    return answered.mean - settings.compression * compression_excess(
-        count_memory_words(rollout.memory), said, settings.threshold
-    )
+def _score_answer(
+    program: MemoryProgram,
+    history: History,
+    memory: Memory,
+    example: dspy.Example,
+    metric: Metric,
+) -> float:
+    try:
+        prediction = program.answer(memory, program.query_of(example, history))
+        return float(metric(example, prediction))
+    except Exception as error:
+        if not concerns_prompt(error):
+            raise
+        question_id = str(example.get("id") or example.question)
+        record_failure(failure_of(question_id, error))
+        return 0.0
+
+
+def rollout_reward(answers: QuestionScores, rollout: Rollout, settings: RewardSettings) -> float:
+    """Return R of a rollout: the mean score of its answers, minus lambda c."""
+    session_words = 0
+    for item in rollout.history.items:
+        for turn in item.turns:
+            session_words += count_words(turn.content)
+    memory_words = count_memory_words(rollout.memory)
+    excess = compression_excess(memory_words, session_words, settings.threshold)
+    return answers.mean - settings.compression * excess
 
 
 def session_rewards(
-    answered: QuestionScores, rollout: Rollout, settings: RewardSettings, kind: SessionReward = "session"
+    answers: QuestionScores,
+    rollout: Rollout,
+    settings: RewardSettings,
+    kind: SessionReward = "session",
 ) -> list[float]:
-    """What the calls of each session are rewarded by: the questions about it, these and all later ones, or all."""
+    """Return the reward of each session of a rollout; the module's docstring has the kinds."""
     if kind == "trajectory":
-        return [reward(answered, rollout, settings)] * len(rollout.sessions)
+        return [rollout_reward(answers, rollout, settings)] * len(rollout.sessions)
+
+    rewards: list[float] = []
     last = len(rollout.sessions) - 1
-    found = [
-        reward(answered.with_evidence_in((turn.id for turn in run.item.turns), n == last), rollout, settings)
-        for n, run in enumerate(rollout.sessions)
-    ]
-    return [fmean(found[n:]) for n in range(len(found))] if kind == "cumulative" else found
+    for number, session in enumerate(rollout.sessions):
+        turn_ids = [turn.id for turn in session.item.turns]
+        answers_about_session = answers.about_session(turn_ids, is_last=number == last)
+        rewards.append(rollout_reward(answers_about_session, rollout, settings))
+
+    if kind == "session":
+        return rewards
+    return [fmean(rewards[number:]) for number in range(len(rewards))]
 
 
-def faults_of(call: PredictorCall, last: bool) -> Faults:
-    """Return what is wrong with a completion of a call; only an unreadable completion is followed by another one."""
-    return Faults(unreadable=not last or call.error is not None, refused=last and call.rejected_operations > 0)
+def completion_faults(call: PredictorCall, is_last: bool) -> Faults:
+    """Return what is wrong with one completion of a call.
+
+    Args:
+        call: The call. Its `error` and its refused operations are those of its last completion.
+        is_last: Whether it is the last completion; others were followed by another attempt, which
+            only happens to an unreadable completion.
+    """
+    if not is_last:
+        return Faults(unreadable=True)
+    return Faults(unreadable=call.error is not None, refused=call.rejected_operations > 0)
 
 
-def penalty(call: PredictorCall, last: bool, settings: RewardSettings) -> float:
-    """Return what the faults of a completion cost, for trainers elsewhere that take one reward and no further terms."""
-    faults = faults_of(call, last)
-    return settings.format_penalty * faults.unreadable + settings.unknown_id_penalty * faults.refused
+def fault_penalty(call: PredictorCall, is_last: bool, settings: RewardSettings) -> float:
+    """Return what the faults of a completion cost.
+
+    Trainers elsewhere subtract it, as they take one reward and no further terms.
+    """
+    faults = completion_faults(call, is_last)
+    penalty = 0.0
+    if faults.unreadable:
+        penalty += settings.format_penalty
+    if faults.refused:
+        penalty += settings.unknown_id_penalty
+    return penalty
 
 
 def compression_excess(memory_words: int, session_words: int, threshold: float) -> float:
-    """c: by how much a memory is longer than it may be, in parts of the sessions' length; 0 for empty sessions."""
-    return max(0.0, memory_words - threshold * session_words) / session_words if session_words else 0.0
+    """Return c: how much longer a memory is than it may be, as a share of the sessions' words.
+
+    Args:
+        memory_words: Words of the memory.
+        session_words: Words of the sessions; without any, c is 0.
+        threshold: The length that costs nothing, as a share of the sessions' words.
+    """
+    if not session_words:
+        return 0.0
+    return max(0.0, memory_words - threshold * session_words) / session_words
 
 
 def released_f1(example: dspy.Example, prediction: dspy.Prediction) -> float:
-    """The released code's F1: words that both have, each once, over the lengths of both lists.
+    """Return the F1 of the released code: distinct common words over the lengths of both answers.
 
-    Repeated words count in the lengths but not in the overlap, so an answer equal to its gold scores below 1 if it
-    repeats a word. Nothing against nothing is 1.
+    Repeated words count in the lengths but not in the overlap, so an answer that equals its gold
+    answer scores below 1 if it repeats a word. Two empty answers score 1.
     """
-    gold, said = squad_words(str(example.answer)), squad_words(str(prediction.get("answer") or ""))
-    common = len(set(gold) & set(said))
-    if not common:
-        return float(gold == said)
-    precision, recall = common / len(said), common / len(gold)
+    gold_words = squad_words(str(example.answer))
+    answer_words = squad_words(str(prediction.get("answer") or ""))
+    common_words = set(gold_words) & set(answer_words)
+    if not common_words:
+        return float(gold_words == answer_words)
+
+    precision = len(common_words) / len(answer_words)
+    recall = len(common_words) / len(gold_words)
     return 2 * precision * recall / (precision + recall)

@@ -1,12 +1,15 @@
-"""Rollouts: a sampling model writes the sessions of a history, and every step is kept.
+"""Rollouts: the model that learns writes the sessions of a history, and every step is kept.
 
-    memory 0 ── session 1 ──> memory 1 ── session 2 ──> memory 2     `roll_out`: one trajectory
-                              memory 1 ── session 2 ──> memory 2'    `rerun`: that session once more
+    M_0 -- session 1 --> M_1 -- session 2 --> M_2      `roll_out`: a rollout of two sessions
+                         M_1 -- session 2 --> M_2'     `rerun_session`: its session 2 once more
 
-`update` never changes its argument, so the memory before a session is the snapshot that reruns
-start from. The adapter asks for no correction here, so that one call is one sample. A writer that
-waits for several sessions (PGR's facts) is credited in the session that ends the wait, or at the
-end of the history.
+M_s is the memory after session s. Writing never changes a memory but makes a new one, so M_1 is
+itself the snapshot that reruns start from. The paper calls them "local rerollouts" from "the same
+intermediate memory state".
+
+A model is not asked again for an answer that cannot be read, so that one call is one sample. A
+writer that waits for several sessions (such as PGR's facts) makes its calls in the session that
+ends the wait, or at the end of the history.
 """
 
 from __future__ import annotations
@@ -39,24 +42,24 @@ class SessionRun:
     """One session of a rollout."""
 
     item: Item
-    before: Memory
-    """The memory the session was written into: the snapshot that reruns start from."""
-    after: Memory
+    memory_before: Memory
+    """The memory that the session was written into: the snapshot that reruns start from."""
+    memory_after: Memory
     calls: tuple[PredictorCall, ...]
-    """Calls of the writing predictors, in program order."""
+    """The calls of the writing predictors, in program order."""
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """A trajectory, or one session of it written once more."""
+    """A conversation that was written from its start, or a single session of it written again."""
 
     history: History
-    """All sessions that were written up to the end of this rollout."""
+    """All sessions up to the last one of this rollout."""
     sessions: tuple[SessionRun, ...]
     memory: Memory
-    """The finalized memory at the end: what questions are asked of."""
-    settle_calls: tuple[PredictorCall, ...] = ()
-    """Calls of `finalize`."""
+    """The finalized memory at the end, which questions are asked of."""
+    finalize_calls: tuple[PredictorCall, ...] = ()
+    """The calls that finalizing it took."""
 
     @property
     def calls(self) -> tuple[PredictorCall, ...]:
@@ -64,32 +67,32 @@ class Rollout:
         calls: list[PredictorCall] = []
         for session in self.sessions:
             calls.extend(session.calls)
-        return (*calls, *self.settle_calls)
+        return (*calls, *self.finalize_calls)
 
 
 def roll_out(writer: Writer[Any], history: History, name: str) -> Rollout:
-    """Write a history under the language model and adapter of the context.
+    """Write a history with the language model and the adapter of the context.
 
     Rollouts of different names share no cached answer.
     """
     return _write_sessions(writer, writer.Memory(), history.items, history, name)
 
 
-def rerun(writer: Writer[Any], rollout: Rollout, session: int, name: str) -> Rollout:
+def rerun_session(writer: Writer[Any], source: Rollout, session: int, name: str) -> Rollout:
     """Write one session of a rollout once more, from the memory that was there before it.
 
     Args:
         writer: What writes.
-        rollout: The rollout to start from.
-        session: Index of the session.
-        name: Name of the new rollout.
+        source: The rollout that has the memory.
+        session: The index of the session.
+        name: The name of the new rollout.
 
     Returns:
         A rollout of that session alone; its history ends with it.
     """
-    past = truncate_history(rollout.history, session + 1)
-    before = rollout.sessions[session].before
-    return _write_sessions(writer, before, past.items[-1:], past, name)
+    history = truncate_history(source.history, session + 1)
+    memory = source.sessions[session].memory_before
+    return _write_sessions(writer, memory, history.items[-1:], history, name)
 
 
 def truncate_history(history: History, sessions: int) -> History:
@@ -100,7 +103,7 @@ def truncate_history(history: History, sessions: int) -> History:
 
 
 def single_attempt(program: MemoryProgram) -> dspy.Adapter:
-    """Return a copy of the context's adapter, or else of the program's, that never retries."""
+    """Return a copy of the context's adapter, or else of the program's, that never asks again."""
     adapter = copy.copy(program.current_adapter())
     retry_settings = {"corrections": 0, "use_json_adapter_fallback": False}
     for name, value in retry_settings.items():
@@ -109,22 +112,24 @@ def single_attempt(program: MemoryProgram) -> dspy.Adapter:
     return adapter
 
 
-def run_parallel(work: Sequence[Callable[[], T]], threads: int) -> list[T]:
-    """Run independent rollouts at the same time and return their results in order.
+def run_parallel(calls: Sequence[Callable[[], T]], threads: int) -> list[T]:
+    """Run independent rollouts at the same time, and return their results in order.
 
     An engine can then batch their calls. With one thread nothing runs at the same time, not even
-    the calls within a rollout, so that results do not depend on timing. The first failure, in
-    order, is raised; work that has not begun is dropped.
+    the calls within a rollout, so results do not depend on timing.
+
+    Raises:
+        Exception: The first failure, in order; rollouts that have not begun are dropped.
     """
-    if not work:
+    if not calls:
         return []
     if threads < 2:
         with in_order():
-            return [run() for run in work]
+            return [call() for call in calls]
 
-    workers = min(threads, len(work))
+    workers = min(threads, len(calls))
     with ThreadPoolExecutor(workers, thread_name_prefix="mempiler-rollout") as pool:
-        futures = [pool.submit(contextvars.copy_context().run, run) for run in work]
+        futures = [pool.submit(contextvars.copy_context().run, call) for call in calls]
         try:
             return [future.result() for future in futures]
         except BaseException:
@@ -133,32 +138,34 @@ def run_parallel(work: Sequence[Callable[[], T]], threads: int) -> list[T]:
 
 
 def _write_sessions(
-    writer: Writer[Any], before: Memory, items: Sequence[Item], past: History, name: str
+    writer: Writer[Any], memory: Memory, items: Sequence[Item], history: History, name: str
 ) -> Rollout:
-    """Write items into the memory before them, finalize it, and keep every step.
+    """Write sessions into a memory, finalize it, and keep every step.
 
     Args:
         writer: What writes.
-        before: The memory to start from.
+        memory: The memory to start from.
         items: The sessions to write.
-        past: All sessions up to the last of `items`.
-        name: Name of the rollout.
+        history: All sessions up to the last of `items`.
+        name: The name of the rollout.
     """
     with rollout(name):
-        memory = without_failed(before)
+        memory = without_failed(memory)
         sessions: list[SessionRun] = []
         extractions = _extract_all(writer, items)
         for item, extraction in zip(items, extractions, strict=True):
             session = _write_session(writer, memory, item, extraction)
             sessions.append(session)
-            memory = session.after
+            memory = session.memory_after
 
-        finalized = record_step(lambda: check_update(writer.finalize(memory), writer).memory, keep_completions=True)
-        return Rollout(past, tuple(sessions), finalized.value, finalized.calls)
+        finalized = record_step(
+            lambda: check_update(writer.finalize(memory), writer).memory, keep_completions=True
+        )
+        return Rollout(history, tuple(sessions), finalized.value, finalized.calls)
 
 
 def _extract_all(writer: Writer[Any], items: Sequence[Item]) -> list[StepResult[Any]]:
-    """Extract from all items at the same time, and keep the raw completions."""
+    """Extract from all sessions at the same time, and keep the raw completions."""
     if not writer.needs_extraction:
         return [NO_EXTRACTION] * len(items)
     return gather([partial(_extract, writer, item) for item in items])
@@ -171,16 +178,14 @@ def _extract(writer: Writer[Any], item: Item) -> StepResult[Any]:
 def _write_session(
     writer: Writer[Any], memory: Memory, item: Item, extraction: StepResult[Any]
 ) -> SessionRun:
-    """Write one session; failed turns are not tried again.
+    """Write one session; turns that fail are not tried again.
 
-    Failed turns are not shown to the answer either: its reward tells how much they mattered.
+    Nor do failed turns stand beside the memory when it is asked questions: the reward shows how
+    much they mattered.
     """
     preprocessed = writer.preprocess(item)
     updated = record_step(
-        lambda: check_update(
-            writer.update(memory, preprocessed, extraction.value), writer
-        ).memory,
+        lambda: check_update(writer.update(memory, preprocessed, extraction.value), writer).memory,
         keep_completions=True,
     )
-    calls = extraction.calls + updated.calls
-    return SessionRun(item, memory, updated.value, calls)
+    return SessionRun(item, memory, updated.value, extraction.calls + updated.calls)

@@ -1,6 +1,11 @@
-"""The trainer behind DSPy's protocol: `lm.reinforce` gives a job, the groups of a step go in, its model changes.
+"""The training job behind DSPy's protocol: groups go in, and the weights of the model change.
 
-A job takes all groups of a step at once, writes its checkpoints into a folder, and can be put back to one.
+    job = lm.reinforce(train_kwargs)
+    job.initialize()        new optimizer; the weights of now are the reference of the KL term
+    job.step(groups)        advantages, loss, update
+    job.terminate()         write the model
+
+DSPy declares no checkpoints to go back to, which trainings need: see `TrainingJob`.
 """
 
 from __future__ import annotations
@@ -11,8 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import dspy
 from dspy.clients.utils_finetune import TrainDataFormat
 
 from ...errors import MempilerError, UserError
@@ -20,14 +26,46 @@ from ...text import one_line
 from .groups import Group
 from .settings import TrainingSettings
 
+if TYPE_CHECKING:
+    from ...engines.local.trainer import StepResult
+
+
+class TrainingJob(Protocol):
+    """What a provider's `ReinforceJob` has to offer; `engines.local.trainer` has the local one."""
+
+    checkpoints: Mapping[str, object]
+    """Where each saved checkpoint is, by its name."""
+
+    def initialize(self) -> None:
+        """Make a new optimizer, and take the weights of now as reference of the KL term."""
+        ...
+
+    def step(
+        self, train_data: list[dict[str, Any]], train_data_format: TrainDataFormat
+    ) -> StepResult:
+        """Train on all groups of one step, and return its numbers."""
+        ...
+
+    def save_checkpoint(self, checkpoint_name: str) -> None:
+        """Write weights and optimizer, and add the place to `checkpoints`."""
+        ...
+
+    def load_checkpoint(self, path: str) -> None:
+        """Put weights and optimizer back to a checkpoint."""
+        ...
+
+    def terminate(self) -> None:
+        """Write the model into the folder of the job, and end it."""
+        ...
+
 
 class Trainer:
-    """A reinforcement-learning job.
+    """A training job and its folder.
 
     Args:
         lm: The language model to train.
-        train_kwargs: What its provider is told; `num_generations` is added.
-        settings: Group sizes and weights.
+        train_kwargs: The settings of the job; `num_generations` is added.
+        settings: The settings of the training.
         folder: Where checkpoints and, at the end, the model are kept; a temporary one if None.
 
     Raises:
@@ -35,64 +73,96 @@ class Trainer:
     """
 
     def __init__(
-        self, lm: Any, train_kwargs: Mapping[str, Any], settings: TrainingSettings, folder: Path | None = None
+        self,
+        lm: dspy.LM,
+        train_kwargs: Mapping[str, Any],
+        settings: TrainingSettings,
+        folder: Path | None = None,
     ) -> None:
-        job = getattr(getattr(lm, "provider", None), "ReinforceJob", None)
-        if not hasattr(job, "load_checkpoint"):
+        provider = getattr(lm, "provider", None)
+        job_class = getattr(provider, "ReinforceJob", None)
+        if not hasattr(job_class, "load_checkpoint"):
             raise UserError(f"{lm.model} cannot be trained here; use --lm local:NAME")
-        self.kwargs = {"temperature": settings.temperature, **train_kwargs, "num_generations": settings.num_rollouts}
-        if self.kwargs["temperature"] != settings.temperature:
+
+        # The job scores completions at the temperature at which they were sampled.
+        temperature = train_kwargs.get("temperature", settings.temperature)
+        if temperature != settings.temperature:
             raise UserError(
-                f"train_kwargs temperature = {self.kwargs['temperature']}, but rollouts are sampled at "
+                f"train_kwargs temperature = {temperature}, but rollouts are sampled at "
                 f"{settings.temperature}; make them equal"
             )
-        self._own: tempfile.TemporaryDirectory[str] | None = None
-        if folder is None and "output_dir" not in self.kwargs:
-            self._own = tempfile.TemporaryDirectory(prefix="mempiler-train-")
-        self.kwargs = {"output_dir": str(folder or (self._own and self._own.name)), **self.kwargs}
-        self.job = lm.reinforce(self.kwargs)
+
+        self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
+        if "output_dir" in train_kwargs:
+            output_dir = train_kwargs["output_dir"]
+        elif folder is not None:
+            output_dir = str(folder)
+        else:
+            self._temporary_folder = tempfile.TemporaryDirectory(prefix="mempiler-train-")
+            output_dir = self._temporary_folder.name
+        self._output_dir = output_dir
+
+        job_settings = {
+            "output_dir": output_dir,
+            "temperature": settings.temperature,
+            **train_kwargs,
+            "num_generations": settings.num_rollouts,
+        }
+        self._job = cast("TrainingJob", lm.reinforce(job_settings))
 
     def train(self, groups: Sequence[Group]) -> dict[str, float]:
-        """Trains on the groups of one step, and says of it what the job says in numbers."""
+        """Train on the groups of one step, and return the numbers that the job reports."""
         if not groups:
             return {}
-        data = [group.data(number) for number, group in enumerate(groups)]
-        said = self.job.step(data, TrainDataFormat.GRPO_CHAT)
-        return {name: float(value) for name, value in asdict(said).items()}
+        data = [group.to_training_data(number) for number, group in enumerate(groups)]
+        result = self._job.step(data, TrainDataFormat.GRPO_CHAT)
+        return {name: float(value) for name, value in asdict(result).items()}
 
-    def save(self, name: str) -> str:
-        """Saves a checkpoint, and returns its path; a UserError where it cannot be written."""
+    def save_checkpoint(self, name: str) -> str:
+        """Save a checkpoint, and return its path.
+
+        Raises:
+            UserError: It cannot be written.
+        """
         with self._writing():
-            self.job.save_checkpoint(name)
-        return str(self.job.checkpoints[name])
+            self._job.save_checkpoint(name)
+        return str(self._job.checkpoints[name])
+
+    def load_checkpoint(self, checkpoint: str) -> None:
+        """Put weights and optimizer back to a checkpoint."""
+        self._job.load_checkpoint(checkpoint)
 
     def begin_stage(self, checkpoint: str) -> None:
-        """Puts the job back to a checkpoint, and makes the optimizer and the KL term's reference anew from there."""
-        self.job.load_checkpoint(checkpoint)
-        self.job.initialize()
+        """Go back to a checkpoint; make a new optimizer and a new reference from its weights."""
+        self._job.load_checkpoint(checkpoint)
+        self._job.initialize()
 
-    def drop(self, checkpoint: str) -> None:
-        """Removes a checkpoint: a file, or a folder of sharded weights."""
+    def delete_checkpoint(self, checkpoint: str) -> None:
+        """Delete a checkpoint: a file, or a folder of sharded weights."""
         path = Path(checkpoint)
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
 
-    def close(self) -> None:
-        """Ends the job, which writes its model into the folder."""
+    def end(self) -> None:
+        """End the job, which writes its model into the folder.
+
+        Raises:
+            UserError: The model cannot be written.
+        """
         with self._writing():
-            self.job.terminate()
-        if self._own is not None:
-            self._own.cleanup()
+            self._job.terminate()
+        if self._temporary_folder is not None:
+            self._temporary_folder.cleanup()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Reports a full disk in one line; torch and safetensors have their own errors for it."""
+        """Report a full disk in one line; torch and safetensors have their own errors for it."""
         try:
             yield
         except MempilerError:
             raise
         except Exception as error:
-            where = self.kwargs.get("output_dir")
-            raise UserError(f"{where}: cannot be written: {one_line(error, 120)}") from error
+            reason = one_line(error, 120)
+            raise UserError(f"{self._output_dir}: cannot be written: {reason}") from error

@@ -1,8 +1,9 @@
-"""The configuration of a training: its objective and its numbers."""
+"""The configuration of a training by `mempiler train`: its objective, its numbers, its machine."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass as plain_dataclass
 from dataclasses import field, fields, replace
 from typing import Any
 
@@ -18,15 +19,28 @@ from .settings import Curriculum, Objective, TrainingSettings
 TINY = "local:tiny"
 """The model that a training creates and warms up itself."""
 
-OBJECTIVES: dict[str, tuple[Objective, SessionReward | None]] = {
-    "grpo": ("grpo", "trajectory"),
-    "grpo-session": ("grpo", "session"),
-    "grpo-cumulative": ("grpo", "cumulative"),
-    "local": ("local", None),
-    "logo-grpo": ("logo", None),
+
+@plain_dataclass(frozen=True)
+class ObjectiveChoice:
+    """What a value of `--optimizer` stands for."""
+
+    objective: Objective
+    session_reward: SessionReward | None
+    """The reward of global groups; None leaves it to the settings."""
+
+
+OBJECTIVES: dict[str, ObjectiveChoice] = {
+    "grpo": ObjectiveChoice("grpo", "trajectory"),
+    "grpo-session": ObjectiveChoice("grpo", "session"),
+    "grpo-cumulative": ObjectiveChoice("grpo", "cumulative"),
+    "local": ObjectiveChoice("local", None),
+    "logo-grpo": ObjectiveChoice("logo", None),
 }
-"""What `--optimizer` takes: GRPO rewarded by whole trajectories, as in the paper, and by sessions, in two ways; local
-groups alone; both kinds of groups. With each the reward of global groups; None leaves it to the settings."""
+"""The values of `--optimizer` that train.
+
+"grpo" is GRPO as the paper describes it, rewarded by whole trajectories. The released ablation
+without local groups keeps the reward by session: "grpo-session".
+"""
 
 
 @dataclass(frozen=True)
@@ -34,24 +48,25 @@ class TrainingConfig:
     """How a model is trained."""
 
     objective: str = "logo-grpo"
+    """A key of `OBJECTIVES`."""
     settings: TrainingSettings = field(default_factory=TrainingSettings)
-    """Objective and seed in it are overwritten, the session reward too where the objective has one."""
+    """Objective and seed in it are overwritten; the session reward too if the objective has one."""
     train_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the trainer that differ from the defaults, see `trainer_settings`."""
+    """Settings of the training job that differ from the defaults, see `trainer_settings`."""
     lora: PositiveInt | None = None
-    """Rank of an adapter to train, with twice that as `lora_alpha`; None trains all weights."""
+    """The rank of an adapter to train, with twice that as `lora_alpha`; None trains all weights."""
     dtype: str | None = None
-    """Of the weights; None: float32 on the CPU, bfloat16 on a GPU."""
+    """The type of the weights; None takes float32 on the CPU, and bfloat16 on a GPU."""
     answer_tokens: PositiveInt = 2048
-    """Most tokens of one completion, as released."""
+    """The most tokens of one completion, as released."""
     answer_lm: str | None = None
-    """Answers the questions that rewards come from; the model itself if None."""
+    """The model that answers the questions of rewards; None takes the trained model itself."""
     answer_api_base: str | None = None
-    """Address of its server."""
+    """The address of the server of `answer_lm`."""
     usd_per_hour: PositiveFloat | None = None
-    """Of the machine that trains, for plans."""
+    """The price of the machine that trains, for plans."""
     train_gpus: PositiveInt | None = None
-    """GPUs that train, one for each process of torchrun; a training with another number of processes is refused."""
+    """GPUs that train, one for each process of torchrun; other numbers of processes are refused."""
     sampling_gpus: PositiveInt | None = None
     """GPUs of the vLLM server that samples, for plans; each has the whole model."""
     reader_gpus: PositiveInt | None = None
@@ -61,59 +76,94 @@ class TrainingConfig:
 
     @classmethod
     def for_model(cls, lm: str) -> TrainingConfig:
-        """The defaults for a model: those of the paper, or for `local:tiny` what fits two cores and a few minutes."""
-        return TINY_COURSE if lm == TINY else cls()
+        """Return the defaults for a model: the released numbers, or those of `local:tiny`.
+
+        The latter are what two cores do in a few minutes.
+        """
+        return TINY_CONFIG if lm == TINY else cls()
 
     @property
     def trainer_settings(self) -> dict[str, Any]:
-        """The trainer's settings: the released numbers, some of ours for an adapter, and `train_kwargs` before both."""
-        defaults = RELEASED if self.lora is None else {**RELEASED, **ADAPTER}
-        return {**defaults, **self.train_kwargs}
+        """The settings of the training job: the defaults, and `train_kwargs` instead of some."""
+        settings: dict[str, Any] = dict(RELEASED)
+        if self.lora is not None:
+            settings.update(ADAPTER)
+        settings.update(self.train_kwargs)
+        return settings
 
     def changed(self, settings: Mapping[str, Any]) -> TrainingConfig:
-        """The course with other numbers: its own, its training's, curriculum's or reward's; others are the trainer's.
+        """Return the configuration with other values of some settings.
+
+        Args:
+            settings: Values by name. Names are fields of this class, of `TrainingSettings`,
+                `Curriculum` or `RewardSettings`, or else settings of the training job.
 
         Raises:
             UnknownNameError: There is no such setting.
-            UserError: One is of the wrong kind or does not fit.
+            UserError: A value is of the wrong kind, or does not fit.
         """
         _refuse_unknown(settings)
-        given = dict(settings)
-        own, training, stages, rewards = (
-            {name: given.pop(name) for name in [*given] if name in {each.name for each in fields(kind)}}
-            for kind in (TrainingConfig, TrainingSettings, Curriculum, RewardSettings)
-        )
+        job_settings = dict(settings)
+        config_changes = _take_fields(TrainingConfig, job_settings)
+        training_changes = _take_fields(TrainingSettings, job_settings)
+        curriculum_changes = _take_fields(Curriculum, job_settings)
+        reward_changes = _take_fields(RewardSettings, job_settings)
+
         try:
-            parts = {"curriculum": replace(self.settings.curriculum, **stages)}
-            shaped = replace(self.settings, **parts, reward=replace(self.settings.reward, **rewards), **training)
-            changed = replace(self, settings=shaped, train_kwargs={**self.train_kwargs, **given}, **own)
+            training = replace(
+                self.settings,
+                curriculum=replace(self.settings.curriculum, **curriculum_changes),
+                reward=replace(self.settings.reward, **reward_changes),
+                **training_changes,
+            )
+            config = replace(
+                self,
+                settings=training,
+                train_kwargs={**self.train_kwargs, **job_settings},
+                **config_changes,
+            )
         except ValidationError as error:
             raise UserError(f"a setting of the training: {validation_message(error)}") from error
-        # The trainer itself would refuse them only after the warm-up.
-        Reinforcement.parse(changed.trainer_settings)
-        return changed
+
+        # The training job would refuse these settings too, but only after the warm-up.
+        Reinforcement.parse(config.trainer_settings)
+        return config
 
     def training(self, seed: int) -> TrainingSettings:
-        """The settings of its objective.
+        """Return the settings of the training, with those that the objective decides.
 
         Raises:
             UserError: The objective is unknown.
         """
-        if self.objective not in OBJECTIVES:
-            raise UserError(f"--optimizer {self.objective!r}: choose one of {', '.join(OBJECTIVES)}")
-        objective, reward = OBJECTIVES[self.objective]
-        own = {"objective": objective, "session_reward": reward or self.settings.session_reward}
-        return replace(self.settings, seed=seed, **own)
+        choice = OBJECTIVES.get(self.objective)
+        if choice is None:
+            names = ", ".join(OBJECTIVES)
+            raise UserError(f"--optimizer {self.objective!r}: choose one of {names}")
+        return replace(
+            self.settings,
+            seed=seed,
+            objective=choice.objective,
+            session_reward=choice.session_reward or self.settings.session_reward,
+        )
+
+
+def _take_fields(settings_class: type[Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Remove the fields of a class from the settings, and return them."""
+    names = [setting.name for setting in fields(settings_class) if setting.name in settings]
+    return {name: settings.pop(name) for name in names}
 
 
 def _refuse_unknown(settings: Mapping[str, Any]) -> None:
-    """Refuse names that neither the training nor its trainer knows: the trainer would tell only after the warm-up."""
-    known = set(Reinforcement.model_fields)
-    for kind in (TrainingConfig, TrainingSettings, Curriculum, RewardSettings):
-        known.update(each.name for each in fields(kind))
+    """Refuse names that neither the training nor its job knows.
+
+    The job would refuse them only after the warm-up.
+    """
+    known_names = set(Reinforcement.model_fields)
+    for settings_class in (TrainingConfig, TrainingSettings, Curriculum, RewardSettings):
+        known_names.update(setting.name for setting in fields(settings_class))
     for name in settings:
-        if name not in known:
-            raise UnknownNameError("setting of the training", name, known)
+        if name not in known_names:
+            raise UnknownNameError("setting of the training", name, known_names)
 
 
 RELEASED = {
@@ -124,11 +174,14 @@ RELEASED = {
     "weight_decay": 0.01,
     "old_logprobs": "recomputed",
 }
-"""The released scripts' numbers, for all weights. A mini-batch is 16, doubled by the trainer, times 16 rollouts: 512
-rows of up to four turns, which are completions here."""
+"""The numbers of the released scripts, for all weights.
+
+A mini-batch there is 16, doubled by the trainer, times 16 rollouts: 512 rows of up to four turns.
+A turn is one completion here, so the batch has 2,048.
+"""
 
 ADAPTER = {"learning_rate": 1e-5, "epochs": 1}
-"""Ours, for an adapter: it has few weights, which begin at nothing, and takes a larger step."""
+"""Our numbers for an adapter: its few weights begin at zero, so a larger step suits it."""
 
 DAPO = {
     "loss_type": "dapo",
@@ -138,9 +191,9 @@ DAPO = {
     "log_ratio_clip": 0.0,
     "eps": 1e-4,
 }
-"""The loss of DAPO, in the place of Memory-R2's."""
+"""The loss of DAPO, instead of the released one."""
 
-TINY_COURSE = TrainingConfig(
+TINY_CONFIG = TrainingConfig(
     settings=TrainingSettings(
         num_rollouts=4,
         local_n=12,
@@ -163,6 +216,9 @@ TINY_COURSE = TrainingConfig(
     },
     answer_tokens=96,
 )
-"""Stable for a model of half a million weights; at lr 5e-4 without KL, plain GRPO collapsed on one seed of four. Whole
-histories from the first step on. Two of them a step: with one, as many tokens gave a seed of LoGo-GRPO no more than an
-early checkpoint. How the rest came about: docs/training.md."""
+"""Numbers that are stable for a model of half a million weights; docs/training.md has their story.
+
+With a learning rate of 5e-4 and no KL term, plain GRPO collapsed on one seed of four. The single
+stage has whole histories from the first step on. Two histories a step: with one, the same budget of
+tokens gave a seed of LoGo-GRPO no more than an early checkpoint.
+"""

@@ -24,8 +24,8 @@ from ...engines.meter import Meter
 from ...engines.metered_lm import MeteredLM
 from ...engines.model_config import ModelConfig
 from ...errors import DataError, ProgramError, UserError
-from ...optimizers.logo_grpo.given_completions import CompletionsScorer, RolloutReward
-from ...optimizers.logo_grpo.policy import by_history
+from ...optimizers.logo_grpo.completion_replay import ReplayScorer, RolloutReward
+from ...optimizers.logo_grpo.policy import questions_by_history
 from ...optimizers.logo_grpo.reward import RewardSettings, released_f1
 from ...optimizers.logo_grpo.rollout import truncate_history
 from ...optimizers.metric_views import MetricViews
@@ -104,7 +104,7 @@ class Environment:
         self.digests = {"benchmark_sha256": benchmark.source.sha256, "program": program_digest(self.program)}
         """What identifies data and method."""
         split = self.setup.split(benchmark)
-        self._asked = dict(by_history(benchmark.examples if export.part == "all" else getattr(split, export.part)))
+        self._asked = questions_by_history(benchmark.examples if export.part == "all" else getattr(split, export.part))
         self.histories = {history.id: history for history in self._asked if len(history)}
         """The histories of the exported part, whole, by their ids."""
         try:
@@ -113,7 +113,7 @@ class Environment:
             raise UserError(f"--reward-set: {validation_message(error)}; it has: {', '.join(vars(RewardSettings()))}") from error
         metric = released_f1 if reward.metric == "released" else MetricViews(benchmark).score
         reader = self._reader() if self.program.task.predictors() else None
-        self.rewarded = CompletionsScorer(self.program, metric, self._questions, reader, reward, self.setup.seed)
+        self.rewarded = ReplayScorer(self.program, metric, self._questions, reader, reward, self.setup.seed)
 
     @classmethod
     def open(cls, path: str | Path) -> Environment:

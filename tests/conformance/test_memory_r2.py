@@ -19,13 +19,13 @@ from mempiler.engines.local.loss import advantages
 from mempiler.engines.local.settings import Reinforcement
 from mempiler.memory.word_count import count_memory_words, count_words
 from mempiler.optimizers.logo_grpo.collect import Batch, Collector
-from mempiler.optimizers.logo_grpo.groups import grouped
+from mempiler.optimizers.logo_grpo.groups import RewardedRollout, global_groups
 from mempiler.optimizers.logo_grpo.reward import (
     QuestionScores,
     RewardSettings,
     compression_excess,
     released_f1,
-    reward,
+    rollout_reward,
     session_rewards,
 )
 from mempiler.optimizers.logo_grpo.rollout import Rollout, SessionRun, single_attempt
@@ -154,7 +154,7 @@ def test_rewards(case: dict[str, Any], agrees: Callable[..., None]) -> None:
         rollout = _rollout(
             given["last_session"], given["session_words"], sizes[n] if isinstance(sizes, list) else sizes
         )
-        whole["terminal"].append(reward(answered, rollout, settings))
+        whole["terminal"].append(rollout_reward(answered, rollout, settings))
         whole["per_session"].append(session_rewards(answered, rollout, settings))
         whole["cumulative_per_session"].append(session_rewards(answered, rollout, settings, "cumulative"))
     agrees(whole, {name: case["expected"][name] for name in whole}, within=PRINTED)
@@ -200,8 +200,9 @@ def test_the_reward_of_every_turn_of_a_session(case: dict[str, Any], agrees: Cal
     taken = Rollout(
         History(id="h", items=(item,)), (SessionRun(item, FactMemory(), FactMemory(), calls),), FactMemory()
     )
-    worths = [{"D1": float(sum(given["turn_rewards"][:turns])), "end": 0.0}, {"D1": 0.0, "end": 0.0}]
-    groups = grouped("global", ("h",), [taken, taken], worths, {id(role): "manage"}, RewardSettings())
+    worth = float(sum(given["turn_rewards"][:turns]))
+    rollouts = [RewardedRollout(taken, [value], 0.0) for value in (worth, 0.0)]
+    groups = global_groups("h", rollouts, {"manage": role}, RewardSettings())
     found = [group.members[0].reward for group in groups]
     agrees(found + [0.0] * (len(given["turn_rewards"]) - turns))
 
@@ -254,7 +255,7 @@ def test_the_evidence_of_each_session(case: dict[str, Any], agrees: Callable[...
     found = {}
     for item in history.items[: given["sessions"]]:
         own = [turn.id for turn in item.turns]
-        touching = whole.with_evidence_in(own).examples
+        touching = whole.about_session(own).examples
         found[item.id[1:]] = [id for example in touching for id in example.evidence_ids if id in own]
     agrees(found)
 
@@ -343,11 +344,13 @@ _GROUPING = ("groups", "members_each", "one_group_per")
 
 
 def _grouping(batch: Batch, wanted: str) -> dict[str, Any]:
+    numbers = batch.statistics
     made = int(
-        sum(batch.numbers[f"{part}_{kind}"] for part in ("groups", "no_variance") for kind in ("global", "local"))
+        numbers.groups_global + numbers.groups_local + numbers.no_variance_global + numbers.no_variance_local
     )
     sizes = {len(group.members) for group in batch.groups}
-    each = len({group.key[:-1] for group in batch.groups}) == len(batch.groups)
+    keys = {(key.history, key.start, key.session, key.role) for key in (group.key for group in batch.groups)}
+    each = len(keys) == len(batch.groups)
     return {"groups": made, "members_each": sizes.pop(), "one_group_per": wanted if each and not sizes else "other"}
 
 
@@ -356,10 +359,13 @@ def test_the_sessions_that_are_run_again(case: dict[str, Any], agrees: Callable[
     fraction = case["input"]["inner_sampling_fraction"]
     assert TrainingSettings().local_fraction == fraction
     batches = collected(4, people=2, steps=6, objective="local", num_rollouts=2, local_n=2)
-    drawn = [{(group.key[0], group.key[1]) for group in batch.groups if group.kind == "local"} for batch in batches]
+    drawn = [
+        {(group.key.history, group.key.start) for group in batch.groups if group.key.kind == "local"}
+        for batch in batches
+    ]
     sessions = [{id: {t for of, t in each if of == id} for id, _ in each} for each in drawn]
     whole = all(len(set(map(frozenset, each.values()))) == 1 for each in sessions if each)
     assert 0 < sum(map(len, drawn)) < 6 * 2 * 4
-    taken = max(Counter((group.key[0], group.key[1], group.key[-2]) for group in batches[0].groups).values(), default=1)
+    taken = max(Counter((group.key.history, group.key.start, group.key.role) for group in batches[0].groups).values(), default=1)
     per = "session, for the whole batch" if whole else "session and conversation"
     agrees({"coin_per": per, "rollouts_taken_per_conversation": taken})

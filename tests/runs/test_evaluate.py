@@ -20,7 +20,7 @@ from mempiler.engines.limits import Limits
 from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
 from mempiler.engines.metered_lm import MeteredLM
-from mempiler.optimizers.logo_grpo.reward import answer
+from mempiler.optimizers.logo_grpo.reward import score_answers
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.names import METHODS
 from mempiler.runs.evaluate import score_questions
@@ -382,7 +382,7 @@ def compiled(program: Any, questions: Any, example: dspy.Example, store: Store) 
 
 def rewarded(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:
     memory = program.remember(example.history).memory
-    answer(program, example.history, memory, [example], lambda example, prediction: 0.0)
+    score_answers(program, example.history, memory, [example], lambda example, prediction: 0.0)
 
 
 def from_python(program: Any, questions: Any, example: dspy.Example, store: Store) -> None:

@@ -92,11 +92,11 @@ def test_what_cannot_be_exported_is_one_line(options, method, message, tmp_path,
 
 
 def test_an_objective_has_its_groups_and_its_reward() -> None:
-    for name, (groups, reward) in OBJECTIVES.items():
+    for name, choice in OBJECTIVES.items():
         found = TrainingConfig(objective=name).training(7)
-        assert (found.objective, found.session_reward, found.seed) == (groups, reward or "session", 7)
+        assert (found.objective, found.session_reward, found.seed) == (choice.objective, choice.session_reward or "session", 7)
         given = TrainingConfig(objective=name).changed({"session_reward": "cumulative"}).training(0).session_reward
-        assert given == (reward or "cumulative")
+        assert given == (choice.session_reward or "cumulative")
 
 
 def test_settings_go_where_they_belong():

@@ -127,7 +127,7 @@ class World:
 
     def teleprompter(self, settings: Any, **more: Any) -> LoGoGRPO:
         """A LoGo-GRPO that scores answers by the colour they name."""
-        return LoGoGRPO(names_the_colour, settings, **{"note": self.rows.append, **more})
+        return LoGoGRPO(names_the_colour, settings, **{"on_row": self.rows.append, **more})
 
     def compile(self, settings: Any, valset: Any = None, **more: Any) -> LoGoGRPO:
         """Trains and returns the teleprompter."""

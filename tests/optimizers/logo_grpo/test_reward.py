@@ -15,10 +15,10 @@ from mempiler.errors import UserError
 from mempiler.optimizers.logo_grpo.reward import (
     QuestionScores,
     RewardSettings,
-    answer,
-    chosen,
-    penalty,
-    reward,
+    fault_penalty,
+    rollout_reward,
+    sample_questions,
+    score_answers,
     session_rewards,
 )
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
@@ -38,9 +38,9 @@ def test_the_reward_is_the_mean_score_minus_lambda_times_the_excess(make_history
     rollout: Any = SimpleNamespace(history=history, memory=memory)
     answered = QuestionScores((dspy.Example(), dspy.Example()), (1.0, 0.5))
     # 0.75 - .3 (8 - .7 * 6) / 6
-    assert reward(answered, rollout, RewardSettings()) == pytest.approx(0.75 - 0.3 * 3.8 / 6)
-    assert reward(answered, rollout, RewardSettings(compression=0.0)) == 0.75
-    assert reward(QuestionScores((), ()), rollout, RewardSettings(compression=0.0)) == 0.0
+    assert rollout_reward(answered, rollout, RewardSettings()) == pytest.approx(0.75 - 0.3 * 3.8 / 6)
+    assert rollout_reward(answered, rollout, RewardSettings(compression=0.0)) == 0.75
+    assert rollout_reward(QuestionScores((), ()), rollout, RewardSettings(compression=0.0)) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -62,17 +62,17 @@ def test_a_session_is_credited_with_its_questions_with_later_ones_too_or_with_al
 )
 def test_penalties_by_completion(error: str | None, refused: int, last: bool, cost: float) -> None:
     call = PredictorCall(object(), {}, error=error, rejected_operations=refused)
-    assert penalty(call, last, RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2)) == pytest.approx(cost)
-    assert penalty(call, last, RewardSettings()) == 0.0
+    assert fault_penalty(call, last, RewardSettings(format_penalty=0.5, unknown_id_penalty=0.2)) == pytest.approx(cost)
+    assert fault_penalty(call, last, RewardSettings()) == 0.0
 
 
 def test_the_same_seed_chooses_the_same_questions() -> None:
     examples = [dspy.Example(id=n) for n in range(40)]
-    one, same, other = (chosen(examples, 5, seed) for seed in ("a", "a", "b"))
+    one, same, other = (sample_questions(examples, 5, seed) for seed in ("a", "a", "b"))
     assert one == same != other
     assert len(one) == 5
     assert [example.id for example in one] == sorted(example.id for example in one)
-    assert chosen(examples, 40, "a") == examples
+    assert sample_questions(examples, 40, "a") == examples
 
 
 def answered_by(scripted: Any, refusal: Exception) -> QuestionScores:
@@ -86,7 +86,7 @@ def answered_by(scripted: Any, refusal: Exception) -> QuestionScores:
         return {"answer": "annc11 or annc31"}
 
     with dspy.context(lm=scripted(reply)):
-        return answer(program, history, program.remember(history).memory, examples, names_the_colour)
+        return score_answers(program, history, program.remember(history).memory, examples, names_the_colour)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mempiler import History, Session, Turn
 from mempiler.errors import UserError
-from mempiler.optimizers.logo_grpo.given_completions import CompletionsScorer
-from mempiler.optimizers.logo_grpo.reward import RewardSettings, answer, penalty, reward
-from mempiler.optimizers.logo_grpo.rollout import rerun, roll_out, run_parallel, single_attempt
+from mempiler.optimizers.logo_grpo.completion_replay import ReplayScorer
+from mempiler.optimizers.logo_grpo.reward import (
+    RewardSettings,
+    fault_penalty,
+    rollout_reward,
+    score_answers,
+)
+from mempiler.optimizers.logo_grpo.rollout import (
+    rerun_session,
+    roll_out,
+    run_parallel,
+    single_attempt,
+)
 
 from tests.optimizers.logo_grpo.conftest import diligent, fields, names_the_colour
 
@@ -41,21 +51,21 @@ def test_no_rollout_changes_the_memory_of_another(world: Any, seed: int, session
     writer, history = made.program.method.writer, made.train[0].history
     with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
         taken = run_parallel([lambda n=n: roll_out(writer, history, f"{seed}/{n}") for n in range(3)], threads)
-        before = [[as_bytes(run.before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
+        before = [[as_bytes(run.memory_before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
         again = run_parallel(
-            [lambda n=n: rerun(writer, taken[0], session, f"{seed}/local/{n}") for n in range(4)], threads
+            [lambda n=n: rerun_session(writer, taken[0], session, f"{seed}/local/{n}") for n in range(4)], threads
         )
         alone = roll_out(writer, history, f"{seed}/1")
-    after = [[as_bytes(run.before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
+    after = [[as_bytes(run.memory_before) for run in each.sessions] + [as_bytes(each.memory)] for each in taken]
     assert after == before
     # The members of a local group start from the same bytes, so their first prompts are the same bytes.
-    assert {as_bytes(each.sessions[0].before) for each in again} == {as_bytes(taken[0].sessions[session].before)}
+    assert {as_bytes(each.sessions[0].memory_before) for each in again} == {as_bytes(taken[0].sessions[session].memory_before)}
     assert len({json.dumps(each.calls[0].completions[0].messages) for each in again}) == 1
     # What one rollout wrote does not depend on whether others ran beside it.
     assert as_bytes(alone.memory) == as_bytes(taken[1].memory)
     for each in taken:
-        ends = [as_bytes(run.after) for run in each.sessions[:-1]]
-        assert [as_bytes(run.before) for run in each.sessions[1:]] == ends
+        ends = [as_bytes(run.memory_after) for run in each.sessions[:-1]]
+        assert [as_bytes(run.memory_before) for run in each.sessions[1:]] == ends
 
 
 @pytest.mark.parametrize("method", ["pgr", "recursive-summary", "turn-rag"])
@@ -67,11 +77,11 @@ def test_any_method_that_writes_by_sessions_can_be_rolled_out_and_rerun(world: A
     history = made.train[0].history
     with dspy.context(lm=made.lm.copy(temperature=1.0), adapter=single_attempt(made.program), trace=None):
         taken = roll_out(made.program.method.writer, history, "a")
-        again = rerun(made.program.method.writer, taken, 1, "b")
+        again = rerun_session(made.program.method.writer, taken, 1, "b")
     assert [run.item.id for run in taken.sessions] == ["D1", "D2", "D3"]
     assert [run.item.id for run in again.sessions] == ["D2"]
     assert len(again.history) == 2
-    assert as_bytes(again.sessions[0].before) == as_bytes(taken.sessions[1].before)
+    assert as_bytes(again.sessions[0].memory_before) == as_bytes(taken.sessions[1].memory_before)
 
 
 def test_a_rollout_shows_the_writer_the_lines_that_any_other_memory_is_written_from(world: Any) -> None:
@@ -114,11 +124,11 @@ def careless(kind: str, text: str, rng: Any) -> str:
     return diligent(kind, text, rng)
 
 
-def rewarded(made: Any, **settings: Any) -> CompletionsScorer:
+def rewarded(made: Any, **settings: Any) -> ReplayScorer:
     questions = {
         each.history.id: [other for other in made.train if other.history == each.history] for each in made.train
     }
-    return CompletionsScorer(
+    return ReplayScorer(
         made.program, names_the_colour, lambda history, n: questions[history.id], None, RewardSettings(**settings)
     )
 
@@ -146,7 +156,7 @@ def test_given_completions_write_the_same_memory_from_the_same_prompts(sampled: 
     assert len(said) == len(rollout.calls) > 8
     assert again.memory == rollout.memory
     assert again.memory.entries()
-    assert [run.before for run in again.sessions] == [run.before for run in rollout.sessions]
+    assert [run.memory_before for run in again.sessions] == [run.memory_before for run in rollout.sessions]
     assert [[each.messages for each in call.completions] for call in again.calls] == [
         [each.messages for each in call.completions] for call in rollout.calls
     ]
@@ -157,10 +167,10 @@ def test_their_reward_is_that_of_the_rollout_less_the_mean_penalty(sampled: Any)
     made, rollout, said = sampled
     own, history = rewarded(made, format_penalty=0.5, unknown_id_penalty=0.2), made.train[0].history
     with dspy.context(adapter=single_attempt(made.program)):
-        value = reward(
-            answer(made.program, history, rollout.memory, made.train, names_the_colour), rollout, own.settings
+        value = rollout_reward(
+            score_answers(made.program, history, rollout.memory, made.train, names_the_colour), rollout, own.settings
         )
-    costs = [penalty(call, True, own.settings) for call in rollout.calls]
+    costs = [fault_penalty(call, True, own.settings) for call in rollout.calls]
     assert {0.0, 0.2, 0.5} == set(costs)
     found = own.score(own.replay(history, said), history)
     assert found.value == value

@@ -11,7 +11,7 @@ import pytest
 from dspy.clients.provider import Provider
 from mempiler.engines.local.trainer import StepResult
 from mempiler.errors import DataError, UserError
-from mempiler.optimizers.logo_grpo.policy import score_policy
+from mempiler.optimizers.logo_grpo.policy import Decoding, score_policy
 from mempiler.optimizers.logo_grpo.settings import Curriculum, TrainingSettings
 
 from tests.optimizers.logo_grpo.conftest import WeighedJob, diligent, fields
@@ -53,7 +53,7 @@ def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> N
     made.compile(short(curriculum=Curriculum((3,), steps=1), samples=3), valset=made.dev)
     row = next(row for row in made.rows if "validation" in row)
     scored = [
-        score_policy(made.program, made.dev, made.teleprompter(short()).metric, made.lm, heat, "validate", samples=n)
+        score_policy(made.program, made.dev, made.teleprompter(short()).metric, made.lm, Decoding("validate", heat, n))
         for heat, n in ((1.0, 3), (1.0, 1), (0.0, 1))
     ]
     assert (row["validation"], row["validation_greedy"]) == (scored[0].score, scored[2].score)
@@ -62,17 +62,17 @@ def test_the_checkpoint_is_chosen_on_the_mean_of_sampled_scores(world: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("reply", "local_fraction", "told"),
+    ("reply", "local_fraction", "reason"),
     [
         (lambda kind, text, rng: fields(**{kind: []}), 1.0, "in every group all members were rewarded alike"),
         (diligent, 1e-9, "there was no group to compare; raise local_fraction or steps"),
     ],
 )
-def test_a_training_that_learns_nothing_says_why(world: Any, reply: Any, local_fraction: float, told: str) -> None:
+def test_a_training_that_learns_nothing_says_why(world: Any, reply: Any, local_fraction: float, reason: str) -> None:
     made = world(reply)
     settings = short(objective="local", local_fraction=local_fraction, curriculum=Curriculum((2,), steps=2))
-    (remark,) = made.compile(settings).progress.remarks
-    assert remark.startswith(f"nothing was learned: {told}")
+    (note,) = made.compile(settings).progress.notes
+    assert note.startswith(f"nothing was learned: {reason}")
     assert (len(steps(made.rows)), made.engine.weight) == (2, 0)
 
 
@@ -99,7 +99,7 @@ def compile_counting(made: Any, settings: TrainingSettings) -> Any:
         if "horizon" in row:
             made.engine.weight = row["step"]
 
-    return made.compile(settings, valset=made.dev, note=count).progress
+    return made.compile(settings, valset=made.dev, on_row=count).progress
 
 
 def best_at(world: Any, best: int) -> Any:
@@ -132,7 +132,7 @@ def test_the_best_of_the_last_stage_is_kept_though_an_earlier_one_scored_higher(
     assert progress.best.step in (3, 4)
     assert made.job.restored == ["step-1", f"step-{progress.best.step}"]
     assert made.engine.weight == progress.best.step
-    assert progress.remarks[-1] == (
+    assert progress.notes[-1] == (
         f"an earlier stage scored {scores[1]:.3f} on the validation questions, the best of the last stage, which was "
         f"kept, {progress.best.score:.3f}"
     )
@@ -142,7 +142,7 @@ def test_the_start_is_kept_where_the_only_stage_is_no_better(world: Any) -> None
     made = best_at(world, 0)
     progress = compile_counting(made, short(samples=3, curriculum=Curriculum((3,), steps=2)))
     assert (progress.best.step, made.engine.weight) == (0, 0)
-    assert "the start: its weights were kept" in progress.remarks[-1]
+    assert "the start: its weights were kept" in progress.notes[-1]
 
 
 def test_each_stage_has_steps_of_its_own(world: Any) -> None:
@@ -194,11 +194,11 @@ class KilledError(Exception):
 def train_until(made: Any, folder: Path, kill: int | None = None) -> Any:
     """Trains, and dies right after a step if one is named."""
 
-    def note(row: Any) -> None:
+    def on_row(row: Any) -> None:
         if "horizon" in row and row["step"] == kill:
             raise KilledError
 
-    return made.compile(short(validate_every=2), folder=folder, note=note).progress
+    return made.compile(short(validate_every=2), folder=folder, on_row=on_row).progress
 
 
 def test_a_killed_training_goes_on_to_the_very_weights_of_an_unbroken_one(world: Any, tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_what_cannot_be_trained_is_refused_in_one_line(world: Any, case: str) ->
     if case == "two models":
         made.program.method.writer.extract_facts.lm = made.lm.copy()
     with dspy.context(lm=lm), pytest.raises(UserError):
-        made.teleprompter(short(), counts=lambda example: case != "nothing counts").compile(
+        made.teleprompter(short(), in_headline=lambda example: case != "nothing counts").compile(
             made.program,
             trainset=[] if case == "no history" else made.train,
             teacher=made.program if case == "teacher" else None,
