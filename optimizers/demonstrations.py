@@ -1,12 +1,14 @@
-"""Demonstrations of a memory method by a teacher, and the start of `local:tiny`, which is warmed up on them.
+"""The model `local:tiny`, and the demonstrations of a teacher that warm it up.
 
-Only the predictors of the method are replaced, by a teacher who makes a set share of mistakes: a model that is warmed
-up meets the same prompts as later in training, earlier mistakes in the memory included.
+`local:tiny` is trained from nothing until it knows the form of every answer, and then cached. It
+sees two teachers:
 
-`local:tiny` is a model from scratch, warmed up until it knows the form of every answer, and cached. A good teacher
-comes first: copying, and telling a changed fact from a new one, are learned from clean demonstrations. A poor teacher's
-then bring the policy down to about half right, so that reinforcement learning has something to do. The users are none
-of the benchmark's. The folder is named by a digest of everything it depends on, code included.
+1. A good teacher, from whom it learns to copy, and to tell a changed fact from a new one.
+2. A poor teacher, who makes a set share of mistakes. He brings the model down to about half right,
+   so that reinforcement learning has something to improve.
+
+A teacher answers in place of the method's predictors. So the model meets the prompts of its later
+training, with earlier mistakes in the memory. The users are none of the benchmark's.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +40,45 @@ Example = tuple[list[dict[str, str]], str]
 """Messages and the answer to them."""
 
 SEED_OFFSET = 1_000_000
-"""Added to the seed: users of the benchmark have smaller seeds, so that no user is both shown and tested."""
+"""Added to seeds: users of the benchmark have smaller ones, so nobody is both shown and tested."""
 
-SESSIONS, ENTRIES = 32, 96
-"""Turns and memory entries whose ids the tokenizer knows: those of the longest histories."""
+SESSIONS = 32
+"""Sessions of the longest history; the tokenizer knows the ids of their turns."""
+ENTRIES = 96
+"""Entries of the largest memory; the tokenizer knows their ids."""
+
 USERS = 400
-"""Users of the good teacher's demonstrations; the poor one's are half as many."""
-STEPS, RATE = 600, 3e-3
-"""Steps on the good teacher's demonstrations, and their learning rate."""
-POOR_STEPS, POOR_RATE = 200, 1e-3
+"""Users of the good teacher's demonstrations; the poor teacher has half as many."""
+STEPS = 600
+"""Training steps on the good teacher's demonstrations."""
+RATE = 3e-3
+"""The learning rate of these steps."""
+FIRST_STEPS = 20
+"""Small steps before them, at a quarter of the learning rate."""
+POOR_STEPS = 200
+"""Training steps on the poor teacher's demonstrations."""
+POOR_RATE = 1e-3
+"""The learning rate of these steps."""
 BATCH = 24
+"""Demonstrations of one step."""
 EXTRACTIONS = 0.3
-"""Share of the extractions that is kept: they are easier than what a manager has to do."""
+"""Share of the extractions that is kept: they are easier than managing a memory."""
+
+
+@dataclass(frozen=True)
+class TeacherErrors:
+    """How often a teacher is wrong."""
+
+    wrong_operations: Mapping[Any, float]
+    """Share of wrong operations, by what a fact means for the memory."""
+    missed_facts: float
+    """Share of facts that are passed over."""
+    misheard_facts: float
+    """Share of facts that are noted with a wrong value."""
+
+
+POOR_TEACHER = TeacherErrors(ERRORS, MISSED, MISHEARD)
+GOOD_TEACHER = TeacherErrors({}, 0.0, 0.0)
 
 
 def demonstrate(
@@ -57,120 +87,174 @@ def demonstrate(
     conversations: int,
     sessions: int = 8,
     seed: int = 0,
-    errors: Mapping[Any, float] | None = None,
-    missed: float = MISSED,
-    misheard: float = MISHEARD,
+    errors: TeacherErrors = POOR_TEACHER,
 ) -> list[Example]:
-    """Calls of both writing predictors with a poor teacher's answers, in the order they were made.
+    """Return the calls of both writing predictors with a teacher's answers, in their order.
 
     Args:
-        method: Memory-R2 with the settings of later; it is not changed.
+        method: Memory-R2 with the settings of the later training; it is not changed.
         adapter: Renders prompts and answers.
         conversations: How many users are written.
-        sessions: Sessions of each.
+        sessions: Sessions of each user.
         seed: Of the users and of the errors.
-        errors: Share of wrong operations by situation; None for the poor teacher's own.
-        missed: Share of facts passed over.
-        misheard: Share of facts noted with a wrong value.
+        errors: How often the teacher is wrong.
     """
     rng = random.Random(f"teacher {seed}")
-    wrong = ERRORS if errors is None else errors
-    writer, found = copy.deepcopy(method.writer), []
+    examples: list[Example] = []
 
-    def facts(**inputs: Any) -> Any:
-        return {"facts": teach_facts(inputs["dialogue"], rng, missed, misheard)}
+    def answer_facts(**inputs: Any) -> dict[str, Any]:
+        facts = teach_facts(inputs["dialogue"], rng, errors.missed_facts, errors.misheard_facts)
+        return {"facts": facts}
 
-    def operations(**inputs: Any) -> Any:
-        return {"operations": teach_operations(inputs["memories"], inputs["new_facts"], rng, wrong)}
+    def answer_operations(**inputs: Any) -> dict[str, Any]:
+        operations = teach_operations(
+            inputs["memories"], inputs["new_facts"], rng, errors.wrong_operations
+        )
+        return {"operations": operations}
 
-    for name, teach in (("extract_facts", facts), ("manage", operations)):
-        signature: Any = getattr(writer, name).signature
-        object.__setattr__(writer, name, _Taught(signature, adapter, teach, found))
+    writer = copy.deepcopy(method.writer)
+    _replace_predictor(writer, "extract_facts", adapter, answer_facts, examples)
+    _replace_predictor(writer, "manage", adapter, answer_operations, examples)
+
     for number in range(conversations):
         memory = writer.Memory()
-        # Sequential: threads would draw the errors in any order.
+        conversation = Conversation.make(SEED_OFFSET + seed, number, sessions)
+        # Threads would draw the errors in any order.
         with in_order():
-            for item in Conversation.make(SEED_OFFSET + seed, number, sessions).history.items:
+            for item in conversation.history.items:
                 memory = write_items(writer, memory, [item])
-    return found
+    return examples
 
 
-class _Taught:
-    """Replaces a predictor: calls the teacher, and records the prompt and the answer."""
+class _TaughtPredictor:
+    """Answers by a teacher in place of a predictor, and records prompts and answers."""
 
     def __init__(
         self,
         signature: type[dspy.Signature],
         adapter: dspy.ChatAdapter,
-        teach: Callable[..., Mapping[str, Any]],
-        found: list[Example],
+        answer: Callable[..., Mapping[str, Any]],
+        examples: list[Example],
     ) -> None:
-        self.signature, self._adapter, self._teach, self._found = signature, adapter, teach, found
+        self.signature = signature
+        self._adapter = adapter
+        self._answer = answer
+        self._examples = examples
 
     def __call__(self, **inputs: Any) -> dspy.Prediction:
-        outputs = dict(self._teach(**inputs))
-        made = self._adapter.format_finetune_data(self.signature, [], inputs, outputs)["messages"]
-        self._found.append((made[:-1], made[-1]["content"]))
+        outputs = dict(self._answer(**inputs))
+        data = self._adapter.format_finetune_data(self.signature, [], inputs, outputs)
+        *prompt, answer = data["messages"]
+        self._examples.append((prompt, answer["content"]))
         return dspy.Prediction(**outputs)
 
 
+def _replace_predictor(
+    writer: Any,
+    name: str,
+    adapter: dspy.ChatAdapter,
+    answer: Callable[..., Mapping[str, Any]],
+    examples: list[Example],
+) -> None:
+    """Put a teacher in the place of a writer's predictor.
+
+    Args:
+        writer: The writer; it is changed.
+        name: The attribute that holds the predictor.
+        adapter: Renders prompts and answers.
+        answer: The teacher's answer to the inputs of the predictor.
+        examples: Receives each prompt with its answer.
+    """
+    taught = _TaughtPredictor(getattr(writer, name).signature, adapter, answer, examples)
+    setattr(writer, name, taught)
+
+
 def tiny_folder(seed: int = 0, method: MemoryR2 | None = None) -> Path:
-    """The folder of the warmed-up model; made if the cache has none (a minute or two on one core).
+    """Return the folder of the warmed-up model.
+
+    If the cache lacks it, it is made, which takes a minute or two on one core. Its name has a
+    digest of everything that it depends on, code included.
 
     Args:
         seed: Of weights, demonstrations and order.
-        method: Memory-R2 with the settings of later; those of memory-env if None.
+        method: Memory-R2 with the settings of the later training; those of memory-env if None.
 
     Raises:
         MissingDependencyError: torch or transformers is not installed.
         UserError: The cache cannot be written.
     """
     method = method or MemoryR2(MemoryR2Settings(**MemoryR2.preset("memory-env")))
-    clean: dict[str, Any] = {"errors": {}, "missed": 0.0, "misheard": 0.0}
-    good = _thinned(demonstrate(method, CompactAdapter(), USERS, seed=2 * seed, **clean), seed)
-    poor = _thinned(demonstrate(method, CompactAdapter(), USERS // 2, seed=2 * seed + 1), seed)
-    folder = cache_folder() / f"tiny-{_digest(good, poor, seed)}"
-    if not (folder / "config.json").is_file():
-        try:
-            cache_folder().mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=cache_folder()) as temporary:
-                made = _make(Path(temporary) / "model", good, poor, seed)
-                if not folder.exists():
-                    made.rename(folder)
-        except OSError as error:
-            raise UserError(f"{cache_folder()}: cannot be written: {error}; set XDG_CACHE_HOME") from error
+    adapter = CompactAdapter()
+    good_examples = demonstrate(method, adapter, USERS, seed=2 * seed, errors=GOOD_TEACHER)
+    poor_examples = demonstrate(method, adapter, USERS // 2, seed=2 * seed + 1)
+    good_examples = _drop_extractions(good_examples, seed)
+    poor_examples = _drop_extractions(poor_examples, seed)
+
+    folder = cache_folder() / f"tiny-{_digest(good_examples, poor_examples, seed)}"
+    if (folder / "config.json").is_file():
+        return folder
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        # Made beside its place and then moved, so that the cache never holds half a model.
+        with tempfile.TemporaryDirectory(dir=cache_folder()) as temporary:
+            model_folder = Path(temporary) / "model"
+            saved_folder = _make_model(model_folder, good_examples, poor_examples, seed)
+            if not folder.exists():
+                saved_folder.rename(folder)
+    except OSError as error:
+        raise UserError(
+            f"{cache_folder()}: cannot be written: {error}; set XDG_CACHE_HOME"
+        ) from error
     return folder
 
 
-def _thinned(examples: list[Example], seed: int) -> list[Example]:
+def _drop_extractions(examples: list[Example], seed: int) -> list[Example]:
+    """Return the examples with `EXTRACTIONS` of those that extract facts, drawn at random."""
     rng = random.Random(seed)
-    return [each for each in examples if "-> facts" not in each[0][0]["content"] or rng.random() < EXTRACTIONS]
+    kept_examples: list[Example] = []
+    for messages, answer in examples:
+        is_extraction = "-> facts" in messages[0]["content"]
+        if not is_extraction or rng.random() < EXTRACTIONS:
+            kept_examples.append((messages, answer))
+    return kept_examples
 
 
-def _make(folder: Path, good: list[Example], poor: list[Example], seed: int) -> Path:
+def _make_model(
+    folder: Path, good_examples: list[Example], poor_examples: list[Example], seed: int
+) -> Path:
+    """Create the model, train it on both teachers' examples, and return its folder."""
     from ..engines.local import sft
     from ..engines.local.model import LocalModel
     from ..engines.local.settings import Finetuning
     from ..engines.local.tiny import create
 
-    ids = [f"m{n}" for n in range(1, ENTRIES + 1)]
-    turns = [f"D{s}:{n}" for s in range(1, SESSIONS + 1) for n in range(1, UTTERANCES + 1)]
-    create(folder, [*good, *poor], [*ids, *turns, *vocabulary()], seed)
+    words = [f"m{number}" for number in range(1, ENTRIES + 1)]
+    for session in range(1, SESSIONS + 1):
+        for utterance in range(1, UTTERANCES + 1):
+            words.append(f"D{session}:{utterance}")
+    words.extend(vocabulary())
+    create(folder, [*good_examples, *poor_examples], words, seed)
     model = LocalModel.load(folder, device="cpu")
 
-    def warm(examples: list[Example], steps: int, rate: float, seed: int, cosine: bool = True) -> None:
-        sizes = Finetuning(batch_size=BATCH, micro_batch_size=BATCH, steps=steps)
-        sft.fit(model, examples, sizes.model_copy(update={"learning_rate": rate, "seed": seed, "cosine": cosine}))
+    def train(
+        examples: list[Example], steps: int, rate: float, seed: int, cosine: bool = True
+    ) -> None:
+        settings = Finetuning(batch_size=BATCH, micro_batch_size=BATCH, steps=steps)
+        changes = {"learning_rate": rate, "seed": seed, "cosine": cosine}
+        sft.fit(model, examples, settings.model_copy(update=changes))
 
     # A few small steps first: Adam's first ones are too long for an untrained model.
-    warm(good, 20, RATE / 4, seed + 1, cosine=False)
-    warm(good, STEPS, RATE, seed)
-    warm(poor, POOR_STEPS, POOR_RATE, seed)
+    train(good_examples, FIRST_STEPS, RATE / 4, seed + 1, cosine=False)
+    train(good_examples, STEPS, RATE, seed)
+    train(poor_examples, POOR_STEPS, POOR_RATE, seed)
     return model.save(folder)
 
 
-def _digest(good: list[Example], poor: list[Example], seed: int) -> str:
+def _digest(good_examples: list[Example], poor_examples: list[Example], seed: int) -> str:
+    """Return a digest of the examples and of the code that makes the model of them."""
     from ..engines.local import rows, sft, tiny, update
 
-    code = [inspect.getsource(module) for module in (rows, sft, tiny, update, sys.modules[__name__])]
-    return hashlib.sha256(json.dumps([good, poor, seed, code], default=str).encode()).hexdigest()[:16]
+    modules = [rows, sft, tiny, update, sys.modules[__name__]]
+    code = [inspect.getsource(module) for module in modules]
+    text = json.dumps([good_examples, poor_examples, seed, code], default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

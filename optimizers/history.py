@@ -99,9 +99,9 @@ class CandidateHistory(BaseCallback):
             return
         with self._lock:
             self._asked_questions += 1
-            asked = self._asked_questions
+            question_count = min(self._asked_questions, self.max_questions)
         if self._on_progress is not None and self.max_questions:
-            self._on_progress(min(asked, self.max_questions), self.max_questions)
+            self._on_progress(question_count, self.max_questions)
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Remember which program an evaluation scores."""

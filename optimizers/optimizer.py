@@ -70,14 +70,15 @@ class Optimizer(ABC):
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Return the optimizer with these settings; those that are no fields become `extra`."""
-        own = {name: value for name, value in settings.items() if name in cls.field_names()}
-        extra = {name: value for name, value in settings.items() if name not in own}
-        return cls(**own, extra=extra)
+        field_names = cls.field_names()
+        field_values = {name: value for name, value in settings.items() if name in field_names}
+        extra = {name: value for name, value in settings.items() if name not in field_names}
+        return cls(**field_values, extra=extra)
 
     @classmethod
     def field_names(cls) -> list[str]:
         """Return the names of its settings without those in `extra`."""
-        return [field.name for field in fields(cls) if field.name != "extra"]
+        return [setting.name for setting in fields(cls) if setting.name != "extra"]
 
     @classmethod
     def default_settings(cls) -> dict[str, Any]:
@@ -89,8 +90,8 @@ class Optimizer(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Return the fields and `extra` as one mapping by name."""
-        own = {name: getattr(self, name) for name in self.field_names()}
-        return {**own, **self.extra}
+        field_values = {name: getattr(self, name) for name in self.field_names()}
+        return {**field_values, **self.extra}
 
     def changed_settings(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults of the fields, and all of `extra`."""
