@@ -47,7 +47,6 @@ def _listed(kind: str) -> dict[str, str]:
     """What there is of a kind; nothing of a package of somebody else's is imported to be listed."""
     from ..data import catalog as benchmarks
     from ..engines.weights import WEIGHTS
-    from ..optimizers.catalog import OPTIMIZERS
     from ..programs import names as methods
     from ..systems.catalog import SYSTEMS
 
@@ -56,15 +55,20 @@ def _listed(kind: str) -> dict[str, str]:
 
         of_training = {name: f"{told} (train)" for name, told in settings(train.command).items()}
         return of_training | settings(compile.command)
+    if kind == "optimizers":
+        # Imported for this kind alone, since they import DSPy.
+        from ..optimizers.catalog import OPTIMIZERS
+
+        return {
+            name: f"{entry.changes_in_program}; needs: {entry.needs_description}; cost: {entry.cost_description}"
+            for name, entry in OPTIMIZERS.items()
+        }
     missing = {name: f"run: mempiler fetch {name}" for name, each in WEIGHTS.items() if not each.is_stored}
     installed = {"methods": methods.plugins, "benchmarks": benchmarks.plugins}.get(kind, dict)()
     found: dict[str, Any] = {
         "methods": {name: entry.summary for name, entry in methods.METHODS.items()}
         | {f"{name}+METHOD": entry.summary for name, entry in methods.POLICIES.items()},
         "benchmarks": {name: entry[0] for name, entry in sorted(benchmarks.BENCHMARKS.items())},
-        "optimizers": {
-            name: f"{entry.changes}; needs: {entry.needs}; cost: {entry.cost}" for name, entry in OPTIMIZERS.items()
-        },
         "adapters": ADAPTERS,
         "embedders": {name: "; ".join(filter(None, (told, missing.get(name)))) for name, told in EMBEDDERS.items()},
         "weights": {
@@ -83,11 +87,10 @@ def _listed(kind: str) -> dict[str, str]:
 
 
 def _list_optimizer(kind: str | None, name: str) -> None:
-    from ..optimizers.catalog import optimizer
-    from ..optimizers.constructors import extra_settings
+    from ..optimizers.catalog import optimizer_class_of
 
     if kind != "optimizers":
         raise UserError(f"{kind} {name}: settings are listed of optimizers alone; leave {name} out")
-    found = extra_settings(name) | dict(optimizer(name).settings)
+    found = optimizer_class_of(name).default_settings()
     rows = [(key, json.dumps(value)) for key, value in found.items()]
     report(found, [table(("name", "default"), rows, f"{name}: --optimizer-set NAME=VALUE")])

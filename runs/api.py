@@ -31,7 +31,7 @@ from ..errors import UserError
 from ..optimizers.compile import CompileConfig
 from ..optimizers.custom import TeleprompterFactory
 from ..optimizers.logo_grpo.training_config import TrainingConfig
-from ..optimizers.settings import OptimizerSettings
+from ..optimizers.optimizer import Optimizer
 from ..programs.staging import Stage
 from .announce import announce
 from .comparison import Comparison, compare_evaluations
@@ -56,7 +56,7 @@ def compile(
     valset: Examples | None = None,
     testset: Examples | None = None,
     metric: Metric | None = None,
-    optimizer: str | OptimizerSettings | TeleprompterFactory = "bootstrap",
+    optimizer: str | Optimizer | TeleprompterFactory = "bootstrap",
     optimizer_set: Mapping[str, Any] | None = None,
     stage: Stage = "all",
     out: str | Path | None = None,
@@ -210,7 +210,7 @@ def plan(
     valset: Examples | None = None,
     testset: Examples | None = None,
     metric: Metric | None = None,
-    optimizer: str | OptimizerSettings | None = "bootstrap",
+    optimizer: str | Optimizer | None = "bootstrap",
     optimizer_set: Mapping[str, Any] | None = None,
     stage: Stage = "all",
     split: Part = "all",
@@ -278,7 +278,7 @@ def benchmark(name: str, data: str | Path | None = None, **options: Any) -> Benc
 
 
 def make_compilation(
-    optimizer: str | OptimizerSettings | TeleprompterFactory,
+    optimizer: str | Optimizer | TeleprompterFactory,
     settings: Mapping[str, Any] | None = None,
     stage: Stage = "all",
 ) -> CompileConfig:
@@ -291,7 +291,7 @@ def make_compilation(
         return CompileConfig(optimizer, stage, settings=settings)
     if settings:
         raise UserError("optimizer_set is for an optimizer that is given by name; put the settings into the object")
-    if isinstance(optimizer, OptimizerSettings):
+    if isinstance(optimizer, Optimizer):
         return CompileConfig(optimizer.name, stage, settings=optimizer.changed_settings())
     if callable(optimizer):
         name = getattr(optimizer, "__name__", type(optimizer).__name__)

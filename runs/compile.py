@@ -294,7 +294,7 @@ def run_compile(
     benchmark = setup.load(compiling=True)
     split = setup.split(benchmark)
     # Not `force`, so that a program that was refused can be kept by resuming its run.
-    chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": dict(how.settings or {})}
+    chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": how.recorded_settings()}
     run = Run.start(setup, "compile", name_in_tables(program), chosen, meter, parent)
     with run.folder.recording():
         benchmark = run.with_judges(benchmark)
@@ -343,11 +343,11 @@ class _Attempt:
         proposals = self.history.proposals
         return OptimizerProblems(
             optimizer=optimizer,
-            ended=self.history.ended,
+            ended=self.history.failure,
             unreadable=proposals.unreadable,
             given_up=proposals.given_up,
             examples=tuple(proposals.examples),
-            rescued=self.history.ended is not None and self.is_changed,
+            rescued=self.history.failure is not None and self.is_changed,
             notes=tuple(self.history.notes),
         )
 
@@ -364,7 +364,7 @@ class _Compile:
 
     def run(self) -> CompileResult:
         run, benchmark, how = self.scoring.run, self.scoring.benchmark, self.how
-        chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": dict(how.settings or {})}
+        chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": how.recorded_settings()}
         logged = parameters(self.start, run.setup, benchmark)
         logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
         with run.tracked("compile", f"{self.start.name}-{benchmark.name}-{how.optimizer}", logged) as tracker:
@@ -462,14 +462,14 @@ class _Compile:
             with run.guard.phase(reserved):
                 model = run.model("prompt")
                 program = compile_program(self.start, score.benchmark, self.split.train, how, model, history)
-            has_problems = history.ended is not None or history.proposals.given_up
+            has_problems = history.failure is not None or history.proposals.given_up
             if has_problems and not keeps_refused:
                 run.folder.update(**{RETRY_COUNT: 1 + _retry_count(run)})
 
         prompts_changed = program is not None and program_digest(program) != program_digest(self.start)
         model_name = None
-        if history.trained is not None:
-            model_name = save_model(history.trained, run.folder.path / "model")
+        if history.trained_lm is not None:
+            model_name = save_model(history.trained_lm, run.folder.path / "model")
         return _Attempt(program, history, prompts_changed, model_name)
 
     def _score_compiled(self, attempt: _Attempt, part: QuestionPart, told: str) -> Evaluation | None:
@@ -477,7 +477,7 @@ class _Compile:
         if attempt.program is None:
             return None
         examples = self.split.dev if part == "dev" else self.split.test
-        with dspy.context(lm=attempt.history.trained or dspy.settings.lm):
+        with dspy.context(lm=attempt.history.trained_lm or dspy.settings.lm):
             return self.scoring(attempt.program, examples, part, told)
 
     def _keep_page(self, tracker: Tracker, outcome: CompileResult, kept: MemoryProgram) -> None:
@@ -486,7 +486,7 @@ class _Compile:
             shown = shown.relative_to(outcome.run)
         self.scoring.keep_page(
             tracker,
-            {"optimizer": how.optimizer, "stage": how.stage, "optimizer_set": dict(how.settings or {})},
+            {"optimizer": how.optimizer, "stage": how.stage, "optimizer_set": how.recorded_settings()},
             kept,
             {"before": outcome.before} | ({"after": outcome.after} if outcome.promoted else {}),
             _question_words(outcome.scored_on),

@@ -1,8 +1,8 @@
 """`--plan`: estimates LM calls, tokens, cost and minutes of a run before any paid call.
 
 The start program runs on a few questions under the offline engine, which shows how many calls a question and an item
-take, and how long their prompts are; `estimate_cost` turns an optimizer's settings into a range of program runs. Calls that a
-cache answers are part of the range; corrections, retries and judges are not.
+take, and how long their prompts are; an optimizer's `call_bounds` says how many questions it asks at least and at most.
+Corrections, retries and judges are not part of it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..engines.prices import token_prices
 from ..engines.usage import Usage
 from ..errors import UserError
 from ..optimizers.compile import CompileConfig, plan_job
-from ..optimizers.cost_estimate import NOTHING, Range, estimate_cost
+from ..optimizers.call_bounds import NOTHING, Range
 from ..optimizers.logo_grpo.journal import FILE
 from ..optimizers.logo_grpo.policy import questions_by_history
 from ..optimizers.logo_grpo.settings import TrainingSettings
@@ -136,21 +136,25 @@ def plan_compile(method: Any, setup: RunConfig, how: CompileConfig) -> Plan:
         job = plan_job(program, benchmark, split.train, replace(how, seed=setup.seed, threads=setup.threads))
     size = _measured(program, benchmark, split.train, conversing=False)
     visible = {name for name, _ in job.student.named_predictors()}
-    done = estimate_cost(how.optimizer, job.settings, len(job.train), len(job.val), len(visible))
+    bounds = how.make_optimizer().call_bounds(job)
+    if bounds is None:
+        raise UserError(f"{how.optimizer}: what it takes is not known before; leave --plan out, and set --max-calls")
     # Whether the optimizer may change writing prompts, so that memories are written anew.
     rewrites = bool(visible & program.writer_names()) and how.optimizer not in ("labeled", "knn")
     learned, held = [*job.train, *job.val], _writing(program, [*split.dev, *split.test], size).calls
-    written = done.writings if rewrites else Range(min(1, done.writings.low), min(1, done.writings.high))
+    written = bounds.memory_writings
+    if not rewrites:
+        written = Range(min(1, written.low), min(1, written.high))
     before = (len(split.dev) + len(split.test)) * size.read_calls
     phases = {
         "scoring before": Range(before + held * 0.8, before + held * 1.25),
         # Of the calls that a question takes, recalling takes all but the answer; of tried questions it is known then.
-        f"optimizing on {len(learned)} questions": done.runs.times(size.read_calls)
-        + Range(0, done.recalls.high).times(max(0.0, size.read_calls - 1)),
+        f"optimizing on {len(learned)} questions": bounds.answers.times(size.read_calls)
+        + Range(0, bounds.recalls.high).times(max(0.0, size.read_calls - 1)),
         "writing training memories": Range(written.low * 0.8, written.high * 1.25).times(
             _writing(program, learned, size).calls
         ),
-        "proposals": done.proposals,
+        "proposals": bounds.proposals,
         # On dev and test, whether the result is kept or refused.
         "scoring after": Range(before, before + (held * 1.25 if rewrites else 0.0)),
     }

@@ -11,7 +11,7 @@ from mempiler import EndpointError, UserError, build, load, save
 from mempiler.engines.limits import BudgetGuard
 from mempiler.engines.meter import Meter
 from mempiler.optimizers.compile import CompileConfig
-from mempiler.optimizers.cost_estimate import Range
+from mempiler.optimizers.call_bounds import Range
 from mempiler.runs.compile import run_compile
 from mempiler.runs.experiment import compiled_on, run_evaluate
 from mempiler.runs.folder import RunFolder
@@ -246,7 +246,7 @@ def test_the_calls_of_a_compile_lie_in_the_planned_range(method, how):
     plan = plan_compile(method, SMALL, how)
     calls = run_compile(method, SMALL, how).usage["calls"]
     assert plan.calls.low <= sum(calls.values()) - calls["cached"] <= plan.calls.high
-    assert plan.calls.high / plan.calls.low <= 2
+    assert plan.calls.high / plan.calls.low <= 4
 
 
 def test_the_plan_of_an_evaluation_is_close_and_has_minutes_where_an_endpoint_is_asked():

@@ -211,5 +211,5 @@ def test_a_fine_tuned_model_is_saved_named_and_asked_again(setup, folder, tmp_pa
 
 
 def test_wrong_training_settings_are_refused_before_anything_runs(setup):
-    with pytest.raises(UserError, match="training setting epochs = 'many' does not fit"):
+    with pytest.raises(UserError, match="epochs = 'many': Input should be a valid integer"):
         run_compile("turn-rag", setup, CompileConfig("finetune", settings={"epochs": "many"}))
