@@ -38,7 +38,7 @@ from ..programs.state import PredictorState, dump_predictor, parse_predictor
 from .evaluate import WriteResult, answer_questions, collect_write_results
 from .folder import RunFolder
 from .ledger import Ledger, LedgerEntry
-from .registry import program_folder
+from .program_address import program_folder
 from .reservations import RecordingGuard, Reservations
 from .rows import Row
 from .run import Run
