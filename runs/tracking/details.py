@@ -1,6 +1,6 @@
 """What MLflow's pages show of a run beside its scores: prompts, questions and traces.
 
-Only what the store does not have yet is sent.
+Prompts and questions that the store has are not sent again.
 """
 
 from __future__ import annotations
