@@ -46,7 +46,7 @@ def command(program: str, planned: bool, split: Any, check: bool, **values: Any)
     """
     from ..runs import api
     from ..runs.experiment import compiled_on
-    from ..runs.registry import pinned, program_folder
+    from ..runs.program_address import pin_address, program_folder
     from ..runs.results import raise_if_unanswered, refuse_broken
 
     if check:
@@ -55,7 +55,7 @@ def command(program: str, planned: bool, split: Any, check: bool, **values: Any)
     if values["benchmark"] == JUDGES:
         _check_judge(program, make_setup(values), planned)
         return
-    program = pinned(program)
+    program = pin_address(program)
     metric = values.pop("metric")
     options = take_run_options(values)
     if planned:

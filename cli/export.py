@@ -31,12 +31,12 @@ def command(kind: Any, method: str, **values: Any) -> None:
     """
     from ..runs.announce import announce
     from ..runs.exports.environment import Export, write
-    from ..runs.registry import pinned
+    from ..runs.program_address import pin_address
 
     own = {name: values.pop(name) for name in ("part", "sessions")}
     out, rewards = Path(values.pop("out")), parse_settings(values.pop("rewards"))
     setup = make_setup(values)
-    method = str(Path(method).absolute()) if Path(method).is_dir() else pinned(method)
+    method = str(Path(method).absolute()) if Path(method).is_dir() else pin_address(method)
     written = write(Export.of(method, setup, reward=rewards, **own), out)
     announce(setup, method, own["part"])
     use = f"pip install -e {written['folder']}; vf-eval {str(written['name']).replace('_', '-')} ..."

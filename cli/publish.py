@@ -30,20 +30,22 @@ def command(program: str, address: str, min_n: int | None, force: bool, private:
 
     The address then stands for the program wherever a program folder does.
     """
+    from ..runs.hub import HUB_PREFIX
+    from ..runs.model_registry import REGISTRY_PREFIX
+    from ..runs.program_address import program_folder
     from ..runs.publish import push, register
-    from ..runs.registry import HUB, REGISTERED, program_folder
 
-    if address.startswith(REGISTERED):
+    if address.startswith(REGISTRY_PREFIX):
         if private:
             raise UserError(f"{address}: --private is for a repository of the hub")
-        name, _, alias = address.removeprefix(REGISTERED).partition("@")
+        name, _, alias = address.removeprefix(REGISTRY_PREFIX).partition("@")
         done = register(program, name, alias or None, force, allow_code, min_n)
         uri = shlex.quote(str(done.summary()["tracking_uri"]))
-        what = "version" if done.new else "this program was there already: version"
+        what = "version" if done.is_new else "this program was there already: version"
         serve = f"MLFLOW_TRACKING_URI={uri} mlflow models serve -m {shlex.quote(done.address)} --env-manager local"
         told = f"{what} {done.version} of {name}: {done.address}", f"gate: {done.gate}", f"to serve it: {serve}"
         report(done.summary(), told)
-    elif address.startswith(HUB):
+    elif address.startswith(HUB_PREFIX):
         if min_n is not None or force:
             raise UserError(f"{address}: --min-n and --force are for the gate of a registered model")
         pushed = push(program_folder(program) or program, address, private)

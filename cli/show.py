@@ -52,7 +52,7 @@ def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
     if prompts:
         from ..programs.prompts_text import prompts_text
         from ..runs.manifest import read_states
-        from ..runs.registry import program_folder
+        from ..runs.program_address import program_folder
 
         saved = program_folder(run)
         saved = RunFolder.open(run).saved_program if saved is None or (saved / RUN).is_file() else saved

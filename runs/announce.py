@@ -8,7 +8,7 @@ from ..engines.model_names import is_offline
 from .console import Output
 from .experiment import Part, chosen_examples
 from .manifest import Manifest, read_manifest
-from .registry import program_folder
+from .program_address import program_folder
 from .setup import RunConfig
 from .split_plan import plan_split
 

@@ -47,7 +47,7 @@ from .manifest import (
     read_states,
     sha256_of,
 )
-from .registry import program_folder
+from .program_address import program_folder
 from .results_folder import refuse_foreign_folder
 
 PACKAGES = (

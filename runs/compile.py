@@ -33,18 +33,19 @@ from .experiment import Evaluator, ProgressFactory, no_progress
 from .external import name_in_tables
 from .folder import RunFolder
 from .manifest import Manifest, read_manifest
-from .mlflow_log import show
 from .pages.html import HTML, keep_page
 from .pages.page import difference_line, open_page, program_changes, run_page, spent_line, states
 from .pages.text import page_table
 from .promotion import Promotion, estimate_remaining_usage, promotion
-from .registry import pinned
+from .program_address import pin_address
 from .results import Evaluation, counts_of, difference, raise_if_unanswered, refuse_broken, totals
 from .run import Parent, Run
 from .setup import RunConfig, data_of, parameters, replayed_setup
 from .statistics import Difference, Verdict
 from .tables import ResultTable
-from .tracking import Tracker
+from .tracking.details import log_details
+from .tracking.prompts import ProgramPrompts
+from .tracking.tracker import Tracker
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -290,7 +291,7 @@ def run_compile(
     if setup.dev == 0 and not force:
         raise UserError("without dev questions nothing can show a gain; raise --dev, or keep the result with --force")
     if isinstance(program, str):
-        program = pinned(program)
+        program = pin_address(program)
     benchmark = setup.load(compiling=True)
     split = setup.split(benchmark)
     # Not `force`, so that a program that was refused can be kept by resuming its run.
@@ -381,9 +382,10 @@ class _Compile:
             self._keep_page(tracker, outcome, kept)
             with run.context(self.start):
                 # The alias `best` moves only to a program that was kept for its gain.
-                best = ((kept, "best"),) if outcome.promoted else ()
-                shown = ((self.start, "start"), *best)
-                show(tracker, benchmark, outcome.after, shown, "after", run.setup.traces)
+                programs = [ProgramPrompts(self.start, "start")]
+                if outcome.promoted:
+                    programs.append(ProgramPrompts(kept, "best"))
+                log_details(tracker, benchmark, outcome.after, programs, "after", run.setup.traces)
         return outcome
 
     def _saved(self, outcome: CompileResult, kept: MemoryProgram, manifest: Manifest) -> CompileResult:
@@ -563,12 +565,12 @@ def _log(tracker: Tracker, outcome: CompileResult) -> None:
     }
     for name, evaluation in evaluations.items():
         if evaluation is not None:
-            tracker.evaluation(name, evaluation)
-    tracker.difference(outcome.difference)
-    tracker.metrics({"promoted": float(outcome.promoted), **totals(outcome.usage)})
+            tracker.log_evaluation(name, evaluation)
+    tracker.log_difference(outcome.difference)
+    tracker.log_metrics({"promoted": float(outcome.promoted), **totals(outcome.usage)})
     candidates = [asdict(candidate) for candidate in outcome.candidates]
-    tracker.steps("candidate", candidates, "number")
+    tracker.log_steps("candidate", candidates, "number")
     if candidates:
-        tracker.data("candidates.jsonl", candidates)
-    tracker.data("outcome.json", outcome.to_dict())
-    tracker.files(outcome.folder, "program")
+        tracker.log_json_lines("candidates.jsonl", candidates)
+    tracker.log_json("outcome.json", outcome.to_dict())
+    tracker.log_folder(outcome.folder, "program")

@@ -43,7 +43,7 @@ from .results import MAX_LOST, Evaluation, counts_of
 from .rows import RECALL_AT, SHOWN, Clock, Row, make_question_trace
 
 if TYPE_CHECKING:
-    from .run_store import RowTable
+    from .row_table import RowTable
 
 Progress = Callable[[int, int], None]
 """Called after every question, or written item, with the number done and the number of all."""
@@ -137,7 +137,7 @@ def score_questions(
 
     rows_by_id: dict[str, Row] = {}
     if journal:
-        rows_by_id = journal.known(scope, [str(example.id) for example in ordered])
+        rows_by_id = journal.answered_rows(scope, [str(example.id) for example in ordered])
     open_questions = [example for example in ordered if str(example.id) not in rows_by_id]
 
     def keep(row: Row) -> None:

@@ -27,15 +27,16 @@ from ..programs.program import MemoryProgram
 from .evaluate import Progress, RemoteEvaluator, WriteResult, score_questions
 from .external import ANSWERS, Answers, name_in_tables
 from .manifest import read_manifest
-from .mlflow_log import show
 from .pages.html import keep_page
 from .pages.page import known_facts, program_changes, run_page, states
-from .registry import pinned
+from .program_address import pin_address
 from .results import Evaluation
 from .rows import Row
 from .run import Parent, Run
 from .setup import RunConfig, parameters, replayed_setup
-from .tracking import Tracker
+from .tracking.details import log_details
+from .tracking.prompts import ProgramPrompts
+from .tracking.tracker import Tracker
 from .workers import evaluate_remotely
 
 Part = Literal["all", "train", "dev", "test"]
@@ -68,7 +69,7 @@ def run_evaluate(
     """
     setup = replayed_setup(setup)
     if isinstance(target, str):
-        target = pinned(target)
+        target = pin_address(target)
     if isinstance(target, str) and target.endswith(ANSWERS):
         target = Answers(target)
 
@@ -220,7 +221,9 @@ class Evaluator:
             *facts,
         ]
         page = run_page(command, folder.name, phases, lines, **page_values)
-        tracker.files(keep_page(folder, page))
+        html = keep_page(folder, page)
+        if html is not None:
+            tracker.log_file(html)
 
 
 def _tracked(
@@ -236,7 +239,7 @@ def _tracked(
     with run.context(program), run.tracked("evaluate", name, logged) as tracker:
         evaluation = evaluator(program, examples, part, "evaluating")
         evaluation = evaluation.model_copy(update={"run_id": tracker.run_id})
-        tracker.evaluation("evaluation", evaluation)
+        tracker.log_evaluation("evaluation", evaluation)
 
         notes = evaluator.target.notes if isinstance(evaluator.target, Answers) else []
         evaluator.keep_page(
@@ -248,5 +251,6 @@ def _tracked(
             notes=notes,
             changes=program_changes(states(program), states(program)),
         )
-        show(tracker, benchmark, evaluation, ((program, None),), "evaluation", run.setup.traces)
+        programs = [ProgramPrompts(program)]
+        log_details(tracker, benchmark, evaluation, programs, "evaluation", run.setup.traces)
     return evaluation

@@ -48,7 +48,7 @@ from .experiment import Part, chosen_examples
 from .external import plannable
 from .folder import RunFolder
 from .results_folder import results_folder
-from .registry import program_folder
+from .program_address import program_folder
 from .run import Run
 from .setup import RunConfig
 from .split_plan import SplitPlan, plan_split

@@ -7,7 +7,7 @@ The life of an evaluation, from the command to the result:
         program, benchmark = run.load_target("turn-rag")
         with run.context(program), run.tracked("evaluate", "turn-rag-locomo", logged) as tracker:
             evaluation = Evaluator(run, benchmark, progress, "turn-rag")(program, examples, "test")
-            tracker.evaluation("evaluation", evaluation)
+            tracker.log_evaluation("evaluation", evaluation)
     run.folder.update(status="finished", result=evaluation.to_dict())
 
 `start` checks the models, then makes the folder of the run or opens the one that is resumed. While
@@ -57,10 +57,10 @@ from .artifact_embedder import choose_embedder
 from .external import in_subprocess, name_in_tables, resolve_external
 from .folder import RunFolder
 from .manifest import read_manifest
-from .registry import program_folder
-from .replay import Replay, note_model, recording_embedder
+from .program_address import program_folder
+from .replay import Replay, record_model, recording_embedder
 from .setup import RunConfig
-from .tracking import Tracker
+from .tracking.tracker import Tracker
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Run:
         mark = self.folder.path.name.rpartition("-")[2]
         with Tracker(f"{command}-{name}-{mark}", {"command": command, **tags}) as tracker:
             self.folder.update(run_id=tracker.run_id, parameters=parameters, versions=versions())
-            tracker.params(parameters)
+            tracker.log_params(parameters)
             yield tracker
 
     @contextmanager
@@ -262,7 +262,7 @@ class Run:
             guard=self.guard,
             answers=self.folder.store.answers,
         )
-        note_model(self.folder, role, user_lm.model, lm)
+        record_model(self.folder, role, user_lm.model, lm)
         return lm
 
     def _model_config(self, name: str, role: Role) -> ModelConfig:
@@ -293,7 +293,7 @@ class Run:
 
         loaded_name = name
         if self.replay is not None:
-            loaded_name = self.replay.model(role, name)
+            loaded_name = self.replay.model_name(role, name)
         if loaded_name == "local:tiny":
             from ..optimizers.demonstrations import tiny_folder
 
@@ -310,8 +310,8 @@ class Run:
             loaded=self.loaded,
         )
         if self.replay is not None:
-            lm = self.replay.fitted(role, lm)
-        note_model(self.folder, role, name, lm)
+            self.replay.restore_sizes(role, lm)
+        record_model(self.folder, role, name, lm)
         return lm
 
     def with_judges(self, benchmark: Benchmark) -> Benchmark:
@@ -381,7 +381,7 @@ class Run:
         if cache is None and self.parent is not None:
             cache = self.parent.cache
         if cache is None:
-            cache = MemoryCache(self.folder.store.nodes)
+            cache = MemoryCache(self.folder.store.memories)
 
         if isinstance(target, MemoryProgram):
             return self._copy_program(target, benchmark, cache)

@@ -44,9 +44,9 @@ from ..errors import EndpointError, MissingDependencyError, UserError
 from ..programs.program import MemoryProgram
 from ..validation import MAX_SECONDS, check_number
 from .folder import RunFolder
-from .mlflow_log import TRACES
 from .results import MAX_LOST
 from .statistics import MIN_N
+from .tracking.traces import DEFAULT_MAX_TRACES
 
 Workers = int | str
 """A number of processes, or the address of a Ray cluster."""
@@ -189,7 +189,7 @@ class RunConfig:
     """A run whose answers are given in the place of any call; its models stand for those here."""
 
     # What is shown.
-    traces: int | None = TRACES
+    traces: int | None = DEFAULT_MAX_TRACES
     """Of how many questions MLflow gets traces, wrong answers first; None for all."""
 
     # Objects that a caller in Python made.

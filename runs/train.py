@@ -235,11 +235,11 @@ class _Job:
             scores = {key: outcome.to_dict()[key] for key in ("before", "after", "difference")}
             made = {"benchmark": data_of(benchmark, self.split), "optimizer": optimizer, "scores": scores}
             save(self.program, folder, Manifest(method="", task="", lms={"task": name}, **made))
-            tracker.steps("training", progress.rows)
-            tracker.evaluation("before", before)
-            tracker.evaluation("after", after)
-            tracker.difference(outcome.difference)
-            tracker.data("outcome.json", outcome.to_dict())
+            tracker.log_steps("training", progress.rows)
+            tracker.log_evaluation("before", before)
+            tracker.log_evaluation("after", after)
+            tracker.log_difference(outcome.difference)
+            tracker.log_json("outcome.json", outcome.to_dict())
             told = ((key.replace("_", " "), value) for key, value in training.items() if key != "notes")
             self.scoring.keep_page(
                 tracker,
@@ -251,8 +251,8 @@ class _Job:
                 notes=training["notes"],
                 verdict=difference_line(outcome.difference),
             )
-            tracker.files(folder, "program")
-            tracker.files(model / "model", "model")
+            tracker.log_folder(folder, "program")
+            tracker.log_folder(model / "model", "model")
         return outcome
 
     def _lm(self) -> Any:

@@ -39,7 +39,7 @@ from ..text import one_line
 from .evaluate import WriteResult, answer_questions, collect_write_results
 from .folder import RunFolder
 from .ledger import Ledger, LedgerEntry
-from .registry import program_folder
+from .program_address import program_folder
 from .reservations import RecordingGuard, Reservations
 from .rows import Row
 from .run import Run

@@ -131,7 +131,7 @@ def _evaluated(folder: Path, threads: int, questions: int, latency: float) -> tu
     with tempfile.TemporaryDirectory(dir=folder) as own:
         store = RunStore(Path(own) / "run.sqlite")
         with asking(scripted(ScriptedEngine(latency), answers=store.answers)) as lm:
-            program = build("turn-rag", embedder=embedder(), cache=MemoryCache(store.nodes))
+            program = build("turn-rag", embedder=embedder(), cache=MemoryCache(store.memories))
             for history in dict.fromkeys(example.history for example in loaded.examples):
                 program.method.reader.search(program.remember(history).memory, ["anything"])
             # A full collection takes 150 ms here, and falls into one run of three: into none, then.
@@ -192,7 +192,7 @@ def _kept(method: str, pasts: Sequence[History], path: Path | None) -> float:
     def remember() -> None:
         store = RunStore(path) if path else None
         with asking(scripted(ScriptedEngine())):
-            program = build(method, cache=MemoryCache(store.nodes if store else None))
+            program = build(method, cache=MemoryCache(store.memories if store else None))
             for past in pasts:
                 program.remember(past)
         if store:

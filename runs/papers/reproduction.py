@@ -34,7 +34,7 @@ from ..results import Evaluation
 from ..run import Parent, Run
 from ..setup import RoleModel, RunConfig
 from ..statistics import Difference
-from ..tracking import Tracker
+from ..tracking.tracker import Tracker
 from ..train import check_processes, check_reader, reward_reader, run_train
 from .cells import Aggregate, Cell, VariantResult
 from .paper import LOGO, NotRun, Paper, Section, Tuning
@@ -199,18 +199,18 @@ def reproduce(
     resumed = setup.resume and RunFolder.resume(setup.resume, asked)
     folder = resumed or RunFolder.create(title, asked)
     with folder.recording(), Tracker(title, {"command": "reproduce"}) as tracker:
-        tracker.params(asked)
+        tracker.log_params(asked)
         folder.update(run_id=tracker.run_id)
-        cache = MemoryCache(folder.store.nodes)
+        cache = MemoryCache(folder.store.memories)
         work = _Work(
             paper, folder, tracker.run_id, meter or Meter(), BudgetGuard(setup.limits), progress, cache, choices
         )
         done = tuple(map(work.section, resolved))
         result = Reproduced(paper, done, folder.path, tracker.run_id, notes, work.guard.limit_hit)
         for each in done:
-            tracker.metrics({f"{each.section.name}.{row.label}.score": row.evaluation.score for row in each.rows})
+            tracker.log_metrics({f"{each.section.name}.{row.label}.score": row.evaluation.score for row in each.rows})
         summary = result.summary()
-        tracker.data("reproduced.json", summary)
+        tracker.log_json("reproduced.json", summary)
         with atomic_write(folder.path / "reproduced.json") as file:
             json.dump(summary, file, indent=1, ensure_ascii=False)
         folder.update(status="stopped" if result.stopped else "finished")

@@ -18,7 +18,8 @@ import psutil
 import pytest
 from mempiler.cli import stop_line
 from mempiler.errors import RunInterrupted
-from mempiler.runs.tracking import Tracker, client
+from mempiler.runs.tracking.store import client
+from mempiler.runs.tracking.tracker import Tracker
 
 from ..conftest import within
 

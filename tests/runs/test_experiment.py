@@ -21,7 +21,7 @@ from mempiler.runs.pages.page import open_page
 from mempiler.runs.planning import plan_compile, plan_evaluate, start_program
 from mempiler.runs.run import Run
 from mempiler.runs.setup import RunConfig
-from mempiler.runs.tracking import client
+from mempiler.runs.tracking.store import client
 
 from .evaluations import break_optimizer, own_questions, script_models
 

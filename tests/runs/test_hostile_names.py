@@ -11,7 +11,7 @@ from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import HTML
 from mempiler.runs.setup import RunConfig
-from mempiler.runs.tracking import client
+from mempiler.runs.tracking.store import client
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = [

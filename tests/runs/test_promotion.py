@@ -11,7 +11,7 @@ from mempiler.runs.folder import RunFolder
 from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.page import open_page
 from mempiler.runs.setup import RunConfig
-from mempiler.runs.tracking import client
+from mempiler.runs.tracking.store import client
 
 from .evaluations import break_optimizer, own_questions, script_models
 

@@ -27,7 +27,7 @@ from mempiler.runs.manifest import Manifest
 from mempiler.runs.pages.html import keep_page
 from mempiler.runs.pages.page import DOCUMENT, difference_line, run_page
 from mempiler.runs.promotion import LONGER, estimate_remaining_usage, promotion
-from mempiler.runs.publish import gate
+from mempiler.runs.gate import gate
 from mempiler.runs.results import Evaluation, difference
 from mempiler.runs.rows import Row
 from mempiler.runs.statistics import (
