@@ -336,13 +336,24 @@ def _row(program: MemoryProgram, benchmark: Benchmark, example: dspy.Example) ->
         failure=failure,
         trace=make_question_trace(
             example,
-            context and program.task.context_as_shown(context),
+            _shown_context(program, context, record),
             record.calls,
             score.feedback if score else "",
             clock,
             _evidence_in_prompts(example, memory, context, program_calls),
         ),
     )
+
+
+def _shown_context(program: MemoryProgram, context: Context | None, record: CallRecorder) -> Context | None:
+    """Return what a prompt shows of a recalled context; None without a context."""
+    if context is None:
+        return None
+    # Dates are looked for in every hit. That takes long, so what the prompt showed is not made again.
+    in_prompt = record.shown_context
+    if in_prompt is not None and in_prompt.recalled is context:
+        return in_prompt.shown
+    return program.task.context_as_shown(context)
 
 
 def _evidence_in_prompts(
