@@ -62,10 +62,18 @@ class ScriptedEngine:
 
 
 def scripted(engine: ScriptedEngine, **more: Any) -> Any:
-    """The engine as a metered model."""
+    """Return a metered model that asks the engine; `more` are arguments of `MeteredLM`."""
     from mempiler.engines.meter import Meter, MeteredLM
 
     return MeteredLM("scripted/free", Meter(), engine=engine, cache=False, temperature=0.0, **more)
+
+
+def guard_of_a_run(threads: int) -> Any:
+    """Return a guard without limits that lets as many calls be in flight as that of a run does."""
+    from mempiler.engines.fair_semaphore import IN_FLIGHT
+    from mempiler.engines.limits import BudgetGuard
+
+    return BudgetGuard(in_flight=max(IN_FLIGHT, threads))
 
 
 @contextmanager
