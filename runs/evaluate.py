@@ -390,7 +390,7 @@ def _row(
         failure=failure,
         trace=make_question_trace(
             example,
-            context and program.task.context_as_shown(context),
+            _shown_context(program, context, record),
             record.calls,
             score.feedback if score else "",
             clock,
@@ -409,6 +409,17 @@ def _repeated_hit_id(program: MemoryProgram, example: dspy.Example, context: Con
     turns = example.history.turns
     own_ids = [hit.id for hit in context.hits if hit.id not in turns]
     return _first_repeated(own_ids) or ""
+
+
+def _shown_context(program: MemoryProgram, context: Context | None, record: CallRecorder) -> Context | None:
+    """Return what a prompt shows of a recalled context; None without a context."""
+    if context is None:
+        return None
+    # Dates are looked for in every hit. That takes long, so what the prompt showed is not made again.
+    in_prompt = record.shown_context
+    if in_prompt is not None and in_prompt.recalled is context:
+        return in_prompt.shown
+    return program.task.context_as_shown(context)
 
 
 def _evidence_in_prompts(

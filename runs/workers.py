@@ -147,6 +147,8 @@ def _make_shards(
     setup, folder = run.setup, program_folder(name)
     data = setup.data and str(Path(setup.data).absolute())
     threads = max(1, setup.threads // len(parts))
+    # What one process may have in flight, all workers may together; see `Run.start`.
+    in_flight = max(IN_FLIGHT, setup.threads)
     shared_folder = run.folder.path.absolute() if isinstance(setup.workers, int) else None
     states = {path: dump_predictor(predictor) for path, predictor in program.all_predictors().items()}
     return [
@@ -157,7 +159,7 @@ def _make_shards(
             identity=program_digest(program),
             questions=tuple(str(example.id) for example in part),
             limits=limits[number],
-            in_flight=max(1, IN_FLIGHT // len(parts)),
+            in_flight=max(1, in_flight // len(parts)),
             folder=shared_folder,
             number=number,
             ledger=ledger,

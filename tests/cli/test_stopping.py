@@ -101,7 +101,7 @@ time.sleep(20)
 
 
 COMMAND = [sys.executable, "-m", "mempiler"]
-HEAVY = ("pydantic", "dspy", "mlflow", "litellm", "numpy", "datasets", "faiss", "torch", "sklearn", "jieba", "rich")
+HEAVY = ("pydantic", "dspy", "mlflow", "litellm", "numpy", "datasets", "faiss", "torch", "sklearn", "jieba", "asyncio", "rich")
 
 
 def python(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,20 @@ import dspy
 import httpx
 import pytest
 from dspy.lm15 import ContextLengthError, ServerError
-from mempiler import EntryReader, ProgramError, Store, UserError, UserMemory, build, load, save
+from mempiler import (
+    Context,
+    EntryReader,
+    History,
+    ProgramError,
+    Session,
+    Store,
+    Turn,
+    UserError,
+    UserMemory,
+    build,
+    load,
+    save,
+)
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
 from mempiler.engines.limits import Limits
@@ -23,6 +37,7 @@ from mempiler.engines.metered_lm import MeteredLM
 from mempiler.optimizers.logo_grpo.reward import score_answers
 from mempiler.programs.external.program import build_external_program
 from mempiler.programs.names import METHODS
+from mempiler.programs.tasks.task import Task
 from mempiler.runs.evaluate import score_questions
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.external import Answers, resolve_external
@@ -129,6 +144,29 @@ def test_one_search_serves_the_answer_and_its_evidence(scripted, make_history, m
     monkeypatch.setattr(EntryReader, "search", counted)
     (found,) = run(scripted(right), questions(make_history(), 1)).rows
     assert (len(found.sources), found.recall["recall@5"], depths) == (10, 1, [20])
+
+
+def test_the_trace_shows_the_context_of_the_prompt(scripted, monkeypatch):
+    """Dates are looked for in every hit, so what a prompt showed is not made a second time."""
+    contexts: list[Context] = []
+    as_shown = Task.context_as_shown
+
+    def counted(task: Task, context: Context) -> Context:
+        contexts.append(context)
+        return as_shown(task, context)
+
+    monkeypatch.setattr(Task, "context_as_shown", counted)
+    session = Session(
+        id="D1",
+        time=datetime(2024, 1, 3),
+        turns=tuple(Turn(id=f"D1:{n}", speaker="Ann", text=f"I saw Oslo yesterday, friend {n}") for n in range(1, 7)),
+    )
+    result = run(scripted(right), questions(History(id="ann", items=(session,)), 3))
+    assert len(contexts) == 3
+    for answered in result.rows:
+        assert "yesterday [2 January 2024]" in answered.trace.entries[0].line
+        prompt = answered.trace.calls[-1].messages[-1][1]
+        assert all(entry.line in prompt for entry in answered.trace.entries)
 
 
 def test_a_memory_of_summaries_has_no_recall_of_what_is_shown(scripted, make_history):
