@@ -41,42 +41,13 @@ COMMANDS = {
     "ui": "Open the MLflow pages of all runs.",
 }
 
-OLD = {
-    "arena": "mempiler compare RUN... --page FILE",
-    "data": "mempiler evaluate METHOD --benchmark BENCHMARK --data FILE --check, or mempiler fetch NAME",
-    "diff": "mempiler show PROGRAM, of each",
-    "failures": "mempiler show RUN --failed",
-    "judge": "mempiler evaluate judge --benchmark judge-check --judge-lm NAME",
-    "make": "mempiler.data.synthesis, in Python",
-    "models": "mempiler list weights, or mempiler fetch NAME",
-    "push": "mempiler publish PROGRAM hf://OWNER/NAME",
-    "rebuild": "mempiler memories rebuild PROGRAM",
-    "register": "mempiler publish PROGRAM models:/NAME@ALIAS",
-    "systems": "mempiler list systems, or mempiler fetch system:NAME",
-    **dict.fromkeys(("memories delete", "memories undo", "memories update"), "mempiler memories edit PROGRAM ENTRY"),
-    **dict.fromkeys(("memories entries", "memories get"), "mempiler memories search PROGRAM"),
-    **dict.fromkeys(("memories history", "memories view"), "mempiler memories show --user USER"),
-    "memories remember": "mempiler memories rebuild PROGRAM --queued",
-}
-"""Commands of before, and what does it now."""
 AGAIN = 5.0
 """Seconds after which a process that goes on although it was interrupted is interrupted again."""
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """What the system says of a disk that takes no more."""
 
 
-class Renaming(click.Group):
-    """A group that says of a command of before what does it now."""
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command; None if there is none of that name."""
-        name = f"{ctx.command_path} {cmd_name}".removeprefix("mempiler ")
-        if name in OLD:
-            raise UserError(f"mempiler {name} is now: {OLD[name]}")
-        return super().get_command(ctx, cmd_name)
-
-
-class LazyGroup(Renaming):
+class LazyGroup(click.Group):
     """A group whose commands are imported when they are called, so that `--help` starts fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -86,7 +57,7 @@ class LazyGroup(Renaming):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports a command; None if there is none of that name."""
         if cmd_name not in COMMANDS:
-            return super().get_command(ctx, cmd_name)
+            return None
         module = "list_" if cmd_name == "list" else cmd_name
         command = importlib.import_module(f".{module}", __name__).command
         add_env_vars(command)

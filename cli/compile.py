@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
-from .options import MIN_N, REPLAY, WORKERS, parse_settings, setup_options, take_run_options
+from ..runs.setting_pairs import parse_settings
+from .config import FileOption
+from .options import ANSWERING, JSON, PLAN, run_options, take_run_options
 from .printing import report, show_plan
 from .progress import quiet_output
 from .show import run_lines
@@ -14,19 +16,39 @@ from .show import run_lines
 
 @click.command("compile")
 @click.argument("program")
-@setup_options
-@REPLAY
-@WORKERS
-@click.option("--optimizer", default="bootstrap", help="see `mempiler list optimizers`")
-@click.option("--stage", type=click.Choice(["read", "write", "all"]), default="all")
-@click.option("--optimizer-set", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")
+@run_options(without=ANSWERING)
+@click.option(
+    "--optimizer",
+    cls=FileOption,
+    file_key="optimizer.name",
+    default="bootstrap",
+    help="see `mempiler list optimizers`",
+)
+@click.option(
+    "--stage",
+    cls=FileOption,
+    file_key="optimizer.stage",
+    type=click.Choice(["read", "write", "all"]),
+    default="all",
+    hidden=True,
+    help="which prompts are tuned: those that read memories, those that write them, or all",
+)
+@click.option(
+    "--optimizer-set",
+    cls=FileOption,
+    file_key="optimizer.settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="a setting of the optimizer",
+)
+@PLAN
+@JSON
 @click.option(
     "--out",
     type=click.Path(),
     help="folder for the program; one that is there is replaced only if the compiled program is kept "
     "[default: a new one under runs/local]",
 )
-@MIN_N
 @click.option(
     "--force",
     is_flag=True,

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import UserError
-from .config import settings
+from .config import hidden_settings
 from .options import JSON
 from .printing import report, table
 
@@ -54,8 +54,8 @@ def _listed(kind: str) -> dict[str, str]:
     if kind == "settings":
         from . import compile, train
 
-        of_training = {name: f"{told} (train)" for name, told in settings(train.command).items()}
-        return of_training | settings(compile.command)
+        of_training = {name: f"{told} (train)" for name, told in hidden_settings(train.command).items()}
+        return of_training | hidden_settings(compile.command)
     missing = {name: f"run: mempiler fetch {name}" for name, each in WEIGHTS.items() if not each.is_stored}
     installed = {"methods": methods.plugins, "benchmarks": benchmarks.plugins}.get(kind, dict)()
     found: dict[str, Any] = {

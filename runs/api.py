@@ -34,13 +34,14 @@ from ..optimizers.settings import OptimizerSettings
 from ..programs.staging import Stage
 from .announce import announce
 from .comparison import Comparison, compare_evaluations
+from .config import RunConfig
 from .compile import CompileResult, run_compile
 from .experiment import Part, run_evaluate
-from .options import Questions, RunOptions, make_setup
+from .inputs import RunInputs
+from .options import Questions, RunOptions, make_inputs
 from .planning import Plan, plan_compile, plan_evaluate, plan_train
 from .progress import OnProgress, StartPhase, run_progress
 from .results import Evaluation
-from .setup import RunConfig
 from .statistics import MIN_N
 from .train import TrainResult, run_train
 
@@ -88,10 +89,10 @@ def compile(
         UserError: An argument does not fit; nothing was asked.
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
-    setup = make_setup(options, Questions(trainset, valset, testset, metric))
+    inputs = make_inputs(options, Questions(trainset, valset, testset, metric))
     compilation = make_compilation(optimizer, optimizer_set, stage)
-    with _shown(options, setup, program) as (start_phase, meter):
-        return run_compile(program, setup, compilation, out=out, force=force, progress=start_phase, meter=meter)
+    with _shown(options, inputs, program) as (start_phase, meter):
+        return run_compile(program, inputs, compilation, out=out, force=force, progress=start_phase, meter=meter)
 
 
 def evaluate(
@@ -116,9 +117,9 @@ def evaluate(
         UserError: An argument does not fit; nothing was asked.
         EndpointError: The model's endpoint is down; the message says how to resume.
     """
-    setup = make_setup(options, Questions(testset=testset, metric=metric))
-    with _shown(options, setup, program, split) as (start_phase, meter):
-        return run_evaluate(program, setup, split, progress=start_phase, meter=meter)
+    inputs = make_inputs(options, Questions(testset=testset, metric=metric))
+    with _shown(options, inputs, program, split) as (start_phase, meter):
+        return run_evaluate(program, inputs, split, progress=start_phase, meter=meter)
 
 
 async def aevaluate(
@@ -192,10 +193,10 @@ def train(
     Raises:
         UserError: The model cannot be trained in this process, or an argument does not fit.
     """
-    setup = make_setup(options, Questions(trainset, valset, testset, metric))
-    training = make_training(setup, optimizer, train_set, trainer, options.get("threads"))
-    with _shown(options, setup, program) as (start_phase, meter):
-        return run_train(program, setup, training, out, start_phase, meter)
+    inputs = make_inputs(options, Questions(trainset, valset, testset, metric))
+    training = make_training(inputs.config, optimizer, train_set, trainer, options.get("threads"))
+    with _shown(options, inputs, program) as (start_phase, meter):
+        return run_train(program, inputs, training, out, start_phase, meter)
 
 
 def plan(
@@ -228,13 +229,13 @@ def plan(
     Raises:
         UserError: What the program takes cannot be known in advance.
     """
-    setup = make_setup(options, Questions(trainset, valset, testset, metric))
+    inputs = make_inputs(options, Questions(trainset, valset, testset, metric))
     if optimizer is None:
-        found = plan_evaluate(program, setup, split)
+        found = plan_evaluate(program, inputs, split)
     else:
-        found = plan_compile(program, setup, make_compilation(optimizer, optimizer_set, stage))
+        found = plan_compile(program, inputs, make_compilation(optimizer, optimizer_set, stage))
     if options.get("progress", True):
-        announce(setup, program, split if optimizer is None else None)
+        announce(inputs, program, split if optimizer is None else None)
     return found
 
 
@@ -248,11 +249,11 @@ def plan_training(
     **options: Unpack[RunOptions],
 ) -> Plan:
     """Estimate the calls, tokens and hours of a training; the arguments are those of `train`."""
-    setup = make_setup(options, Questions(metric=metric))
-    training = make_training(setup, optimizer, train_set, trainer, options.get("threads"))
-    found = plan_train(program, setup, training)
+    inputs = make_inputs(options, Questions(metric=metric))
+    training = make_training(inputs.config, optimizer, train_set, trainer, options.get("threads"))
+    found = plan_train(program, inputs, training)
     if options.get("progress", True):
-        announce(setup, program)
+        announce(inputs, program)
     return found
 
 
@@ -295,31 +296,31 @@ def make_compilation(
 
 
 def make_training(
-    setup: RunConfig,
+    config: RunConfig,
     objective: str,
     settings: Mapping[str, Any] | None = None,
     trainer: str | None = None,
     threads: int | None = None,
 ) -> TrainingConfig:
-    """Return how a model is to be trained: the defaults for the setup's model, with the settings that are given."""
+    """Return how a model is to be trained: the defaults for the configured model, with the settings that are given."""
     changes: dict[str, Any] = {"objective": objective, **(settings or {})}
     if trainer is not None:
         changes["trainer"] = trainer
     if threads is not None:
         changes["threads"] = threads
-    return TrainingConfig.for_model(setup.lm).changed(changes)
+    return TrainingConfig.for_model(config.models.task.name).changed(changes)
 
 
 @contextmanager
 def _shown(
-    options: RunOptions, setup: RunConfig, program: Any, part: Part | None = None
+    options: RunOptions, inputs: RunInputs, program: Any, part: Part | None = None
 ) -> Iterator[tuple[StartPhase, Meter]]:
     """Say what the run rests on and show its progress, unless the options say otherwise."""
     if not options.get("progress", True):
         yield _no_progress, Meter()
         return
-    with run_progress(setup.limits) as (start_phase, meter):
-        yield _AnnouncedPhases(start_phase, setup, program, part), meter
+    with run_progress(inputs.config.limits) as (start_phase, meter):
+        yield _AnnouncedPhases(start_phase, inputs, program, part), meter
 
 
 class _AnnouncedPhases:
@@ -328,9 +329,9 @@ class _AnnouncedPhases:
     Not earlier: whatever is wrong with an argument is found before, and is then the only line.
     """
 
-    def __init__(self, start_phase: StartPhase, setup: RunConfig, program: Any, part: Part | None) -> None:
+    def __init__(self, start_phase: StartPhase, inputs: RunInputs, program: Any, part: Part | None) -> None:
         self._start_phase = start_phase
-        self._setup = setup
+        self._inputs = inputs
         self._program = program
         self._part: Part | None = part
         self._is_announced = False
@@ -338,7 +339,7 @@ class _AnnouncedPhases:
     def __call__(self, phase: str) -> OnProgress:
         if not self._is_announced:
             self._is_announced = True
-            announce(self._setup, self._program, self._part)
+            announce(self._inputs, self._program, self._part)
         return self._start_phase(phase)
 
 

@@ -42,8 +42,6 @@ _EXPERIMENTS = "_mlflow_experiment_ids"
 _LONGEST = 40_000
 """Longest text of a prompt: the registry takes 100,000 characters of JSON."""
 
-TRACES = 20
-"""Questions whose traces are logged, unless a run says otherwise."""
 _EXPECTED = "expected_response"
 """What MLflow calls a gold answer."""
 _PREVIEW = 900

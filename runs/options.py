@@ -19,7 +19,9 @@ from ..data.examples import ExampleBenchmark
 from ..engines.limits import Limits
 from ..engines.meter import Role
 from ..errors import UnknownNameError, UserError
-from .setup import RunConfig, Workers, replayed_setup
+from .config import RunConfig, Workers
+from .inputs import RunInputs
+from .repeating import replayed
 
 
 class RunOptions(TypedDict, total=False):
@@ -112,8 +114,8 @@ OWN_ARGUMENTS = (
     "force",
 )
 """Arguments that one function or another has beside these, for the message about an option that does not exist."""
-_SETUP_FIELDS = {"set": "method_settings", "lm_set": "lm_settings"}
-"""Options that a setup keeps under another name."""
+_MAPPINGS = ("set", "lm_set", "benchmark_set")
+"""Options that hold settings by name."""
 _LIMITS = ("max_usd", "max_calls", "max_tokens", "max_minutes")
 _MODELS: Mapping[str, Role] = {"lm": "task", "prompt_lm": "prompt", "judge_lm": "judge", "answer_lm": "answer"}
 """The role of each option that may hold a model."""
@@ -139,45 +141,49 @@ class Questions:
         return ExampleBenchmark.from_examples(self.trainset or (), self.valset, self.testset, self.metric, seed)
 
 
-def make_setup(options: Mapping[str, Any], questions: Questions | None = None) -> RunConfig:
-    """Return the setup of a run.
+def make_inputs(options: Mapping[str, Any], questions: Questions | None = None) -> RunInputs:
+    """Return what a run is started with.
 
     Args:
         options: Those of `RunOptions`.
         questions: The user's own, which then stand in the place of a benchmark.
 
     Raises:
-        UserError: An option is unknown or does not fit, or there are neither questions nor a benchmark, or both.
+        UserError: An option is unknown or does not fit, or there are neither questions nor a
+            benchmark, or both.
     """
     _refuse_unknown(options)
     questions = questions or Questions()
     values = {name: value for name, value in options.items() if name != "progress"}
-    limits = _take_limits(values)
-    names, models = _take_models(values)
-    benchmark, own_questions = _take_benchmark(values, questions)
 
-    benchmark_options = dict(values.pop("benchmark_set", None) or {})
-    categories = values.pop("categories", None)
-    if categories:
-        benchmark_options["categories"] = categories
-    if questions.metric is not None and own_questions is None:
+    limits = _take_limits(values)
+    names, user_models = _take_models(values)
+    benchmark, user_benchmark = _take_benchmark(values, questions)
+    if questions.metric is not None and user_benchmark is None:
         if not isinstance(questions.metric, str):
-            raise UserError("metric: a function scores examples of your own; of a benchmark, name one of its metrics")
-        benchmark_options["metric"] = questions.metric
+            raise UserError(
+                "metric: a function scores examples of your own;"
+                " of a benchmark, name one of its metrics"
+            )
+        values["metric"] = questions.metric
+    values["categories"] = _joined(values.get("categories"))
     if values.get("data") is not None:
         values["data"] = str(values["data"])
+    for name in _MAPPINGS:
+        values[name] = dict(values.get(name) or {})
 
-    fields = {_SETUP_FIELDS.get(name, name): value for name, value in values.items()}
-    setup = RunConfig(
-        benchmark=benchmark,
-        questions=own_questions,
-        options=benchmark_options,
-        limits=limits,
-        models=models,
-        **names,
-        **fields,
-    )
-    return replayed_setup(setup, lambda name: options.get(name) is not None)
+    config = RunConfig.from_options(benchmark=benchmark, **limits.as_dict(), **names, **values)
+    inputs = RunInputs(config, user_benchmark, user_models)
+    return replayed(inputs, lambda name: options.get(name) is not None)
+
+
+def _joined(categories: str | Sequence[str | int] | None) -> str | None:
+    """Return categories with commas between them; None for all."""
+    if not categories:
+        return None
+    if isinstance(categories, str):
+        return categories
+    return ",".join(str(category) for category in categories)
 
 
 def _refuse_unknown(options: Mapping[str, Any]) -> None:

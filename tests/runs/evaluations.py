@@ -120,5 +120,5 @@ def script_models(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:
         settings = {"cache": False, "temperature": 0.0, "num_retries": 0, "engine": engine}
         return MeteredLM("scripted/test", meter or Meter(), role, guard=guard, answers=answers, **settings)
 
-    for room in ("setup", "run"):
+    for room in ("role_models", "run"):
         monkeypatch.setattr(f"mempiler.runs.{room}.language_model", model)

@@ -1,13 +1,15 @@
 """Where the models of a run are asked, and that each of them can be is known before anything is paid for."""
 
 import sys
-from dataclasses import replace
 from typing import Any
 
 import dspy
 import pytest
 from mempiler import EndpointError
-from mempiler.runs.setup import RoleModel, RunConfig
+from mempiler.runs.inputs import RunInputs
+from mempiler.runs.role_models import RoleModel, check_models, role_models
+
+from ..run_inputs import run_config, with_options
 
 DEAD = "http://127.0.0.1:9/v1"
 """An address at which nothing listens."""
@@ -40,10 +42,10 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.parametrize("role", ["prompt", "judge", "answer"])
 def test_the_address_of_the_run_is_that_of_every_role_that_can_be_asked_there(lm, name, address, role):
-    setup = RunConfig("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name})
-    assert (setup.roles["task"].address, setup.roles[role].address) == (HERE, address)
-    own = RunConfig("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name, f"{role}_api_base": DEAD})
-    assert own.roles[role] == RoleModel(name, DEAD)
+    roles = role_models(run_config("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name}))
+    assert [roles["task"].address, roles[role].address] == [HERE, address]
+    own = run_config("locomo", lm=lm, api_base=HERE, **{f"{role}_lm": name, f"{role}_api_base": DEAD})
+    assert role_models(own)[role] == RoleModel(name, DEAD)
 
 
 def test_every_role_asks_at_the_address_of_the_run(mempiler_cli: Any, stub: Any) -> None:
@@ -100,10 +102,10 @@ def test_a_model_that_cannot_be_asked_is_one_line_before_anything_is_paid(mempil
 
 def test_a_model_that_the_user_made_is_checked_as_a_named_one_is() -> None:
     lm = dspy.LM("openai/x", api_base=DEAD, api_key="none")
-    setup = RunConfig("locomo", lm="openai/x", models={"task": lm})
+    inputs = RunInputs(run_config("locomo", lm="openai/x"), user_models={"task": lm})
     with pytest.raises(EndpointError, match="'openai/x': its server cannot be reached"):
-        setup.check_models()
-    replace(setup, resume="a run whose store may hold all that is needed").check_models()
+        check_models(inputs)
+    check_models(with_options(inputs, resume="a run whose store may hold all that is needed"))
 
 
 def test_an_embedder_and_a_reranker_are_looked_for_before_anything_is_paid(mempiler_cli, stub, monkeypatch):
