@@ -144,13 +144,18 @@ def _entries(
 
 def config_toml(config: RunConfig) -> str:
     """Return a configuration as TOML: the benchmark, and what is not the default."""
+    return toml_text(config_values(config))
+
+
+def config_values(config: RunConfig) -> dict[str, Any]:
+    """Return the benchmark and what is not the default, by places, e.g. "execution.threads"."""
     values: dict[str, Any] = {}
     for name, value in config.changed_options().items():
         field = CONFIG_FIELDS[name]
         # TOML has no word for "no number", which means all questions here.
         is_unlimited = name == "traces" and value is None
         values[f"{field.section}.{field.key}"] = "all" if is_unlimited else value
-    return toml_text(values)
+    return values
 
 
 def toml_text(values: Mapping[str, Any]) -> str:

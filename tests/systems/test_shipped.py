@@ -169,7 +169,7 @@ def test_it_is_scored_with_what_it_recalled(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_a_hostile_one_is_failed_rows_with_a_reason(tmp_path, monkeypatch, hostile, config, reason) -> None:
-    found = scored(tmp_path, monkeypatch, hostile, method_settings=config)
+    found = scored(tmp_path, monkeypatch, hostile, set=config)
     assert all(row.failure is not None and reason in row.failure.message for row in found.rows)
     assert found.score == 0
 
