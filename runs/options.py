@@ -1,8 +1,9 @@
-"""The options that compiling, evaluating and training share: keyword arguments in Python, options of the command line.
+"""The options that compiling, evaluating and training share, as arguments of Python functions.
 
-Example:
-    mempiler.evaluate("turn-rag", benchmark="locomo", data="locomo10.json", lm="openai/gpt-4.1-mini", max_usd=2)
-    mempiler evaluate turn-rag --benchmark locomo --data locomo10.json --lm openai/gpt-4.1-mini --max-usd 2
+    mempiler.evaluate("turn-rag", benchmark="locomo", data="locomo10.json", lm="offline", max_usd=2)
+    mempiler evaluate turn-rag --benchmark locomo --data locomo10.json --lm offline --max-usd 2
+
+`make_inputs` turns them into a `RunConfig`, beside which stand the objects among them.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ from .repeating import replayed
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of `compile`, `evaluate` and `train`; those that are left out have the defaults of the command line."""
+    """Options of `compile`, `evaluate` and `train`.
+
+    Those that are left out have the defaults of the command line.
+    """
 
     benchmark: str | Benchmark
-    """A benchmark by its name, or one that `mempiler.benchmark` returned, in the place of examples."""
+    """In the place of examples: a benchmark by its name, or one from `mempiler.benchmark`."""
     data: str | Path | None
     """The benchmark's file; the bundled sample if left out."""
     categories: str | Sequence[str | int] | None
@@ -37,7 +41,10 @@ class RunOptions(TypedDict, total=False):
     """Further options of the benchmark, e.g. {"length": "128k"}."""
 
     lm: str | dspy.BaseLM | None
-    """The model that answers: a name, or a `dspy.LM`. The model of `dspy.configure` if left out, else "offline"."""
+    """The model that answers: a name, or a `dspy.LM`.
+
+    If left out it is the model of `dspy.configure`, or else "offline".
+    """
     api_base: str | None
     """Address of an OpenAI-compatible server."""
     lm_set: Mapping[str, Any]
@@ -113,11 +120,16 @@ OWN_ARGUMENTS = (
     "out",
     "force",
 )
-"""Arguments that one function or another has beside these, for the message about an option that does not exist."""
+"""Arguments of single functions, for the message about an option that does not exist."""
 _MAPPINGS = ("set", "lm_set", "benchmark_set")
 """Options that hold settings by name."""
 _LIMITS = ("max_usd", "max_calls", "max_tokens", "max_minutes")
-_MODELS: Mapping[str, Role] = {"lm": "task", "prompt_lm": "prompt", "judge_lm": "judge", "answer_lm": "answer"}
+_MODELS: Mapping[str, Role] = {
+    "lm": "task",
+    "prompt_lm": "prompt",
+    "judge_lm": "judge",
+    "answer_lm": "answer",
+}
 """The role of each option that may hold a model."""
 
 
@@ -132,13 +144,15 @@ class Questions:
     """A function, or the name of a metric; for a benchmark too."""
 
     @property
-    def given(self) -> bool:
+    def has_examples(self) -> bool:
         """Whether there are examples."""
         return any(part is not None for part in (self.trainset, self.valset, self.testset))
 
     def benchmark(self, seed: int) -> ExampleBenchmark:
         """Make a benchmark of the examples."""
-        return ExampleBenchmark.from_examples(self.trainset or (), self.valset, self.testset, self.metric, seed)
+        return ExampleBenchmark.from_examples(
+            self.trainset or (), self.valset, self.testset, self.metric, seed
+        )
 
 
 def make_inputs(options: Mapping[str, Any], questions: Questions | None = None) -> RunInputs:
@@ -170,7 +184,9 @@ def make_inputs(options: Mapping[str, Any], questions: Questions | None = None) 
     if values.get("data") is not None:
         values["data"] = str(values["data"])
     for name in _MAPPINGS:
-        values[name] = dict(values.get(name) or {})
+        settings = values.get(name)
+        if settings is None or isinstance(settings, Mapping):
+            values[name] = dict(settings or {})
 
     config = RunConfig.from_options(benchmark=benchmark, **limits.as_dict(), **names, **values)
     inputs = RunInputs(config, user_benchmark, user_models)
@@ -187,24 +203,34 @@ def _joined(categories: str | Sequence[str | int] | None) -> str | None:
 
 
 def _refuse_unknown(options: Mapping[str, Any]) -> None:
+    """Refuse options that no function has."""
     for name in options:
         if name not in RunOptions.__annotations__:
             raise UnknownNameError("option", name, [*RunOptions.__annotations__, *OWN_ARGUMENTS])
 
 
 def _take_limits(values: dict[str, Any]) -> Limits:
-    single = {name: values.pop(name, None) for name in _LIMITS}
+    """Take the limits out of the values: one object, or single ones, but not both."""
+    single_limits = {name: values.pop(name, None) for name in _LIMITS}
     limits = values.pop("limits", None)
     if limits is None:
-        return Limits(**single)
-    for name, value in single.items():
+        return Limits(**single_limits)
+    for name, value in single_limits.items():
         if value is not None:
-            raise UserError(f"{name} = {value}: give it in limits=Limits({name}=...), or leave limits out")
+            raise UserError(
+                f"{name} = {value}: give it in limits=Limits({name}=...), or leave limits out"
+            )
     return limits
 
 
-def _take_models(values: dict[str, Any]) -> tuple[dict[str, str | None], dict[Role, dspy.BaseLM]]:
-    """Return the names of the models by option, and by role the objects among them."""
+def _take_models(
+    values: dict[str, Any],
+) -> tuple[dict[str, str | None], dict[Role, dspy.BaseLM]]:
+    """Take the models out of the values.
+
+    Returns:
+        The names of the models by option, and by role the objects among them.
+    """
     names: dict[str, str | None] = {}
     models: dict[Role, dspy.BaseLM] = {}
     for option, role in _MODELS.items():
@@ -217,20 +243,28 @@ def _take_models(values: dict[str, Any]) -> tuple[dict[str, str | None], dict[Ro
         elif model is None or isinstance(model, str):
             names[option] = model
         else:
-            raise UserError(f"{option}: expected the name of a model or a dspy.LM, got {type(model).__name__}")
+            raise UserError(
+                f"{option}: expected the name of a model or a dspy.LM, got {type(model).__name__}"
+            )
     return names, models
 
 
 def _take_benchmark(values: dict[str, Any], questions: Questions) -> tuple[str, Benchmark | None]:
-    """Return the name of the benchmark, and the benchmark itself where it is an object."""
+    """Take the benchmark out of the values.
+
+    Returns:
+        Its name, and the benchmark itself where it is an object or made of examples.
+    """
     benchmark = values.pop("benchmark", None)
-    if benchmark is not None and questions.given:
+    if benchmark is not None and questions.has_examples:
         raise UserError("give either examples (trainset, valset, testset) or a benchmark, not both")
     if isinstance(benchmark, Benchmark):
         return benchmark.name, benchmark
     if benchmark is not None:
         return str(benchmark), None
-    if not questions.given:
-        raise UserError("nothing to ask: give examples (trainset=[dspy.Example(...)]) or benchmark='locomo'")
-    own = questions.benchmark(values.get("seed", 0))
-    return own.name, own
+    if not questions.has_examples:
+        raise UserError(
+            "nothing to ask: give examples (trainset=[dspy.Example(...)]) or benchmark='locomo'"
+        )
+    user_benchmark = questions.benchmark(values.get("seed", 0))
+    return user_benchmark.name, user_benchmark
