@@ -39,7 +39,7 @@ from .pages.page import difference_line, open_page, program_changes, run_page, s
 from .pages.text import page_table
 from .promotion import Promotion, estimate_remaining_usage, promotion
 from .registry import pinned
-from .repeating import replayed
+from .repeating import with_replayed_models
 from .results import Evaluation, counts_of, difference, raise_if_unanswered, refuse_broken, totals
 from .run import Parent, Run
 from .run_description import describe_data, parameters
@@ -286,7 +286,7 @@ def run_compile(
     Raises:
         BrokenRunError: Too many questions failed; there is no program then, unless it is forced.
     """
-    inputs = replayed(inputs)
+    inputs = with_replayed_models(inputs)
     config = inputs.config
     how = replace(how or CompileConfig(), seed=config.data.seed, threads=config.execution.threads)
     if config.data.dev == 0 and not force:

@@ -32,7 +32,7 @@ from .mlflow_log import show
 from .pages.html import keep_page
 from .pages.page import known_facts, program_changes, run_page, states
 from .registry import pinned
-from .repeating import command_line, replayed
+from .repeating import command_line, with_replayed_models
 from .results import Evaluation
 from .rows import Row
 from .run import Parent, Run
@@ -68,7 +68,7 @@ def run_evaluate(
         meter: Counts the calls; a new one if None.
         parent: The larger run that it is a part of, if it is.
     """
-    inputs = replayed(inputs)
+    inputs = with_replayed_models(inputs)
     if isinstance(target, str):
         target = pinned(target)
     if isinstance(target, str) and target.endswith(ANSWERS):

@@ -22,7 +22,7 @@ from ..engines.meter import Role
 from ..errors import UnknownNameError, UserError
 from .config import RunConfig, Workers
 from .inputs import RunInputs
-from .repeating import replayed
+from .repeating import with_replayed_models
 
 
 class RunOptions(TypedDict, total=False):
@@ -190,7 +190,7 @@ def make_inputs(options: Mapping[str, Any], questions: Questions | None = None) 
 
     config = RunConfig.from_options(benchmark=benchmark, **limits.as_dict(), **names, **values)
     inputs = RunInputs(config, user_benchmark, user_models)
-    return replayed(inputs, lambda name: options.get(name) is not None)
+    return with_replayed_models(inputs, lambda name: options.get(name) is not None)
 
 
 def _joined(categories: str | Sequence[str | int] | None) -> str | None:

@@ -1,7 +1,7 @@
 """What it takes to continue a run or to do it again.
 
-`resume_key` names what must be equal for a run to be resumed, `replayed` takes models and settings
-over from the run that is replayed, and `command_line` is the command that does a run again.
+`resume_key` names what must be equal for a run to be resumed. `with_replayed_models` takes models
+and settings over from the run that is replayed. `command_line` is the command that repeats a run.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def _never_set(name: str) -> bool:
     return False
 
 
-def replayed(inputs: RunInputs, was_set: Callable[[str], bool] = _never_set) -> RunInputs:
+def with_replayed_models(
+    inputs: RunInputs, was_set: Callable[[str], bool] = _never_set
+) -> RunInputs:
     """Return the inputs with models and settings of the run that they replay, if they replay one.
 
     Args:

@@ -142,7 +142,8 @@ def test_the_configurations_of_the_manual_are_taken():
     configurations = [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)]
     assert len(configurations) >= 2
     for configuration in configurations:
-        settings = {**configuration["train-set"], "trainer": configuration["trainer"]}
+        training = configuration["training"]
+        settings = {**training["settings"], "trainer": training["trainer"]}
         given = Reinforcement.parse(TrainingConfig.for_model("local:a/model").changed(settings).trainer_settings)
         assert given.trl == settings["trl"]
 
