@@ -2,60 +2,124 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import MIN_N, REPLAY, WORKERS, parse_settings, setup_options, take_run_options
+from ..runs.setting_pairs import parse_settings
+from .config import FileOption
+from .options import ANSWERING, JSON, PLAN, run_options, take_run_options
 from .printing import report, show_plan
 from .progress import quiet_output
 from .show import run_lines
 
+if TYPE_CHECKING:
+    from ..runs.compile import CompileResult
+
 
 @click.command("compile")
 @click.argument("program")
-@setup_options
-@REPLAY
-@WORKERS
-@click.option("--optimizer", default="bootstrap", help="see `mempiler list optimizers`")
-@click.option("--stage", type=click.Choice(["read", "write", "all"]), default="all")
-@click.option("--optimizer-set", multiple=True, metavar="NAME=VALUE", help="a setting of the optimizer")
+@run_options(without=ANSWERING)
+@click.option(
+    "--optimizer",
+    cls=FileOption,
+    file_key="optimizer.name",
+    default="bootstrap",
+    help="see `mempiler list optimizers`",
+)
+@click.option(
+    "--stage",
+    cls=FileOption,
+    file_key="optimizer.stage",
+    type=click.Choice(["read", "write", "all"]),
+    default="all",
+    hidden=True,
+    help="which prompts are tuned: those that read memories, those that write them, or all",
+)
+@click.option(
+    "--optimizer-set",
+    cls=FileOption,
+    file_key="optimizer.settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="a setting of the optimizer",
+)
+@PLAN
+@JSON
 @click.option(
     "--out",
     type=click.Path(),
-    help="folder for the program; one that is there is replaced only if the compiled program is kept "
-    "[default: a new one under runs/local]",
+    help="folder for the program; one that is there is replaced only if the compiled program is"
+    " kept [default: a new one under runs/local]",
 )
-@MIN_N
 @click.option(
     "--force",
     is_flag=True,
-    help="keep the compiled program even without a significant gain on dev; with --resume, one that was refused",
+    help="keep the compiled program even without a significant gain on dev;"
+    " with --resume, one that was refused",
 )
 def command(
-    program: str, planned: bool, optimizer: str, stage: Any, optimizer_set: tuple[str, ...], **values: Any
+    program: str,
+    planned: bool,
+    optimizer: str,
+    stage: Any,
+    optimizer_set: tuple[str, ...],
+    metric: str | None,
+    out: str | None,
+    force: bool,
+    **values: Any,
 ) -> None:
     """Tune PROGRAM and save the result.
 
-    PROGRAM is a method's name, module:Class, or a saved program to start from: its folder, or models:/NAME@ALIAS. The
-    result is scored on held-out test questions before and after, and kept only for a significant gain on the dev
-    questions. A result that is kept replaces an older program where it is saved; otherwise the older one stays, and the
-    original is saved in the run's folder.
+    PROGRAM is a method's name, module:Class, or a saved program to start from: its folder, or
+    models:/NAME@ALIAS. The result is scored on held-out test questions before and after, and kept
+    only for a significant gain on the dev questions. A result that is kept replaces an older
+    program where it is saved; otherwise the older one stays, and the original is saved in the run's
+    folder.
     """
     from ..runs import api
 
-    tuning = {"optimizer": optimizer, "stage": stage, "optimizer_set": parse_settings(optimizer_set)}
-    metric, out, force = values.pop("metric"), values.pop("out"), values.pop("force")
+    settings = parse_settings(optimizer_set)
     options = take_run_options(values)
     if planned:
-        return show_plan(api.plan(program, metric=metric, **tuning, **options))
+        plan = api.plan(
+            program,
+            metric=metric,
+            optimizer=optimizer,
+            optimizer_set=settings,
+            stage=stage,
+            **options,
+        )
+        show_plan(plan)
+        return
+
     with quiet_output():
-        result = api.compile(program, metric=metric, out=out, force=force, **tuning, **options)
-    more = [f"trained model: {result.model}"] if result.model else []
+        result = api.compile(
+            program,
+            metric=metric,
+            optimizer=optimizer,
+            optimizer_set=settings,
+            stage=stage,
+            out=out,
+            force=force,
+            **options,
+        )
+    report(result.to_dict(), run_lines(result.run, *_outcome_lines(result)))
+    result.refuse_broken()
+
+
+def _outcome_lines(result: CompileResult) -> list[str]:
+    """Say which model was trained, whether a limit stopped the run, and where the program is."""
+    lines: list[str] = []
+    if result.model:
+        lines.append(f"trained model: {result.model}")
     if result.stopped:
-        more.append(f"stopped by a limit: {result.stopped}; --resume {result.run.name} goes on")
+        lines.append(f"stopped by a limit: {result.stopped}; --resume {result.run.name} goes on")
     saved = f"program: {result.folder}"
     if result.untouched_out is not None:
-        saved += f" (the original); {result.untouched_out} holds another program, which was left as it is"
-    report(result.to_dict(), run_lines(result.run, *more, saved))
-    result.refuse_broken()
+        saved += (
+            f" (the original); {result.untouched_out} holds another program,"
+            " which was left as it is"
+        )
+    lines.append(saved)
+    return lines

@@ -14,17 +14,19 @@ def command() -> None:
     from ..optimizers.compile import CompileConfig
     from ..runs.announce import announce
     from ..runs.compile import run_compile
-    from ..runs.setup import RunConfig
+    from ..runs.config import DataConfig, RunConfig
+    from ..runs.inputs import RunInputs
     from .printing import Output
     from .progress import progress
     from .show import run_lines
 
-    console, setup = Output(), RunConfig(benchmark="locomo")
-    announce(setup)
-    with progress(setup.limits) as (start_phase, meter):
-        outcome = run_compile("turn-rag", setup, CompileConfig("knn"), progress=start_phase, meter=meter)
+    console = Output()
+    inputs = RunInputs(RunConfig(data=DataConfig(benchmark="locomo")))
+    announce(inputs)
+    with progress(inputs.config.limits) as (start_phase, meter):
+        outcome = run_compile("turn-rag", inputs, CompileConfig("knn"), progress=start_phase, meter=meter)
     row = max(outcome.after.headline_rows, key=lambda row: row.score)
-    example = next(example for example in setup.load().examples if example.id == row.id)
+    example = next(example for example in inputs.benchmark.examples if example.id == row.id)
     history = outcome.run / "history.json"
     history.write_text(example.history.model_dump_json(indent=1), encoding="utf-8")
     for line in run_lines(outcome.run, f"\nprogram: {outcome.folder}"):

@@ -7,18 +7,36 @@ from typing import Any
 
 import click
 
-from .options import make_setup, parse_settings, setup_options
+from ..runs.setting_pairs import parse_settings
+from .options import ANSWERING, JSON, make_inputs, run_options
 from .printing import report
 
-_MEANINGLESS = ("planned", "resume", "max_failure_rate", "max_usd", "max_calls", "max_tokens", "max_minutes", "threads")
-_MEANINGLESS += ("prompt_lm", "prompt_api_base", "judge_lm", "judge_api_base")
-"""Options of a setup that no exported environment keeps."""
+_WITHOUT = (
+    *ANSWERING,
+    "prompt_lm",
+    "prompt_api_base",
+    "judge_lm",
+    "judge_api_base",
+    "max_usd",
+    "max_calls",
+    "max_tokens",
+    "max_minutes",
+    "threads",
+    "workers",
+    "max_failure_rate",
+    "min_n",
+    "traces",
+    "resume",
+    "replay",
+)
+"""Options of a run that no exported environment keeps."""
 
 
 @click.command("export")
 @click.argument("kind", type=click.Choice(["verifiers"]))
 @click.argument("method")
-@setup_options
+@run_options(without=_WITHOUT)
+@JSON
 @click.option("--split", "part", type=click.Choice(["train", "dev", "test", "all"]), default="train")
 @click.option("--sessions", type=click.IntRange(1), help="most sessions of a history that are written [default: all]")
 @click.option("--reward-set", "rewards", multiple=True, metavar="NAME=VALUE", help="e.g. compression=0.2")
@@ -35,12 +53,10 @@ def command(kind: Any, method: str, **values: Any) -> None:
 
     own = {name: values.pop(name) for name in ("part", "sessions")}
     out, rewards = Path(values.pop("out")), parse_settings(values.pop("rewards"))
-    setup = make_setup(values)
+    inputs = make_inputs(values)
     method = str(Path(method).absolute()) if Path(method).is_dir() else pin_address(method)
-    written = write(Export.of(method, setup, reward=rewards, **own), out)
-    announce(setup, method, own["part"])
+    written = write(Export.of(method, inputs, reward=rewards, **own), out)
+    announce(inputs, method, own["part"])
     use = f"pip install -e {written['folder']}; vf-eval {str(written['name']).replace('_', '-')} ..."
     report(written, [f"{written['folder']}: {written['histories']} histories", use])
 
-
-command.params = [option for option in command.params if option.name not in _MEANINGLESS]

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import UserError
-from .config import settings
+from .config import hidden_settings
 from .options import JSON
 from .printing import report, table
 
@@ -53,8 +53,8 @@ def _listed(kind: str) -> dict[str, str]:
     if kind == "settings":
         from . import compile, train
 
-        of_training = {name: f"{told} (train)" for name, told in settings(train.command).items()}
-        return of_training | settings(compile.command)
+        of_training = {name: f"{told} (train)" for name, told in hidden_settings(train.command).items()}
+        return of_training | hidden_settings(compile.command)
     if kind == "optimizers":
         # Imported for this kind alone, since they import DSPy.
         from ..optimizers.catalog import OPTIMIZERS

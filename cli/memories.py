@@ -17,7 +17,7 @@ import click
 
 from ..errors import StoreError, UserError
 from ..validation import validation_message
-from . import Renaming, options
+from . import options
 from .options import open_store
 from .printing import Output, as_json, harmless, report, table
 
@@ -28,7 +28,7 @@ _ANYBODY = options.adds(options.STORE, options.USER, options.ALL_TENANTS)
 _ENTRIES = options.adds(options.STORE, options.WHOSE, options.TENANT, options.JSON, options.reading_options)
 
 
-@click.group("memories", cls=Renaming)
+@click.group("memories")
 def command() -> None:
     """Stored memories: add sessions, write them, look into them, change, move and forget them."""
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import UserError
 from ..runs.console import spanned, table
-from .options import answer_options, make_setup, setup_options
+from .options import JSON, PLAN, make_inputs, run_options
 from .printing import report, show_plan
 from .progress import progress
 from .training import chosen_training, follow_first_process, training_options
@@ -24,20 +23,37 @@ if TYPE_CHECKING:
     from ..runs.papers.reproduction import Reproduced, SectionResult, VariantResult
     from ..runs.statistics import Difference
 
-_NOT_HERE = ("benchmark", "data", "metric", "categories", "set", "allow_code")
-"""Options that are what a paper itself says, or of which it has one for each benchmark."""
+_WITHOUT = (
+    # What a paper itself says, or has for each benchmark.
+    "benchmark",
+    "data",
+    "metric",
+    "categories",
+    "set",
+    "allow_code",
+    # What is for single runs.
+    "workers",
+    "min_n",
+    "replay",
+)
+"""Options of a run that `reproduce` does not have."""
 
 
 @click.command("reproduce")
 @click.argument("paper")
 @click.option("--section", "sections", multiple=True, metavar="NAME", help="run this section alone; may be repeated")
 @click.option(
-    "--data", "named", multiple=True, metavar="[BENCHMARK=]FILE", help="a benchmark's file [default: a bundled sample]"
+    "--data",
+    "named",
+    multiple=True,
+    metavar="[BENCHMARK=]FILE",
+    help="a benchmark's file [default: a bundled sample]",
 )
 @click.option("--seeds", type=click.IntRange(1), help="repetitions; cells show mean and spread [default: the paper's]")
-@setup_options
-@answer_options
+@run_options(without=_WITHOUT)
 @training_options
+@PLAN
+@JSON
 def command(
     paper: str,
     sections: tuple[str, ...],
@@ -56,6 +72,7 @@ def command(
     """
     from ..engines.local import processes
     from ..runs.announce import announce_models
+    from ..runs.inputs import RunInputs
     from ..runs.papers.paper import read_paper
     from ..runs.papers.reproduction import reproduce
     from ..runs.papers.sections import plan_paper
@@ -66,13 +83,13 @@ def command(
     found = read_paper(paper)
     choices = TrainingChoices(chosen_training(train_set, trainer))
     plain, files = _files(found, named)
-    setup = make_setup({**values, "benchmark": "", "data": plain})
+    config = make_inputs({**values, "benchmark": "", "data": plain}).config
     chosen = found.chosen(sections)
-    announce_models(replace(setup, benchmark=chosen[0].benchmark), ", ".join(named) or "bundled sample")
+    announce_models(RunInputs(config.with_options(benchmark=chosen[0].benchmark)), ", ".join(named) or "bundled sample")
     if planned:
-        return show_plan(*plan_paper(found, setup, sections, files, seeds, choices))
-    with progress(setup.limits) as (note, meter):
-        made = reproduce(found, setup, sections, files, seeds, note, meter, choices)
+        return show_plan(*plan_paper(found, config, sections, files, seeds, choices))
+    with progress(config.limits) as (note, meter):
+        made = reproduce(found, config, sections, files, seeds, note, meter, choices)
     # After an error they end with this process, by torchrun.
     processes.dismiss()
     report(made.summary(), _lines(made, whole=not sections))
@@ -84,9 +101,6 @@ def command(
     raise_if_unanswered(evaluations, made.stopped, made.run.name)
     if made.failed:
         sys.exit(1)
-
-
-command.params = [option for option in command.params if option.name not in _NOT_HERE]
 
 
 def _files(paper: Paper, data: tuple[str, ...]) -> tuple[str | None, dict[str, str]]:

@@ -37,8 +37,9 @@ _MOST_SHOWN = 400
 @click.option("--category", help="the questions of a category")
 @click.option("--question", "id", metavar="ID", help="one question: what was recalled, and the prompt")
 @click.option("--prompts", is_flag=True, help="of a saved program, or a run's: all that each predictor is asked with")
+@click.option("--config", "as_file", is_flag=True, help="the file that repeats the run, for `--config FILE`")
 @JSON
-def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
+def command(run: str, id: str | None, prompts: bool, as_file: bool, **chosen: Any) -> None:
     """Show what came out of a RUN, which questions it got wrong, and why; or the prompts of a saved program.
 
     RUN is its folder, the end of the folder's name, its MLflow run id, or `last`. The same and more is in the page
@@ -59,6 +60,12 @@ def command(run: str, id: str | None, prompts: bool, **chosen: Any) -> None:
         Output().print(prompts_text(read_states(saved)), end="")
         return
     folder = RunFolder.open(run)
+    if as_file:
+        from ..runs.recorded_config import recorded_toml
+
+        text = recorded_toml(folder)
+        report({"config": text}, [text.rstrip("\n")])
+        return
     page, html = open_page(folder), folder.path / HTML
     # As it can be asked for again: a folder elsewhere has no name here.
     page = page.model_copy(update={"name": run}) if (Path(run) / RUN).is_file() else page

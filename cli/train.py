@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
-from .options import parse_settings, setup_options, take_run_options, was_given
+from ..runs.setting_pairs import parse_settings
+from .config import FileOption
+from .options import ANSWERING, JSON, PLAN, run_options, take_run_options, was_given
 from .printing import report, show_plan
 from .progress import quiet_output
 from .show import run_lines
@@ -17,8 +19,16 @@ _OBJECTIVES = "logo-grpo, grpo, grpo-session, grpo-cumulative, local"
 
 @click.command("train")
 @click.argument("program")
-@setup_options
-@click.option("--optimizer", default="logo-grpo", help=_OBJECTIVES)
+@run_options(without=(*ANSWERING, "workers", "min_n", "replay"))
+@click.option(
+    "--optimizer",
+    cls=FileOption,
+    file_key="training.optimizer",
+    default="logo-grpo",
+    help=_OBJECTIVES,
+)
+@PLAN
+@JSON
 @training_options
 @click.option("--out", help="folder for the program [default: in the run's folder under runs/local]")
 def command(

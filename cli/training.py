@@ -7,15 +7,17 @@ from typing import Any
 
 import click
 
-from .options import adds, parse_settings
+from ..runs.setting_pairs import parse_settings
+from .config import FileOption
+from .options import adds
 
 _SETTINGS = (
     "steps=[10,5,5], tokens, horizons=[8,16,32], lora=16, answer_lm, ..., of its reward or trainer: learning_rate=2e-4"
 )
 
 training_options = adds(
-    click.option("--train-set", multiple=True, metavar="NAME=VALUE", help=_SETTINGS),
-    click.option("--trainer", type=click.Choice(("local", "trl")), help="our own, or TRL's: weights in shards, vLLM"),
+    click.option("--train-set", cls=FileOption, file_key="training.settings", multiple=True, metavar="NAME=VALUE", help=_SETTINGS),
+    click.option("--trainer", cls=FileOption, file_key="training.trainer", type=click.Choice(("local", "trl")), help="our own, or TRL's: weights in shards, vLLM"),
 )
 """Adds `--train-set` and `--trainer`; `chosen_training` takes both."""
 

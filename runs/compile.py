@@ -32,15 +32,17 @@ from .destination import Destination
 from .experiment import Evaluator, ProgressFactory, no_progress
 from .external import name_in_tables
 from .folder import RunFolder
+from .inputs import RunInputs
 from .manifest import Manifest, read_manifest
 from .pages.html import HTML, keep_page
 from .pages.page import difference_line, open_page, program_changes, run_page, spent_line, states
 from .pages.text import page_table
 from .promotion import Promotion, estimate_remaining_usage, promotion
 from .program_address import pin_address
+from .repeating import with_replayed_models
 from .results import Evaluation, counts_of, difference, raise_if_unanswered, refuse_broken, totals
 from .run import Parent, Run
-from .setup import RunConfig, data_of, parameters, replayed_setup
+from .run_description import describe_data, parameters
 from .statistics import Difference, Verdict
 from .tables import ResultTable
 from .tracking.details import log_details
@@ -261,7 +263,7 @@ class CompileResult:
 
 def run_compile(
     program: Any,
-    setup: RunConfig,
+    inputs: RunInputs,
     how: CompileConfig | None = None,
     out: str | Path | None = None,
     force: bool = False,
@@ -273,7 +275,7 @@ def run_compile(
 
     Args:
         program: As `api.compile` takes it.
-        setup: Data, models and the method's settings; its seed and threads are those of the optimizer, too.
+        inputs: Data, models and the method's settings; their seed and threads are those of the optimizer, too.
         how: Optimizer, stage and settings.
         out: Folder for the program; one in the run's folder if None. It holds a loadable program from the first
             moment on, unless the run is broken. A program that is there is replaced by a compiled one alone.
@@ -286,25 +288,26 @@ def run_compile(
     Raises:
         BrokenRunError: Too many questions failed; there is no program then, unless it is forced.
     """
-    setup = replayed_setup(setup)
-    how = replace(how or CompileConfig(), seed=setup.seed, threads=setup.threads)
-    if setup.dev == 0 and not force:
+    inputs = with_replayed_models(inputs)
+    config = inputs.config
+    how = replace(how or CompileConfig(), seed=config.data.seed, threads=config.execution.threads)
+    if config.data.dev == 0 and not force:
         raise UserError("without dev questions nothing can show a gain; raise --dev, or keep the result with --force")
     if isinstance(program, str):
         program = pin_address(program)
-    benchmark = setup.load(compiling=True)
-    split = setup.split(benchmark)
+    benchmark = inputs.benchmark_for_compiling()
+    split = inputs.split()
     # Not `force`, so that a program that was refused can be kept by resuming its run.
     chosen = {"optimizer": how.optimizer, "stage": how.stage, "settings": how.recorded_settings()}
-    run = Run.start(setup, "compile", name_in_tables(program), chosen, meter, parent)
+    run = Run.start(inputs, "compile", name_in_tables(program), chosen, meter, parent)
     with run.folder.recording():
         benchmark = run.with_judges(benchmark)
         start = run.program(program, benchmark)
         with run.context(start):
             plan_job(start, benchmark, split.train, how, run.model("prompt"))
         destination = Destination(run.folder, Path(out) if out else None)
-        lms = {"task": setup.lm, "prompt": setup.prompt_lm or setup.lm}
-        made = {"benchmark": data_of(benchmark, split), "lms": lms, "lm_settings": dict(setup.lm_settings)}
+        lms = {"task": config.models.task.name, "prompt": config.models.prompt.name or config.models.task.name}
+        made = {"benchmark": describe_data(benchmark, split), "lms": lms, "lm_settings": dict(config.models.task.settings)}
         manifest = Manifest(method=start.name, task=benchmark.task, **made)
         destination.save_start(start, manifest)
         scoring = Evaluator(run, benchmark, progress, program)
@@ -366,7 +369,7 @@ class _Compile:
     def run(self) -> CompileResult:
         run, benchmark, how = self.scoring.run, self.scoring.benchmark, self.how
         chosen = {"name": how.optimizer, "stage": how.stage, "seed": how.seed, "settings": how.recorded_settings()}
-        logged = parameters(self.start, run.setup, benchmark)
+        logged = parameters(self.start, run.config, benchmark)
         logged |= {f"optimizer.{key}": value for key, value in chosen.items()}
         with run.tracked("compile", f"{self.start.name}-{benchmark.name}-{how.optimizer}", logged) as tracker:
             with run.context(self.start), endpoint_errors():
@@ -385,7 +388,8 @@ class _Compile:
                 programs = [ProgramPrompts(self.start, "start")]
                 if outcome.promoted:
                     programs.append(ProgramPrompts(kept, "best"))
-                log_details(tracker, benchmark, outcome.after, programs, "after", run.setup.traces)
+                traces = run.config.execution.traces
+                log_details(tracker, benchmark, outcome.after, programs, "after", traces)
         return outcome
 
     def _saved(self, outcome: CompileResult, kept: MemoryProgram, manifest: Manifest) -> CompileResult:
@@ -399,7 +403,7 @@ class _Compile:
     def _outcome(self, run_id: str) -> CompileResult:
         """Score, optimize, decide, and score again."""
         split, score, run = self.split, self.scoring, self.scoring.run
-        min_n = run.setup.min_n
+        min_n = run.config.execution.min_n
         start_on_dev = score(self.start, split.dev, "dev", "dev questions, before")
         self._check(start_on_dev)
 

@@ -39,7 +39,8 @@ from ..programs.reader import Reader
 from ..programs.recording import ExternalError, failure_of, recording
 from ..programs.threads import run_unordered
 from ..records import Context, Failure, History, Hit, Query, estimate_tokens
-from .results import MAX_LOST, Evaluation, counts_of
+from .config import MAX_FAILURE_RATE
+from .results import Evaluation, counts_of
 from .rows import RECALL_AT, SHOWN, Clock, Row, make_question_trace
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def score_questions(
     progress: Progress | None = None,
     journal: RowTable | None = None,
     phase: str = "",
-    max_failure_rate: float = MAX_LOST,
+    max_failure_rate: float = MAX_FAILURE_RATE,
     remote: RemoteEvaluator | None = None,
     writing_progress: Callable[[], Progress | None] = no_writing_progress,
 ) -> Evaluation:

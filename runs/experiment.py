@@ -26,14 +26,16 @@ from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .evaluate import Progress, RemoteEvaluator, WriteResult, score_questions
 from .external import ANSWERS, Answers, name_in_tables
+from .inputs import RunInputs
 from .manifest import read_manifest
 from .pages.html import keep_page
 from .pages.page import known_facts, program_changes, run_page, states
 from .program_address import pin_address
+from .repeating import command_line, with_replayed_models
 from .results import Evaluation
 from .rows import Row
 from .run import Parent, Run
-from .setup import RunConfig, parameters, replayed_setup
+from .run_description import parameters
 from .tracking.details import log_details
 from .tracking.prompts import ProgramPrompts
 from .tracking.tracker import Tracker
@@ -51,7 +53,7 @@ def no_progress(phase: str) -> Progress | None:
 
 def run_evaluate(
     target: Any,
-    setup: RunConfig,
+    inputs: RunInputs,
     split: Part = "all",
     progress: ProgressFactory = no_progress,
     meter: Meter | None = None,
@@ -61,25 +63,25 @@ def run_evaluate(
 
     Args:
         target: What is scored, by its name or itself (see `external`).
-        setup: Data, models, and the method's settings.
+        inputs: Data, models, and the method's settings.
         split: Which questions: all, or a part of the split that compile uses.
         progress: Called with the name of each phase.
         meter: Counts the calls; a new one if None.
         parent: The larger run that it is a part of, if it is.
     """
-    setup = replayed_setup(setup)
+    inputs = with_replayed_models(inputs)
     if isinstance(target, str):
         target = pin_address(target)
     if isinstance(target, str) and target.endswith(ANSWERS):
         target = Answers(target)
 
     name = name_in_tables(target)
-    benchmark = setup.load()
-    examples = chosen_examples(setup, benchmark, split)
+    benchmark = inputs.benchmark
+    examples = chosen_examples(inputs, split)
     if isinstance(target, Answers):
         examples = target.attach_answers(benchmark, examples)
 
-    run = Run.start(setup, "evaluate", name, {"part": split}, meter, parent)
+    run = Run.start(inputs, "evaluate", name, {"part": split}, meter, parent)
     with run.folder.recording():
         program, benchmark = run.load_target(target)
         with closing(program.method):
@@ -92,7 +94,7 @@ def run_evaluate(
     return evaluation
 
 
-def chosen_examples(setup: RunConfig, benchmark: Benchmark, split: Part) -> Sequence[dspy.Example]:
+def chosen_examples(inputs: RunInputs, split: Part) -> Sequence[dspy.Example]:
     """Return the questions that an evaluation asks: all of them, or a part of the split.
 
     `--test N` without a part means the test part.
@@ -100,13 +102,14 @@ def chosen_examples(setup: RunConfig, benchmark: Benchmark, split: Part) -> Sequ
     Raises:
         UserError: There are none.
     """
-    if split == "all" and setup.test is None:
+    benchmark = inputs.benchmark
+    if split == "all" and inputs.config.data.test is None:
         return benchmark.interleave(benchmark.examples)
 
     part = "test" if split == "all" else split
-    if getattr(setup, part) == 0:
+    if getattr(inputs.config.data, part) == 0:
         raise UserError(f"{part} = 0: no question would be asked; give 1 or more, or leave it out")
-    return getattr(setup.split(benchmark), part)
+    return getattr(inputs.split(), part)
 
 
 def compiled_on(folder: str | Path, benchmark: Benchmark) -> bool:
@@ -132,7 +135,7 @@ class Evaluator:
     """What the run scores or starts from, by its name or itself, as `Run.program` takes it."""
 
     def __post_init__(self) -> None:
-        if self.run.setup.workers != 1 and not isinstance(self.target, str):
+        if self.run.config.execution.workers != 1 and not isinstance(self.target, str):
             name = name_in_tables(self.target)
             raise UserError(
                 f"{name} is only in this process; leave --workers out, or name it module:thing"
@@ -164,18 +167,18 @@ class Evaluator:
             self.benchmark,
             examples,
             run.meter,
-            threads=run.setup.threads,
+            threads=run.config.execution.threads,
             progress=self.progress(shown_title),
             journal=run.folder.store.rows,
             phase=phase,
-            max_failure_rate=run.setup.max_failure_rate,
+            max_failure_rate=run.config.execution.max_failure_rate,
             remote=self._remote_evaluator(),
             writing_progress=writing_progress,
         )
 
     def _remote_evaluator(self) -> RemoteEvaluator | None:
         """Return what asks the questions in the run's workers; None where it has none."""
-        if self.run.setup.workers == 1:
+        if self.run.config.execution.workers == 1:
             return None
 
         def ask_workers(
@@ -213,7 +216,7 @@ class Evaluator:
         folder = self.run.folder.path
         name = name_in_tables(self.target)
         lines = [
-            ("Command", self.run.setup.command_line(command, name, command_options)),
+            ("Command", command_line(self.run.inputs, command, name, command_options)),
             ("Date", f"{datetime.now():%Y-%m-%d %H:%M}"),
             ("MLflow run", tracker.address),
             ("Data", f"{self.benchmark.source.name}, {questions}"),
@@ -233,7 +236,7 @@ def _tracked(
     run = evaluator.run
     benchmark = evaluator.benchmark
     name = f"{program.name}-{benchmark.name}"
-    logged = {**parameters(program, run.setup, benchmark), "part": part}
+    logged = {**parameters(program, run.config, benchmark), "part": part}
 
     # The context first: a wrong name of a model or an adapter makes no MLflow run.
     with run.context(program), run.tracked("evaluate", name, logged) as tracker:
@@ -252,5 +255,6 @@ def _tracked(
             changes=program_changes(states(program), states(program)),
         )
         programs = [ProgramPrompts(program)]
-        log_details(tracker, benchmark, evaluation, programs, "evaluation", run.setup.traces)
+        traces = run.config.execution.traces
+        log_details(tracker, benchmark, evaluation, programs, "evaluation", traces)
     return evaluation

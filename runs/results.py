@@ -14,6 +14,7 @@ from ..data.confusion import Confusion
 from ..engines.usage import Usage
 from ..errors import BrokenRunError
 from ..records import Failure
+from .config import MAX_FAILURE_RATE
 from .console import spanned
 from .rows import SHOWN, Row
 from .statistics import MIN_N, Difference, bootstrap_interval, compare_paired_scores
@@ -27,8 +28,6 @@ OUTCOMES = ("ok", "repaired", "retried", "lost")
 
 ELSEWHERE = "elsewhere"
 """What tables call calls that this run did not make: those of an endpoint, or of recorded answers."""
-MAX_LOST = 0.1
-"""The share of failed questions, or of lost calls, above which a run is broken, unless it says otherwise."""
 
 ROW_COLUMNS = {
     "id",
@@ -104,7 +103,7 @@ class Evaluation(BaseModel, frozen=True):
     """Predictor calls by predictor and how they ended: ok, repaired, retried, lost."""
     faults: dict[str, dict[str, int]] = {}
     """What was wrong with answers, by predictor and kind; see `reading.repairs` and `programs.recording`."""
-    max_failure_rate: float = MAX_LOST
+    max_failure_rate: float = MAX_FAILURE_RATE
     """The share of failed questions, lost calls or failed writes above which the score is that of a broken run."""
     aggregate: dict[str, int | float] = {}
     """Metrics of all answers together that are no mean over answers, e.g. macro-F1."""

@@ -83,7 +83,7 @@ def test_an_interrupt_that_python_loses_is_sent_again() -> None:
     lost = """
 import os, signal, time
 from mempiler import cli
-cli.AGAIN = 0.2
+cli.REPEAT_INTERRUPT_AFTER = 0.2
 cli.end_by_signal()
 class Cleaned:
     def __del__(self):

@@ -5,7 +5,6 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from mempiler import (
 )
 from mempiler.data.catalog import benchmark
 from mempiler.engines.embedders import embedder
-from mempiler.engines.limits import Limits
 from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
 from mempiler.engines.metered_lm import MeteredLM
@@ -43,7 +41,6 @@ from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.external import Answers, resolve_external
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.planning import plan_evaluate
-from mempiler.runs.setup import RunConfig
 from mempiler.serving.app import make_app
 from mempiler.serving.bodies import Question
 from mempiler.serving.service import Service
@@ -51,6 +48,7 @@ from mempiler.serving.settings import Settings
 
 from .evaluations import Listening, asked, locomo, refusal, row
 from .evaluations import evaluation as made
+from ..run_inputs import run_inputs, with_options
 
 
 def questions(history: Any, count: int) -> list[dspy.Example]:
@@ -300,16 +298,16 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_store_that_ends_its_process_is_failed_rows(module):
-    found = run_evaluate("mine_to_score:Exit", RunConfig("locomo", test=3))
+    found = run_evaluate("mine_to_score:Exit", run_inputs("locomo", test=3))
     assert all(row.failure is not None and "status 7" in row.failure.message for row in found.rows)
 
 
 def test_a_run_that_was_stopped_asks_no_model_again(module):
     def evaluation(**more: Any) -> Any:
-        setup = RunConfig("locomo", test=6, threads=1, **more)
-        return run_evaluate("mine_to_score:Asking", replace(setup, method_settings={"isolated": False}))
+        inputs = run_inputs("locomo", test=6, threads=1, **more)
+        return run_evaluate("mine_to_score:Asking", with_options(inputs, set={"isolated": False}))
 
-    whole, first = evaluation(), evaluation(limits=Limits(max_calls=4))
+    whole, first = evaluation(), evaluation(max_calls=4)
     assert first.stopped
     run = RunFolder.open(str(first.run_id))
     second = evaluation(resume=str(run.path))
@@ -320,8 +318,8 @@ def test_a_run_that_was_stopped_asks_no_model_again(module):
 
 
 def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_by_user():
-    setup = RunConfig("omnibehavior", test=40)
-    plan, found = plan_evaluate("recursive-summary", setup), run_evaluate("recursive-summary", setup)
+    inputs = run_inputs("omnibehavior", test=40)
+    plan, found = plan_evaluate("recursive-summary", inputs), run_evaluate("recursive-summary", inputs)
     assert plan.calls.low <= found.calls["task"] <= plan.calls.high
     assert found.construction.calls == found.calls["task"] - 40
     # One user's records up to the first asked one are 17 items; each later question has written more.
@@ -330,14 +328,14 @@ def test_a_summary_of_the_records_before_every_question_is_planned_and_counted_b
 
 
 def test_practice_is_planned_once_a_user_and_not_once_an_item():
-    setup = RunConfig("omnibehavior", test=8)
-    plan, found = plan_evaluate("pramem", setup), run_evaluate("pramem", setup)
+    inputs = run_inputs("omnibehavior", test=8)
+    plan, found = plan_evaluate("pramem", inputs), run_evaluate("pramem", inputs)
     assert found.calls["task"] <= plan.calls.high <= 2 * found.calls["task"]
 
 
 def test_what_another_system_takes_is_not_planned(module):
     with pytest.raises(UserError, match="leave --plan out"):
-        plan_evaluate("mine_to_score:Fine", RunConfig("locomo"))
+        plan_evaluate("mine_to_score:Fine", run_inputs("locomo"))
 
 
 def test_a_program_over_a_shipped_system_is_saved_and_loaded(module, monkeypatch, make_history):

@@ -1,7 +1,6 @@
 """The main jobs end to end: what was planned, what is kept and on disk, what MLflow knows, also when it ends badly."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,13 @@ from mempiler.runs.manifest import read_manifest
 from mempiler.runs.pages.html import HTML
 from mempiler.runs.pages.page import open_page
 from mempiler.runs.planning import plan_compile, plan_evaluate, start_program
+from mempiler.runs.repeating import command_line
 from mempiler.runs.run import Run
-from mempiler.runs.setup import RunConfig
+from mempiler.runs.inputs import RunInputs
 from mempiler.runs.tracking.store import client
 
 from .evaluations import break_optimizer, own_questions, script_models
+from ..run_inputs import run_inputs, with_options
 
 LABELED = CompileConfig("labeled")
 
@@ -40,12 +41,12 @@ def stubborn(kind: str, text: str, n: int) -> dict[str, Any]:
 
 @pytest.fixture
 def scene(tmp_path, monkeypatch, scripted) -> Any:
-    """`scene(reply)` makes every model of a run a scripted one, and returns the setup."""
+    """`scene(reply)` makes every model of a run a scripted one, and returns the inputs."""
 
-    def make(reply: Any, **options: Any) -> RunConfig:
+    def make(reply: Any, **options: Any) -> RunInputs:
         script_models(monkeypatch, scripted(reply).engine)
         data = own_questions(tmp_path)
-        return RunConfig(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **options})
+        return run_inputs(benchmark="jsonl", data=data, lm="scripted/test", **{"min_n": 8, **options})
 
     return make
 
@@ -56,8 +57,8 @@ def last_run() -> Any:
 
 
 def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
-    setup = scene(learning)
-    outcome = run_compile("turn-rag", setup, LABELED, out=tmp_path / "out")
+    inputs = scene(learning)
+    outcome = run_compile("turn-rag", inputs, LABELED, out=tmp_path / "out")
     summary = outcome.to_dict()
     assert outcome.promoted
     assert (summary["before"]["score"], summary["after"]["score"]) == (0.0, 1.0)
@@ -67,7 +68,7 @@ def test_a_gain_on_dev_is_kept_scored_saved_and_logged(tmp_path, scene):
     manifest = read_manifest(tmp_path / "out")
     assert (manifest.optimizer["name"], manifest.scores["after"]["score"]) == ("labeled", 1.0)
     assert manifest.benchmark["sizes"] == {"train": 32, "dev": 8, "test": 8}
-    assert compiled_on(tmp_path / "out", setup.load())
+    assert compiled_on(tmp_path / "out", inputs.benchmark)
 
     run = client().get_run(outcome.run_id)
     assert run.info.status == "FINISHED"
@@ -166,48 +167,49 @@ def test_evaluate_asks_the_part_it_is_told_to(scene, part, options, asked):
 
 @pytest.mark.parametrize(("options", "abstains"), [({}, True), ({"categories": "1,2,3,4"}, False)])
 def test_a_program_declines_only_where_a_benchmark_asks_what_was_never_said(options, abstains):
-    setup = RunConfig(benchmark="locomo", options=options)
-    program = start_program("turn-rag", setup, setup.load())
+    inputs = run_inputs(benchmark="locomo", benchmark_set=options)
+    program = start_program("turn-rag", inputs, inputs.benchmark)
     assert program.config.get("task.abstain", False) is abstains
 
 
 def test_a_saved_program_is_evaluated_and_compiled_on_as_it_was(tmp_path, scene):
-    setup = scene(learning)
-    outcome = run_compile("turn-rag", replace(setup, method_settings={"k": 2}), LABELED, out=tmp_path / "out")
-    found = run_evaluate(str(tmp_path / "out"), setup, "test")
+    inputs = scene(learning)
+    outcome = run_compile("turn-rag", with_options(inputs, set={"k": 2}), LABELED, out=tmp_path / "out")
+    found = run_evaluate(str(tmp_path / "out"), inputs, "test")
     assert found.score == outcome.after.score == 1.0
-    again = run_compile(str(tmp_path / "out"), setup, LABELED, out=tmp_path / "again")
+    again = run_compile(str(tmp_path / "out"), inputs, LABELED, out=tmp_path / "again")
     assert (again.before.score, again.promoted, len(load(tmp_path / "again").task.answer.demos)) == (1.0, False, 8)
     with pytest.raises(UserError, match="keeps its settings"):
-        run_evaluate(str(tmp_path / "out"), replace(setup, method_settings={"k": 3}))
+        run_evaluate(str(tmp_path / "out"), with_options(inputs, set={"k": 3}))
 
 
 def test_another_model_answers_than_the_one_that_writes(stub) -> None:
     server = stub()
-    setup = RunConfig(benchmark="locomo", test=3, answer_lm=server.model, answer_api_base=server.url)
-    found = run_evaluate("memory-r2", setup, "test")
+    inputs = run_inputs(benchmark="locomo", test=3, answer_lm=server.model, answer_api_base=server.url)
+    found = run_evaluate("memory-r2", inputs, "test")
     assert (found.calls["answer"], len(server.texts), found.calls["task"] > 3) == (3, 3, True)
     assert all("first_speaker_memories" in text for text in server.texts)
     assert client().get_run(found.run_id).data.params["answer_lm"] == server.model
-    setup = RunConfig(benchmark="memory-env", options={"users": 10}, test=2, answer_lm="offline")
+    inputs = run_inputs(benchmark="memory-env", benchmark_set={"users": 10}, test=2, answer_lm="offline")
     with pytest.raises(UserError, match="answers without a prompt of ours: --answer-lm does not reach it"):
-        run_evaluate("memory-r2", setup, "test")
+        run_evaluate("memory-r2", inputs, "test")
 
 
 def test_the_command_of_a_run_names_the_options_in_the_order_they_were_set() -> None:
     options = {"zeta": 1, "alpha": 2, "metric": "f1", "mu": 3, "beta": 4, "omega": 5, "eta": 6}
-    command = RunConfig(benchmark="locomo", options=options).command_line("evaluate", "turn-rag", {})
+    inputs = run_inputs(benchmark="locomo", benchmark_set=options)
+    command = command_line(inputs, "evaluate", "turn-rag", {})
     asked = command.split(" --benchmark locomo ")[1]
     named = [f"--benchmark-set {name}={value}" for name, value in options.items() if name != "metric"]
     assert asked == " ".join(["--metric f1", *named])
 
 
 def test_a_conversation_is_evaluated_against_a_rival() -> None:
-    setup = RunConfig(
-        benchmark="palbench.dialogue", judge_lm="offline", options={"against": "no-memory"}, test=2, threads=1
+    inputs = run_inputs(
+        benchmark="palbench.dialogue", judge_lm="offline", benchmark_set={"against": "no-memory"}, test=2, threads=1
     )
-    assert plan_evaluate("turn-rag", setup).calls.high == pytest.approx(2 * 24)
-    found = run_evaluate("turn-rag", setup)
+    assert plan_evaluate("turn-rag", inputs).calls.high == pytest.approx(2 * 24)
+    found = run_evaluate("turn-rag", inputs)
     assert [row.failure for row in found.rows] == [None, None]
     assert all(row.answer.startswith("user: ") and row.answer.count("\n") >= 9 for row in found.rows)
     assert sum(value for name, value in found.aggregate.items() if name.startswith("requirement")) == 2
@@ -220,16 +222,16 @@ def test_a_conversation_is_evaluated_against_a_rival() -> None:
 def test_a_rival_is_shown_the_same_kind_of_lines(config: dict[str, Any], saved: bool, tmp_path: Path) -> None:
     folder = str(tmp_path / "program")
     save(build("turn-rag", "dialogue-reply", **config), folder)
-    setup = RunConfig(benchmark="palbench.dialogue", judge_lm="offline", options={"against": "turn-rag"})
-    setup = setup if saved else replace(setup, method_settings=config)
-    run = Run(setup, Meter(), BudgetGuard(setup.limits), RunFolder.create("rival", {}))
+    inputs = run_inputs(benchmark="palbench.dialogue", judge_lm="offline", benchmark_set={"against": "turn-rag"})
+    inputs = inputs if saved else with_options(inputs, set=config)
+    run = Run(inputs, Meter(), BudgetGuard(inputs.config.limits), RunFolder.create("rival", {}))
     program, benchmark = run.load_target(folder if saved else "turn-rag")
     assert benchmark.interaction is not None
     rival: Any = benchmark.interaction.rival
     assert program.task.settings.dates is rival.task.settings.dates is (config == {})
 
 
-SMALL = RunConfig(benchmark="locomo", train=30, dev=10, test=10, threads=4)
+SMALL = run_inputs(benchmark="locomo", train=30, dev=10, test=10, threads=4)
 
 
 @pytest.mark.parametrize(
@@ -256,5 +258,5 @@ def test_the_plan_of_an_evaluation_is_close_and_has_minutes_where_an_endpoint_is
     assert found.calls["task"] == 10
     assert plan.tokens.low <= sum(found.tokens.values()) <= plan.tokens.high
     assert plan.minutes is None
-    minutes = plan_evaluate("turn-rag", replace(SMALL, lm="openai/gpt-4.1-mini")).minutes
+    minutes = plan_evaluate("turn-rag", with_options(SMALL, lm="openai/gpt-4.1-mini")).minutes
     assert 0 < minutes.low < 1 < minutes.high * 10

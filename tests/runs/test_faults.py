@@ -23,7 +23,8 @@ from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.manifest import is_intact
 from mempiler.runs.pages.page import spent_line
 from mempiler.runs.results import Evaluation
-from mempiler.runs.setup import RunConfig
+
+from ..run_inputs import run_inputs
 
 OWN = """
 from mempiler import Entry, EntryReader, Memory, Method, Turn, Update, Writer
@@ -269,7 +270,7 @@ def test_an_embedding_endpoint_is_in_limits_and_tables(stub: Any, monkeypatch: p
 
     def embedded(server: Any, **limits: Any) -> Evaluation:
         about = {"embedder": server.model, "embedder_api_base": server.url}
-        return run_evaluate("turn-rag", RunConfig("locomo", test=4, threads=1, limits=Limits(**limits), **about))
+        return run_evaluate("turn-rag", run_inputs("locomo", test=4, threads=1, **limits, **about))
 
     with pytest.raises(UserError, match=f"the price of {server.model} is not known"):
         embedded(server, max_usd=1)
@@ -293,11 +294,11 @@ def test_embedder_of_a_users_program_is_counted_and_keeps_to_the_limits_of_the_r
     remote = embedder(server.model, server.url)
     program = build("turn-rag", embedder=remote)
 
-    limited = RunConfig("locomo", test=4, threads=1, limits=Limits(max_calls=1))
+    limited = run_inputs("locomo", test=4, threads=1, max_calls=1)
     stopped = run_evaluate(program, limited)
     assert (stopped.stopped, len(server.requests)) == ("budget reached: max-calls 1", 1)
 
-    whole = run_evaluate(program, RunConfig("locomo", test=4, threads=1))
+    whole = run_evaluate(program, run_inputs("locomo", test=4, threads=1))
     assert whole.calls["embedding"] == len(server.requests) - 1 > 0
 
     # The limits were those of the runs: afterwards, nobody counts what the user embeds.

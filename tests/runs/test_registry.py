@@ -21,11 +21,11 @@ from mempiler.runs.model_registry import find_version
 from mempiler.runs.program_address import fetch_program, pin_address
 from mempiler.runs.publish import RegisteredProgram, register
 from mempiler.runs.registered_model import ServedProgram
-from mempiler.runs.setup import RunConfig
 from mempiler.runs.tracking.store import client, use_tracking_store
 from mlflow.exceptions import MlflowException
 
 from .evaluations import refusal
+from ..run_inputs import run_inputs
 
 DATA = {"name": "locomo", "metric": "F1", "sha256": "d1", "split_sha256": "s1"}
 
@@ -199,10 +199,10 @@ def test_a_failed_upload_registers_nothing(program, name, monkeypatch):
 
 
 def test_evaluate_and_compile_take_an_address(registered, tmp_path):
-    setup = RunConfig(benchmark="locomo", train=4, dev=2, test=2)
-    found = run_evaluate(registered.address, setup, "test")
+    inputs = run_inputs(benchmark="locomo", train=4, dev=2, test=2)
+    found = run_evaluate(registered.address, inputs, "test")
     assert (found.program, len(found.rows)) == ("turn-rag", 2)
-    outcome = run_compile(registered.address, setup, out=tmp_path / "out", force=True)
+    outcome = run_compile(registered.address, inputs, out=tmp_path / "out", force=True)
     assert isinstance(outcome, CompileResult)
     assert load(tmp_path / "out").method.config["k"] == 3
     settings = json.loads((outcome.run / "run.json").read_text())["settings"]

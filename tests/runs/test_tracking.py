@@ -21,13 +21,13 @@ from mempiler.records import Failure
 from mempiler.runs.experiment import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
-from mempiler.runs.setup import RunConfig
 from mempiler.runs.tracking import store
 from mempiler.runs.tracking.store import artifact_location, client, tracking_uri
 from mempiler.runs.tracking.tracker import Tracker
 
 from ..conftest import run_cli, within
 from .evaluations import evaluation, refusal, row
+from ..run_inputs import run_inputs
 
 
 def evaluation_of(*categories: str) -> Evaluation:
@@ -304,7 +304,7 @@ def test_a_store_that_takes_no_more_than_numbers_costs_a_run_nothing_else(monkey
     monkeypatch.setattr(f"mlflow.MlflowClient.{call}", refuse)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", f"without-{call}")
     with caplog.at_level(logging.WARNING, "mempiler"):
-        found = run_evaluate("turn-rag", RunConfig(benchmark="locomo", train=6, dev=4, test=3), "test")
+        found = run_evaluate("turn-rag", run_inputs(benchmark="locomo", train=6, dev=4, test=3), "test")
     told = [record.getMessage() for record in caplog.records if record.name == "mempiler"]
     assert len(told) == 1
     assert told[0].startswith(f"mempiler: MLflow store {tracking_uri()}: {call} is not supported here; ")
@@ -320,8 +320,8 @@ def test_a_run_leaves_mlflow_as_it_was_and_no_key_and_no_address_in_its_store(st
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.chdir(tmp_path)
     server = stub()
-    setup = RunConfig(benchmark="locomo", train=6, dev=4, test=3, lm=server.model, api_base=server.url, traces=None)
-    run = client().get_run(str(run_evaluate("turn-rag", setup, "test").run_id))
+    inputs = run_inputs(benchmark="locomo", train=6, dev=4, test=3, lm=server.model, api_base=server.url, traces=None)
+    run = client().get_run(str(run_evaluate("turn-rag", inputs, "test").run_id))
     assert run.inputs.dataset_inputs
     assert len(client().search_traces([run.info.experiment_id])) == 3
     assert "MLFLOW_TRACKING_URI" not in os.environ
