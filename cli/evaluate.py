@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import BudgetError, DataError, UserError
-from ..runs.console import spanned, table
+from ..runs.console import format_estimate, table
 from .options import MIN_N, REPLAY, WORKERS, answer_options, make_setup, setup_options, take_run_options
 from .printing import print_notes, report, show_plan
 from .progress import quiet_output
@@ -132,7 +132,14 @@ def _check_judge(name: str, setup: RunConfig, planned: bool) -> None:
     shown = "offline engine (extractive, no language model: a smoke test)" if lm == "offline" else lm
     kinds = {**found.kinds, "all right": found.right, "all wrong": found.wrong}
     rows = [
-        (kind, str(each.n), str(each.accepted), spanned(each.rate), str(int("right" in kind)), str(each.unreadable))
+        (
+            kind,
+            str(each.n),
+            str(each.accepted),
+            format_estimate(each.rate),
+            str(int("right" in kind)),
+            str(each.unreadable),
+        )
         for kind, each in kinds.items()
     ]
     counts = table(("answers", "n", "accepted", "rate", "should be", "unreadable"), rows)

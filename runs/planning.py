@@ -45,7 +45,7 @@ from ..programs.cache import MemoryCache
 from ..programs.program import MemoryProgram
 from ..records import History, read_json
 from .experiment import Part, chosen_examples
-from .external import plannable
+from .external import can_be_planned
 from .folder import RunFolder
 from .results_folder import results_folder
 from .registry import program_folder
@@ -281,7 +281,7 @@ def start_program(name: Any, setup: RunConfig, benchmark: Benchmark) -> MemoryPr
     """
     is_saved = isinstance(name, str) and program_folder(name) is not None
     if not is_saved:
-        if isinstance(name, str) and not plannable(name):
+        if isinstance(name, str) and not can_be_planned(name):
             raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
         # The offline embedder replaces a paid one: the recalled context has the same size.
         setup = replace(setup, embedder=OFFLINE, embedder_api_base=None)

@@ -54,7 +54,7 @@ from ..programs.single_flight import SingleFlight
 from ..programs.tasks.settings import TASK_PREFIX, split_config
 from .artifact import load, versions
 from .artifact_embedder import choose_embedder
-from .external import in_subprocess, name_in_tables, resolve_external
+from .external import isolate_stores, name_in_tables, resolve_external
 from .folder import RunFolder
 from .manifest import read_manifest
 from .registry import program_folder
@@ -443,7 +443,7 @@ class Run:
         is_named = isinstance(name, str)
         is_isolated = settings.pop("isolated", is_named)
         if is_isolated and is_named:
-            system = in_subprocess(name, system)
+            system = isolate_stores(name, system)
 
         embedder = self._make_embedder(self.setup.embedder) if takes_embedder(system) else None
         return build_external_program(

@@ -14,7 +14,7 @@ from ...optimizers.compile import CompileConfig
 from ...programs.catalog import method_class
 from ...systems.catalog import shipped
 from ..experiment import Part
-from ..external import SYSTEM, plannable
+from ..external import SYSTEM_PREFIX, can_be_planned
 from ..planning import Plan, plan_compile, plan_evaluate, plan_train
 from ..setup import RunConfig
 from .paper import LOGO, Paper, Section, Variant
@@ -173,7 +173,7 @@ def plan_paper(
         plans = list[Plan]()
         for label in each.labels:
             variant = paper.variants[label]
-            if not plannable(variant.program):
+            if not can_be_planned(variant.program):
                 told[f"not counted: what {label} ({variant.program}) takes, which is not known before"] = None
                 continue
             for repeat in repeated(variant, each):
@@ -273,7 +273,7 @@ def _missing(paper: Paper, variant: Variant, setup: RunConfig) -> str:
         return f"it is a row of answers by {variant.answer_lm}; name that with --answer-lm"
     if _trains(paper, variant) and not is_local(setup.lm):
         return f"it {_cannot_train(setup)}"
-    if variant.program.startswith(SYSTEM):
+    if variant.program.startswith(SYSTEM_PREFIX):
         return _system_missing(variant.program, setup)
     return ""
 
@@ -293,7 +293,7 @@ def _trains(paper: Paper, variant: Variant) -> bool:
 
 
 def _system_missing(program: str, setup: RunConfig) -> str:
-    system = shipped(program.removeprefix(SYSTEM))
+    system = shipped(program.removeprefix(SYSTEM_PREFIX))
     if not system.environment.is_installed:
         return f"{program} is not installed; run: mempiler fetch system:{system.name}"
     if is_offline(setup.lm):
@@ -319,7 +319,7 @@ def _draws(variant: Variant, setup: RunConfig) -> bool:
 
 
 def _has_seed(program: str) -> bool:
-    return not program.startswith(SYSTEM) and "seed" in method_class(program).Settings.model_fields
+    return not program.startswith(SYSTEM_PREFIX) and "seed" in method_class(program).Settings.model_fields
 
 
 def _takes(benchmark: str, option: str, value: Any) -> bool:
