@@ -33,10 +33,10 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: Any, export: A
     Each is a run: its folder, the end of the folder's name, its MLflow run id, or `last`.
     """
     from ..records.atomic_file import atomic_write
-    from ..runs.compare import compare, comparisons, decide_gate, load_run
-    from ..runs.exports.leaderboards import write_results
+    from ..runs.compare import compare_runs, compared_runs, comparison_dicts, decide_gate, load_run
+    from ..runs.exports.leaderboards import write_harness_results
     from ..runs.results_folder import refuse_foreign_file
-    from ..runs.pages.html import GENERATOR, as_html
+    from ..runs.pages.html import GENERATOR, render_page
     from ..runs.pages.text import page_lines
 
     if not names[1:] and (gate or path or not export):
@@ -44,25 +44,24 @@ def command(names: tuple[str, ...], gate: bool, min_n: int, path: Any, export: A
     if path is not None:
         refuse_foreign_file(Path(path), GENERATOR, force=overwrite)
     runs = [load_run(name) for name in names]
-    written = write_results(runs[0], *export, overwrite=overwrite) if export else []
+    written = write_harness_results(runs[0], *export, overwrite=overwrite) if export else []
     if not runs[1:]:
         report({"written": written}, [f"written: {file}" for file in written])
         return
-    page = compare(runs, min_n)
+    page = compare_runs(runs, min_n)
     if path is not None:
         with atomic_write(Path(path)) as file:
-            file.write(as_html(page))
+            file.write(render_page(page))
     result: dict[str, Any] = {
-        "runs": [run.usage() for run in runs],
-        "comparisons": comparisons(page, runs),
+        "runs": [run.summary() for run in runs],
+        "comparisons": comparison_dicts(page, runs),
         "gate": None,
     }
     if not gate:
         report(result, page_lines(page))
         return
 
-    differences = page.total.differences if page.total else ()
-    decision = decide_gate(runs[0], list(zip(runs[1:], differences, strict=True)))
+    decision = decide_gate(runs[0], compared_runs(page, runs))
     result["gate"] = asdict(decision)
     report(result, [*page_lines(page), decision.message])
     if not decision.passed:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import BudgetError, DataError, UserError
-from ..runs.console import spanned, table
+from ..runs.console import format_estimate, table
 from .config import FileOption
 from .options import JSON, PLAN, make_inputs, run_options, take_run_options
 from .printing import print_notes, report, show_plan
@@ -149,7 +149,14 @@ def _check_judge(name: str, inputs: RunInputs, planned: bool) -> None:
     shown = "offline engine (extractive, no language model: a smoke test)" if lm == "offline" else lm
     kinds = {**found.kinds, "all right": found.right, "all wrong": found.wrong}
     rows = [
-        (kind, str(each.n), str(each.accepted), spanned(each.rate), str(int("right" in kind)), str(each.unreadable))
+        (
+            kind,
+            str(each.n),
+            str(each.accepted),
+            format_estimate(each.rate),
+            str(int("right" in kind)),
+            str(each.unreadable),
+        )
         for kind, each in kinds.items()
     ]
     counts = table(("answers", "n", "accepted", "rate", "should be", "unreadable"), rows)

@@ -19,7 +19,7 @@ from ..errors import StoreError, UserError
 from ..validation import validation_message
 from . import options
 from .options import open_store
-from .printing import Output, as_json, harmless, report, table
+from .printing import Output, as_json, escape_control_characters, report, table
 
 if TYPE_CHECKING:
     from ..serving.writing import WriteCounts
@@ -282,7 +282,7 @@ def export(path: str, overwrite: bool, store: str | None, user: str | None, tena
     if path != "-":
         refuse_foreign_file(Path(path), MARK, force=overwrite)
     # What users said is for nobody else's eyes, whatever the umask.
-    shown: Any = SimpleNamespace(write=lambda text: click.echo(harmless(text), nl=False))
+    shown: Any = SimpleNamespace(write=lambda text: click.echo(escape_control_characters(text), nl=False))
     target = nullcontext(shown) if path == "-" else atomic_write(Path(path), 0o600)
     with open_store(store) as opened, target as file:
         count = export_users(opened, file, tenant, user)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import RenderableType
 
-from ..runs.console import Output, harmless, table
+from ..runs.console import Output, escape_control_characters, table
 
 if TYPE_CHECKING:
     from ..runs.planning import Plan
@@ -33,7 +33,8 @@ def report(found: Any, lines: Iterable[RenderableType] | None = None) -> None:
     if as_json():
         from pydantic_core import to_jsonable_python
 
-        click.echo(harmless(json.dumps(found, indent=2, ensure_ascii=False, default=to_jsonable_python)))
+        text = json.dumps(found, indent=2, ensure_ascii=False, default=to_jsonable_python)
+        click.echo(escape_control_characters(text))
         return
     console = Output()
     for line in [", ".join(f"{value} {name}" for name, value in found.items())] if lines is None else lines:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UserError
-from ..runs.console import spanned, table
+from ..runs.console import format_estimate, table
 from .options import JSON, PLAN, make_inputs, run_options
 from .printing import report, show_plan
 from .progress import progress
@@ -151,7 +151,8 @@ def _ours(found: SectionResult) -> Iterator[RenderableType]:
         heads = "variant", "calls", "tokens", "seconds", "US$", "failed", "lost calls", "search ms: p50, p95, CPU"
         yield table(heads, map(_taken, found.rows), "what it takes by itself, writing and answering together")
     for label, rate in found.win_rates.items():
-        yield f"win rate, {label}: {spanned(rate.rate, rate.interval)} over {rate.n} questions, judged in both orders"
+        estimate = format_estimate(rate.rate, rate.interval)
+        yield f"win rate, {label}: {estimate} over {rate.n} questions, judged in both orders"
     yield from (f"not run: {row.label}: {row.why}" for row in found.section.not_run)
     yield from (f"failed: {label}: {error}" for label, error in found.failed.items())
     for label in found.broken:
@@ -172,7 +173,7 @@ def _printed_cell(printed: tuple[str | int | float | None, ...]) -> str:
 def _cell(cell: Cell) -> str:
     form = f"{{:,.{cell.digits}f}}"
     spread = f" ± {form.format(cell.spread)}" if cell.spread else ""
-    lines = [spanned(cell.value, form=form) + spread]
+    lines = [format_estimate(cell.value, form=form) + spread]
     lines += [] if cell.interval is None else ["[" + ", ".join(map(form.format, cell.interval)) + "]"]
     lines += [_printed_cell(cell.printed)] if cell.printed else []
     return "\n".join(lines)

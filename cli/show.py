@@ -18,7 +18,8 @@ from .printing import Output, report
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..runs.pages.page import Page, Question
+    from ..runs.pages.page import Page
+    from ..runs.pages.questions import Question
     from ..runs.rows import QuestionTrace
 
 
@@ -89,9 +90,9 @@ def command(run: str, id: str | None, prompts: bool, as_file: bool, **chosen: An
 
 
 def _chosen(page: Page, wrong: bool, failed: bool, category: str | None) -> list[Question]:
-    keys = {name: key for key, name in page.names.items()} | {key: key for key in page.names}
+    keys = {name: key for key, name in page.category_names.items()} | {key: key for key in page.category_names}
     if category is not None and category not in keys:
-        raise UnknownNameError(f"category of {page.name}", category, list(page.names.values()))
+        raise UnknownNameError(f"category of {page.name}", category, list(page.category_names.values()))
     found = [each for each in page.questions if category is None or each.last.category == keys[category]]
     found = [each for each in found if not failed or any(row and row.failure for row in each.rows)]
     return [each for each in found if not wrong or not each.last.right]
@@ -111,7 +112,7 @@ def _listed(page: Page, found: Sequence[Question]) -> Iterator[str]:
 
     for each in found:
         row = each.last
-        yield f"{row.id} ({page.names[row.category]}) {row.score:.3f}: {REASONS[row.reason]}"
+        yield f"{row.id} ({page.category_names[row.category]}) {row.score:.3f}: {REASONS[row.reason]}"
         for name, text in (("question", row.question), ("gold", row.gold), *_answers(page, each)):
             yield f"  {name}: {one_line(text) or '(nothing)'}"
     yield f"{len(found) or 'none'} of {len(page.questions)} questions"
@@ -181,7 +182,7 @@ def _evidence_lines(seen: QuestionTrace) -> Iterator[str]:
 
 
 def _plain(page: Page, question: Question) -> dict[str, Any]:
-    found = question.plain()
+    found = question.to_dict()
     shown = zip(page.phases, found.pop("shown"), strict=True)
     return {**found, "phases": {phase: each for phase, each in shown if each is not None}}
 

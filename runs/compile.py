@@ -34,11 +34,12 @@ from .external import name_in_tables
 from .folder import RunFolder
 from .inputs import RunInputs
 from .manifest import Manifest, read_manifest
-from .pages.html import HTML, keep_page
-from .pages.page import difference_line, open_page, program_changes, run_page, spent_line, states
+from .pages.facts import Fact, difference_line, usage_line
+from .pages.html import HTML, save_page
+from .pages.page import open_page, predictor_states, prompt_changes, run_page
 from .pages.text import page_table
-from .promotion import Promotion, estimate_remaining_usage, promotion
 from .program_address import pin_address
+from .promotion import Promotion, decide_promotion, estimate_remaining_usage
 from .repeating import with_replayed_models
 from .results import Evaluation, counts_of, difference, raise_if_unanswered, refuse_broken, totals
 from .run import Parent, Run
@@ -165,7 +166,7 @@ class CompileResult:
         """Return the scores before and after by category, the verdict, the cost, and where everything is."""
         page = open_page(RunFolder(self.run))
         result = page_table(page, self.run / HTML)
-        notes = [*result.notes, f"LM calls, whole run: {spent_line(self.usage)}", f"program: {self.folder}"]
+        notes = [*result.notes, f"LM calls, whole run: {usage_line(self.usage)}", f"program: {self.folder}"]
         if self.stopped:
             notes.append(f"stopped by a limit: {self.stopped}; resume={self.run.name!r} goes on")
         return replace(result, notes=notes)
@@ -409,7 +410,7 @@ class _Compile:
 
         attempt = self._optimize(start_on_dev)
         compiled_on_dev = self._score_compiled(attempt, "dev", "dev questions, after")
-        decided = promotion(start_on_dev, compiled_on_dev, run.guard.limit_hit, min_n)
+        decided = decide_promotion(start_on_dev, compiled_on_dev, run.guard.limit_hit, min_n)
         promoted = attempt.program is not None and (self.force or decided.rejection_reason is None)
 
         before = start_on_dev
@@ -456,7 +457,7 @@ class _Compile:
         """Let the optimizer work on the train questions, with what the budget leaves for it."""
         score, how, run = self.scoring, self.how, self.scoring.run
         reserved = estimate_remaining_usage(
-            start_on_dev, _first_spent(run), self.split, rewrites=how.stage != "read"
+            start_on_dev, _first_spent(run), self.split, writes_memories=how.stage != "read"
         )
         keeps_refused = self.force and _was_refused(run)
         attempts = _proposal_attempts(run, same_as_before=keeps_refused)
@@ -496,10 +497,10 @@ class _Compile:
             kept,
             {"before": outcome.before} | ({"after": outcome.after} if outcome.promoted else {}),
             _question_words(outcome.scored_on),
-            [("Program", str(shown)), ("LM calls, whole run", spent_line(outcome.usage))],
+            [Fact("Program", str(shown)), Fact("LM calls, whole run", usage_line(outcome.usage))],
             notes=[*outcome.troubles.lines(outcome.run.name), *_dev_warnings(outcome)],
             verdict=outcome.statement(),
-            changes=program_changes(states(self.start), states(kept)),
+            changes=prompt_changes(predictor_states(self.start), predictor_states(kept)),
             candidates=outcome.candidates,
             unreadable=outcome.troubles.examples,
             min_n=outcome.difference.min_n,
@@ -509,7 +510,7 @@ class _Compile:
         """Ends a compile whose score is broken, unless it is forced; `show --failed` reads what is kept here."""
         folder = self.scoring.run.folder
         if found.broken and not self.force:
-            keep_page(folder.path, run_page("compile", folder.path.name, {"before": found}))
+            save_page(folder.path, run_page("compile", folder.path.name, {"before": found}))
             refuse_broken(found, folder.path.name, "; no program was saved (--force saves one)")
 
 

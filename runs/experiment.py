@@ -25,11 +25,12 @@ from ..errors import UserError
 from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .evaluate import Progress, RemoteEvaluator, WriteResult, score_questions
-from .external import ANSWERS, Answers, name_in_tables
+from .external import ANSWER_FILE_ENDINGS, RecordedAnswers, name_in_tables
 from .inputs import RunInputs
 from .manifest import read_manifest
-from .pages.html import keep_page
-from .pages.page import known_facts, program_changes, run_page, states
+from .pages.facts import Fact, setting_facts
+from .pages.html import save_page
+from .pages.page import predictor_states, prompt_changes, run_page
 from .program_address import pin_address
 from .repeating import command_line, with_replayed_models
 from .results import Evaluation
@@ -72,13 +73,13 @@ def run_evaluate(
     inputs = with_replayed_models(inputs)
     if isinstance(target, str):
         target = pin_address(target)
-    if isinstance(target, str) and target.endswith(ANSWERS):
-        target = Answers(target)
+    if isinstance(target, str) and target.endswith(ANSWER_FILE_ENDINGS):
+        target = RecordedAnswers(target)
 
     name = name_in_tables(target)
     benchmark = inputs.benchmark
     examples = chosen_examples(inputs, split)
-    if isinstance(target, Answers):
+    if isinstance(target, RecordedAnswers):
         examples = target.attach_answers(benchmark, examples)
 
     run = Run.start(inputs, "evaluate", name, {"part": split}, meter, parent)
@@ -198,7 +199,7 @@ class Evaluator:
         program: MemoryProgram,
         phases: Mapping[str, Evaluation],
         questions: str,
-        facts: Sequence[tuple[str, str]] = (),
+        facts: Sequence[Fact] = (),
         **page_values: Any,
     ) -> None:
         """Make the page of the run, keep it in the run's folder, and log it.
@@ -216,15 +217,15 @@ class Evaluator:
         folder = self.run.folder.path
         name = name_in_tables(self.target)
         lines = [
-            ("Command", command_line(self.run.inputs, command, name, command_options)),
-            ("Date", f"{datetime.now():%Y-%m-%d %H:%M}"),
-            ("MLflow run", tracker.address),
-            ("Data", f"{self.benchmark.source.name}, {questions}"),
-            *known_facts(tracker.parameters, program_digest(program)),
+            Fact("Command", command_line(self.run.inputs, command, name, command_options)),
+            Fact("Date", f"{datetime.now():%Y-%m-%d %H:%M}"),
+            Fact("MLflow run", tracker.address),
+            Fact("Data", f"{self.benchmark.source.name}, {questions}"),
+            *setting_facts(tracker.parameters, program_digest(program)),
             *facts,
         ]
         page = run_page(command, folder.name, phases, lines, **page_values)
-        html = keep_page(folder, page)
+        html = save_page(folder, page)
         if html is not None:
             tracker.log_file(html)
 
@@ -244,7 +245,7 @@ def _tracked(
         evaluation = evaluation.model_copy(update={"run_id": tracker.run_id})
         tracker.log_evaluation("evaluation", evaluation)
 
-        notes = evaluator.target.notes if isinstance(evaluator.target, Answers) else []
+        notes = evaluator.target.notes if isinstance(evaluator.target, RecordedAnswers) else []
         evaluator.keep_page(
             tracker,
             {"split": part},
@@ -252,7 +253,7 @@ def _tracked(
             {"score": evaluation},
             f"questions: {part}",
             notes=notes,
-            changes=program_changes(states(program), states(program)),
+            changes=prompt_changes(predictor_states(program), predictor_states(program)),
         )
         programs = [ProgramPrompts(program)]
         traces = run.config.execution.traces

@@ -46,7 +46,7 @@ from ..programs.program import MemoryProgram
 from ..records import History, read_json
 from .config import RunConfig
 from .experiment import Part, chosen_examples
-from .external import plannable
+from .external import can_be_planned
 from .folder import RunFolder
 from .inputs import RunInputs
 from .program_address import program_folder
@@ -292,7 +292,7 @@ def start_program(name: Any, inputs: RunInputs, benchmark: Benchmark) -> MemoryP
     """
     is_saved = isinstance(name, str) and program_folder(name) is not None
     if not is_saved:
-        if isinstance(name, str) and not plannable(name):
+        if isinstance(name, str) and not can_be_planned(name):
             raise UserError(f"{name}: what it takes is not known before; leave --plan out, and set --max-calls")
         # The offline embedder replaces a paid one: the recalled context has the same size.
         offline_config = inputs.config.with_options(embedder=OFFLINE, embedder_api_base=None)

@@ -15,7 +15,7 @@ from ..engines.usage import Usage
 from ..errors import BrokenRunError
 from ..records import Failure
 from .config import MAX_FAILURE_RATE
-from .console import spanned
+from .console import format_estimate
 from .rows import SHOWN, Row
 from .statistics import MIN_N, Difference, bootstrap_interval, compare_paired_scores
 from .tables import ResultTable
@@ -295,10 +295,10 @@ class Evaluation(BaseModel, frozen=True):
         rows: list[list[str]] = []
         for category in self.by_category().values():
             name = category["name"] if category["in_score"] else f"{category['name']} (not in score)"
-            cells = [name, str(category["n"]), spanned(category["score"])]
-            rows.append([*cells, *(spanned(category.get(metric)) for metric in metrics)])
+            cells = [name, str(category["n"]), format_estimate(category["score"])]
+            rows.append([*cells, *(format_estimate(category.get(metric)) for metric in metrics)])
         whole = bootstrap_interval([row.score for row in self.headline_rows], [row.group for row in self.headline_rows])
-        rows.append(["score", str(self.n), spanned(self.score, whole), *map(spanned, metrics.values())])
+        rows.append(["score", str(self.n), format_estimate(self.score, whole), *map(format_estimate, metrics.values())])
 
         notes = [f"{self.failures} questions failed"] if self.failures else []
         if self.write_failures:

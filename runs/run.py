@@ -55,7 +55,7 @@ from ..programs.tasks.settings import TASK_PREFIX, split_config
 from .artifact import load, versions
 from .artifact_embedder import choose_embedder
 from .config import RunConfig
-from .external import in_subprocess, name_in_tables, resolve_external
+from .external import isolate_stores, name_in_tables, resolve_external
 from .folder import RunFolder
 from .inputs import RunInputs
 from .manifest import read_manifest
@@ -453,7 +453,7 @@ class Run:
         is_named = isinstance(name, str)
         is_isolated = settings.pop("isolated", is_named)
         if is_isolated and is_named:
-            system = in_subprocess(name, system)
+            system = isolate_stores(name, system)
 
         embedder = None
         if takes_embedder(system):

@@ -35,8 +35,9 @@ from .external import name_in_tables
 from .folder import RunFolder
 from .inputs import RunInputs
 from .manifest import Manifest, read_manifest
+from .pages.facts import Fact, difference_line
 from .pages.html import HTML
-from .pages.page import difference_line, open_page
+from .pages.page import open_page
 from .pages.text import page_table
 from .results import Evaluation, difference
 from .run import Parent, Run
@@ -255,7 +256,7 @@ class _Job:
                 self.program,
                 {"before": before, "after": after},
                 "test questions",
-                [("Program", folder.name), ("Training", ", ".join(f"{key} {value}" for key, value in told))],
+                [Fact("Program", folder.name), Fact("Training", ", ".join(f"{key} {value}" for key, value in told))],
                 notes=training["notes"],
                 verdict=difference_line(outcome.difference),
             )

@@ -24,14 +24,14 @@ from ...programs.cache import MemoryCache
 from ...programs.identity import digest, jsonable
 from ...records.atomic_file import atomic_write
 from ...text import one_line
-from ..compare import Preferences, load_run, preferences
+from ..compare import WinRate, judge_win_rate, load_run
 from ..compile import run_compile
 from ..config import RunConfig
 from ..experiment import ProgressFactory, no_progress, run_evaluate
 from ..folder import RunFolder, file_name_of
 from ..inputs import RunInputs
 from ..manifest import read_manifest
-from ..pages.page import heading
+from ..pages.facts import describe_evaluation
 from ..repeating import resume_key
 from ..results import Evaluation
 from ..role_models import RoleModel, check_model, check_models
@@ -57,7 +57,7 @@ class SectionResult:
     rows: tuple[VariantResult, ...]
     failed: Mapping[str, str]
     """Variants that ended in an error, with its words."""
-    win_rates: Mapping[str, Preferences]
+    win_rates: Mapping[str, WinRate]
     """By the label of the comparison."""
 
     def cells(self, row: VariantResult) -> list[Cell]:
@@ -253,7 +253,7 @@ class _Work:
             if result is not None and not any(each.stopped for each in result.evaluations):
                 found[label] = result
         rows = tuple(found.values())
-        first = heading(rows[0].evaluation).partition(" on ")[2] if rows else ""
+        first = describe_evaluation(rows[0].evaluation).partition(" on ")[2] if rows else ""
         if first and section.needs == "answers":
             first = f"{first}; answers by {resolved.config.models.answer.name}"
         return SectionResult(self.paper, section, first, rows, failed, self._win_rates(resolved, found))
@@ -323,8 +323,8 @@ class _Work:
             return None
         return self.folder.child(name, settings)
 
-    def _win_rates(self, resolved: ResolvedSection, found: Mapping[str, VariantResult]) -> dict[str, Preferences]:
-        config, rates = resolved.config, dict[str, Preferences]()
+    def _win_rates(self, resolved: ResolvedSection, found: Mapping[str, VariantResult]) -> dict[str, WinRate]:
+        config, rates = resolved.config, dict[str, WinRate]()
         pairs = [pair for pair in resolved.section.comparisons if {pair.one, pair.other} <= found.keys()]
         if not config.models.judge.name or not pairs or self.guard.limit_hit is not None:
             return rates
@@ -334,7 +334,7 @@ class _Work:
             ends = [load_run(str(found[label].runs[0])) for label in (pair.other, pair.one)]
             try:
                 with endpoint_errors():
-                    rates[pair.label] = preferences(ends[0], ends[1], judge, config.execution.threads)
+                    rates[pair.label] = judge_win_rate(ends[0], ends[1], judge, config.execution.threads)
             except BudgetError:
                 break
         return rates

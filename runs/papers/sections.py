@@ -15,7 +15,7 @@ from ...programs.catalog import method_class
 from ...systems.catalog import shipped
 from ..config import RunConfig
 from ..experiment import Part
-from ..external import SYSTEM, plannable
+from ..external import SYSTEM_PREFIX, can_be_planned
 from ..inputs import RunInputs
 from ..planning import Plan, plan_compile, plan_evaluate, plan_train
 from ..repeating import resume_key
@@ -176,7 +176,7 @@ def plan_paper(
         plans = list[Plan]()
         for label in each.labels:
             variant = paper.variants[label]
-            if not plannable(variant.program):
+            if not can_be_planned(variant.program):
                 told[f"not counted: what {label} ({variant.program}) takes, which is not known before"] = None
                 continue
             for repeat in repeated(variant, each):
@@ -283,7 +283,7 @@ def _missing(paper: Paper, variant: Variant, config: RunConfig) -> str:
         return f"it is a row of answers by {variant.answer_lm}; name that with --answer-lm"
     if _trains(paper, variant) and not is_local(config.models.task.name):
         return f"it {_cannot_train(config)}"
-    if variant.program.startswith(SYSTEM):
+    if variant.program.startswith(SYSTEM_PREFIX):
         return _system_missing(variant.program, config)
     return ""
 
@@ -303,7 +303,7 @@ def _trains(paper: Paper, variant: Variant) -> bool:
 
 
 def _system_missing(program: str, config: RunConfig) -> str:
-    system = shipped(program.removeprefix(SYSTEM))
+    system = shipped(program.removeprefix(SYSTEM_PREFIX))
     if not system.environment.is_installed:
         return f"{program} is not installed; run: mempiler fetch system:{system.name}"
     if is_offline(config.models.task.name):
@@ -329,7 +329,7 @@ def _draws(variant: Variant, config: RunConfig) -> bool:
 
 
 def _has_seed(program: str) -> bool:
-    return not program.startswith(SYSTEM) and "seed" in method_class(program).Settings.model_fields
+    return not program.startswith(SYSTEM_PREFIX) and "seed" in method_class(program).Settings.model_fields
 
 
 def _takes(benchmark: str, option: str, value: Any) -> bool:

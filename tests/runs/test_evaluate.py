@@ -38,7 +38,7 @@ from mempiler.programs.names import METHODS
 from mempiler.programs.tasks.task import Task
 from mempiler.runs.evaluate import score_questions
 from mempiler.runs.experiment import run_evaluate
-from mempiler.runs.external import Answers, resolve_external
+from mempiler.runs.external import RecordedAnswers, resolve_external
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.planning import plan_evaluate
 from mempiler.serving.app import make_app
@@ -369,7 +369,7 @@ def test_a_program_over_a_shipped_system_is_saved_and_loaded(module, monkeypatch
 def test_recorded_answers_that_do_not_fit_are_one_line(rows, problem, make_history, tmp_path) -> None:
     path, benchmark = tmp_path / "answers.jsonl", locomo(asked(make_history(1, id="a"), 2))
     path.write_text("\n".join(map(json.dumps, rows)))
-    assert re.search(problem, refusal(lambda: Answers(path).attach_answers(benchmark, benchmark.examples)))
+    assert re.search(problem, refusal(lambda: RecordedAnswers(path).attach_answers(benchmark, benchmark.examples)))
 
 
 def test_recorded_answers_get_metrics_and_what_they_took(make_history: Any, tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_recorded_answers_get_metrics_and_what_they_took(make_history: Any, tmp_
     ]
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    benchmark, thing, meter = locomo(asked(make_history(1, id="a"), 3)), Answers(path), Meter()
+    benchmark, thing, meter = locomo(asked(make_history(1, id="a"), 3)), RecordedAnswers(path), Meter()
     program = build_external_program(thing, path.name, "question-answering")
     with dspy.context(lm=language_model(meter=meter)):
         found = score_questions(program, benchmark, thing.attach_answers(benchmark, benchmark.examples), meter, 2)
