@@ -77,7 +77,7 @@ def command(program: str, planned: bool, split: Any, check: bool, **values: Any)
 
 def _is_compiled_on(folder: Path, options: RunOptions, metric: str | None) -> bool:
     """Return whether a saved program was compiled on the very file that the options name."""
-    from ..runs.experiment import compiled_on
+    from ..runs.evaluate import compiled_on
     from ..runs.options import Questions, make_inputs
 
     inputs = make_inputs(options, Questions(metric=metric))

@@ -7,7 +7,7 @@ from typing import Any
 from ..engines.model_names import is_offline
 from .config import RunConfig
 from .console import Output
-from .experiment import Part, chosen_examples
+from .evaluate import Part, chosen_examples
 from .inputs import RunInputs
 from .manifest import Manifest, read_manifest
 from .program_address import program_folder

@@ -37,7 +37,7 @@ from .announce import announce
 from .comparison import Comparison, compare_evaluations
 from .config import RunConfig
 from .compile import CompileResult, run_compile
-from .experiment import Part, run_evaluate
+from .evaluate import Part, run_evaluate
 from .inputs import RunInputs
 from .options import Questions, RunOptions, make_inputs
 from .planning import Plan, plan_compile, plan_evaluate, plan_train

@@ -29,7 +29,7 @@ from ..programs.identity import program_digest
 from ..programs.program import MemoryProgram
 from .artifact import save
 from .destination import Destination
-from .experiment import Evaluator, ProgressFactory, no_progress
+from .evaluate import Evaluator, ProgressFactory, no_progress
 from .external import name_in_tables
 from .folder import RunFolder
 from .inputs import RunInputs

@@ -45,7 +45,7 @@ from ..programs.cache import MemoryCache
 from ..programs.program import MemoryProgram
 from ..records import History, read_json
 from .config import RunConfig
-from .experiment import Part, chosen_examples
+from .evaluate import Part, chosen_examples
 from .external import can_be_planned
 from .folder import RunFolder
 from .inputs import RunInputs

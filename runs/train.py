@@ -30,7 +30,7 @@ from ..programs.memory_r2.method import MemoryR2
 from ..programs.program import MemoryProgram
 from .artifact import check_writable, save
 from .config import RunConfig
-from .experiment import Evaluator, ProgressFactory, no_progress
+from .evaluate import Evaluator, ProgressFactory, no_progress
 from .external import name_in_tables
 from .folder import RunFolder
 from .inputs import RunInputs

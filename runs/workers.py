@@ -37,7 +37,7 @@ from ..programs.program import MemoryProgram
 from ..programs.state import PredictorState, dump_predictor, parse_predictor
 from ..text import one_line
 from .config import Workers
-from .evaluate import WriteResult, answer_questions, collect_write_results
+from .scoring import WriteResult, answer_questions, collect_write_results
 from .folder import RunFolder
 from .inputs import RunInputs
 from .ledger import Ledger, LedgerEntry

@@ -321,7 +321,7 @@ IMPORTED = (
     "mlflow.store.tracking.sqlalchemy_store",
     "nltk.stem",
     "sklearn.metrics",
-    "mempiler.runs.experiment",
+    "mempiler.runs.evaluate",
 )
 """What takes seconds, and is done once: commands are forked off a process that has it."""
 

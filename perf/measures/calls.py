@@ -25,8 +25,8 @@ from mempiler.engines.embedders import embedder
 from mempiler.engines.lm import language_model
 from mempiler.memory.store.owner import Owner
 from mempiler.programs.cache import MemoryCache
-from mempiler.runs.evaluate import score_questions
 from mempiler.runs.run_store import RunStore
+from mempiler.runs.scoring import score_questions
 from mempiler.serving.memories import Memories
 from mempiler.serving.writers import write_all_queued
 from mempiler.signatures.answering import AnswerFromContext

@@ -34,7 +34,7 @@ from ...programs.program import MemoryProgram
 from ...records import History, read_json
 from ...validation import validation_message
 from ..config import CONFIG_FIELDS, RunConfig
-from ..experiment import Part
+from ..evaluate import Part
 from ..folder import RunFolder
 from ..results_folder import create_folder
 from ..inputs import RunInputs

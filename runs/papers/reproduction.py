@@ -27,7 +27,7 @@ from ...text import one_line
 from ..compare import WinRate, judge_win_rate, load_run
 from ..compile import run_compile
 from ..config import RunConfig
-from ..experiment import ProgressFactory, no_progress, run_evaluate
+from ..evaluate import ProgressFactory, no_progress, run_evaluate
 from ..folder import RunFolder, file_name_of
 from ..inputs import RunInputs
 from ..manifest import read_manifest

@@ -14,7 +14,7 @@ from ...optimizers.compile import CompileConfig
 from ...programs.catalog import method_class
 from ...systems.catalog import shipped
 from ..config import RunConfig
-from ..experiment import Part
+from ..evaluate import Part
 from ..external import SYSTEM_PREFIX, can_be_planned
 from ..inputs import RunInputs
 from ..planning import Plan, plan_compile, plan_evaluate, plan_train

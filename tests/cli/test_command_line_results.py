@@ -18,7 +18,7 @@ from mempiler.engines.usage import UsageReport
 from mempiler.optimizers.compile import CompileConfig
 from mempiler.runs.announce import announce
 from mempiler.runs.compile import run_compile
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.inputs import RunInputs
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.progress import spending_line

@@ -18,8 +18,8 @@ from mempiler.engines.metered_lm import MeteredLM
 from mempiler.engines.offline.engine import OfflineEngine
 from mempiler.engines.prices import TokenPrices, litellm_module
 from mempiler.programs.names import METHODS
-from mempiler.runs.evaluate import score_questions
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.scoring import score_questions
+from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.manifest import is_intact
 from mempiler.runs.pages.facts import usage_line
 from mempiler.runs.results import Evaluation

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.pages.html import HTML
 from mempiler.runs.tracking.store import client

@@ -12,7 +12,7 @@ from mempiler.engines.meter import Meter
 from mempiler.programs.external.program import build_external_program
 from mempiler.records import Failure
 from mempiler.runs.compare import FinishedRun
-from mempiler.runs.evaluate import score_questions
+from mempiler.runs.scoring import score_questions
 from mempiler.runs.exports.leaderboards import write_harness_results
 from mempiler.runs.external import RecordedAnswers
 

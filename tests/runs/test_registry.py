@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from mempiler import __version__, build, load, save
 from mempiler.runs.compile import CompileResult, run_compile
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.gate import gate
 from mempiler.runs.manifest import Manifest
 from mempiler.runs.model_registry import find_version

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from mempiler.engines.embedders import TextEmbedder
 from mempiler.programs.names import METHODS
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.evaluate import run_evaluate
 
 from ..optimizers.test_compile import OPTIMIZERS as COMPILES
 from ..recordings import make

@@ -18,7 +18,7 @@ from unittest.mock import Mock
 import pytest
 from mempiler.errors import UserError
 from mempiler.records import Failure
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
 from mempiler.runs.tracking import store

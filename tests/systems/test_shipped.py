@@ -21,7 +21,7 @@ from mempiler.engines.limits import BudgetGuard, Limits
 from mempiler.engines.lm import language_model
 from mempiler.engines.meter import Meter
 from mempiler.errors import BudgetError, EndpointError, UserError
-from mempiler.runs.experiment import run_evaluate
+from mempiler.runs.evaluate import run_evaluate
 from mempiler.runs.folder import RunFolder
 from mempiler.runs.results import Evaluation
 from mempiler.systems import catalog, environment
