@@ -215,9 +215,10 @@ class Engine:
         Raises:
             LMError: The model cannot be asked, or gives no answer.
         """
-        # DSPy returns the outputs only. The whole result it hands to `MeteredLM.update_history`,
-        # which sets `call.result`. DSPy skips that method where history is disabled, so history is
-        # enabled here; the method itself leaves calls out that are to be hidden.
+        # `ask_engine` returns the outputs alone. The whole result, with its usage, DSPy hands to
+        # `MeteredLM.update_history` only, which sets `call.result`. DSPy would skip that method if
+        # the user disabled the history, so the history is on here, whatever the user chose;
+        # `update_history` then leaves the call out of it if it is to be hidden.
         with dspy.context(disable_history=False):
             call.outputs = self._lm.ask_engine(call)
         assert call.result is not None

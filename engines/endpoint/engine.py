@@ -137,12 +137,12 @@ class Engine(SharedByCopies, RemoteEngine):
         return find_route(name, self.address)
 
     def _lm15_client(self, route: Route) -> Client:
-        """Return what asks for a model by its provider's client of `dspy.lm15`.
+        """Return a client that asks for a model through `dspy.lm15`, DSPy's own HTTP clients.
 
         Raises:
             LM15Error: The provider cannot be asked, e.g. because there is no key.
         """
-        from .transport import Transport
+        from .transport import Transport  # imports aiohttp, which most commands do not need
 
         secrets = self._secrets
         # The filter drops reported usage for which the client would refuse a whole answer.

@@ -159,9 +159,27 @@ class AnswerWriter:
     # What fits best
 
     def _best_option(self) -> str:
-        """Return the option that the best unit names; "" if no input is a list of options.
+        """Return the option of a multiple-choice question that fits best; "" if there are none.
 
-        A list of options has words alone, or texts behind letters: ["(a) a drama", "(b) a farce"].
+        The best option shares the most informative words with the turn or record that answers the
+        query best.
+        """
+        texts_by_option = self._options_of_query()
+        if not texts_by_option:
+            return ""
+
+        best_stems = stems(self._best_sentence().unit.text)
+        candidates: list[Candidate[str]] = []
+        for option, text in texts_by_option.items():
+            shared_stems = stems(text) & best_stems
+            candidates.append(Candidate(self._weight(shared_stems), option))
+        return self._chooser.choose(candidates)
+
+    def _options_of_query(self) -> dict[str, str]:
+        """Return the texts by option of the first input that is a list of options; else nothing.
+
+        Every item of such a list is one word, or a text behind a letter: ["(a) a drama", "(b) a
+        farce"]. The option is the word or the letter.
         """
         for name, units in self._material.units_by_input.items():
             if not self._material.is_json(name):
@@ -172,15 +190,11 @@ class AnswerWriter:
                 match = _OPTION.match(unit.body)
                 if match:
                     texts_by_option[match[0]] = unit.body
-            if len(units) < 2 or len(texts_by_option) < len(units):
-                continue
 
-            best_stems = stems(self._best_sentence().unit.text)
-            candidates: list[Candidate[str]] = []
-            for option, text in texts_by_option.items():
-                candidates.append(Candidate(self._weight(stems(text) & best_stems), option))
-            return self._chooser.choose(candidates)
-        return ""
+            all_are_options = len(texts_by_option) == len(units)
+            if all_are_options and len(units) >= 2:
+                return texts_by_option
+        return {}
 
     def _best_options(self, texts_by_option: dict[str, str]) -> list[str]:
         """Return the options whose texts are most like the query, the best one first."""

@@ -44,13 +44,17 @@ class Unit:
 
 
 def read_units(text: str) -> list[Unit]:
-    """Cut an input into units: those of its JSON, its lines if most have a head, or sentences."""
+    """Cut an input into units.
+
+    They are the items of a JSON list; else the lines, if most of them begin with an id, a time or a
+    speaker (a head); else the sentences.
+    """
     if text.startswith(("[", "{")):
         value = parse_json(text)
-        if not isinstance(value, str):
+        if not isinstance(value, str):  # a text that only begins like JSON is read as lines
             return _units_of_json(value)
 
-    # DSPy sets the elements of a list in quotation marks.
+    # DSPy sets texts of several lines between the quotation marks « and ».
     lines = [line.strip() for line in text.strip("«»").splitlines()]
     units = [_read_line(line) for line in lines if line]
     headed_units = [unit for unit in units if unit.has_head]
