@@ -51,9 +51,10 @@ def cached_request(request: Mapping[str, Any]) -> dict[str, Any]:
 def result_of_entry(entry: Mapping[str, Any]) -> CallResult:
     """Return the result of a call from the entry that DSPy makes for its history.
 
-    `MeteredLM.update_history` gets that entry, and it is all that a subclass of `dspy.LM` gets.
+    A subclass of `dspy.LM` gets the whole result nowhere else: DSPy's call returns the texts alone,
+    and hands everything to `LM.update_history` as this entry.
     """
-    # A tuple if the call asked for several candidates: DSPy makes one request for each.
+    # DSPy makes one request for each candidate; of several, the responses are a tuple.
     response = entry["response"]
     responses = response if isinstance(response, tuple) else (response,)
     return CallResult(
@@ -63,7 +64,7 @@ def result_of_entry(entry: Mapping[str, Any]) -> CallResult:
         cost=entry["cost"],
         raw=response,
         response_model=entry["response_model"],
-        cache_hit=False,
+        cache_hit=False,  # the pipeline has looked into the cache before this call
         cost_details=entry.get("cost_details", {}),
     )
 

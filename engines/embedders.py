@@ -406,11 +406,13 @@ def _embedder_by_name(name: str, api_base: str | None) -> TextEmbedder:
 def _reranker_by_name(
     name: str | None, embedder: TextEmbedder
 ) -> TokenMatch | FastEmbedReranker | None:
-    """Return the reranker of an embedder.
+    """Return what ranks the first hits of a search again; None if nothing does.
 
     Args:
-        name: As `embedder` takes it.
-        embedder: The embedder.
+        name: "none", "tokens" (compares the vectors of single words), "fastembed:MODEL", or None for
+            "tokens" where that is possible.
+        embedder: The embedder of the search. The vectors of single words come from its encoder,
+            which only embedders of this process have.
 
     Raises:
         UserError: There is no such reranker, or it does not go with the embedder.
@@ -421,6 +423,7 @@ def _reranker_by_name(
         return None
     if name == TOKENS and embedder.encoder:
         return TokenMatch(embedder)
+    # The offline embedder is for tests and demonstrations, which load no weights.
     if name.startswith(FASTEMBED) and embedder.name != OFFLINE:
         return FastEmbedReranker(name.removeprefix(FASTEMBED))
 

@@ -280,16 +280,19 @@ def _starts(lengths: np.ndarray) -> np.ndarray:
 
 
 def _subtract_effect_of_length(scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return scores without what the length of the texts explains.
+    """Return scores from which the part that grows with the length of a text is subtracted.
 
-    That is a straight line through the scores over the logarithm of the lengths. Length can only
-    raise a score by chance, so a line that falls is not subtracted.
+    A longer text has more words that may be like those of the query by chance. How much its score
+    grows with the logarithm of its length is the slope of a straight line, fitted by least squares.
+    A falling line has no such reason, and is not subtracted.
 
     Args:
         scores: One for each text.
         lengths: The tokens of each text.
     """
-    size = np.log(np.maximum(lengths, _SHORT_TEXT_TOKENS))
-    size -= size.mean()
-    slope = float(size @ (scores - scores.mean())) / max(float(size @ size), 1e-9)
-    return scores - max(slope, 0) * size
+    log_lengths = np.log(np.maximum(lengths, _SHORT_TEXT_TOKENS))
+    centred_lengths = log_lengths - log_lengths.mean()
+    centred_scores = scores - scores.mean()
+    variance = max(float(centred_lengths @ centred_lengths), 1e-9)  # not 0 for texts of one length
+    slope = float(centred_lengths @ centred_scores) / variance
+    return scores - max(slope, 0) * centred_lengths

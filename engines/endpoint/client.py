@@ -75,7 +75,7 @@ class Client:
         """
         response = await self.lm.complete(self._adapt(request))
 
-        # Of a reply without choices, such as {}, the client of OpenAI's chat makes an empty answer.
+        # For a reply without choices, such as {}, `AsyncOpenAIChatLM` returns an empty answer.
         if self._speaks_openai_chat and not response.text:
             reply = response.provider_data or {}
             if not reply.get("choices"):
@@ -85,15 +85,21 @@ class Client:
     async def _complete_in_pieces(
         self, request: Request, on_text: ChunkCallback
     ) -> Response | None:
-        """Stream an answer: a callback gets its text while it comes; return the whole in the end.
+        """Stream an answer, and return the whole of it, or None if the endpoint does not stream.
 
-        None if the endpoint does not stream, so that no event came.
+        Args:
+            request: What is asked.
+            on_text: Called with each piece of the text when it comes.
+
+        Raises:
+            LM15Error: The answer broke off, or there is none.
         """
         tap = _TextTap(self.stream(request), on_text)
         try:
             return await amaterialize_response(tap.events(), request)
         except (StreamAssemblyError, UnsupportedFeatureError):
-            # After the first event, the answer broke off.
+            # An endpoint that cannot stream sends no event at all, or refuses the request. If there
+            # were events, it can, and the answer broke off.
             if tap.has_begun:
                 raise
             return None

@@ -191,7 +191,15 @@ class LocalReinforceJob(ReinforceJob):
         )
 
     def _loss(self, rows: Sequence[Row], size: BatchSize) -> Tensor:
-        """Return what B rows add to the loss of their batch, which has that size."""
+        """Return the share of a batch's loss that some of its rows contribute.
+
+        A batch is too large for the memory of a device, so its loss is summed up over several calls.
+
+        Args:
+            rows: B rows of the batch: tokens of at most T positions, advantage, old log
+                probabilities.
+            size: Rows and tokens of the whole batch, over which the loss is a mean.
+        """
         import torch
 
         device = self.model.device

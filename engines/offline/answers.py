@@ -176,10 +176,10 @@ class AnswerWriter:
         return self._chooser.choose(candidates)
 
     def _options_of_query(self) -> dict[str, str]:
-        """Return the texts by option of the first input that is a list of options; else nothing.
+        """Return the options of a multiple-choice question with their texts; {} if there are none.
 
-        Every item of such a list is one word, or a text behind a letter: ["(a) a drama", "(b) a
-        farce"]. The option is the word or the letter.
+        They are the items of the first input that is a list of nothing else. Each is one word, or
+        a text behind a letter: of ["(a) a drama", "(b) a farce"] the options are "(a)" and "(b)".
         """
         for name, units in self._material.units_by_input.items():
             if not self._material.is_json(name):
