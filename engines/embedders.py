@@ -409,7 +409,8 @@ def _reranker_by_name(
     """Return what ranks the first hits of a search again; None if nothing does.
 
     Args:
-        name: "none", "tokens" (compares the vectors of single words), "fastembed:MODEL", or None for
+        name: "none", "tokens" (compares the vectors of single words), "fastembed:MODEL", or None
+        for
             "tokens" where that is possible.
         embedder: The embedder of the search. The vectors of single words come from its encoder,
             which only embedders of this process have.

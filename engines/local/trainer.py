@@ -193,7 +193,7 @@ class LocalReinforceJob(ReinforceJob):
     def _loss(self, rows: Sequence[Row], size: BatchSize) -> Tensor:
         """Return the share of a batch's loss that some of its rows contribute.
 
-        A batch is too large for the memory of a device, so its loss is summed up over several calls.
+        The loss of a whole batch is the sum over several such calls.
 
         Args:
             rows: B rows of the batch: tokens of at most T positions, advantage, old log
