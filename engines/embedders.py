@@ -409,8 +409,7 @@ def _reranker_by_name(
     """Return what ranks the first hits of a search again; None if nothing does.
 
     Args:
-        name: "none", "tokens" (compares the vectors of single words), "fastembed:MODEL", or None
-        for
+        name: "none", "tokens" (compares the vectors of single words) or "fastembed:MODEL". None is
             "tokens" where that is possible.
         embedder: The embedder of the search. The vectors of single words come from its encoder,
             which only embedders of this process have.
