@@ -154,7 +154,7 @@ def _make_shards(
     states = {path: dump_predictor(predictor) for path, predictor in program.all_predictors().items()}
     return [
         Shard(
-            inputs=RunInputs(config.with_options(data=data, threads=threads)),
+            inputs=replace(run.inputs, config=config.with_options(data=data, threads=threads)),
             name=name if folder is None else str(folder.absolute()),
             states=states,
             identity=program_digest(program),
