@@ -287,18 +287,18 @@ def check_processes(config: TrainingConfig) -> None:
     processes = started_processes()
     if config.train_gpus in (None, processes):
         return
-    started = "there is one process"
+    actual = "there is one process"
     if processes > 1:
-        started = f"torchrun started {processes} processes"
+        actual = f"torchrun started {processes} processes"
     raise UserError(
-        f"train_gpus = {config.train_gpus}, but {started}; "
+        f"train_gpus = {config.train_gpus}, but {actual}; "
         f"start it with torchrun --nproc-per-node {config.train_gpus} -m mempiler"
     )
 
 
 @dataclass(frozen=True)
-class _Training:
-    """What came of the training itself."""
+class _TrainingRecord:
+    """What is known of a training that has ended."""
 
     progress: Progress
     """The numbers of every step and validation."""
@@ -341,15 +341,17 @@ class _TrainingJob:
     evaluator: Evaluator
     program: MemoryProgram
     split: Split
-    training: TrainingConfig
+    training_config: TrainingConfig
 
     def train_and_save(self, folder: Path) -> TrainResult:
         """Score, train and score again; save the program to the folder, and log everything."""
-        name = f"{self.program.name}-{self.evaluator.benchmark.name}-{self.training.objective}"
+        name = (
+            f"{self.program.name}-{self.evaluator.benchmark.name}-{self.training_config.objective}"
+        )
         with self.run.tracked("train", name, self._logged_parameters()) as tracker:
             lm = self._load_start_model()
             before = self._score(lm, "before")
-            training = self._train(lm)
+            record = self._train(lm)
             after = self._score(lm, "after")
 
             run_id = tracker.run_id
@@ -359,7 +361,7 @@ class _TrainingJob:
                 before=before.model_copy(update={"run_id": run_id}),
                 after=after.model_copy(update={"run_id": run_id}),
                 difference=difference(before.headline_rows, after.headline_rows, min_n),
-                training={**training.figures(), "notes": training.progress.notes},
+                training={**record.figures(), "notes": record.progress.notes},
                 model=f"{LOCAL}{self._training_folder / 'model'}",
                 folder=folder,
                 run=self.run.folder.path,
@@ -367,12 +369,12 @@ class _TrainingJob:
             )
             save(self.program, folder, self._manifest(result))
 
-            tracker.log_steps("training", training.progress.rows)
+            tracker.log_steps("training", record.progress.rows)
             tracker.log_evaluation("before", before)
             tracker.log_evaluation("after", after)
             tracker.log_difference(result.difference)
             tracker.log_json("outcome.json", result.to_dict())
-            self._keep_page(tracker, {"before": before, "after": after}, result, training)
+            self._keep_page(tracker, {"before": before, "after": after}, result, record)
             tracker.log_folder(folder, "program")
             tracker.log_folder(self._training_folder / "model", "model")
         return result
@@ -385,7 +387,7 @@ class _TrainingJob:
     def _logged_parameters(self) -> dict[str, Any]:
         """Return what MLflow logs of the settings."""
         logged = parameters(self.program, self.run.config, self.evaluator.benchmark)
-        for name, value in asdict(self.training).items():
+        for name, value in asdict(self.training_config).items():
             logged[f"train.{name}"] = value
         return logged
 
@@ -399,14 +401,14 @@ class _TrainingJob:
         if config.models.task.name == TINY:
             path = self._make_tiny_model()
 
-        lora = {"r": self.training.lora} if self.training.lora else None
+        lora = {"r": self.training_config.lora} if self.training_config.lora else None
         seed = config.data.seed
-        model = LocalModel.load(path, lora=lora, seed=seed, dtype=self.training.dtype)
+        model = LocalModel.load(path, lora=lora, seed=seed, dtype=self.training_config.dtype)
         # `load_model` finds these weights by their name, instead of loading them again.
         name = f"{LOCAL}{path}"
         self.run.loaded.local[name] = model
         return self.run.load_model(
-            name, "task", None, max_tokens=self.training.answer_tokens, seed=seed
+            name, "task", None, max_tokens=self.training_config.answer_tokens, seed=seed
         )
 
     def _make_tiny_model(self) -> str:
@@ -427,20 +429,20 @@ class _TrainingJob:
         self.evaluator.progress("warm-up")
         return str(tiny_folder(self.run.config.data.seed, method))
 
-    def _train(self, lm: MeteredLM) -> _Training:
+    def _train(self, lm: MeteredLM) -> _TrainingRecord:
         """Train the model, or go on with its training; `lm` has the trained weights then."""
         started = time.perf_counter()
-        settings = self.training.settings
+        settings = self.training_config.settings
         benchmark = self.evaluator.benchmark
-        show = self.evaluator.progress(self.training.objective)
+        show = self.evaluator.progress(self.training_config.objective)
         token_progress = _TokenProgress(show, settings.curriculum.tokens)
 
         teleprompter = LoGoGRPO(
             MetricViews(benchmark).score,
             settings,
-            {"seed": settings.seed, **self.training.trainer_settings},
+            {"seed": settings.seed, **self.training_config.trainer_settings},
             questions_after=benchmark.questions_after,
-            reader=load_reader(self.run, self.training),
+            reader=load_reader(self.run, self.training_config),
             folder=self._training_folder,
             on_row=token_progress.add_row,
             in_headline=benchmark.in_headline,
@@ -448,7 +450,7 @@ class _TrainingJob:
         with self._asking(lm):
             teleprompter.compile(self.program, trainset=self.split.train, valset=self.split.dev)
         seconds = round(time.perf_counter() - started)
-        return _Training(teleprompter.progress, seconds)
+        return _TrainingRecord(teleprompter.progress, seconds)
 
     def _score(self, lm: MeteredLM, phase: Phase) -> Evaluation:
         """Score the greedy answers to the test questions.
@@ -456,7 +458,7 @@ class _TrainingJob:
         If a reader answers, the trained model only writes the memories.
         """
         program = self.program
-        reader = load_reader(self.run, self.training)
+        reader = load_reader(self.run, self.training_config)
         with self._asking(lm):
             answers_with_model = program.all_predictors().keys() - program.writer_names()
             if reader is not None and answers_with_model:
@@ -485,9 +487,9 @@ class _TrainingJob:
             lms={"task": result.model},
             benchmark=describe_data(self.evaluator.benchmark, self.split),
             optimizer={
-                "name": self.training.objective,
+                "name": self.training_config.objective,
                 "seed": self.run.config.data.seed,
-                "settings": to_jsonable_python(self.training),
+                "settings": to_jsonable_python(self.training_config),
             },
             scores={
                 "before": result.before.to_dict(),
@@ -501,11 +503,11 @@ class _TrainingJob:
         tracker: Tracker,
         evaluations: Mapping[str, Evaluation],
         result: TrainResult,
-        training: _Training,
+        record: _TrainingRecord,
     ) -> None:
         """Make the page of the run, and log it."""
         figures: list[str] = []
-        for name, value in training.figures().items():
+        for name, value in record.figures().items():
             figures.append(f"{name.replace('_', ' ')} {value}")
         facts = [
             Fact("Program", result.folder.name),
@@ -513,11 +515,11 @@ class _TrainingJob:
         ]
         self.evaluator.keep_page(
             tracker,
-            {"optimizer": self.training.objective},
+            {"optimizer": self.training_config.objective},
             self.program,
             evaluations,
             "test questions",
             facts,
-            notes=training.progress.notes,
+            notes=record.progress.notes,
             verdict=difference_line(result.difference),
         )
